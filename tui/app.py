@@ -15,7 +15,7 @@ from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.events import DeliveryComplete, DeliveryFailed, Event
-from textual.filter import LineFilter
+from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import AwaitMount
@@ -64,6 +64,11 @@ def _screen(module: str, name: str) -> Callable[[], Screen[Any]]:
         return screen
 
     return create
+
+
+def _downloads() -> Path:
+    folder = user_downloads_path()
+    return folder if folder.is_dir() else Path.home()
 
 
 class SapoApp(App[ExitCode]):
@@ -159,7 +164,12 @@ class SapoApp(App[ExitCode]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's filters, and the one for terminals that have only ASCII."""
-        return [*super().get_line_filters(), *self._ascii_filters]
+        filters = super().get_line_filters()
+        if self.no_color:
+            # Textual chooses once, before it knows the theme; greys of a terminal's own colours are all black.
+            gray = NoColor() if self.native_ansi_color else Monochrome()
+            filters = [gray if isinstance(item, NoColor | Monochrome) else item for item in filters]
+        return [*filters, *self._ascii_filters]
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The commands of the palette."""
@@ -309,9 +319,10 @@ class SapoApp(App[ExitCode]):
             self.refresh_bindings()
 
     def _poll(self) -> None:
-        """Request the node's status: no event has memory, peers and rejections."""
-        if self.state.standing is Standing.ATTACHED and not self._busy("poll"):
-            self.run_worker(self._ask_status(), group="poll")
+        """Request the node's status: no event has memory, peers and rejections. Look after one that is starting."""
+        ask = {Standing.ATTACHED: self._ask_status, Standing.STARTING: self._look_at_machine}.get(self.state.standing)
+        if ask is not None and not self._busy("poll"):
+            self.run_worker(ask(), group="poll")
 
     async def _ask_status(self) -> None:
         with contextlib.suppress(SapoError):
@@ -325,9 +336,13 @@ class SapoApp(App[ExitCode]):
 
     async def _look_closely(self) -> None:
         """Look at the machine, if the screen shows it, and at the settings, which any client of the node may change."""
-        if self.current_mode == self.DEFAULT_MODE:
-            self.state.load = await asyncio.to_thread(self.launcher.load, int(self.state.status.get("pid") or 0))
+        await self._look_at_machine()
         self.state.settings = (await self.request("settings"))["all"]
+
+    async def _look_at_machine(self) -> None:
+        if self.current_mode == self.DEFAULT_MODE:
+            pid = int(self.state.status.get("pid") or 0) if self.state.standing is Standing.ATTACHED else 0
+            self.state.load = await asyncio.to_thread(self.launcher.load, pid)
 
     def _busy(self, group: str) -> bool:
         """Whether a worker of a group still waits for the node, which may be stuck."""
@@ -399,14 +414,27 @@ class SapoApp(App[ExitCode]):
 
     def save_text(self, text: str, name: str) -> None:
         """Write a file into the folder for downloads, or the home directory without one; a browser downloads it."""
-        folder = user_downloads_path()
         self.deliver_text(
             io.StringIO(text),
-            save_directory=folder if folder.is_dir() else Path.home(),
+            save_directory=_downloads(),
             save_filename=name,
             encoding="utf-8",
             name="saved",
         )
+
+    def save_bytes(self, content: bytes, name: str) -> None:
+        """As `save_text`, for a file that is no text."""
+        if self.is_web:
+            self.deliver_binary(io.BytesIO(content), save_filename=name, name="saved")
+            return
+        # Textual 8.2 opens every file as text here.
+        path = _downloads() / name
+        try:
+            path.write_bytes(content)
+        except OSError as error:
+            self.notify(printable(error), title="Not saved", severity="error", markup=False)
+        else:
+            self.notify(f"saved as {printable(path)}", markup=False)
 
     def on_delivery_complete(self, event: DeliveryComplete) -> None:
         """Say where a file was saved; a browser says that itself."""

@@ -112,7 +112,7 @@ class _Counters:
         time: of the reading, monotonic seconds.
         total: idle time included.
         busy: used by any program.
-        own: used by this process and its children.
+        own: used by the process and its children.
     """
 
     time: float
@@ -122,14 +122,20 @@ class _Counters:
 
 
 class OthersLoad:
-    """Measures the load of other programs: that of the system less that of this process and its children.
+    """Measures the load of other programs: that of the system less that of a process and its children.
 
     Time stolen by a virtual machine's host is not counted. It grows with the node's own work, so a node that counted
     it would pause because of itself.
+
+    Args:
+        pid: of the process; None for this one.
+
+    Raises:
+        psutil.Error: if there is none of this id.
     """
 
-    def __init__(self) -> None:
-        self._process = psutil.Process()
+    def __init__(self, pid: int | None = None) -> None:
+        self._process = psutil.Process(pid)
         self._last: _Counters | None = None
 
     def percent(self) -> float | None:

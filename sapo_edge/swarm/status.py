@@ -66,6 +66,7 @@ class SwarmStatus:
         restarts: of the host.
         paused: directions that a cap holds back now: "upload", "download".
         time: Unix seconds of the snapshot.
+        private: whether only those with its key can take part.
     """
 
     state: State
@@ -87,6 +88,7 @@ class SwarmStatus:
     restarts: int = 0
     paused: tuple[str, ...] = ()
     time: float = 0.0
+    private: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The status as a JSON object."""

@@ -33,7 +33,7 @@ from sapo_edge.tui.node.launcher import (
     SwarmCard,
 )
 from sapo_edge.tui.node.machine import Load
-from tests.tui.fake_node import BEST, MODEL, ROUNDS, ScriptedNode
+from tests.tui.fake_node import BEST, MANIFEST_DIGEST, MODEL, ROUNDS, ScriptedNode
 
 FINDINGS = Findings(
     rows=(
@@ -251,7 +251,7 @@ class FakeLauncher:
         self.commands: list[tuple[tuple[str, ...], str]] = []
         self.hold_jobs = False
         self.printed: Mapping[str, Any] = {}
-        self.card = SwarmCard("starter", private=False)
+        self.card = SwarmCard() if alone else SwarmCard("starter", private=False, id=MANIFEST_DIGEST)
         self.jobs: list[FakeJob] = []
         self.read: list[tuple[int, int]] = []
         self.machine = Load()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import astuple
 
 import pytest
 from textual.color import Color
+from textual.geometry import Size
 from textual.theme import Theme
 
 from sapo_edge.tui.app import SapoApp
@@ -60,3 +62,26 @@ async def test_what_the_dashboard_draws_in_colour_can_be_read(
         for color, background in drawn:
             if tuple(color) in curves:
                 assert contrast(Color(*color), Color(*background)) >= READABLE, (color, background)
+
+
+@pytest.mark.parametrize("environ", [{"TERM": "linux", "LANG": "C.UTF-8"}, TRUECOLOR], ids=["16 colours", "truecolor"])
+@pytest.mark.asyncio
+async def test_without_colours_everything_can_be_read(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str]
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = SapoApp(launcher, environ)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        for theme in (app.theme, "ansi-dark", "sapo-light", "ansi-light", "sapo-dark"):
+            app.theme = theme
+            await pilot.pause()
+            for strip in app.screen._compositor.render_strips(Size(*app.size)):
+                for segment in strip:
+                    style = segment.style
+                    if not segment.text.strip() or style is None or style.color is None or style.bgcolor is None:
+                        continue
+                    if app.native_ansi_color:
+                        assert style.color.is_default and style.bgcolor.is_default
+                    else:
+                        assert style.color != style.bgcolor, segment

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,11 +22,11 @@ from textual.widgets import Static
 from sapo_edge.care.power import Power
 from sapo_edge.events import NodeStopped, Notice, RolledBack
 from sapo_edge.tui.app import SLOW_POLLS, SapoApp
-from sapo_edge.tui.look.themes import LIGHT
-from sapo_edge.tui.node.machine import Load
+from sapo_edge.tui.look.themes import LIGHT, curve_colors
+from sapo_edge.tui.node.machine import Load, LoadMeter
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot
-from sapo_edge.tui.screens.dashboard.texts import machine_text
+from sapo_edge.tui.screens.dashboard.texts import batch_text, machine_text
 from sapo_edge.tui.screens.dashboard.window import LEAST, Window
 from sapo_edge.tui.screens.view import (
     NAV_COLUMNS,
@@ -346,6 +350,8 @@ def test_zooming_out_again_shows_the_same_rounds_and_a_window_at_the_end_follows
     [
         (Load(), []),
         (Load(of=8, temperature=66.6), ["67 °C"]),
+        (Load(1.0, 4, others=0.9), ["1.0 of 4 cores"]),
+        (Load(2.0, 4, others=1.9), ["2.0 of 4 cores", "others use 1.9 cores"]),
         (
             Load(1.0, 1, None, Power(3.4, "battery"), 2.25),
             ["1.0 of 1 core", "3 W, whole machine", "about 2.2 kWh so far"],
@@ -356,6 +362,42 @@ def test_what_the_machine_does_not_tell_is_left_out(load: Load, rows: list[str])
     state = NodeState(standing=Standing.ATTACHED, load=load)
     text = machine_text(state, 9).plain.splitlines()
     assert [row for row in text if any(unit in row for unit in ("core", "°C", " W,", "kWh"))] == rows
+
+
+@pytest.mark.asyncio
+async def test_a_slow_start_says_that_other_programs_take_the_processor(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, running=False)
+    launcher.hold, launcher.machine = True, Load(0.3, 2, others=1.7)
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "Other programs use 1.7 of 2 cores, so it takes longer." in screen(app))
+        await pilot.press("6")
+        # The log is empty until the model is loaded.
+        await until(pilot, lambda: "loading the model into torch" in screen(app))
+
+
+def test_the_load_of_other_programs_is_told_apart_from_that_of_the_node() -> None:
+    busy = [sys.executable, "-c", "while True: pass"]
+    with subprocess.Popen(busy) as node, subprocess.Popen(busy) as other:
+        meter, process = LoadMeter(), psutil.Process(other.pid)
+        try:
+            before, began = process.cpu_times().user, time.monotonic()
+            meter.look(node.pid)
+            time.sleep(1)
+            load = meter.look(node.pid)
+            used = (process.cpu_times().user - before) / (time.monotonic() - began)
+        finally:
+            node.kill()
+            other.kill()
+    assert load.cores and load.others is not None
+    # The system counts in steps of 10 ms.
+    assert used - 0.1 <= load.others <= load.of - load.cores + 0.1
+
+
+@pytest.mark.parametrize(("round", "words"), [(1, "25 % in 1 round\n"), (16, "25 % in 10 rounds\n")])
+def test_the_share_that_teaches_names_the_rounds_it_is_of(round: int, words: str) -> None:
+    status = {"own": 8, "informative": 2, "informative_share": 0.25, "round": round}
+    assert words in batch_text(status, curve_colors(LIGHT), 9).plain
 
 
 @pytest.mark.parametrize(("last", "most"), [(10, 5), (41, 5), (999, 9), (123_456, 4)])

@@ -21,6 +21,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.first_run.choices import OneOf, Stepper
 from sapo_edge.tui.screens.first_run.panels import NETWORKS
 from sapo_edge.tui.screens.first_run.screen import CALM, FirstRun
+from sapo_edge.tui.screens.help import HelpScreen
 from sapo_edge.tui.widgets.ask import Ask
 from sapo_edge.tui.widgets.tick import Tick
 from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher
@@ -95,7 +96,7 @@ async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> 
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
         seen = screen(app)
-        for words in ("You get", "a better model", "until you stop it", "took 10 minutes", "warmth, noise, power",
+        for words in ("better at such questions", "until you stop it", "took 10 minutes", "warmth, noise, power",
                       "pauses on battery", "above 90 °C", "✓ ready: SmolLM2"):  # fmt: skip
             assert words in " ".join(seen.replace("│", "").split()), words
         await pilot.press("d")
@@ -254,14 +255,42 @@ async def test_pasting_into_the_input_takes_all_lines_up_to_a_limit(launcher: Fa
 
 
 @pytest.mark.asyncio
+async def test_whatever_is_pasted_for_an_invite_is_shown(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press("i", "escape")
+        await paste(pilot, app, "rubbish")
+        await pilot.press("enter")
+        await until(pilot, lambda: "cut off" in screen(app))
+        assert app.screen.query_one(Input).value == "rubbish"
+
+
+@pytest.mark.asyncio
+async def test_escape_leaves_the_details_first_and_a_question_mark_helps(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press("question_mark")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        await pilot.press("question_mark", "d")
+        await until(pilot, lambda: "This computer" in screen(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: "What happens" in screen(app))
+        assert asks(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.return_value is not None)
+
+
+@pytest.mark.asyncio
 async def test_a_wrong_invite_shows_an_error_and_can_be_corrected(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
         await pilot.press("i", "enter")
-        await until(pilot, lambda: "the invite is empty" in screen(app))
+        await until(pilot, lambda: "there is no invite yet" in screen(app))
         await paste(pilot, app, INVITE[:-3])
-        assert "the invite is empty" not in screen(app)
+        assert "there is no invite yet" not in screen(app)
         await pilot.press("enter")
         await until(pilot, lambda: "the invite is cut off at its end: ask for the line again" in screen(app))
         assert app.focused is app.screen.query_one(Input) and launcher.consents == [] and launcher.starts == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, OptionList
 
@@ -30,9 +32,10 @@ from sapo_edge.tui.node.launcher import JobResult, Outcome
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs.stop import Stop
 from sapo_edge.tui.screens.results.export import Export, choices
-from sapo_edge.tui.screens.results.picture import draw
+from sapo_edge.tui.screens.results.picture import HEIGHT, LEFT, TOP, WIDTH, draw, to_png, to_svg
+from sapo_edge.tui.screens.results.picture import Text as PictureText
 from sapo_edge.tui.screens.results.screen import PICTURE, Results
-from sapo_edge.tui.screens.results.texts import report_text, verdict
+from sapo_edge.tui.screens.results.texts import report_text, spoken, verdict
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.shell import TRUECOLOR, alone, attached, notices, screen, text, until
 
@@ -83,6 +86,7 @@ async def test_it_shows_before_and_now_tasks_questions_and_the_adapter(launcher:
     async with app.run_test(size=(120, 40)) as pilot:
         await opened(pilot, app)
         seen = screen(app)
+        assert "What was learned in 30 rounds; 40 rounds are done" in seen
         assert "4 of 100" in seen and "68 of 100" in seen and "It got better: +64 points of 100" in seen
         assert "4 % →  90 %" in seen and "(79 to 96 %)" in seen
         assert "3 + 4 =" in seen and "✓ 7" in seen and "✗ I think" in seen
@@ -196,14 +200,34 @@ async def test_a_setting_that_cannot_be_written_is_explained(launcher: FakeLaunc
 
 
 @pytest.mark.asyncio
-async def test_the_picture_is_saved(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_picture_is_saved(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sapo_edge.tui.app.user_downloads_path", lambda: tmp_path)
     app = SapoApp(launcher, TRUECOLOR)
-    saved: dict[str, str] = {}
-    monkeypatch.setattr(app, "save_text", lambda text, name: saved.update({name: text}))
+    svg, png = (tmp_path / f"{PICTURE}.{end}" for end in ("svg", "png"))
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await pilot.press("P")
-        assert "68 % now, of 100" in saved[PICTURE] and "<polyline" in saved[PICTURE]
+        await until(pilot, lambda: all(f"saved as {path}" in notices(app) for path in (svg, png)))
+        assert "68 % now, of 100" in svg.read_text("utf-8") and "<polyline" in svg.read_text("utf-8")
+        with Image.open(png) as image:
+            assert image.size == (WIDTH, HEIGHT) and len(image.getcolors(1 << 20) or ()) > 100
+        png.unlink()
+        png.mkdir()
+        await pilot.press("P")
+        await until(pilot, lambda: "Is a directory" in notices(app))
+
+
+def test_a_long_name_leaves_the_figures_in_the_picture() -> None:
+    lines = ["right answers: 3.5 % before training, 21 % now, of 200 · " + "m" * 64, "• Too close to tell"]
+    shapes = draw(History(held_out=[Evaluation(5, 0.5, 0.4, 0.6)]), "title", lines, curve_colors(DARK))
+    drawn = [shape for shape in shapes if isinstance(shape, PictureText) and shape.size == 22]
+    assert drawn[0].text.startswith(lines[0][:80]) and drawn[1].text == lines[1]
+    assert all(LEFT + len(line.text) * line.size * 0.54 < WIDTH and line.y + 8 < TOP for line in drawn)
+
+
+def test_without_pillow_there_is_only_the_svg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert to_png([]) is None
 
 
 @pytest.mark.asyncio
@@ -295,6 +319,13 @@ def test_the_verdict_is_the_intervals(low: float, high: float, word: str) -> Non
     assert word in verdict(Report("test", 3, 100, 10, 20, Gain((low + high) / 2, low, high, 0, 0)))[1]
 
 
+def test_the_rise_is_the_difference_of_both_shares() -> None:
+    report = Report("validation", 10, 200, 7, 42, Gain(0.175, 0.11, 0.24, 35, 0))
+    shown = report_text(Outcome(report, {}, 16, "", 0), 80).plain
+    assert "3.5 %  7 of 200" in shown and "21 %  42 of 200" in shown and "+17.5 points of 100" in shown
+    assert next(spoken(report)) == "right answers: 3.5 % before training, 21 % now, of 200"
+
+
 @given(
     st.integers(1, 500), st.data(), st.text(max_size=30), st.integers(36, 200)
 )  # fmt: skip
@@ -310,7 +341,7 @@ def test_the_picture_is_valid_and_inside_its_frame(title: str, values: list[floa
     history = History(held_out=[Evaluation(5, 0.5, 0.4, 0.6)])
     for number, value in enumerate(values, 1):
         history.curves.add(number, value, None, 0.5, 1.0)
-    root = ElementTree.fromstring(draw(history, title, "", curve_colors(DARK)))
+    root = ElementTree.fromstring(to_svg(draw(history, title, [title], curve_colors(DARK))))
     for line in root.iter("{http://www.w3.org/2000/svg}polyline"):
         for point in line.attrib["points"].split():
             x, y = map(float, point.split(","))

@@ -25,9 +25,9 @@ from sapo_edge.tui.screens.peers.screen import Peers
 from sapo_edge.tui.screens.peers.text import swarm_text
 from sapo_edge.tui.widgets.restart import AskRestart
 from tests.tui.fake_launcher import INVITE, FakeLauncher
-from tests.tui.shell import TRUECOLOR, alone, attached, notices, screen, until
+from tests.tui.shell import TRUECOLOR, alone, attached, notices, screen, text, until
 
-PRIVATE = SwarmCard("starter", private=True)
+PRIVATE = SwarmCard("starter", private=True, id="a7" * 32)
 NOTES = (
     "this invite leads here from the same local network only", "others paste it after: sapo swarm join",
     "somebody elsewhere can invite you instead; or create the swarm with --bootstrap and a relay's address",
@@ -164,9 +164,41 @@ async def test_a_swarm_is_created(
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app, keys)
+        launcher.card = PRIVATE
         await pilot.press(*enter)
         await until(pilot, lambda: isinstance(app.screen, AskRestart))
         assert launcher.commands == [(words, "")]
+
+
+@pytest.mark.asyncio
+async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: FakeLauncher) -> None:
+    launcher.replies["swarm create"] = JobResult({"joined": True})
+    launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": True}, NOTES)
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app, "n")
+        launcher.card = PRIVATE
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, Peers))
+        said = text(app, "#swarm").replace("\n", " ")
+        assert "connected to the open swarm starter" in said
+        assert "From the next start on: private swarm starter. Until then the node shares with the open swarm" in said
+        await pilot.press("i")
+        await until(pilot, lambda: isinstance(app.screen, Invite) and "sapo://join" in screen(app))
+        assert "who joins now finds nobody here" in text(app, "#warning")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, Peers))
+        await pilot.press("r")
+        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        assert "open swarm starter → private swarm starter" in screen(app)
+        await pilot.press("y")
+        await until(pilot, lambda: launcher.starts == 1)
+        assert launcher.node is not None
+        launcher.node.tell(swarm={**launcher.node.status()["swarm"], "swarm": PRIVATE.id, "private": True})
+        await until(pilot, lambda: "to the private swarm starter" in text(app, "#swarm"))
+        assert "next start" not in text(app, "#swarm") and "r Restart" not in screen(app)
 
 
 @pytest.mark.asyncio

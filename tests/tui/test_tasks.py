@@ -19,10 +19,10 @@ from textual.binding import Binding
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
-from sapo_edge.errors import ManifestError
+from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult
-from sapo_edge.tui.screens.tasks.ask import AskPath
+from sapo_edge.tui.screens.tasks.ask import NewQuestions
 from sapo_edge.tui.screens.tasks.edit import EditQuestions
 from sapo_edge.tui.screens.tasks.lines import to_questions, to_text
 from sapo_edge.tui.screens.tasks.screen import TasksView
@@ -67,7 +67,7 @@ async def with_file(pilot: Pilot[Any], app: SapoApp, key: str = "n", path: str =
     """Write new questions, or open a file."""
     await opened(pilot, app)
     await pilot.press(key)
-    await until(pilot, lambda: isinstance(app.screen, AskPath))
+    await until(pilot, lambda: isinstance(app.screen, NewQuestions))
     app.screen.query_one(Input).value = path
     await pilot.press("enter")
     await until(pilot, lambda: isinstance(app.screen, TasksView))
@@ -75,15 +75,56 @@ async def with_file(pilot: Pilot[Any], app: SapoApp, key: str = "n", path: str =
 
 @pytest.mark.asyncio
 async def test_a_path_below_the_home_of_an_unknown_user_is_taken_as_it_is(launcher: FakeLauncher) -> None:
+    launcher.replies["tasks new"] = WRITTEN
     app = SapoApp(launcher, TRUECOLOR)
-    taken: list[str | None] = []
     async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
-        app.push_screen(AskPath("New", "a folder", "~nobody-here/mine"), taken.append)
-        await until(pilot, lambda: isinstance(app.focused, Input))
+        await with_file(pilot, app, path="~nobody-here/mine")
+        assert (("tasks", "new", str(Path("~nobody-here/mine").absolute())), "") in launcher.commands
+
+
+@pytest.mark.asyncio
+async def test_what_can_not_be_taken_is_said_where_the_path_is_typed(launcher: FakeLauncher, tmp_path: Path) -> None:
+    launcher.replies |= {"tasks new": ConfigError("/q can't be written", "give another directory")}
+    photo = tmp_path / "photo.jpg"
+    photo.write_bytes(b"\xff\xd8")
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await pilot.press("n")
+        await until(pilot, lambda: isinstance(app.screen, NewQuestions))
+        for path, said in {str(photo): "neither a manifest", "/q/x.csv": "there is no file", "/q": "can't be"}.items():
+            app.screen.query_one(Input).value = path
+            await pilot.press("enter")
+            await until(pilot, lambda: said in text(app, "#writing"))  # noqa: B023
+        await pilot.press("p", "q")
+        assert app.screen.query_one(Input).value.endswith("pq"), "letters are text, not keys"
+        assert launcher.node is not None and launcher.node.asked == []
+        assert [words for words, _ in launcher.commands] == [("tasks", "list"), ("tasks", "new", "/q")]
+
+
+@pytest.mark.asyncio
+async def test_mistakes_of_one_file_do_not_stand_under_the_name_of_the_next(
+    launcher: FakeLauncher, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.toml"
+    file.touch()
+    launcher.replies |= {"tasks check": ManifestError("it has 1 mistake", "mend it"), "tasks new": WRITTEN}
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        launcher.printed = {"mistakes": [{"text": "line 1: no answer", "remedy": "give one"}]}
+        await pilot.press("n")
+        await until(pilot, lambda: isinstance(app.screen, NewQuestions))
+        app.screen.query_one(Input).value = str(file)
         await pilot.press("enter")
-        await until(pilot, lambda: taken)
-    assert taken == [str(Path("~nobody-here/mine").absolute())]
+        await until(pilot, lambda: "line 1: no answer" in screen(app) and "it has 1 mistake" in screen(app))
+        launcher.printed = {}
+        await pilot.press("n")
+        await until(pilot, lambda: isinstance(app.screen, NewQuestions))
+        app.screen.query_one(Input).value = "/q"
+        await pilot.press("enter")
+        await until(pilot, lambda: "Your own questions: /q/manifest.toml" in screen(app))
+        assert "line 1" not in screen(app) and "1 mistake" not in screen(app)
 
 
 @pytest.mark.asyncio
@@ -121,7 +162,9 @@ async def test_new_questions_are_written_checked_and_tried(launcher: FakeLaunche
 
 
 @pytest.mark.asyncio
-async def test_mistakes_are_listed_with_their_remedies(launcher: FakeLauncher) -> None:
+async def test_mistakes_are_listed_with_their_remedies(launcher: FakeLauncher, tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.touch()
     mistakes = [{"text": f"tasks.jsonl, line {number}: no answer", "remedy": "give one"} for number in (2, 9)]
     launcher.replies["tasks check"] = ManifestError("x.toml has 2 mistakes", "mend them, then check it again")
     app = SapoApp(launcher, TRUECOLOR)
@@ -129,21 +172,23 @@ async def test_mistakes_are_listed_with_their_remedies(launcher: FakeLauncher) -
         await opened(pilot, app)
         launcher.printed = {"mistakes": mistakes}
         await pilot.press("n")
-        await until(pilot, lambda: isinstance(app.screen, AskPath))
-        app.screen.query_one(Input).value = "/q/x.toml"
+        await until(pilot, lambda: isinstance(app.screen, NewQuestions))
+        app.screen.query_one(Input).value = str(file)
         await pilot.press("enter")
         await until(pilot, lambda: "x.toml has 2 mistakes; mend them" in screen(app))
         await until(pilot, lambda: "line 9: no answer" in screen(app) and "give one" in screen(app))
 
 
 @pytest.mark.asyncio
-async def test_a_file_may_have_a_name_in_capitals(launcher: FakeLauncher) -> None:
+async def test_a_file_may_have_a_name_in_capitals(launcher: FakeLauncher, tmp_path: Path) -> None:
     launcher.replies["tasks check"] = CHECKED
+    file = tmp_path / "TASKS.CSV"
+    file.touch()
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(100, 30)) as pilot:
-        await with_file(pilot, app, path="/q/TASKS.CSV")
+        await with_file(pilot, app, path=str(file))
         await until(pilot, lambda: "no mistakes" in screen(app))
-        assert (("tasks", "check", "/q/TASKS.CSV"), "") in launcher.commands
+        assert (("tasks", "check", str(file)), "") in launcher.commands
         await pilot.press("u")
         await until(pilot, lambda: "questions alone can't be trained on" in text(app, "#job"))
 
@@ -252,6 +297,8 @@ def test_the_editor_shows_plain_lines() -> None:
     assert to_text(file) == "2 + 3? | 5\nCapital? | Rome"
     strict = '{"question": "Capital?", "answer": "Rome"}'
     assert to_text(strict) == strict and to_questions("no answer") == '{"question": "no answer"}\n'
+    assert to_text(to_questions("no answer\na | b")) == "no answer\na | b"
+    assert to_text('{"question": "a | b"}') == '{"question": "a | b"}', "the answer would be b"
 
 
 @pytest.mark.asyncio

@@ -114,15 +114,17 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class SwarmCard:
-    """The swarm that the next node takes part in.
+    """A swarm that a node takes part in.
 
     Attributes:
         name: of its manifest; unescaped; "" if the node works alone.
         private: whether only those with its invite can join.
+        id: in hexadecimal.
     """
 
     name: str = ""
     private: bool = False
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,8 +399,8 @@ class Launcher(Protocol):
         """A new conversation, to be opened. Does not block."""
         ...
 
-    def swarm(self) -> SwarmCard:
-        """The swarm that the next node takes part in; none if the settings are invalid. Does not block long."""
+    def swarm(self) -> SwarmCard | None:
+        """The swarm that the next node takes part in; None if the settings are invalid. Does not block long."""
         ...
 
     def swarm_against(self, manifest: str) -> str:
@@ -450,7 +452,7 @@ class Launcher(Protocol):
         ...
 
     def load(self, pid: int) -> Load:
-        """What a node takes of this machine now. Blocks for milliseconds."""
+        """What a node takes of this machine now; 0 for one that is starting. Blocks for milliseconds."""
         ...
 
     def starts_at_login(self) -> bool:

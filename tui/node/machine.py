@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     import psutil
 
     from sapo_edge.care.power import Power, PowerMeter
+    from sapo_edge.care.sensors import OthersLoad
+
+FULL, SHARE = 0.85, 0.25
+"""The processor is full above this share of its cores; from this share on, other programs slow the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,7 @@ class Load:
         temperature: of the processor, °C.
         power: now.
         kilowatt_hours: since the node's start, estimated from its processor time.
+        others: cores that other programs have kept busy.
     """
 
     cores: float | None = None
@@ -30,6 +35,13 @@ class Load:
     temperature: float | None = None
     power: Power | None = None
     kilowatt_hours: float | None = None
+    others: float | None = None
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether other programs take what the node could use."""
+        others = self.others or 0.0
+        return bool(self.of) and others >= SHARE * self.of and others + (self.cores or 0.0) >= FULL * self.of
 
 
 class LoadMeter:
@@ -39,18 +51,21 @@ class LoadMeter:
         self._process: psutil.Process | None = None
         self._before: tuple[float, float] | None = None
         self._power: PowerMeter | None = None
+        self._others: OthersLoad | None = None
 
     def look(self, pid: int) -> Load:
         """Read everything; a process that has ended gives an empty look."""
         import psutil
 
         from sapo_edge.care.power import CORE_WATTS, PowerMeter
+        from sapo_edge.care.sensors import OthersLoad
 
         self._power = self._power or PowerMeter()
         try:
             if self._process is None or self._process.pid != pid:
-                self._process, self._before = psutil.Process(pid), None
+                self._process, self._before, self._others = psutil.Process(pid), None, OthersLoad(pid)
             times = self._process.cpu_times()
+            others = None if self._others is None else self._others.percent()
         except psutil.Error:
             self._process = None
             return Load()
@@ -58,7 +73,9 @@ class LoadMeter:
         before, self._before = self._before, (now, seconds)
         cores = None if before is None or now <= before[0] else max(0.0, (seconds - before[1]) / (now - before[0]))
         power = None if cores is None else self._power.read(cores, now)
-        return Load(cores, psutil.cpu_count() or 1, _temperature(), power, seconds * CORE_WATTS / 3.6e6)
+        of = psutil.cpu_count() or 1
+        others = None if others is None else others / 100 * of
+        return Load(cores, of, _temperature(), power, seconds * CORE_WATTS / 3.6e6, others)
 
 
 def _temperature() -> float | None:

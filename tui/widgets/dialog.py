@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.events import ScreenResume
@@ -24,6 +25,8 @@ class Dialog(ModalScreen[ScreenResultType]):
         subtitle: the text in the lower border.
     """
 
+    # The app's own keys do nothing in a modal screen, unless they have priority.
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "app.help", "Help", show=False, id="app.help")]
     BUTTONS: ClassVar[Mapping[str, tuple[str, str]]] = {}
     # Textual declares them as attributes of the instance.
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-slim"), (72, "-narrow"), (100, "-wide")]  # noqa: RUF012

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -12,9 +13,10 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from sapo_edge.errors import SapoError
-from sapo_edge.plain import printable
+from sapo_edge.plain import printable, rough_duration
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.widgets.dialog import Dialog
+from sapo_edge.tui.widgets.waiting import elapsed
 
 if TYPE_CHECKING:
     from sapo_edge.tui.app import SapoApp
@@ -98,19 +100,26 @@ async def stopped(app: SapoApp, line: JobLine) -> bool:
         except SapoError as error:
             line.say(printable(f"{error.message}; {error.remedy}"), "bad")
             return False
-        line.say("the node finishes its round and saves ...", "busy")
-        await _ended(app)
+        since = time.monotonic()
+
+        def say() -> None:
+            seconds, left = time.monotonic() - since, app.state.clock.left()
+            more = f"; about {rough_duration(left)} left" if left else ""
+            line.say(elapsed("the node finishes its round and saves", seconds) + more, "busy")
+
+        await _ended(app, say)
     if app.state.standing is not Standing.ENDED:
         line.say("the node is starting: try again when it runs", "bad")
         return False
     return True
 
 
-async def _ended(app: SapoApp) -> None:
-    """Wait until the node that was asked to stop has ended, or another one runs."""
+async def _ended(app: SapoApp, say: Callable[[], None] = lambda: None) -> None:
+    """Wait until the node that was asked to stop has ended, or another one runs; call `say` meanwhile."""
     state, pid = app.state, app.state.status.get("pid")
     # A busy node leaves the app before it ends, and the app then looks for it.
     while state.standing is not Standing.ENDED and (
         state.standing is not Standing.ATTACHED or state.status.get("pid") == pid
     ):
+        say()
         await asyncio.sleep(LOOK_SECONDS)

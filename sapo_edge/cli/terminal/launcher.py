@@ -222,14 +222,16 @@ class ProgramLauncher:
 
         return ChatProcess(self._home)
 
-    def swarm(self) -> SwarmCard:
-        """The swarm that the next node takes part in."""
+    def swarm(self) -> SwarmCard | None:
+        """The swarm that the next node takes part in; None if the settings are invalid."""
         try:
             workspace = open_workspace(self._home)
         except SapoError:
-            return SwarmCard()
+            return None
         swarm = workspace.swarm
-        return SwarmCard() if swarm is None or workspace.is_alone else SwarmCard(swarm.name, swarm.is_private)
+        if swarm is None or workspace.is_alone:
+            return SwarmCard()
+        return SwarmCard(swarm.name, swarm.is_private, swarm.id.hex())
 
     def swarm_against(self, manifest: str) -> str:
         """The name of the joined swarm if it trains on something else than a manifest; "" otherwise.
@@ -313,8 +315,12 @@ class ProgramLauncher:
         return ExperimentState(view.finished, view.planned, view.seeds, view.share, settings)
 
     def load(self, pid: int) -> Load:
-        """What a node takes of this machine now."""
-        return self._meter.look(pid)
+        """What a node takes of this machine now; 0 for one that is starting."""
+        try:
+            # A node takes the lock before it loads the model, which is what takes long.
+            return self._meter.look(pid or lock_holder(self._paths.lock) or 0)
+        except SapoError:
+            return Load()
 
     def starts_at_login(self) -> bool:
         """Whether a node starts whenever this user logs in.

@@ -58,7 +58,9 @@ class Member:
         self._lock = threading.Lock()
         peer_id = config.identity.peer_id
         router: Router = "asking" if config.map_port else ""
-        self._shown = SwarmStatus("starting", peer_id, readable_name(peer_id), self.swarm.hex(), router=router)
+        self._shown = SwarmStatus(
+            "starting", peer_id, readable_name(peer_id), self.swarm.hex(), router=router, private=config.psk is not None
+        )
 
     def subscribe(self, receiver: Receiver) -> None:
         """Call `receiver` with each accepted rollout."""

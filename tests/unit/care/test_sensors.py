@@ -123,7 +123,7 @@ class Counters:
         process = SimpleNamespace(cpu_times=lambda: used(self.own, self.ended), children=lambda recursive: [child])
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(_asdict=lambda: self.times))
-        monkeypatch.setattr(psutil, "Process", lambda: process)
+        monkeypatch.setattr(psutil, "Process", lambda pid: process)
 
     def _child(self) -> SimpleNamespace:
         if self.child_vanishes:

@@ -20,6 +20,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot, Shown
 from sapo_edge.tui.screens.dashboard.texts import (
     batch_text,
+    crowded_text,
     is_it_working,
     machine_text,
     now_text,
@@ -54,6 +55,10 @@ TERMS = {
 }
 """What a panel says, for a mouse that rests on it."""
 
+STARTING = (
+    "A node is starting in the background. The first time, it measures what is fastest here, which takes about half a "
+    "minute where nothing else runs."
+)
 TALL, TALL_LINES, LINES = 32, 7, 5
 """Lines from which a terminal is tall; lines of text in a panel then, and else."""
 
@@ -110,9 +115,10 @@ whole run.
 better than others; the model learns only from those.
 **Rejected**: rollouts of others that this node did not accept, by reason.
 
-**Machine**: *power* is what the battery or the processor's own counter tells, of the whole machine or the whole
-processor. Where neither can be read it is an estimate for this node's share of the processor, 5 W for each busy core,
-which can be wrong by a factor of two; the energy since the node's start always is that estimate.
+**Machine**: where other programs slow the node, how many cores they keep busy. *Power* is what the battery or the
+processor's own counter tells, of the whole machine or the whole processor. Where neither can be read it is an estimate
+for this node's share of the processor, 5 W for each busy core, which can be wrong by a factor of two; the energy since
+the node's start always is that estimate.
 
 In a small terminal the panels stand one below the other: `↑` and `↓` scroll.
 """
@@ -280,8 +286,7 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
                 return "Looking for a running node ..."
             case Standing.STARTING:
                 lines = "\n".join(f"  {printable(line)}" for line in self.sapo.keeper.lines[-12:])
-                return (
-                    f"A node is starting in the background. The first time it measures what is fastest here.\n\n{lines}"
-                )
+                crowded = crowded_text(self.sapo.state.load)
+                return "\n\n".join(filter(None, (STARTING, lines, crowded and f"{crowded.capitalize()}.")))
             case _:
                 return f"No node runs: {self.sapo.state.ended_text}.\n\nPress s to start one."

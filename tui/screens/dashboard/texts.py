@@ -30,6 +30,8 @@ POWER_SOURCES: dict[Source, str] = {
 """What a number of watts is of."""
 ENOUGH_ROUNDS = 5
 """Rounds before which nothing is said about learning."""
+RECENT = 10
+"""Most rounds over which the node counts the share of questions that teach."""
 BAR = 6
 """Columns of the bar of own and external groups; a panel has 22 columns in a terminal of 80."""
 MOST_ROWS = 5
@@ -50,13 +52,21 @@ def now_text(state: NodeState, output: Sequence[str], width: int) -> Text:
         case Standing.ATTACHED:
             return _progress_text(state, width)
         case Standing.STARTING:
-            return Text(f"Starting the node: {printable(output[-1])}" if output else "Starting the node ...")
+            doing = printable(output[-1]) if output else "it loads"
+            return Text("; ".join(filter(None, (f"Starting the node: {doing}", crowded_text(state.load)))))
         case Standing.LOOKING:
             return Text("The connection to the node is lost; looking for it ...")
         case _:
             style = "" if state.ended_in_order else "bold red"
             then = "8 shows what was learned" if state.run_done else "s starts it from the last checkpoint"
             return Text(f"No node runs: {state.ended_text}. {then}.", style)
+
+
+def crowded_text(load: Load) -> str:
+    """That other programs slow the node; "" if they don't."""
+    if not load.is_crowded:
+        return ""
+    return f"other programs use {load.others:.1f} of {counted(load.of, 'core')}, so it takes longer"
 
 
 def _progress_text(state: NodeState, width: int) -> Text:
@@ -194,7 +204,8 @@ def batch_text(status: Mapping[str, Any], colors: CurveColors, lines: int) -> Te
     if reduced := status.get("reduced"):
         text.append(f"{reduced['external']} of {reduced['setting']} external\n", style="yellow")
     else:
-        text.append("\n" if share is None else f"{100 * share:.0f} % in 10 rounds\n", style="dim")
+        rounds = counted(min(RECENT, int(status.get("round") or 0)), "round")
+        text.append("\n" if share is None else f"{100 * share:.0f} % in {rounds}\n", style="dim")
     rejections = status.get("rejections") or {}
     if not rejections:
         return text.append("none rejected", style="dim")
@@ -282,11 +293,13 @@ def machine_text(state: NodeState, lines: int) -> Text:
 
 
 def _load_rows(load: Load) -> Iterator[str]:
-    """Processor, its temperature, and power, as far as they are known."""
+    """Processor, its temperature, other programs, and power, as far as they are known."""
     heat = "" if load.temperature is None else f"{load.temperature:.0f} °C"
     cores = "" if load.cores is None else f"{load.cores:.1f} of {counted(load.of, 'core')}"
     if cores or heat:
         yield ", ".join(filter(None, (cores, heat)))
+    if load.is_crowded:
+        yield f"others use {load.others:.1f} cores"
     if load.power is not None:
         yield f"{load.power.watts:.0f} W, {POWER_SOURCES[load.power.source]}"
 

@@ -49,8 +49,8 @@ NEVER = (
 
 
 GAIN = (
-    "a better model: chat with it here, or export it",
-    "a model that is better at these questions, to chat with here and to export to other programs",
+    "a model better at such questions: chat, or export it",
+    "a model that is better at such questions, to chat with here and to export to other programs",
 )
 """What the user gets, on one line and in full."""
 COST = (

@@ -141,6 +141,7 @@ offered where a service manager answers, and not for a run of so many rounds.
         self._choices = launcher.choices()
         self._cores = 0
         self._agreeing = False
+        self._details = False
         self.at_login = False
 
     def compose(self) -> ComposeResult:
@@ -253,8 +254,8 @@ offered where a service manager answers, and not for a run of so many rounds.
         return f"cores: {limit} of {self._cores}" if self._cores else f"cores: {limit.rstrip(',')}"
 
     def on_paste(self, event: Paste) -> None:
-        """Put a pasted invite into its input, wherever the focus is."""
-        if event.text.strip().startswith(PREFIX):
+        """Put a pasted invite into its input, wherever the focus is; anything, if an invite is asked for."""
+        if event.text.strip().startswith(PREFIX) or self.query_one(Company).network == "invite":
             event.stop()
             self.query_one(Company).choose("invite", event.text)
             self.query_one(Input).focus()
@@ -266,7 +267,9 @@ offered where a service manager answers, and not for a run of so many rounds.
 
     def action_details(self) -> None:
         """Show what was found in place of what happens, or the other way round."""
-        self.query_one("#page").toggle_class("-details")
+        page = self.query_one("#page")
+        page.toggle_class("-details")
+        self._details = page.has_class("-details")
 
     def action_scroll(self, pages: int) -> None:
         """Scroll what was found."""
@@ -307,7 +310,7 @@ offered where a service manager answers, and not for a run of so many rounds.
         self._say("Saving your choices ...")
         try:
             if consent.network == "invite" and not consent.invite:
-                raise SapoError("the invite is empty", "paste the one you received")
+                raise SapoError("there is no invite yet", "paste the line that begins with sapo://")
             await asyncio.to_thread(self._launcher.accept, consent)
         except SapoError as error:
             self._agreeing = False
@@ -321,10 +324,12 @@ offered where a service manager answers, and not for a run of so many rounds.
             self.finish()
 
     def action_leave(self) -> None:
-        """Leave the input of the invite; else leave the app without a trace."""
+        """Leave the input of the invite, or the details; else leave the app without a trace."""
         if isinstance(self.focused, Input):
             start = self.query_one("#start", Button)
             # A disabled button takes no focus.
             (self.query_one("#again", Button) if start.disabled else start).focus()
+        elif self._details and not self.query_one(Plan).display:
+            self.action_details()
         elif not self._agreeing:
             self.dismiss(False)

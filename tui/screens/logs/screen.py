@@ -157,6 +157,9 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
         """Why there is no record, and what to do."""
         if self.reader.exists and self._level is not Level.ALL:
             return f"The log has no {self._level.replace(' and ', ' or ')}.\n\nl shows other levels."
+        if self.sapo.state.standing is Standing.STARTING and not self.reader.exists:
+            lines = "\n".join(f"  {printable(line)}" for line in self.sapo.keeper.lines[-12:])
+            return f"A node is starting; it writes the log once the model is loaded.\n\n{lines}"
         reason = "The log is empty." if self.reader.exists else "There is no log yet: a node writes it while it runs."
         remedy = "\n\nPress s to start one." if self.sapo.state.standing is Standing.ENDED else ""
         return f"{reason}{remedy}\n\n{printable(self.reader.path)}"

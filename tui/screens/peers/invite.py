@@ -19,7 +19,7 @@ from sapo_edge.tui.widgets.job_line import JobLine
 
 OTHERS = "Others paste this line in their app (3, then u), or after: sapo swarm join"
 PRIVATE = "Anyone who has it can join and pass it on: send it only to people you trust."
-TOLD = ("others paste it after", "anyone with this invite")
+TOLD = ("others paste it after", "anyone with this invite", "the running node is not in this swarm")
 """Beginnings of notes of the command that this dialog says itself."""
 HERE = {
     "start `sapo run` first": "start the node first (Esc, then s) and press i again for an invite with its addresses",
@@ -34,6 +34,7 @@ class Invite(Dialog[None]):
 
     Args:
         launcher: runs `sapo swarm invite`.
+        warning: why the invite leads to nobody yet; "" if it does.
     """
 
     HELP_TEXT = """\
@@ -44,6 +45,7 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
     Invite #words { height: auto; max-height: 100%; scrollbar-size: 1 1; }
     Invite #words Static { height: auto; }
     Invite #line { margin: 1 0; text-style: bold; }
+    Invite #warning { color: $text-warning; margin-bottom: 1; }
     Invite #notes { color: $text-muted; }
     Invite #qr { display: none; width: auto; height: auto; }
     Invite.-qr #qr { display: block; }
@@ -64,14 +66,17 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
     AUTO_FOCUS = "#copy"
     heading = "Invite others"
 
-    def __init__(self, launcher: Launcher) -> None:
+    def __init__(self, launcher: Launcher, warning: str = "") -> None:
         super().__init__()
         self._launcher = launcher
+        self._warning = warning
         self._line = ""
 
     def body(self) -> ComposeResult:
         """The line, what it leads to, the progress."""
         with VerticalScroll(id="words", can_focus=False):
+            if self._warning:
+                yield Static(self._warning, id="warning", markup=False)
             yield Static(OTHERS, id="how", markup=False)
             yield Static(id="line", markup=False)
             yield Static(id="qr", markup=False)

@@ -9,6 +9,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
@@ -16,7 +17,15 @@ from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import SwarmCard
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.peers.list import PeerList
-from sapo_edge.tui.screens.peers.text import card_text, nothing_text, peer_text, swarm_text
+from sapo_edge.tui.screens.peers.text import (
+    NOT_HERE,
+    card_text,
+    nothing_text,
+    peer_text,
+    pending_text,
+    running_card,
+    swarm_text,
+)
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.cursor_list import CursorList
 
@@ -44,7 +53,8 @@ Who is connected to this node now. **way**: who opened the connection, the peer 
 **sent** are bytes from and to the peer; **refused** counts messages of the peer that this node rejected.
 
 **Invite** (`i`) shows a line, a QR code and a short code for others; **join** (`u`) uses theirs; **new** (`n`) creates
-a swarm, private or open; `L` leaves. A running node follows after a restart, which the app offers.
+a swarm, private or open; `L` leaves. A running node follows after a restart, which the app offers; until then the
+first lines say where it still is, and `r` restarts it.
 
 **now**: new questions and answers of this peer arrive at once, without being asked for (the mesh of GossipSub).
 
@@ -61,6 +71,7 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         Binding("i", "invite", "Invite", tooltip="Invite others into this swarm", id="peers.invite"),
         Binding("u", "join", "Join", tooltip="Join a swarm with an invite or a code", id="peers.join"),
         Binding("n", "create", "New", tooltip="Create a swarm, private or open", id="peers.create"),
+        Binding("r", "restart", "Restart", tooltip="Restart the node with the swarm that is set", id="peers.restart"),
         Binding("L,shift+l", "leave", "Leave", tooltip="Leave the swarm and work alone", show=False, id="peers.leave"),
         Binding("o", "sort", "Order", show=False, id="peers.sort"),
         Binding("a", "rollouts", "Rollouts", tooltip="Only the rollouts of this author", id="peers.rollouts"),
@@ -80,7 +91,7 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
 
     def on_mount(self) -> None:
         """Start in the list."""
-        self._card = SwarmCard()
+        self._next: SwarmCard | None = None
         self.peers.focus()
 
     @property
@@ -97,10 +108,9 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         state = self.sapo.state
         attached = state.standing is Standing.ATTACHED
         swarm = state.status.get("swarm") if attached else None
-        line = self.query_one("#swarm", Static)
-        line.display = swarm is not None
-        if swarm is not None:
-            line.update(swarm_text(swarm, self._card))
+        line, pending = self.query_one("#swarm", Static), self._pending
+        line.display = swarm is not None or bool(pending)
+        line.update(Content(pending) if swarm is None else swarm_text(swarm, self._in, pending))
         peers = (swarm or {}).get("peers") or ()
         self.peers.say("" if peers else nothing_text(state))
         self.peers.show(peers, float((swarm or {}).get("time") or 0))
@@ -109,17 +119,41 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
             self.action_back()
         self._show_details()
 
+    @property
+    def _in(self) -> SwarmCard:
+        """The swarm of the running node."""
+        return running_card(self.sapo.state.status)
+
+    @property
+    def _pending(self) -> str:
+        """What a running node does not do yet."""
+        if self._next is None or self.sapo.state.standing is not Standing.ATTACHED:
+            return ""
+        return pending_text(self._in, self._next)
+
     @work(group="swarm-card", exclusive=True)
     async def _read_card(self) -> None:
-        """Read which swarm it is."""
-        self._card = await asyncio.to_thread(self.sapo.launcher.swarm)
+        """Read which swarm the next node takes part in."""
+        self._next = await asyncio.to_thread(self.sapo.launcher.swarm)
         self.refresh_node(Change.STATUS)
+        self.refresh_bindings()
 
     def action_invite(self) -> None:
         """Invite others."""
         from sapo_edge.tui.screens.peers.invite import Invite
 
-        self.app.push_screen(Invite(self.sapo.launcher))
+        self.app.push_screen(Invite(self.sapo.launcher, NOT_HERE if self._pending else ""))
+
+    @work(group="swarm-change", exclusive=True)
+    async def action_restart(self) -> None:
+        """Let the node take part in the swarm that is set."""
+        await self._restart()
+
+    async def _restart(self) -> None:
+        from sapo_edge.tui.widgets.restart import restart
+
+        if self._next is not None:
+            await restart(self.sapo, [("swarm", card_text(self._in), card_text(self._next))])
 
     def action_join(self) -> None:
         """Join a swarm."""
@@ -142,17 +176,15 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
     @work(group="swarm-change", exclusive=True)
     async def _change(self, dialog: Screen[bool]) -> None:
         """Change the swarm, and let the node follow."""
-        from sapo_edge.tui.widgets.restart import restart
-
-        before = self._card
         if not await self.app.push_screen_wait(dialog):
             return
-        self._card = await asyncio.to_thread(self.sapo.launcher.swarm)
+        self._next = await asyncio.to_thread(self.sapo.launcher.swarm)
         self.refresh_node(Change.STATUS)
-        if self.sapo.state.standing is Standing.ATTACHED:
-            await restart(self.sapo, [("swarm", card_text(before), card_text(self._card))])
-        else:
-            self.notify(f"The next node: {card_text(self._card)}.", markup=False)
+        self.refresh_bindings()
+        if self._pending:
+            await self._restart()
+        elif self._next is not None and self.sapo.state.standing is not Standing.ATTACHED:
+            self.notify(f"The next node: {card_text(self._next)}.", markup=False)
 
     def on_cursor_list_moved(self) -> None:
         """Show the details of another peer."""
@@ -174,6 +206,8 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         """Dim the keys that need a peer; leave only the details."""
         if action == "back":
             return self.has_class("-open")
+        if action == "restart":
+            return self.is_mounted and bool(self._pending)
         if action in ("details", "rollouts", "copy", "sort", "reverse"):
             return True if self.is_mounted and self.peers.chosen is not None else None
         return True

@@ -29,6 +29,10 @@ This node works alone: it sends nothing to others, and receives nothing.
 
 n creates a swarm, private or open. u joins one with an invite that somebody sent you.\
 """
+NOT_HERE = (
+    "The running node is not in this swarm yet: who joins now finds nobody here. Restart it first (Esc, then r), and "
+    "press i again."
+)
 NOBODY = """\
 No other node is connected yet. Meanwhile, this node trains on its own questions.
 
@@ -57,12 +61,33 @@ def nothing_text(state: NodeState) -> str:
     return ALONE if state.status.get("swarm") is None else NOBODY
 
 
-def swarm_text(swarm: Mapping[str, Any], card: SwarmCard) -> Content:
+def running_card(status: Mapping[str, Any]) -> SwarmCard:
+    """The swarm that a running node takes part in.
+
+    Args:
+        status: of the node.
+    """
+    swarm = status.get("swarm")
+    if swarm is None:
+        return SwarmCard()
+    return SwarmCard(str(status.get("manifest", "")), bool(swarm.get("private")), str(swarm.get("swarm")))
+
+
+def pending_text(running: SwarmCard, following: SwarmCard) -> str:
+    """That a running node does not do yet what is set; "" if it does."""
+    if running.id == following.id:
+        return ""
+    until = f"shares with the {card_text(running)}" if running.name else "works alone"
+    return f"From the next start on: {card_text(following)}. Until then the node {until}; r restarts it."
+
+
+def swarm_text(swarm: Mapping[str, Any], card: SwarmCard, pending: str = "") -> Content:
     """The state of the swarm: connection, address, traffic, problems.
 
     Args:
         swarm: of the node's status.
-        card: the swarm that the next node takes part in.
+        card: the swarm that the node takes part in.
+        pending: what changes at its next start, as `pending_text` says it.
     """
     mark, style, word = _STATES.get(str(swarm.get("state")), ("○", "", printable(swarm.get("state", ""))))
     ahead = float(swarm.get("clock_ahead") or 0)
@@ -75,6 +100,7 @@ def swarm_text(swarm: Mapping[str, Any], card: SwarmCard) -> Content:
         parts.append("clock agrees" if abs(ahead) < 1 else f"clock {clock}")
     lines = [
         Content.assemble((f"{mark} {word}", f"bold {style}"), _named(card), f"; {_reachable(swarm)}"),
+        *([Content.styled(pending, "$text-warning")] if pending else []),
         _addresses(swarm),
         Content("  ·  ".join(parts)),
     ]

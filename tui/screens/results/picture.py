@@ -1,91 +1,193 @@
-"""A picture of the curve of a run, to be shown to others: SVG, which every browser opens."""
+"""A picture of the curve of a run, to be shown to others: SVG, which every browser opens, and PNG."""
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 from sapo_edge.plain import printable
 from sapo_edge.tui.look.themes import DARK, CurveColors
 from sapo_edge.tui.node.history import History
 
+if TYPE_CHECKING:
+    from PIL import ImageDraw
+
 WIDTH, HEIGHT = 1200, 630
 """Pixels: the shape in which most places show a shared picture."""
-LEFT, TOP, RIGHT, BOTTOM = 90, 130, 1160, 560
+LEFT, TOP, RIGHT, BOTTOM = 90, 140, 1160, 560
 """Edges of the plot in pixels."""
 LINES = 5
 """Horizontal lines of the grid."""
+MOST_CHARACTERS = 90
+"""Most characters of a line below the title: in a wide font they fill the width."""
+SCALE = 2
+"""A PNG is drawn so many times as large, then reduced: Pillow draws lines with hard edges."""
+FONT = Path("mpl-data", "fonts", "ttf", "DejaVuSans.ttf")
+"""In matplotlib's directory. Pillow's own font lacks most letters with accents."""
+GRAY, GRID = "#8b98a5", "#27323a"
 
 
-def draw(history: History, title: str, subtitle: str, colors: CurveColors) -> str:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line through points, in pixels."""
+
+    points: Sequence[tuple[float, float]]
+    color: str
+    width: int = 1
+
+    def svg(self) -> str:
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in self.points)
+        return f'<polyline points="{points}" fill="none" stroke="{self.color}" stroke-width="{self.width}"/>'
+
+    def paint(self, image: ImageDraw.ImageDraw, font: Path) -> None:
+        points = [(SCALE * x, SCALE * y) for x, y in self.points]
+        image.line(points, self.color, SCALE * self.width, joint="curve")
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A filled circle, in pixels."""
+
+    x: float
+    y: float
+    color: str
+    radius: int = 8
+
+    def svg(self) -> str:
+        return f'<circle cx="{self.x:.1f}" cy="{self.y:.1f}" r="{self.radius}" fill="{self.color}"/>'
+
+    def paint(self, image: ImageDraw.ImageDraw, font: Path) -> None:
+        image.circle((SCALE * self.x, SCALE * self.y), SCALE * self.radius, self.color)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A printable text on its base line, in pixels."""
+
+    x: float
+    y: float
+    text: str
+    size: int
+    color: str
+    at_end: bool = False
+
+    def svg(self) -> str:
+        anchor = "end" if self.at_end else "start"
+        place = f'x="{self.x:.1f}" y="{self.y:.1f}" font-size="{self.size}" fill="{self.color}" text-anchor="{anchor}"'
+        return f"<text {place}>{escape(printable(self.text))}</text>"
+
+    def paint(self, image: ImageDraw.ImageDraw, font: Path) -> None:
+        from PIL import ImageFont
+
+        # DejaVu is a tenth wider than the fonts of a browser.
+        loaded = ImageFont.truetype(font, SCALE * self.size * 0.9)
+        anchor = "rs" if self.at_end else "ls"
+        image.text((SCALE * self.x, SCALE * self.y), printable(self.text), self.color, loaded, anchor)
+
+
+Shape = Line | Dot | Text
+
+
+def draw(history: History, title: str, subtitle: Sequence[str], colors: CurveColors) -> list[Shape]:
     """Draw own and others' rewards as lines, and held-out accuracy as points with their 95 % intervals.
 
     Args:
         history: of the run, with at least one round.
-        title, subtitle: lines above the plot.
+        title: above the plot.
+        subtitle: at most two lines below it, whose ends may be cut off.
         colors: of the curves.
     """
     last = max(1, history.last_round, *(evaluation.round for evaluation in history.held_out))
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        'font-family="Inter, Helvetica, Arial, sans-serif">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{DARK.background}"/>',
-        _text(LEFT, 60, title, 36, DARK.foreground or ""),
-        _text(LEFT, 98, subtitle, 22, "#8b98a5"),
+    return [
+        Text(LEFT, 56, title, 36, DARK.foreground or ""),
+        *(Text(LEFT, 92 + 28 * number, _cut(line), 22, GRAY) for number, line in enumerate(subtitle)),
         *_grid(last),
         *_curve(history.curves.round, history.curves.external, last, colors.external),
         *_curve(history.curves.round, history.curves.own, last, colors.own),
         *_points(history, last, colors.held_out),
         *_legend(colors),
-        "</svg>\n",
     ]
-    return "\n".join(parts)
 
 
-def _grid(last: int) -> Iterator[str]:
+def to_svg(shapes: Sequence[Shape]) -> str:
+    """The picture for a browser."""
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+        'font-family="Inter, Helvetica, Arial, sans-serif">'
+    )
+    background = f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{DARK.background}"/>'
+    return "\n".join([head, background, *(shape.svg() for shape in shapes), "</svg>\n"])
+
+
+def to_png(shapes: Sequence[Shape]) -> bytes | None:
+    """The picture for everything else; None without Pillow and matplotlib's font: the extra `experiment` has both."""
+    try:
+        from PIL import Image, ImageDraw
+    except ImportError:
+        return None
+    # Without loading it, which takes long.
+    matplotlib = find_spec("matplotlib")
+    font = Path((matplotlib and matplotlib.origin) or "").parent / FONT
+    if not font.is_file():
+        return None
+    image = Image.new("RGB", (SCALE * WIDTH, SCALE * HEIGHT), DARK.background or "")
+    painter = ImageDraw.Draw(image)
+    for shape in shapes:
+        shape.paint(painter, font)
+    data = io.BytesIO()
+    image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS).save(data, "PNG")
+    return data.getvalue()
+
+
+def _cut(line: str) -> str:
+    line = printable(line)
+    return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 1]}…"
+
+
+def _grid(last: int) -> Iterator[Shape]:
     for number in range(LINES + 1):
         share = number / LINES
         y = _y(share)
-        yield f'<line x1="{LEFT}" y1="{y:.1f}" x2="{RIGHT}" y2="{y:.1f}" stroke="#27323a"/>'
-        yield _text(LEFT - 12, y + 6, f"{100 * share:.0f} %", 18, "#8b98a5", "end")
-    yield _text(LEFT, BOTTOM + 34, "before training", 18, "#8b98a5")
-    yield _text(RIGHT, BOTTOM + 34, f"round {last}", 18, "#8b98a5", "end")
+        yield Line(((LEFT, y), (RIGHT, y)), GRID)
+        yield Text(LEFT - 12, y + 6, f"{100 * share:.0f} %", 18, GRAY, at_end=True)
+    yield Text(LEFT, BOTTOM + 30, "before training", 18, GRAY)
+    yield Text(RIGHT, BOTTOM + 30, f"round {last}", 18, GRAY, at_end=True)
 
 
-def _curve(rounds: Sequence[int], values: Sequence[float], last: int, color: str) -> Iterator[str]:
-    points = " ".join(
-        f"{_x(round, last):.1f},{_y(value):.1f}"
-        for round, value in zip(rounds, values, strict=True)
-        if not math.isnan(value)
-    )
+def _curve(rounds: Sequence[int], values: Sequence[float], last: int, color: str) -> Iterator[Shape]:
+    points = [
+        (_x(round, last), _y(value)) for round, value in zip(rounds, values, strict=True) if not math.isnan(value)
+    ]
     if points:
-        yield f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2" stroke-opacity="0.75"/>'
+        yield Line(points, color, 2)
 
 
-def _points(history: History, last: int, color: str) -> Iterator[str]:
+def _points(history: History, last: int, color: str) -> Iterator[Shape]:
     for evaluation in history.held_out:
         x = _x(evaluation.round, last)
-        low, high = _y(evaluation.low), _y(evaluation.high)
-        yield f'<line x1="{x:.1f}" y1="{low:.1f}" x2="{x:.1f}" y2="{high:.1f}" stroke="{color}" stroke-width="3"/>'
-        yield f'<circle cx="{x:.1f}" cy="{_y(evaluation.accuracy):.1f}" r="8" fill="{color}"/>'
+        yield Line(((x, _y(evaluation.low)), (x, _y(evaluation.high))), color, 3)
+        yield Dot(x, _y(evaluation.accuracy), color)
 
 
-def _legend(colors: CurveColors) -> Iterator[str]:
-    x = LEFT
+def _legend(colors: CurveColors) -> Iterator[Shape]:
+    x, y = LEFT, HEIGHT - 14
+    yield Dot(x + 10, y - 6, colors.held_out)
     for name, color in (
-        ("● new questions, with 95 % intervals", colors.held_out),
-        ("— own answers", colors.own),
-        ("— others' answers", colors.external),
+        ("new questions, with 95 % intervals", colors.held_out),
+        ("own answers", colors.own),
+        ("others' answers", colors.external),
     ):
-        yield _text(x, HEIGHT - 14, name, 18, color)
-        x += 12 * len(name)
-    yield _text(RIGHT, HEIGHT - 14, "sapo-edge", 18, "#8b98a5", "end")
-
-
-def _text(x: float, y: float, text: str, size: int, color: str, anchor: str = "start") -> str:
-    shown = escape(printable(text))
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{color}" text-anchor="{anchor}">{shown}</text>'
+        if color != colors.held_out:
+            yield Line(((x, y - 6), (x + 20, y - 6)), color, 3)
+        yield Text(x + 28, y, name, 18, color)
+        x += 60 + 10 * len(name)
+    yield Text(RIGHT, y, "sapo-edge", 18, GRAY, at_end=True)
 
 
 def _x(round: int, last: int) -> float:

@@ -14,7 +14,7 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Button, Static
 
 from sapo_edge.errors import SapoError
-from sapo_edge.plain import printable
+from sapo_edge.plain import counted, printable
 from sapo_edge.tui.look.themes import DARK, curve_colors
 from sapo_edge.tui.node.history import History
 from sapo_edge.tui.node.launcher import JobResult, Outcome
@@ -32,8 +32,8 @@ ROOMY = 72
 """Columns from which the buttons have whole labels."""
 TWO_ROWS, ONE_ROW = 24, 56
 """Columns from which the buttons stand in two rows, and in one. Below, a third of the width holds no letter."""
-PICTURE = "sapo-curve.svg"
-"""Name of the picture's file."""
+PICTURE = "sapo-curve"
+"""Name of the picture's files, without their ends."""
 
 
 class Results(View):
@@ -56,8 +56,9 @@ training, and of the best adapter. The interval of the rise says what luck could
 shown yet. **Test questions** (`y`) ask both models questions by which nothing was chosen.
 
 **Export** (`x`) writes the adapter, or a whole model, for another program. **40 rounds more** (`u`) continues the run
-from where it is. **Picture** (`P`) saves the curve as an SVG file, which every browser opens. **Runs** (`R`) lists all
-runs, compares two, begins a new one beside the old one, and watches an experiment.
+from where it is. **Picture** (`P`) saves the curve as an SVG file, which every browser opens, and as a PNG file where
+matplotlib is installed. **Runs** (`R`) lists all runs, compares two, begins a new one beside the old one, and watches
+an experiment.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -142,8 +143,11 @@ runs, compares two, begins a new one beside the old one, and watches an experime
             return
         panel = self.query_one("#learned")
         rounds = self._outcome.last_round
-        panel.border_title = f"What was learned in {rounds} rounds" if rounds else "What was learned"
-        text = report_text(replace(self._outcome, report=self._report), max(36, self.app.size.width - 5))
+        report = self._report
+        learned = rounds if report is None else report.round
+        since = f"; {counted(rounds, 'round')} are done" if learned < rounds else ""
+        panel.border_title = f"What was learned in {counted(learned, 'round')}{since}" if rounds else "What was learned"
+        text = report_text(replace(self._outcome, report=report), max(36, self.app.size.width - 5))
         self.query_one("#report", Static).update(text)
 
     @property
@@ -206,15 +210,18 @@ runs, compares two, begins a new one beside the old one, and watches an experime
 
     def action_picture(self) -> None:
         """Save a picture of the curve."""
-        from sapo_edge.tui.screens.results.picture import draw
+        from sapo_edge.tui.screens.results.picture import draw, to_png, to_svg
 
         outcome = self._outcome
         if outcome is None:
             return
-        subtitle = " · ".join(filter(None, (outcome.manifest, *(() if self._report is None else spoken(self._report)))))
+        lines = [] if self._report is None else [*spoken(self._report)]
+        subtitle = [" · ".join(filter(None, (*lines[:1], outcome.manifest))), *lines[1:]]
         title = "What a small model learned on one computer"
-        picture = draw(History.from_reply(outcome.history), title, subtitle, curve_colors(DARK))
-        self.sapo.save_text(picture, PICTURE)
+        shapes = draw(History.from_reply(outcome.history), title, subtitle, curve_colors(DARK))
+        self.sapo.save_text(to_svg(shapes), f"{PICTURE}.svg")
+        if (png := to_png(shapes)) is not None:
+            self.sapo.save_bytes(png, f"{PICTURE}.png")
 
     def action_copy(self) -> None:
         """Copy the result in words."""

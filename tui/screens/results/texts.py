@@ -10,7 +10,7 @@ from rich.text import Text
 from sapo_edge.event_words import describe_form
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import Outcome
-from sapo_edge.tui.widgets.bars import add_bar, add_tasks, bar_columns, percent
+from sapo_edge.tui.widgets.bars import add_bar, add_tasks, bar_columns
 from sapo_edge.tui.widgets.then_and_now import add_examples, changes_text
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 EXAMPLES = 3
 """Questions shown with the answers before and now."""
 FAIR = "These questions chose nothing and were never trained on."
-CHOSEN = "These questions chose the best checkpoint, so they flatter it a little: y asks others."
+CHOSEN = (
+    "The best checkpoint was chosen by these questions, so its figure may be a little too high. y asks both models "
+    "questions by which nothing was chosen."
+)
 NOTHING = (
     "Nothing can be compared yet: the questions are asked before training, every few rounds, and after the last one."
 )
@@ -52,15 +55,20 @@ def verdict(report: Report) -> tuple[str, str]:
     """
     gain = report.gain
     if gain is None:
-        points = round(100 * (report.now - report.before) / max(1, report.questions))
-        return "", f"{points:+d} points of 100; an earlier version did not keep what an interval needs"
-    value, low, high = (f"{100 * number:+.0f}" for number in (gain.value, gain.low, gain.high))
-    figures = f"{value} points of 100 (95 %: {low} to {high})"
+        points = _exact((report.now - report.before) / max(1, report.questions), "+")
+        return "", f"{points} points of 100; an earlier version did not keep what an interval needs"
+    low, high = (f"{100 * number:+.0f}" for number in (gain.low, gain.high))
+    figures = f"{_exact(gain.value, '+')} points of 100 (95 %: {low} to {high})"
     if gain.low > 0:
         return "green", f"▲ It got better: {figures}"
     if gain.high < 0:
         return "red", f"▼ It got worse: {figures}"
     return "yellow", f"• Too close to tell: {figures}"
+
+
+def _exact(share: float, sign: str = "") -> str:
+    """In hundredths, with one decimal place unless it is 0: so shares of 200 questions and their rise agree."""
+    return f"{100 * share:{sign}.1f}".removesuffix(".0")
 
 
 def _add_total(text: Text, report: Report, width: int) -> None:
@@ -69,7 +77,7 @@ def _add_total(text: Text, report: Report, width: int) -> None:
     for name, right in (("before", report.before), ("now", report.now)):
         text.append(f"  {name:7}")
         add_bar(text, right / max(1, report.questions), bar, "green" if name == "now" else "")
-        text.append(f" {percent(right, report.questions):>5}  {right} of {report.questions}\n")
+        text.append(f" {_exact(right / max(1, report.questions)):>5} %  {right} of {report.questions}\n")
     style, sentence = verdict(report)
     text.append(f"{sentence}.\n", f"bold {style}".strip())
     for line in counts(report):
@@ -113,8 +121,7 @@ def _add_adapter(text: Text, outcome: Outcome) -> None:
 
 def spoken(report: Report) -> Iterator[str]:
     """The report in plain lines, to be copied or noticed."""
-    yield f"right answers: {percent(report.before, report.questions)} before training, " + (
-        f"{percent(report.now, report.questions)} now, of {report.questions}"
-    )
+    before, now = (_exact(right / max(1, report.questions)) for right in (report.before, report.now))
+    yield f"right answers: {before} % before training, {now} % now, of {report.questions}"
     yield verdict(report)[1]
     yield from counts(report)

@@ -17,6 +17,7 @@ from textual.widgets import ContentSwitcher, Static
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.history import History
+from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.runs.list import RunList
 from sapo_edge.tui.screens.runs.plot import RunsPlot
 from sapo_edge.tui.screens.runs.texts import comparison_text, experiment_text
@@ -69,8 +70,8 @@ A **run** is a journal, checkpoints and a pool of its own. All runs share this n
 settings. **●** is the run that goes on.
 
 Below the list, the run under the cursor is compared with the one marked **=** (`space` marks another): curves of own
-answers as lines, held-out accuracy as points, right answers by task, settings that differ. Which is better is told only
-if both were asked the same questions; the best evaluation of a long run looks a little better than it is.
+answers as lines, held-out accuracy as points, right answers by task, settings that differ. It says which run is better
+only if both were asked the same questions; the best evaluation of a long run looks a little better than it is.
 
 `n` begins a new run beside the others, `u` returns to the one under the cursor. Both stop a running node after its
 round.
@@ -152,6 +153,7 @@ round.
             self._compared = next((run.name for run in runs if run.current), "")
         self.list.show(runs, self._compared)
         self._compare()
+        self.refresh_bindings()
 
     @work(group="runs-compare", exclusive=True)
     async def _compare(self) -> None:
@@ -189,8 +191,13 @@ round.
         """Compare another run."""
         message.stop()
         self._compare()
+        self.refresh_bindings()
 
     # Keys.
+
+    @property
+    def _node_runs(self) -> bool:
+        return self.sapo.state.standing is not Standing.ENDED
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enable each key only where it does something."""
@@ -198,6 +205,10 @@ round.
             return True
         if action == "back":
             return self.in_experiment
+        if action == "use" and not self.in_experiment:
+            run = self.list.chosen
+            # A node continues the current one already, unless none runs.
+            return True if run is not None and not (run.current and self._node_runs) else None
         return not (action in IN_RUNS and self.in_experiment)
 
     def action_mark(self) -> None:
@@ -233,10 +244,13 @@ round.
 
     @work(group="runs-change")
     async def action_use(self) -> None:
-        """Return to the run under the cursor."""
+        """Return to the run under the cursor; start a node if it is the one that nodes continue."""
         run = self.list.chosen
-        if run is None or run.current:
-            self.notify("this run goes on already", timeout=3)
+        if run is None:
+            return
+        if run.current:
+            self.sapo.keeper.start()
+            self.query_one(JobLine).say(f"✓ the node starts the run {run.name}", "good")
         else:
             alone = run.settings.get("network") == "swarm" and self.sapo.launcher.setting("network") == "solo"
             about = USE + (SHARED if alone else "")
@@ -262,6 +276,7 @@ round.
         self.query_one(JobLine).say(f"✓ the node starts the run {name}", "good")
         self._compared = ""
         self._load()
+        self.sapo.state.history = History()
         self.sapo.keeper.start()
 
     @work(group="runs-watch", exclusive=True)

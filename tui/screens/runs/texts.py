@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sapo_edge.control.runs import RunView
 
 ONE = "There is one run. n begins another beside it: then both are compared here, and u returns to this one."
-OTHER_QUESTIONS = "They were not asked the same questions, so which is better is not told."
+OTHER_QUESTIONS = "They were asked different questions, so their figures do not show which one is better."
 NAMES = 14
 """Most columns of a task's or a setting's name."""
 BAR = 20

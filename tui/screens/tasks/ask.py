@@ -1,7 +1,9 @@
-"""Asks for a path."""
+"""Asks where own questions are, or are to be."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import ClassVar
 
 from textual import on
@@ -9,44 +11,84 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
+from sapo_edge.plain import printable
+from sapo_edge.tui.node.launcher import JobResult, Launcher
 from sapo_edge.tui.widgets.ask import typed_path
-from sapo_edge.tui.widgets.dialog import Dialog
+from sapo_edge.tui.widgets.dialog import WorkDialog
+from sapo_edge.tui.widgets.job_line import JobLine
+
+FOLDER = "my-questions"
+"""Name of the proposed folder in the user's home directory."""
+SUFFIXES = (".toml", ".jsonl", ".csv")
+"""Of files that are taken; any other path becomes a folder."""
+ABOUT = (
+    "A folder is created with a manifest and a few questions, which you replace with your own. Or the path of a file "
+    "that you have: a manifest (.toml), or questions (.jsonl, .csv)."
+)
 
 
-class AskPath(Dialog[str]):
-    """Dismissed with an absolute path, or "" without one.
+class NewQuestions(WorkDialog):
+    """Takes a file, or writes a folder of questions to begin with. Stays open until it has one of both.
+
+    Dismissed with whether it has.
 
     Args:
-        heading: the title.
-        about: what the path is for.
-        path: the proposed one.
+        launcher: runs `sapo tasks new`.
+
+    Attributes:
+        file: the manifest, or the questions alone.
+        questions: the file to edit.
+        written: whether both were written now.
     """
 
     DEFAULT_CSS = """
-    AskPath #about { height: auto; }
-    AskPath #path { border: none; height: 1; padding: 0 1; margin-top: 1; background: $panel; }
+    NewQuestions #about { height: auto; }
+    NewQuestions #path { border: none; height: 1; padding: 0 1; margin-top: 1; background: $panel; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Cancel", id="path.cancel")]
     BUTTONS: ClassVar = {"take": ("OK", "take"), "close": ("Cancel", "leave")}
     AUTO_FOCUS = "#path"
+    heading = "Your own questions"
 
-    def __init__(self, heading: str, about: str, path: str) -> None:
+    def __init__(self, launcher: Launcher) -> None:
         super().__init__()
-        self.heading = heading
-        self._about = about
-        self._path = path
+        self._launcher = launcher
+        self.file = self.questions = ""
+        self.written = False
 
     def body(self) -> ComposeResult:
-        """The explanation, and the input."""
-        yield Static(self._about, id="about", markup=False)
-        yield Input(self._path, id="path", compact=True)
+        """The explanation, the input, and what went wrong."""
+        yield Static(ABOUT, id="about", markup=False)
+        yield Input(str(Path.home() / FOLDER), id="path", compact=True)
+        yield JobLine(id="writing")
 
     @on(Input.Submitted)
     def action_take(self) -> None:
-        """Take the path."""
-        path = self.query_one(Input).value.strip()
-        self.dismiss(typed_path(path) if path else "")
+        """Take the file, or write the folder."""
+        line, typed = self.query_one(JobLine), self.query_one(Input).value.strip()
+        if line.busy or not typed:
+            return
+        path = typed_path(typed)
+        is_file, is_taken = os.path.isfile(path), Path(path).suffix.lower() in SUFFIXES
+        if is_taken and is_file:
+            self.file = self.questions = path
+            self.finish()
+        elif is_taken:
+            line.say(f"there is no file {printable(path)}", "bad")
+        elif is_file:
+            line.say(f"{printable(path)} is neither a manifest nor questions: .toml, .jsonl or .csv", "bad")
+        else:
+            line.begin(self._launcher.job("tasks", "new", path), "writing", self._written)
+
+    def _written(self, result: JobResult) -> None:
+        self.file, self.questions = (str(result.record[name]) for name in ("manifest", "questions"))
+        self.written = True
+        self.finish()
 
     def action_leave(self) -> None:
-        """Close without one."""
-        self.dismiss("")
+        """Stop writing, or close without a file."""
+        line = self.query_one(JobLine)
+        if line.busy:
+            line.stop()
+        else:
+            self.dismiss(False)

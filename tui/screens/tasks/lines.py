@@ -26,7 +26,7 @@ def _plain(line: str) -> str:
         record = json.loads(line)
         # An editor would break a line at any of Unicode's line ends.
         line = line if len(line.splitlines()) == 1 else json.dumps(record)
-        plain = f"{record['question']}{MARK}{record['answer']}"
+        plain = MARK.join(str(record[name]) for name in ("question", "answer") if name in record)
         plain.encode()
         # Types matter, too: true equals 1.
         same = json.dumps(json.loads(_parsed(plain)), sort_keys=True) == json.dumps(record, sort_keys=True)

@@ -24,8 +24,9 @@ from textual.widgets.option_list import Option
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
+from sapo_edge.tui.node.history import History
 from sapo_edge.tui.node.launcher import JobResult
-from sapo_edge.tui.screens.tasks.ask import AskPath
+from sapo_edge.tui.screens.tasks.ask import NewQuestions
 from sapo_edge.tui.screens.tasks.edit import EditQuestions
 from sapo_edge.tui.screens.tasks.texts import START, check_text, is_offered, manifest_line, mistakes_text, preview_text
 from sapo_edge.tui.screens.view import View
@@ -33,14 +34,6 @@ from sapo_edge.tui.widgets.ask import Ask
 from sapo_edge.tui.widgets.job_line import JobLine
 from sapo_edge.tui.widgets.restart import stopped
 
-FOLDER = "my-questions"
-"""Name of the proposed folder in the user's home directory."""
-SUFFIXES = (".toml", ".jsonl", ".csv")
-"""Of files that are taken; any other path becomes a folder."""
-NEW = (
-    "A folder is created with a manifest and a few questions, which you replace with your own. Or the path of a file "
-    "that you have: a manifest (.toml), or questions (.jsonl, .csv)."
-)
 HAS_RUN = (
     "The run that goes on trains on other tasks. A new run beside it begins with the untrained model; the old one "
     "stays, and Results (8, then R) returns to it. A running node finishes its round and stops first."
@@ -135,7 +128,7 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         options.highlighted = used[0] if used else 0
         files = [str(row["use"]) for row in self._rows if row.get("from") == "file"]
         if files and not self._file:
-            self._take(files[0])
+            self._take(files[0], files[0])
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Dim what needs a file, and everything while a command runs."""
@@ -148,9 +141,13 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
             return None if busy else True
         return True
 
-    def _take(self, file: str, questions: str = "") -> None:
+    def _take(self, file: str, questions: str) -> None:
         """Work on a file from now on."""
-        self._file, self._questions = file, questions or file
+        if self._file not in ("", file):
+            # What was found in the file before is not of this one.
+            self._say(Text(START))
+            self.query_one(JobLine).say("")
+        self._file, self._questions = file, questions
         self.query_one("#told").border_title = Content(f"Your own questions: {printable(file)}")
         self.refresh_bindings()
 
@@ -162,20 +159,15 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
     @work(group="tasks-ask", exclusive=True)
     async def action_new(self) -> None:
         """Write a folder of questions to begin with, or take a file."""
-        path = await self.app.push_screen_wait(AskPath("Your own questions", NEW, str(Path.home() / FOLDER)))
-        if not path:
+        dialog = NewQuestions(self.sapo.launcher)
+        if not await self.app.push_screen_wait(dialog):
             return
-        if Path(path).suffix.lower() in SUFFIXES:
-            self._take(path)
-            self.action_check()
+        self._take(dialog.file, dialog.questions)
+        if dialog.written:
+            written = f"✓ written: {printable(dialog.questions)}; e edits them, r checks them"
+            self.query_one(JobLine).say(written, "good")
         else:
-            job = self.sapo.launcher.job("tasks", "new", path)
-            self.query_one(JobLine).begin(job, "writing", self._written)
-
-    def _written(self, result: JobResult) -> None:
-        manifest, questions = (str(result.record[name]) for name in ("manifest", "questions"))
-        self._take(manifest, questions)
-        self.query_one(JobLine).say(f"✓ written: {printable(questions)}; e edits them, r checks them", "good")
+            self.action_check()
 
     def action_edit(self) -> None:
         """Open the questions in the user's editor, or in the app's own if none is set or a browser shows the app."""
@@ -272,6 +264,7 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
     def _begun(self, name: str, result: JobResult, *, alone: bool) -> None:
         """Train on a manifest in a run that has just begun."""
         if self._choose(name, alone=alone):
+            self.sapo.state.history = History()
             self.sapo.keeper.start()
             run = printable(result.record.get("run", ""))
             self.query_one(JobLine).say(f"✓ the node starts the run {run} on {printable(name)}", "good")
