@@ -111,6 +111,10 @@ class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
                 grafts[peer_id].append(topic)
         return grafts, prunes
 
+    def _perform_opportunistic_grafting(self, topic: str, peers_to_graft: object) -> int:
+        """Nothing: the library adds two peers at each heartbeat, whatever the mesh has."""
+        return 0
+
     def _surplus(self, mesh: set[ID], newcomer: ID) -> ID | None:
         """A peer of the network that has most places in a full mesh, if it has two more than the newcomer's has."""
         networks: dict[str, list[ID]] = {}
