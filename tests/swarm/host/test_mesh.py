@@ -18,7 +18,7 @@ from sapo_edge.swarm.host import host as host_module
 from sapo_edge.swarm.host.gossip import make_router
 from sapo_edge.swarm.host.pubsub import MAX_MESH, MIN_DIALLED
 from sapo_edge.swarm.tally import innermost
-from tests.swarm.host.victims import LOOPBACK, TOPIC, Hardened, bare_host, dial, frame, hardened, until
+from tests.swarm.host.victims import LOOPBACK, TOPIC, Hardened, bare_host, dial, frame, hardened, read_all, until
 
 BEAT = 0.1
 """Seconds between two heartbeats, of which a node has one a second."""
@@ -59,7 +59,7 @@ class Lab:
 
     async def _start(self, protocol: str) -> IHost:
         host = bare_host()
-        host.set_stream_handler(protocol, _read)
+        host.set_stream_handler(protocol, read_all)
         await self._stack.enter_async_context(host.run([LOOPBACK]))
         return host
 
@@ -80,11 +80,6 @@ class Lab:
     @property
     def mesh(self) -> set[ID]:
         return self.victim.gossip.mesh()
-
-
-async def _read(stream: Any) -> None:
-    while await stream.read(65536):
-        pass
 
 
 def play(scenario: Callable[[Lab], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
