@@ -202,19 +202,30 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
         self.tally = tally
         self._rates: Recent[ID, tuple[TokenBucket, TokenBucket, TokenBucket]] = Recent(256)
         self._payers: Recent[bytes, Payer | None] = Recent(MAX_PAYERS)
+        self._reading: dict[ID, trio.CancelScope] = {}
 
     async def stream_handler(self, stream: INetStream) -> None:
-        """Read a peer's stream until it ends."""
+        """Read a peer's stream until it ends, or the peer opens another one: each can hold a frame that never ends."""
         peer_id = stream.muxed_conn.peer_id
-        try:
-            while True:
-                await self._next_frame(stream, peer_id)
-        except StreamEOF:
-            return
-        except Exception as error:  # noqa: BLE001 - a peer chooses what is read here
-            self._stream_failed(str(peer_id), error)
-        await quietly(stream.reset)
-        self._handle_dead_peer(peer_id)
+        if (earlier := self._reading.get(peer_id)) is not None:
+            earlier.cancel()
+        ended = False
+        with trio.CancelScope() as scope:
+            self._reading[peer_id] = scope
+            try:
+                while True:
+                    await self._next_frame(stream, peer_id)
+            except StreamEOF:
+                ended = True
+            except Exception as error:  # noqa: BLE001 - a peer chooses what is read here
+                self._stream_failed(str(peer_id), error)
+        is_last = self._reading.get(peer_id) is scope
+        if is_last:
+            del self._reading[peer_id]
+        if not ended:
+            await quietly(stream.reset)
+            if is_last:
+                self._handle_dead_peer(peer_id)
 
     def _stream_failed(self, peer_id: str, error: Exception) -> None:
         if isinstance(error, ENDED) and not isinstance(error, MessageTooLarge):

@@ -122,3 +122,20 @@ def test_ids_that_are_none_are_not_asked_for() -> None:
         assert victim.meter.sent - before < 20_000
 
     play(scenario)
+
+
+def test_only_the_last_stream_of_a_peer_is_read() -> None:
+    """Each one can hold a frame that never ends."""
+
+    async def scenario(victim: Hardened, reader: Hardened, host: IHost) -> None:
+        (connection,) = victim.host.get_network().get_connections(host.get_id())
+        subscription = rpc_pb2.RPC(subscriptions=[rpc_pb2.RPC.SubOpts(subscribe=True, topicid=TOPIC)])
+        await send(host, victim, frame(subscription))
+        for _ in range(20):
+            await send(host, victim, bytes(encode_uvarint(MAX_RPC_BYTES)) + bytes(MAX_RPC_BYTES - 1))
+        await send(host, victim, frame(rpc_pb2.RPC(publish=[signed(host, b"x")])))
+        assert await until(lambda: victim.received == [b"x"])
+        assert host.get_id() in victim.gossip.subscribed()
+        assert len(connection.muxed_conn.streams) < 5
+
+    play(scenario)
