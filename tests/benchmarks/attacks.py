@@ -56,6 +56,9 @@ class Attack:
         arguments: of all of them.
         addresses: IP addresses from which they come.
         hops: whether they reach the node through an honest member only.
+        upload: cap of the node and of honest members, in bytes a second; 0 for none.
+        preparing: seconds in which attackers behave, before it begins.
+        longest: seconds that it lasts at most.
     """
 
     name: str
@@ -63,6 +66,9 @@ class Attack:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     addresses: tuple[str, ...] = ADDRESSES
     hops: bool = False
+    upload: int = 0
+    preparing: float = WARM_UP_SECONDS
+    longest: float = LONGEST
 
 
 ATTACKS = (
@@ -90,6 +96,7 @@ ATTACKS = (
     Attack("keys and a flood, one hop away", ("throw_away_keys", "flooding"), hops=True),
     Attack("inflations, one hop away", ("inflations",), hops=True),
     Attack("several at once", ("garbage", "handshakes", "identify_streams", "inflations", "throw_away_keys", "pings")),
+    Attack("padding by an established neighbour", ("padding",), upload=500_000, preparing=360.0, longest=120.0),
 )
 
 
@@ -151,12 +158,12 @@ def namespace() -> Iterator[tuple[str, ...]]:
 class Lab:
     """The node, honest members, and what these publish."""
 
-    def __init__(self, run: tuple[str, ...], source: TaskSource) -> None:
-        self._run, self._source = run, source
+    def __init__(self, run: tuple[str, ...], source: TaskSource, upload: int = 0) -> None:
+        self._run, self._source, self._upload = run, source, upload
         self._stack = contextlib.ExitStack()
         self.published: dict[str, dict[str, set[int]]] = {}
         self.honest: list[MemberProcess] = []
-        self.node = self._stack.enter_context(Node(run, member=1, listen="all"))
+        self.node = self._stack.enter_context(Node(run, member=1, listen="all", upload=upload))
         self.join(2, "20.2.0.1", self.at(self.node, "20.0.0.1"))
         # Reaches the node through the other one only, to begin with.
         self.join(3, "20.3.0.1", self.at(self.honest[0], "20.2.0.1"))
@@ -173,7 +180,9 @@ class Lab:
 
     def join(self, number: int, ip: str, bootstrap: str) -> None:
         """Start an honest member; does not wait for it."""
-        member = MemberProcess(self._run, member=number, source=ip, listen="all", bootstrap=[bootstrap], first=number)
+        member = MemberProcess(
+            self._run, member=number, source=ip, listen="all", bootstrap=[bootstrap], first=number, upload=self._upload
+        )
         self.honest.append(self._stack.enter_context(member))
 
     def attackers(self, attack: Attack, seconds: float) -> list[HostilePeer]:
@@ -272,13 +281,13 @@ def _charged(status: Mapping[str, Any]) -> float:
 
 def measure(attack: Attack, run: tuple[str, ...], source: TaskSource, seconds: float) -> dict[str, Any]:
     """Run one attack against a new node."""
-    lab = Lab(run, source)
+    lab = Lab(run, source, attack.upload)
     try:
         deadline = time.monotonic() + 60
         while len(lab.node.status()["peers"]) < 1 and time.monotonic() < deadline:
             time.sleep(0.2)
         attackers = lab.attackers(attack, seconds)
-        lab.phase("warm-up", WARM_UP_SECONDS)
+        lab.phase("warm-up", attack.preparing)
         for peer in attackers:
             peer.first(lambda line: "ready" in line)
         quiet = lab.phase("before", QUIET_SECONDS)
@@ -335,7 +344,7 @@ def run(names: Sequence[str], minutes: float, output: Path | None) -> None:
     with namespace() as words:
         for number, attack in enumerate(attacks):
             begin = time.monotonic()
-            seconds = min(LONGEST, max(SHORTEST, (deadline - begin) / (len(attacks) - number) - other))
+            seconds = min(attack.longest, max(SHORTEST, (deadline - begin) / (len(attacks) - number) - other))
             row = measure(attack, words, source, seconds)
             other = time.monotonic() - begin - seconds
             lasted.append(seconds)

@@ -62,8 +62,8 @@ async def gossip_control(hostile: Hostile, turns: int = 10) -> dict[str, Any]:
         for _ in range(turns):
             rpc = rpc_pb2.RPC()
             for _ in range(8):
-                rpc.control.ihave.add(topicID=topic, messageIDs=[secrets.token_bytes(20) for _ in range(64)])
-                rpc.control.iwant.add(messageIDs=[secrets.token_bytes(20)] * 64)
+                rpc.control.ihave.add(topicID=topic, messageIDs=[secrets.token_bytes(46) for _ in range(64)])
+                rpc.control.iwant.add(messageIDs=[secrets.token_bytes(46)] * 64)
                 rpc.control.graft.add(topicID=topic)
                 prune = rpc.control.prune.add(topicID=topic, backoff=1)
                 prune.peers.add(peerID=secrets.token_bytes(34))

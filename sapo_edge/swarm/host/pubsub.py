@@ -53,6 +53,8 @@ MAX_MESH = 24
 average; a graft beyond this bound would only multiply what is forwarded."""
 MIN_DIALLED = 3
 """Neighbours in the mesh that this node dialled, if there are as many: those that dialled in may all be one owner's."""
+ID_BYTES = 46
+"""Length of a message's id: the publisher's peer id, and its number."""
 _INLINE_ED25519 = bytes.fromhex("002408011220")
 """How the peer id of an Ed25519 key begins; the 32 bytes of the key follow."""
 
@@ -114,6 +116,10 @@ class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
                 self._notify_mesh_peer_added(peer_id, topic)
                 grafts[peer_id].append(topic)
         return grafts, prunes
+
+    def _perform_opportunistic_grafting(self, topic: str, peers_to_graft: object) -> int:
+        """Nothing: the library adds two peers at each heartbeat, whatever the mesh has."""
+        return 0
 
     def _surplus(self, mesh: set[ID], newcomer: ID) -> ID | None:
         """A peer of the network that has most places in a full mesh, if it has two more than the newcomer's has."""
@@ -200,22 +206,30 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
         self.tally = tally
         self._rates: Recent[ID, tuple[TokenBucket, TokenBucket, TokenBucket]] = Recent(256)
         self._payers: Recent[bytes, Payer | None] = Recent(MAX_PAYERS)
+        self._reading: dict[ID, trio.CancelScope] = {}
 
     async def stream_handler(self, stream: INetStream) -> None:
-        """Read a peer's stream until it ends."""
+        """Read a peer's stream until it ends, or the peer opens another one: each can hold a frame that never ends."""
         peer_id = stream.muxed_conn.peer_id
-        try:
-            while True:
-                data = await read_varint_prefixed_bytes_limited(stream, MAX_RPC_BYTES)
-                rpc = rpc_pb2.RPC()
-                rpc.ParseFromString(data)
-                await self._process(rpc, peer_id)
-        except StreamEOF:
-            return
-        except Exception as error:  # noqa: BLE001 - a peer chooses what is read here
-            self._stream_failed(str(peer_id), error)
-        await quietly(stream.reset)
-        self._handle_dead_peer(peer_id)
+        if (earlier := self._reading.get(peer_id)) is not None:
+            earlier.cancel()
+        ended = False
+        with trio.CancelScope() as scope:
+            self._reading[peer_id] = scope
+            try:
+                while True:
+                    await self._next_frame(stream, peer_id)
+            except StreamEOF:
+                ended = True
+            except Exception as error:  # noqa: BLE001 - a peer chooses what is read here
+                self._stream_failed(str(peer_id), error)
+        is_last = self._reading.get(peer_id) is scope
+        if is_last:
+            del self._reading[peer_id]
+        if not ended:
+            await quietly(stream.reset)
+            if is_last:
+                self._handle_dead_peer(peer_id)
 
     def _stream_failed(self, peer_id: str, error: Exception) -> None:
         if isinstance(error, ENDED) and not isinstance(error, MessageTooLarge):
@@ -224,11 +238,17 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
             self.tally.count("gossip streams with garbage")
             self.blame(peer_id, "garbage")
 
-    async def _process(self, rpc: rpc_pb2.RPC, peer_id: ID) -> None:
-        messages, controls, announced = self._buckets(peer_id)
-        if (delay := messages.wait(1.0)) > 0:
+    async def _next_frame(self, stream: INetStream, peer_id: ID) -> None:
+        """Read a frame and process it. While the next one is awaited nothing of it is left: parsed, it can have sixty
+        times its bytes."""
+        if (delay := self._buckets(peer_id)[0].wait(1.0)) > 0:
             # Slow reading makes this sender wait, and no other.
             await trio.sleep(delay)
+        data = await read_varint_prefixed_bytes_limited(stream, MAX_RPC_BYTES)
+        await self._process(rpc_pb2.RPC.FromString(data), peer_id)
+
+    async def _process(self, rpc: rpc_pb2.RPC, peer_id: ID) -> None:
+        messages, controls, announced = self._buckets(peer_id)
         messages.charge(max(1, len(rpc.publish)))
         for subscription in rpc.subscriptions[:MAX_CONTROL]:
             # Each one may make the router send recent messages again.
@@ -250,7 +270,9 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
         for prune in kept.prune:
             del prune.peers[:]
         for ihave in kept.ihave:
-            ihave.messageIDs[:] = [message_id for message_id in ihave.messageIDs[:MAX_CONTROL] if announced.take()]
+            # What is announced is asked for: any other bytes would be sent back.
+            named = [name for name in ihave.messageIDs[:MAX_CONTROL] if len(name) == ID_BYTES and announced.take()]
+            ihave.messageIDs[:] = named
         for iwant in control.iwant[:1]:
             message_ids = [message_id for message_id in iwant.messageIDs[:MAX_CONTROL] if asked.take()]
             if message_ids:
@@ -277,6 +299,7 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
         own = forwarder == self.my_id
         if not own and not self._authentic(forwarder, message):
             return
+        message = signed_part(message)
         verdict = Verdict.ACCEPT if own else self.check(message.data, str(forwarder), str(ID(message.from_id)))
         if verdict is not Verdict.DECLINE:
             self._mark_msg_seen(message)
@@ -331,6 +354,13 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
 
     def notify_subscriptions(self, publish_message: rpc_pb2.Message) -> None:
         """Nothing: `check` has the message already, and the library's channel keeps only 32."""
+
+
+def signed_part(message: rpc_pb2.Message) -> rpc_pb2.Message:
+    """A copy of what the signature covers, and the signature: whoever forwards a message can add to the rest. A part of
+    a frame would also keep all of the frame."""
+    names = ("from_id", "data", "seqno", "topicIDs", "signature")
+    return rpc_pb2.Message(**{name: getattr(message, name) for name in names})
 
 
 class StreamMover(AtDisconnect):

@@ -145,7 +145,7 @@ DEFENCES = (
     Defence(
         "the rate of announced messages",
         "sapo_edge/swarm/host/pubsub.py",
-        " if announced.take()]",
+        " and announced.take()]",
         "]",
         ("tests/swarm/host/test_control.py::test_announced_messages_are_limited_in_rate",),
     ),
@@ -187,8 +187,8 @@ DEFENCES = (
     Defence(
         "the rate of a neighbour's messages",
         "sapo_edge/swarm/host/pubsub.py",
-        "        if (delay := messages.wait(1.0)) > 0:",
-        "        if (delay := messages.wait(1.0)) > 1e9:",
+        "        if (delay := self._buckets(peer_id)[0].wait(1.0)) > 0:",
+        "        if (delay := self._buckets(peer_id)[0].wait(1.0)) > 1e9:",
         ("tests/swarm/host/test_control.py::test_a_neighbour_that_sends_too_much_is_read_more_slowly",),
     ),
     Defence(
@@ -213,6 +213,38 @@ DEFENCES = (
         "read_varint_prefixed_bytes_limited(stream, MAX_RPC_BYTES)",
         "read_varint_prefixed_bytes_limited(stream, 2**30)",
         ("tests/swarm/host/test_hardening.py::test_a_frame_is_bounded_before_it_is_read",),
+    ),
+    Defence(
+        "what nobody signed is not forwarded",
+        "sapo_edge/swarm/host/pubsub.py",
+        "        message = signed_part(message)\n",
+        "",
+        (
+            "tests/swarm/host/test_padding.py::test_a_message_is_forwarded_and_kept_without_what_nobody_signed",
+            "tests/swarm/host/test_padding.py::test_nothing_is_kept_of_what_surrounds_a_message",
+        ),
+    ),
+    Defence(
+        "a frame is let go of",
+        "sapo_edge/swarm/host/pubsub.py",
+        "        await self._process(rpc_pb2.RPC.FromString(data), peer_id)",
+        """        stream.frame = rpc_pb2.RPC.FromString(data)
+        await self._process(stream.frame, peer_id)""",
+        ("tests/swarm/host/test_padding.py::test_a_connection_that_is_silent_holds_no_frame",),
+    ),
+    Defence(
+        "one stream of a peer is read",
+        "sapo_edge/swarm/host/pubsub.py",
+        "            earlier.cancel()\n",
+        "            pass\n",
+        ("tests/swarm/host/test_padding.py::test_only_the_last_stream_of_a_peer_is_read",),
+    ),
+    Defence(
+        "the length of announced ids",
+        "sapo_edge/swarm/host/pubsub.py",
+        "len(name) == ID_BYTES and ",
+        "",
+        ("tests/swarm/host/test_padding.py::test_ids_that_are_none_are_not_asked_for",),
     ),
     Defence(
         "a message ends nothing",

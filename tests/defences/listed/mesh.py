@@ -16,6 +16,13 @@ DEFENCES = (
         (_TESTS + "test_grafts_do_not_multiply_what_is_forwarded",),
     ),
     Defence(
+        "the node grafts nobody that it does not need",
+        _PUBSUB,
+        "    def _perform_opportunistic_grafting(",
+        "    def _perform_nothing(",
+        (_TESTS + "test_grafts_do_not_multiply_what_is_forwarded",),
+    ),
+    Defence(
         "a network with many places in the mesh gives way",
         _PUBSUB,
         "return random.choice(most) if len(most) > len(own) + 1 else None",

@@ -72,14 +72,15 @@ async def read(content: bytes) -> None:
     assert not scope.cancelled_caught and not tally.faults, tally.faults
     assert {*pubsub.peer_topics} <= {TOPIC} and {*router.mesh} <= {TOPIC}
     assert {*taken} <= {CONTENT}, "no fuzzer can sign another"
+    assert all(message.ByteSize() < 250 for message in router.mcache.msgs.values()), "only what is signed is kept"
 
 
 def seeds() -> list[bytes]:
     """Frames of every kind of content, of this topic and of others."""
     graft = rpc_pb2.ControlMessage(
         graft=[rpc_pb2.ControlGraft(topicID=TOPIC)], prune=[rpc_pb2.ControlPrune(topicID=TOPIC, backoff=60)],
-        ihave=[rpc_pb2.ControlIHave(topicID=TOPIC, messageIDs=[b"ab" * 20] * 3)],
-        iwant=[rpc_pb2.ControlIWant(messageIDs=[b"ab" * 20, b"x", b""])],
+        ihave=[rpc_pb2.ControlIHave(topicID=TOPIC, messageIDs=[b"ab" * 23] * 3)],
+        iwant=[rpc_pb2.ControlIWant(messageIDs=[b"ab" * 23, b"x", b""])],
     )  # fmt: skip
     message = signed(host(), CONTENT, 1)
     forged = rpc_pb2.Message(data=b"x", topicIDs=[TOPIC], from_id=bytes(38), seqno=bytes(8), signature=bytes(64))

@@ -31,6 +31,8 @@ from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.host.work import Payer, current_payer, paid_by
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
+from tests.swarm.host.streams import FakeConnection, FakeStream
+from tests.swarm.host.victims import frame
 
 TOPIC = "topic"
 PEER, OTHER = (ID.from_string(Identity(bytes([number]) * 32).peer_id) for number in (2, 3))
@@ -97,7 +99,7 @@ def test_control_messages_are_of_our_topic_and_few() -> None:
             rpc.control.graft.add(topicID=TOPIC)
         for _ in range(3):
             rpc.control.prune.add(topicID="other")
-        rpc.control.ihave.add(topicID=TOPIC, messageIDs=[b"%d" % number for number in range(2 * MAX_CONTROL)])
+        rpc.control.ihave.add(topicID=TOPIC, messageIDs=[b"%046d" % number for number in range(2 * MAX_CONTROL)])
         kept = lab.kept(rpc)
         assert (len(kept.graft), len(kept.prune)) == (MAX_REPEATED, 0)
         assert [len(ihave.messageIDs) for ihave in kept.ihave] == [MAX_CONTROL]
@@ -125,7 +127,7 @@ def test_announced_messages_are_limited_in_rate() -> None:
         for turn in range(40):
             rpc = rpc_pb2.RPC()
             for number in range(2 * MAX_REPEATED):
-                rpc.control.ihave.add(topicID=TOPIC, messageIDs=[b"%d %d" % (turn, number)] * 4)
+                rpc.control.ihave.add(topicID=TOPIC, messageIDs=[b"%040d %05d" % (turn, number)] * 4)
             kept = [len(ihave.messageIDs) for ihave in lab.kept(rpc).ihave]
             assert len(kept) == MAX_REPEATED
             announced += sum(kept)
@@ -154,14 +156,14 @@ def test_requests_for_messages_are_limited_in_rate() -> None:
 
 def test_messages_and_subscriptions_are_limited_in_rate() -> None:
     async def scenario(lab: Lab) -> None:
-        frame = rpc_pb2.RPC(publish=[rpc_pb2.Message()] * (2 * MAX_PUBLISHED))
+        full = rpc_pb2.RPC(publish=[rpc_pb2.Message()] * (2 * MAX_PUBLISHED))
         for _ in range(20):
-            frame.subscriptions.add(subscribe=True, topicid=TOPIC)
-        await lab.pubsub._process(frame, PEER)
+            full.subscriptions.add(subscribe=True, topicid=TOPIC)
+        await lab.pubsub._process(full, PEER)
         assert lab.pushed == MAX_PUBLISHED and lab.subscriptions == 20
         turns = int(4 * MESSAGE_BURST // (2 * MAX_PUBLISHED))
         for _ in range(turns):
-            await lab.pubsub._process(frame, PEER)
+            await lab.pubsub._process(full, PEER)
         assert lab.subscriptions <= 2 * MAX_CONTROL + 5
 
     play(scenario)
@@ -171,9 +173,10 @@ def test_a_neighbour_that_sends_too_much_is_read_more_slowly() -> None:
     async def scenario(lab: Lab) -> None:
         lab.pubsub._buckets(PEER)[0]._clock = trio.current_time
         started = trio.current_time()
-        frame = rpc_pb2.RPC(publish=[rpc_pb2.Message()] * MAX_PUBLISHED)
+        messages = rpc_pb2.RPC(publish=[rpc_pb2.Message()] * MAX_PUBLISHED)
+        stream = FakeStream(FakeConnection(str(PEER)), frame(messages) * 100)
         for _ in range(100):
-            await lab.pubsub._process(frame, PEER)
+            await lab.pubsub._next_frame(stream, PEER)
         expected = (100 * MAX_PUBLISHED - MESSAGE_BURST) / MESSAGES_PER_SECOND
         assert trio.current_time() - started > 0.9 * expected - 1
 

@@ -1,86 +1,150 @@
-"""The mesh of GossipSub: who gets every message unasked."""
+"""The mesh of GossipSub, between real hosts and at real heartbeats: who gets every message unasked."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import contextlib
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 import trio
+from libp2p.abc import IHost
 from libp2p.peer.id import ID
-from libp2p.pubsub.gossipsub import PROTOCOL_ID
+from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11
 from libp2p.pubsub.pb import rpc_pb2
-from libp2p.rcmgr import Direction
 
+from sapo_edge.swarm.host import host as host_module
 from sapo_edge.swarm.host.gossip import make_router
-from sapo_edge.swarm.host.pubsub import MAX_MESH, MIN_DIALLED, SafeGossipSub
-from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.host.pubsub import MAX_MESH, MIN_DIALLED
+from sapo_edge.swarm.tally import innermost
+from tests.swarm.host.victims import LOOPBACK, TOPIC, Hardened, bare_host, dial, frame, hardened, read_all, until
 
-TOPIC = "topic"
+BEAT = 0.1
+"""Seconds between two heartbeats, of which a node has one a second."""
+SOURCE: ContextVar[str] = ContextVar("source", default="127.0.0.1")
+"""IP address from which this task dials."""
 
 
-class Swarm:
-    """A router among peers that are connected and in the topic."""
+class Lab:
+    """A host, and peers that are subscribed to its topic."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.connections: dict[ID, Any] = {}
-        self.pruned: list[ID] = []
-        self.router = make_router(lambda peer: 0.0)
-        self.router.tally = Tally(lambda event: None)
-        network = SimpleNamespace(get_connections=lambda peer: [self.connections[peer]])
-        host = SimpleNamespace(get_network=lambda: network)
-        self.router.pubsub = SimpleNamespace(host=host, peer_topics={TOPIC: self.connections.keys()})
-        self.router.mesh[TOPIC] = set()
+    def __init__(self, victim: Hardened, stack: contextlib.AsyncExitStack) -> None:
+        self.victim, self._stack = victim, stack
+        self._streams: dict[ID, Any] = {}
 
-        async def prune(_: SafeGossipSub, topic: str, peer: ID, *rest: bool) -> None:
-            self.pruned.append(peer)
+    async def arrive(self, sources: list[str], protocol: str = PROTOCOL_ID_V11) -> list[ID]:
+        """Peers that dial the host, from these IP addresses."""
 
-        monkeypatch.setattr(SafeGossipSub, "emit_prune", prune)
+        async def one(host: IHost, source: str) -> None:
+            SOURCE.set(source)
+            await dial(host, self.victim.address)
+            await self._subscribe(host, protocol)
 
-    def connect(self, name: str, ip: str, direction: Direction = Direction.INBOUND) -> ID:
-        peer = ID(name.encode())
-        muxed = SimpleNamespace(get_remote_address=lambda: (ip, 4001))
-        self.connections[peer] = SimpleNamespace(direction=direction, muxed_conn=muxed)
-        self.router.peer_protocol[peer] = PROTOCOL_ID
-        return peer
+        hosts = [await self._start(protocol) for _ in sources]
+        async with trio.open_nursery() as nursery:
+            for host, source in zip(hosts, sources, strict=True):
+                nursery.start_soon(one, host, source)
+        peers = [host.get_id() for host in hosts]
+        assert await until(lambda: set(peers) <= self.victim.pubsub.router.peer_protocol.keys())
+        return peers
 
-    def graft(self, peer: ID) -> None:
-        trio.run(self.router.handle_graft, rpc_pb2.ControlGraft(topicID=TOPIC), peer)
+    async def dial(self, count: int) -> list[ID]:
+        """Peers that the host dials."""
+        hosts = [await self._start(PROTOCOL_ID_V11) for _ in range(count)]
+        for host in hosts:
+            await dial(self.victim.host, f"{str(host.get_transport_addrs()[0]).split('/p2p/')[0]}/p2p/{host.get_id()}")
+            await self._subscribe(host, PROTOCOL_ID_V11)
+        return [host.get_id() for host in hosts]
+
+    async def _start(self, protocol: str) -> IHost:
+        host = bare_host()
+        host.set_stream_handler(protocol, read_all)
+        await self._stack.enter_async_context(host.run([LOOPBACK]))
+        return host
+
+    async def _subscribe(self, host: IHost, protocol: str) -> None:
+        stream = await host.new_stream(self.victim.peer_id, [protocol])
+        subscription = rpc_pb2.RPC.SubOpts(subscribe=True, topicid=TOPIC)
+        await stream.write(frame(rpc_pb2.RPC(subscriptions=[subscription])))
+        self._streams[host.get_id()] = stream
+        assert await until(lambda: host.get_id() in self.victim.gossip.subscribed())
+
+    async def graft(self, peers: list[ID]) -> None:
+        for peer in peers:
+            rpc = rpc_pb2.RPC()
+            rpc.control.graft.add(topicID=TOPIC)
+            await self._streams[peer].write(frame(rpc))
+        await trio.sleep(5 * BEAT)
 
     @property
     def mesh(self) -> set[ID]:
-        return set(self.router.mesh[TOPIC])
+        return self.victim.gossip.mesh()
 
 
-@pytest.fixture
-def swarm(monkeypatch: pytest.MonkeyPatch) -> Swarm:
-    return Swarm(monkeypatch)
+def play(scenario: Callable[[Lab], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = trio.open_tcp_stream
+
+    async def open_tcp_stream(host: str, port: int, **options: Any) -> trio.SocketStream:
+        return await connect(host, port, **{"local_address": SOURCE.get(), **options})
+
+    async def run() -> None:
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                async with hardened(nursery) as victim, contextlib.AsyncExitStack() as stack:
+                    victim.pubsub.router.heartbeat_interval = BEAT
+                    await scenario(Lab(victim, stack))
+                    assert not victim.tally.faults
+                    victim.meter.abort_all()
+                nursery.cancel_scope.cancel()
+
+    monkeypatch.setattr(trio, "open_tcp_stream", open_tcp_stream)
+    # All of 127.0.0.0/8 is one network otherwise.
+    monkeypatch.setattr(host_module, "neighbourhood", lambda ip: ip.rsplit(".", 1)[0])
+    try:
+        trio.run(run)
+    except BaseExceptionGroup as error:
+        raise innermost(error) from None
 
 
-def test_grafts_do_not_multiply_what_is_forwarded(swarm: Swarm) -> None:
-    peers = [swarm.connect(f"peer {number}", f"9.{number}.9.9") for number in range(60)]
-    for peer in peers:
-        swarm.graft(peer)
-    assert swarm.mesh == set(peers[:MAX_MESH]) and swarm.pruned == peers[MAX_MESH:]
-    dialled = [swarm.connect(f"dialled {number}", f"8.{number}.8.8", Direction.OUTBOUND) for number in range(8)]
-    for peer in dialled:
-        swarm.graft(peer)
-    assert swarm.mesh == {*peers[:MAX_MESH], *dialled}, "those that this node chose itself always get in"
+@pytest.mark.parametrize("protocol", make_router(lambda peer: 0.0).get_protocols())
+def test_grafts_do_not_multiply_what_is_forwarded(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(lab: Lab) -> None:
+        peers = await lab.arrive([f"127.0.{number}.9" for number in range(MAX_MESH + 8)], protocol)
+        await trio.sleep(MAX_MESH * BEAT)
+        assert len(lab.mesh) <= MAX_MESH, "the node itself grafts no more"
+        await lab.graft(peers)
+        assert len(lab.mesh) == MAX_MESH
+        before, size = lab.victim.meter.sent, 17 * 1024
+        await lab.victim.gossip.publish(bytes(size))
+        await trio.sleep(1.0)
+        assert MAX_MESH * size < lab.victim.meter.sent - before < (MAX_MESH + 3) * size
+        dialled = await lab.dial(4)
+        await lab.graft(dialled)
+        assert set(dialled) < lab.mesh, "those that this node chose itself always get in"
+        assert lab.victim.tally.counts["grafts refused: the mesh is full"] == 8
+
+    play(scenario, monkeypatch)
 
 
-def test_one_machine_makes_room_in_a_full_mesh_for_others(swarm: Swarm) -> None:
-    for number in range(60):
-        swarm.graft(swarm.connect(f"sybil {number}", "9.9.9.9"))
-    honest = [swarm.connect(f"honest {number}", f"8.{number}.8.8") for number in range(10)]
-    for peer in honest:
-        swarm.graft(peer)
-    assert len(swarm.mesh) == MAX_MESH and set(honest) < swarm.mesh
+def test_one_machine_makes_room_in_a_full_mesh_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(lab: Lab) -> None:
+        await lab.graft(await lab.arrive(["127.9.9.9"] * MAX_MESH))
+        assert len(lab.mesh) == MAX_MESH
+        honest = await lab.arrive([f"127.8.{number}.8" for number in range(10)])
+        await lab.graft(honest)
+        assert len(lab.mesh) == MAX_MESH and set(honest) < lab.mesh
+
+    play(scenario, monkeypatch)
 
 
-def test_a_crowd_in_the_mesh_does_not_keep_out_peers_that_this_node_dialled(swarm: Swarm) -> None:
-    for number in range(60):
-        swarm.graft(swarm.connect(f"sybil {number}", f"9.{number}.9.9"))
-    dialled = {swarm.connect(f"dialled {number}", f"8.{number}.8.8", Direction.OUTBOUND) for number in range(6)}
-    grafts, _ = swarm.router.mesh_heartbeat()
-    assert len(swarm.mesh & dialled) == MIN_DIALLED == len(set(grafts) & dialled)
-    assert not set(swarm.router.mesh_heartbeat()[0]) & dialled, "three are enough"
+def test_a_crowd_in_the_mesh_does_not_keep_out_peers_that_this_node_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(lab: Lab) -> None:
+        await lab.graft(await lab.arrive([f"127.9.{number}.9" for number in range(MAX_MESH)]))
+        assert len(lab.mesh) == MAX_MESH
+        dialled = set(await lab.dial(MIN_DIALLED + 3))
+        assert await until(lambda: len(lab.mesh & dialled) >= MIN_DIALLED)
+        await trio.sleep(10 * BEAT)
+        assert len(lab.mesh & dialled) == MIN_DIALLED, "three are enough"
+
+    play(scenario, monkeypatch)

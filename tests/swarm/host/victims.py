@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 from libp2p import new_host
-from libp2p.abc import IHost
+from libp2p.abc import IHost, INetStream
 from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
@@ -170,10 +170,17 @@ async def hardened(nursery: trio.Nursery, keepalive: float = 15.0, psk: bytes | 
 async def attacker(victim: Victim) -> AsyncIterator[IHost]:
     """A bare host, connected to the victim."""
     host = bare_host()
+    host.set_stream_handler(MESHSUB, read_all)
     async with host.run([LOOPBACK]):
         await dial(host, victim.address)
         await trio.sleep(0.1)
         yield host
+
+
+async def read_all(stream: INetStream) -> None:
+    """Read what comes, and do nothing with it."""
+    while await stream.read(65536):
+        pass
 
 
 def frame(rpc: rpc_pb2.RPC | bytes) -> bytes:

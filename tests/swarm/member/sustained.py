@@ -458,6 +458,39 @@ async def announcements(hostile: Hostile, seconds: float) -> dict[str, Any]:
 
 
 @sustained
+async def padding(hostile: Hostile, seconds: float) -> dict[str, Any]:
+    """An established neighbour in the mesh: its messages, and ids that it announces, have 250 KB that nobody signs."""
+    import trio
+    from libp2p.pubsub.pb import rpc_pb2
+
+    sent = 0
+
+    async def act(**changes: bytes) -> None:
+        nonlocal sent
+        record = hostile.record(peer.identity, sent, sent)
+        await peer.gossip(hostile.payload(record), **changes)
+        sent += 1
+
+    async with hostile.neighbour() as peer:
+        await subscribe(peer)
+        await _graft(peer)
+        # What makes an author established takes five minutes.
+        for _ in range(6):
+            await act()
+            await trio.sleep(61.0)
+        await _ready(hostile)
+        with trio.move_on_after(seconds):
+            while True:
+                await act(key=bytes(250_000))
+                rpc = rpc_pb2.RPC()
+                topic = f"/sapo-edge/1/{hostile.swarm.hex()}"
+                rpc.control.ihave.add(topicID=topic, messageIDs=[secrets.token_bytes(250_000)])
+                await peer.frame(rpc.SerializeToString())
+                await trio.sleep(0.5)
+    return {"messages": sent}
+
+
+@sustained
 async def slow_readers(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Neighbours in the mesh that request much and read nothing, and leave much unread."""
     import trio
