@@ -13,6 +13,9 @@ _OUTSIDE_TESTS = "tests/swarm/finding/test_outside.py::"
 
 _DIRECTORY_TESTS = "tests/swarm/finding/test_directory.py::"
 
+_DISCOVERY = "sapo_edge/swarm/finding/discovery.py"
+_ANNOUNCED_TESTS = "tests/swarm/finding/test_announced.py::"
+
 _DIALING = "sapo_edge/swarm/finding/dialing.py"
 _PEERBOOK = "sapo_edge/swarm/finding/peerbook.py"
 
@@ -378,6 +381,34 @@ DEFENCES = (
         "for address in addresses[:MAX_ADDRESSES]",
         "for address in addresses",
         ("tests/swarm/finding/test_discovery.py::test_announcements_are_read_only_by_their_swarm",),
+    ),
+    Defence(
+        "only addresses of the local network are taken from an announcement",
+        _DISCOVERY,
+        "self._networks.is_local(address) and ",
+        "",
+        (_ANNOUNCED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_it",),
+    ),
+    Defence(
+        "no low port is taken from an announcement",
+        _DISCOVERY,
+        " and self._networks.may_dial(address):",
+        ":",
+        (_ANNOUNCED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_it",),
+    ),
+    Defence(
+        "no relay is taken from an announcement",
+        _DISCOVERY,
+        "address.relay is None and self._networks",
+        "self._networks",
+        (_ANNOUNCED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_it",),
+    ),
+    Defence(
+        "services of the local network that are remembered",
+        "sapo_edge/swarm/finding/mdns.py",
+        " and len(self.services) >= MAX_SERVICES",
+        " and len(self.services) >= 10**9",
+        (_ANNOUNCED_TESTS + "test_few_services_are_remembered",),
     ),
     Defence(
         "UPnP hears the router alone",
