@@ -22,6 +22,10 @@ _PEERBOOK = "sapo_edge/swarm/finding/peerbook.py"
 _CIRCUIT = "sapo_edge/swarm/finding/circuit.py"
 _RELAY_TESTS = "tests/swarm/visits/test_relay.py::"
 
+_ROUTER_LIMITS = (
+    "tests/swarm/finding/test_mapping.py::"
+    "test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_most"
+)
 _SSDP_TESTS = "tests/swarm/finding/test_ssdp.py::"
 
 DEFENCES = (
@@ -409,6 +413,20 @@ DEFENCES = (
         " and len(self.services) >= MAX_SERVICES",
         " and len(self.services) >= 10**9",
         (_ANNOUNCED_TESTS + "test_few_services_are_remembered",),
+    ),
+    Defence(
+        "time for whatever a router has the library do",
+        "sapo_edge/swarm/finding/router.py",
+        "    signal.alarm(SECONDS)\n",
+        "    pass\n",
+        (_ROUTER_LIMITS,),
+    ),
+    Defence(
+        "memory for whatever a router has the library do",
+        "sapo_edge/swarm/finding/router.py",
+        "        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))\n",
+        "        pass\n",
+        (_ROUTER_LIMITS,),
     ),
     Defence(
         "UPnP hears the router alone",
