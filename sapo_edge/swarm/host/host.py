@@ -121,8 +121,7 @@ def make_host(
     )
     # The library would refuse to dial again for a minute after a failure.
     network._negative_peer_cache._ttl = 0.0
-    # It would dial every address that a peer names, unchecked.
-    network.auto_connector.run_background_task = _nothing
+    # Now and then, and whenever a peer leaves, it would dial addresses that peers name, unchecked.
     network.auto_connector.maybe_connect = _nothing
     # It would remember every peer that ever left.
     network.auto_connector.record_disconnect = lambda peer_id: None

@@ -94,6 +94,13 @@ DEFENCES = (
         ("tests/swarm/host/test_host.py::test_peers_that_left_are_forgotten",),
     ),
     Defence(
+        "a peer that leaves has no other one dialled",
+        "sapo_edge/swarm/host/host.py",
+        "    network.auto_connector.maybe_connect = _nothing\n",
+        "",
+        ("tests/swarm/host/test_hardening.py::test_the_library_dials_nobody_when_a_peer_leaves",),
+    ),
+    Defence(
         "scores of peers that left are forgotten",
         "sapo_edge/swarm/host/gossip.py",
         "                del table[peer_id]",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import logging
 import secrets
@@ -21,11 +22,13 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.stream_muxer.yamux import yamux
 from libp2p.utils.varint import encode_uvarint
+from multiaddr import Multiaddr
 
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host import hardening, traffic
 from sapo_edge.swarm.host.pubsub import CUT_OFF, MAX_RPC_BYTES, Verdict
 from sapo_edge.swarm.host.traffic import UNREAD_BYTES, Meter, MeteredStream
+from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.host.victims import (
     TOPIC,
@@ -399,6 +402,35 @@ def test_connections_leave_nothing_behind() -> None:
             nursery.cancel_scope.cancel()
 
     within(30, run)
+
+
+def test_the_library_dials_nobody_when_a_peer_leaves() -> None:
+    """It would dial up to 16 others whose addresses it has, unchecked and at no rate of ours."""
+
+    async def dialled(victim: Victim) -> int:
+        """Connections to an address that the victim has of a stranger, after a peer left."""
+        arrived: list[trio.SocketStream] = []
+
+        async def accept(stream: trio.SocketStream) -> None:
+            arrived.append(stream)
+
+        async with trio.open_nursery() as nursery:
+            (listener,) = await nursery.start(functools.partial(trio.serve_tcp, accept, 0, host="127.0.0.1"))
+            address = Multiaddr(f"/ip4/127.0.0.1/tcp/{listener.socket.getsockname()[1]}")
+            victim.host.get_peerstore().add_addr(ID.from_string(Identity(bytes([7]) * 32).peer_id), address, 3600)
+            async with attacker(victim) as host:
+                await host.disconnect(victim.peer_id)
+                await until(lambda: arrived, 0.7)
+            nursery.cancel_scope.cancel()
+        return len(arrived)
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with bare(nursery) as weak, hardened(nursery) as victim:
+                assert await dialled(weak) and not await dialled(victim)
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
 
 
 def test_a_private_swarm_accepts_no_connection_without_its_key() -> None:
