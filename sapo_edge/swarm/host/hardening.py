@@ -22,9 +22,11 @@ from libp2p.network.connection.exceptions import RawConnError
 from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
+from libp2p.protocol_muxer import multiselect_communicator
 from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
 from libp2p.stream_muxer.yamux import yamux as yamux_module
 from libp2p.stream_muxer.yamux.yamux import Yamux, YamuxStream
+from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import holder
@@ -38,6 +40,10 @@ MAX_BUFFERED = 4 * 1024 * 1024
 """Most unread bytes of all streams of a connection, or half of what all may have; the library enforces no window."""
 MAX_WINDOW = 256 * 1024
 """Most bytes that a peer may send ahead on one stream; the library lets it grow to 16 MiB."""
+
+MAX_NEGOTIATED = 1024
+"""Longest line of a negotiation, which anybody who connects may send first. The library reads whatever is announced:
+one connection without a name made it keep 250 MiB."""
 
 _log = logging.getLogger(__name__)
 
@@ -216,6 +222,19 @@ def safe_yamux(meter: Meter, tally: Tally, keepalive: float) -> type[SafeYamux]:
         (SafeYamux,),
         {"meter": meter, "tally": tally, "keepalive": keepalive, "backlog": Backlog(tally, meter.unread)},
     )
+
+
+def bound_negotiations() -> None:
+    """Read no line of a negotiation that is too long."""
+
+    async def read_line(stream: ReadWriteCloser) -> bytes:
+        line = bytes(await read_varint_prefixed_bytes_limited(stream, MAX_NEGOTIATED))
+        if not line.endswith(b"\n"):
+            raise ParseError("a line without an end")
+        return line[:-1]
+
+    # The library takes it from its module for each line.
+    multiselect_communicator.read_delim = read_line
 
 
 def use_own_muxer(host: IHost) -> None:

@@ -26,6 +26,7 @@ from multiaddr import Multiaddr
 from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.host.hardening import (
     Blame,
+    bound_negotiations,
     contain_streams,
     contain_tasks,
     end_upgrades,
@@ -110,6 +111,7 @@ def make_host(
         ),
         resource_manager=_streams_only(),
     )
+    bound_negotiations()
     use_own_muxer(host)
     end_upgrades(host)
     network = host.get_network()

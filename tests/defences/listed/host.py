@@ -243,6 +243,20 @@ DEFENCES = (
         ("tests/swarm/host/test_hardening.py::test_a_peer_that_sends_invalid_messages_is_cut_off_and_forgiven_later",),
     ),
     Defence(
+        "the length of a line of a negotiation",
+        "sapo_edge/swarm/host/hardening.py",
+        "read_varint_prefixed_bytes_limited(stream, MAX_NEGOTIATED)",
+        "read_varint_prefixed_bytes_limited(stream, 2**40)",
+        ("tests/swarm/host/test_hardening.py::test_a_negotiation_is_bounded_before_it_is_read",),
+    ),
+    Defence(
+        "negotiations are bounded",
+        "sapo_edge/swarm/host/host.py",
+        "    bound_negotiations()\n",
+        "",
+        ("tests/swarm/host/test_hardening.py::test_a_negotiation_is_bounded_before_it_is_read",),
+    ),
+    Defence(
         "streams of one connection",
         "sapo_edge/swarm/host/hardening.py",
         "        if len(self) >= MAX_STREAMS:",

@@ -198,6 +198,29 @@ def test_a_frame_is_bounded_before_it_is_read() -> None:
     within(10, run)
 
 
+def test_a_negotiation_is_bounded_before_it_is_read() -> None:
+    """Anybody who connects can begin one, and each stream begins with one."""
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
+            port = int(victim.host.get_transport_addrs()[0].value_for_protocol("tcp"))
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                with contextlib.suppress(trio.BrokenResourceError):
+                    await stream.send_all(encode_uvarint(2**31))
+                    for _ in range(64):
+                        await stream.send_all(bytes(2**18))
+                        await trio.sleep(0.01)
+            assert await until(lambda: victim.tally.counts.get("handshakes failed") == 1)
+            assert victim.meter.received < 2**18
+            async with attacker(victim) as host:
+                opened = await host.get_network().new_stream(victim.peer_id)
+                await opened.write(encode_uvarint(hardening.MAX_NEGOTIATED + 1))
+                assert await until(lambda: opened.muxed_stream.reset_received)
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
+
+
 def test_a_host_with_many_peers_keeps_them_in_its_mesh() -> None:
     """With degree_high 12, as is usual, a star of 16 lost half of all messages for good."""
 
