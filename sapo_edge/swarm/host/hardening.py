@@ -85,7 +85,7 @@ class _Attributes:
 
     __slots__ = (
         "_announced", "_resource_scope", "negotiated_muxer_protocol", "negotiated_security_protocol", "on_close",
-        "remove_stream", "source", "swarm",
+        "remove_stream", "source", "swarm", "unfinished",
     )  # fmt: skip
 
 
@@ -94,6 +94,9 @@ class SafeYamux(_Attributes, Yamux):  # type: ignore[misc] # libp2p is not follo
 
     The library only warns when a peer exceeds its window, lets an exception of the reader end the whole host, and
     measures the round trip but does nothing when no answer comes.
+
+    Attributes:
+        unfinished: bytes that were read of frames of GossipSub that are not complete.
     """
 
     meter: Meter
@@ -106,14 +109,14 @@ class SafeYamux(_Attributes, Yamux):  # type: ignore[misc] # libp2p is not follo
         super().__init__(*args, **kwargs)
         self.streams = _Streams()
         _forget_handshake(self.secured_conn)
-        self._announced = 0
+        self._announced = self.unfinished = 0
         remote = self.get_remote_address()
         self.source = holder(remote[0]) if remote else str(self.peer_id)
 
     @property
     def unread(self) -> int:
-        """Bytes of all streams that nobody has read, those of the frame that arrives now included."""
-        return self._announced + sum(len(buffer) for buffer in self.stream_buffers.values())
+        """Bytes of all streams that nobody has used, those of the frame that arrives now included."""
+        return self._announced + self.unfinished + sum(len(buffer) for buffer in self.stream_buffers.values())
 
     async def start(self) -> None:
         """Run the connection until it ends. Never raises an error of the connection."""

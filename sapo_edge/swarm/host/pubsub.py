@@ -173,6 +173,25 @@ class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
         super()._handle_dropped_rpc(peer_id, rpc, reason)
 
 
+class _Frame:
+    """The frame of a stream that arrives now. Until it ends it counts as unread: a peer may begin one on each."""
+
+    def __init__(self, stream: INetStream) -> None:
+        self._stream, self._size = stream, 0
+
+    async def read(self, n: int) -> bytes:
+        """Read up to `n` bytes of it."""
+        data: bytes = await self._stream.read(n)
+        self._size += len(data)
+        self._stream.muxed_conn.unfinished += len(data)
+        return data
+
+    def end(self) -> None:
+        """Begin the next one."""
+        self._stream.muxed_conn.unfinished -= self._size
+        self._size = 0
+
+
 class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
     """Reads frames of peers. An invalid one ends its stream and nothing else."""
 
@@ -200,16 +219,20 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
     async def stream_handler(self, stream: INetStream) -> None:
         """Read a peer's stream until it ends."""
         peer_id = stream.muxed_conn.peer_id
+        frame = _Frame(stream)
         try:
             while True:
-                data = await read_varint_prefixed_bytes_limited(stream, MAX_RPC_BYTES)
+                data = await read_varint_prefixed_bytes_limited(frame, MAX_RPC_BYTES)
                 rpc = rpc_pb2.RPC()
                 rpc.ParseFromString(data)
                 await self._process(rpc, peer_id)
+                frame.end()
         except StreamEOF:
             return
         except Exception as error:  # noqa: BLE001 - a peer chooses what is read here
             self._stream_failed(str(peer_id), error)
+        finally:
+            frame.end()
         await quietly(stream.reset)
         self._handle_dead_peer(peer_id)
 

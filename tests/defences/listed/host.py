@@ -271,6 +271,13 @@ DEFENCES = (
         ("tests/swarm/host/test_hardening.py::test_memory_that_a_peer_can_make_the_library_use_is_bounded",),
     ),
     Defence(
+        "bytes of frames that are not complete",
+        "sapo_edge/swarm/host/hardening.py",
+        "self._announced + self.unfinished + sum(",
+        "self._announced + sum(",
+        ("tests/swarm/host/test_hardening.py::test_memory_that_a_peer_can_make_the_library_use_is_bounded",),
+    ),
+    Defence(
         "bytes that a peer may send ahead",
         "sapo_edge/swarm/host/hardening.py",
         "    yamux_module.MAX_WINDOW_SIZE = MAX_WINDOW\n",

@@ -31,6 +31,7 @@ from sapo_edge.swarm.host.traffic import UNREAD_BYTES, Meter, MeteredStream
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.host.victims import (
+    MESHSUB,
     TOPIC,
     Victim,
     attacker,
@@ -373,6 +374,13 @@ def test_memory_that_a_peer_can_make_the_library_use_is_bounded() -> None:
                 await stream.write(bytes(512 * 1024))
                 await trio.sleep(0.02)
 
+    async def unfinished(host: IHost, victim: Victim) -> None:
+        """Frames of which the last byte never comes, each on a stream of its own."""
+        beginning = bytes(encode_uvarint(MAX_RPC_BYTES)) + bytes(MAX_RPC_BYTES - 1)
+        with contextlib.suppress(Exception):
+            for _ in range(UNREAD_BYTES * 3 // 4 // MAX_RPC_BYTES):
+                await (await host.new_stream(victim.peer_id, [MESHSUB])).write(beginning)
+
     async def topics(host: IHost, victim: Victim) -> None:
         rpc = rpc_pb2.RPC()
         for number in range(200):
@@ -394,7 +402,7 @@ def test_memory_that_a_peer_can_make_the_library_use_is_bounded() -> None:
                 assert not victim.died.is_set() and not victim.tally.faults
             nursery.cancel_scope.cancel()
 
-    for attack, dropped in ((streams, True), (unread, True), (topics, False)):
+    for attack, dropped in ((streams, True), (unread, True), (unfinished, True), (topics, False)):
         within(20, run, attack, dropped)
     assert yamux.MAX_WINDOW_SIZE == hardening.MAX_WINDOW
 
