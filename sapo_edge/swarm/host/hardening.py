@@ -34,8 +34,9 @@ from sapo_edge.swarm.host.backlog import Backlog
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.tally import Tally, innermost
 
-MAX_STREAMS = 256
-"""Most streams of a connection; a peer that opens more is disconnected."""
+MAX_STREAMS = 64
+"""Most streams of a connection; a peer that opens more is disconnected. Each takes 10 KB. A relay carries 32 circuits
+of one node, and a member has a few streams."""
 MAX_BUFFERED = 4 * 1024 * 1024
 """Most unread bytes of all streams of a connection, or half of what all may have; the library enforces no window."""
 MAX_WINDOW = 256 * 1024

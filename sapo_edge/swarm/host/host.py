@@ -42,8 +42,9 @@ from sapo_edge.transport import SwarmError
 MAX_CONNECTIONS = 256
 """Most connections; the library refuses all others, whoever they are from. So that this is never reached, there is room
 for all inbound sockets (`traffic.MAX_SOCKETS`), for relayed connections, and for those that the node opens."""
-MAX_STREAMS = 10_000
-"""Most streams of all connections together; more of them wait."""
+MAX_STREAMS = 16_384
+"""Most streams of all connections together; more of them wait, whoever opens them. So that this is never reached on a
+node, it is what all its connections may have (`hardening.MAX_STREAMS`)."""
 UPGRADE_SECONDS = 10.0
 """Time limit of a handshake or a negotiation."""
 MAX_REMEMBERED_PEERS = 256

@@ -264,6 +264,13 @@ DEFENCES = (
         ("tests/swarm/host/test_hardening.py::test_memory_that_a_peer_can_make_the_library_use_is_bounded",),
     ),
     Defence(
+        "few connections do not use up the streams of all",
+        "sapo_edge/swarm/host/hardening.py",
+        "MAX_STREAMS = 64\n",
+        "MAX_STREAMS = 256\n",
+        ("tests/swarm/host/test_places.py::test_three_machines_do_not_fill_a_node",),
+    ),
+    Defence(
         "unread bytes of one connection",
         "sapo_edge/swarm/host/hardening.py",
         "min(MAX_BUFFERED, self.meter.unread // 2)",
