@@ -256,7 +256,8 @@ def use_own_muxer(host: IHost) -> None:
 
 
 def end_upgrades(host: IHost) -> None:
-    """End the task that upgrades an inbound connection once it is upgraded; the library keeps it."""
+    """End the task that upgrades an inbound connection once it is upgraded; the library keeps it, and one of the 250
+    inbound connections that it allows in all. `Meter` bounds the number of open sockets instead."""
     network = host.get_network()
 
     async def upgrade(socket: ReadWriteCloser, address: Multiaddr) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Literal
 
 import trio
@@ -117,11 +116,6 @@ def make_host(
     end_upgrades(host)
     network = host.get_network()
     network.retry_config = RetryConfig(max_retries=0)
-    # The library never releases its limiter, which refuses everything after 250 connections in total. `Meter` bounds
-    # the number of open sockets instead.
-    network._inbound_limiter = SimpleNamespace(
-        total_tokens=max_connections, acquire_nowait=lambda: None, release=lambda: None
-    )
     # The library would refuse to dial again for a minute after a failure.
     network._negative_peer_cache._ttl = 0.0
     # Now and then, and whenever a peer leaves, it would dial addresses that peers name, unchecked.

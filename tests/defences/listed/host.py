@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.defences.defence import Defence
 
+_NO_ANSWER = "tests/swarm/host/test_requests.py::test_a_peer_that_does_not_answer_is_not_waited_for_for_long"
+
 DEFENCES = (
     Defence(
         "the rate of requests of one peer",
@@ -66,6 +68,20 @@ DEFENCES = (
         ("tests/swarm/host/test_requests.py::test_a_peer_that_does_not_read_its_response_holds_no_place_for_long",),
     ),
     Defence(
+        "time for an answer to begin",
+        "sapo_edge/swarm/host/requests.py",
+        "            with trio.fail_after(protocol.answer_seconds):\n",
+        "            if True:\n",
+        (_NO_ANSWER,),
+    ),
+    Defence(
+        "time for an answer",
+        "sapo_edge/swarm/host/requests.py",
+        "        with trio.fail_after(protocol.total_seconds):\n",
+        "        if True:\n",
+        (_NO_ANSWER,),
+    ),
+    Defence(
         "whoever sends no request is blamed",
         "sapo_edge/swarm/host/requests.py",
         '                self._blame(peer_id, "request")\n',
@@ -99,6 +115,27 @@ DEFENCES = (
         "    network.auto_connector.maybe_connect = _nothing\n",
         "",
         ("tests/swarm/host/test_hardening.py::test_the_library_dials_nobody_when_a_peer_leaves",),
+    ),
+    Defence(
+        "an address is dialled once",
+        "sapo_edge/swarm/host/host.py",
+        "    network.retry_config = RetryConfig(max_retries=0)\n",
+        "",
+        ("tests/swarm/host/test_hardening.py::test_a_dial_that_fails_is_not_repeated",),
+    ),
+    Defence(
+        "connections that ended count for nothing",
+        "sapo_edge/swarm/host/hardening.py",
+        "    network._handle_inbound_connection = upgrade\n",
+        "",
+        ("tests/swarm/host/test_hardening.py::test_connections_leave_nothing_behind",),
+    ),
+    Defence(
+        "peers that left are not remembered",
+        "sapo_edge/swarm/host/host.py",
+        "    network.auto_connector.record_disconnect = lambda peer_id: None\n",
+        "",
+        ("tests/swarm/host/test_hardening.py::test_connections_leave_nothing_behind",),
     ),
     Defence(
         "scores of peers that left are forgotten",

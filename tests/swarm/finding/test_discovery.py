@@ -325,6 +325,17 @@ def test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_
     assert honest[0] in again.peers
 
 
+def test_few_peers_are_never_forgotten_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peerbook, "MAX_PEERS", 20)
+    book = PeerBook(OWN)
+    for number in range(1, 21):
+        book.add(direct_address("9.9.9.9", 4001, peer(number)), Origin.PEER, source=peer(number))
+        book.mark_connected(peer(number))
+        book.mark_proven(peer(number))
+    assert len(book.anchors()) == peerbook.ANCHORS == 8
+    assert book.add(direct_address("8.8.8.8", 4001, peer(30)), Origin.LAN) is not None
+
+
 class Reachable(Network):
     """Every dial succeeds."""
 

@@ -199,6 +199,9 @@ def test_a_hostile_routers_answer_is_bounded() -> None:
     for changes in bad:
         with pytest.raises(ValueError, match=r"."):
             read_answer(line(**changes))
+    assert read_answer(line().ljust(512)) and MAX_OUTPUT == 512
+    with pytest.raises(ValueError, match="too long"):
+        read_answer(line().ljust(513))
 
 
 def test_a_mapping_is_renewed_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:

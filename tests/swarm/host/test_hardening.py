@@ -10,7 +10,7 @@ import secrets
 import struct
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -429,30 +429,58 @@ def test_connections_leave_nothing_behind() -> None:
                 assert await until(lambda: not victim.meter.sockets)
                 await trio.sleep(0.5)
                 assert trio.lowlevel.current_statistics().tasks_living <= before + 2
-                assert not victim.host.get_network().connections and not victim.pubsub.peers
+                network = victim.host.get_network()
+                assert not network.connections and not victim.pubsub.peers
+                assert not network.auto_connector._recent_disconnects
+                assert not getattr(network._inbound_limiter, "borrowed_tokens", 0)
             nursery.cancel_scope.cancel()
 
     within(30, run)
+
+
+STRANGER = ID.from_string(Identity(bytes([7]) * 32).peer_id)
+
+
+@contextlib.asynccontextmanager
+async def elsewhere() -> AsyncIterator[tuple[Multiaddr, list[trio.SocketStream]]]:
+    """Somebody else's server, and who connected to it: it closes every connection."""
+    arrived: list[trio.SocketStream] = []
+
+    async def accept(stream: trio.SocketStream) -> None:
+        arrived.append(stream)
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(functools.partial(trio.serve_tcp, accept, 0, host="127.0.0.1"))
+        yield Multiaddr(f"/ip4/127.0.0.1/tcp/{listener.socket.getsockname()[1]}"), arrived
+        nursery.cancel_scope.cancel()
+
+
+def test_a_dial_that_fails_is_not_repeated() -> None:
+    """A node dials an address once in 10 s, whoever names it; the library tries four times."""
+
+    async def dials(victim: Victim) -> int:
+        async with elsewhere() as (address, arrived):
+            with trio.move_on_after(2.0), contextlib.suppress(SwarmException):
+                await victim.host.get_network().dial_addr(address, STRANGER)
+            return len(arrived)
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with bare(nursery) as weak, hardened(nursery) as victim:
+                assert await dials(weak) > 1 and await dials(victim) == 1
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
 
 
 def test_the_library_dials_nobody_when_a_peer_leaves() -> None:
     """It would dial up to 16 others whose addresses it has, unchecked and at no rate of ours."""
 
     async def dialled(victim: Victim) -> int:
-        """Connections to an address that the victim has of a stranger, after a peer left."""
-        arrived: list[trio.SocketStream] = []
-
-        async def accept(stream: trio.SocketStream) -> None:
-            arrived.append(stream)
-
-        async with trio.open_nursery() as nursery:
-            (listener,) = await nursery.start(functools.partial(trio.serve_tcp, accept, 0, host="127.0.0.1"))
-            address = Multiaddr(f"/ip4/127.0.0.1/tcp/{listener.socket.getsockname()[1]}")
-            victim.host.get_peerstore().add_addr(ID.from_string(Identity(bytes([7]) * 32).peer_id), address, 3600)
-            async with attacker(victim) as host:
-                await host.disconnect(victim.peer_id)
-                await until(lambda: arrived, 0.7)
-            nursery.cancel_scope.cancel()
+        async with elsewhere() as (address, arrived), attacker(victim) as host:
+            victim.host.get_peerstore().add_addr(STRANGER, address, 3600)
+            await host.disconnect(victim.peer_id)
+            await until(lambda: arrived, 0.7)
         return len(arrived)
 
     async def run() -> None:

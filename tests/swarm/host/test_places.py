@@ -127,6 +127,9 @@ def test_places_are_bounded_and_fair(steps: list[str | int], total: int, per_add
             (shrunk,) = networks.elements()
             left = Counter(Origin.of(host).network for host in house.holders.values())
             assert left[shrunk] + 1 == max([*left.values(), left[shrunk] + 1]), "one of a largest network goes"
+    for holder in house.holders:
+        house.places.remove(holder)
+    assert not (house.places._networks or house.places._addresses or house.places._network_of), "nothing is left"
 
 
 class Stream:
