@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from tests.defences.defence import Defence
 
+_SIGNED = (
+    "tests/swarm/host/test_hardening.py::"
+    "test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once"
+)
 _NO_ANSWER = "tests/swarm/host/test_requests.py::test_a_peer_that_does_not_answer_is_not_waited_for_for_long"
 
 DEFENCES = (
@@ -264,6 +268,69 @@ DEFENCES = (
         "        except Exception as error:  # noqa: BLE001 - one message must not end the service",
         "        except ZeroDivisionError as error:",
         ("tests/swarm/host/test_hardening.py::test_a_remote_peer_cannot_end_the_host",),
+    ),
+    Defence(
+        "a message's signature",
+        "sapo_edge/swarm/host/pubsub.py",
+        " and len(message.seqno) == 8 and self._signed(message):",
+        " and len(message.seqno) == 8:",
+        (_SIGNED,),
+    ),
+    Defence(
+        "keys of messages",
+        "sapo_edge/swarm/host/pubsub.py",
+        "        if inline and len(message.seqno)",
+        "        if len(message.seqno)",
+        (_SIGNED,),
+    ),
+    Defence(
+        "numbers of messages",
+        "sapo_edge/swarm/host/pubsub.py",
+        " and len(message.seqno) == 8 and",
+        " and",
+        (_SIGNED,),
+    ),
+    Defence(
+        "messages of our topic alone",
+        "sapo_edge/swarm/host/pubsub.py",
+        "            list(message.topicIDs) != [self.topic]\n            or ",
+        "            ",
+        (_SIGNED,),
+    ),
+    Defence(
+        "a message is looked at once",
+        "sapo_edge/swarm/host/pubsub.py",
+        "            or self._is_msg_seen(message)\n",
+        "",
+        (_SIGNED,),
+    ),
+    Defence(
+        "own messages that come back",
+        "sapo_edge/swarm/host/pubsub.py",
+        "            or message.from_id == self.my_id.to_bytes()\n",
+        "",
+        (_SIGNED,),
+    ),
+    Defence(
+        "only what is accepted is forwarded",
+        "sapo_edge/swarm/host/pubsub.py",
+        "            if verdict is not Verdict.ACCEPT:\n",
+        "            if False:\n",
+        ("tests/swarm/host/test_hardening.py::test_only_what_is_accepted_is_forwarded",),
+    ),
+    Defence(
+        "signs of life",
+        "sapo_edge/swarm/host/hardening.py",
+        "            if not await self._answered():\n",
+        "            if False:\n",
+        ("tests/swarm/host/test_hardening.py::test_a_peer_that_gives_no_sign_of_life_is_dropped",),
+    ),
+    Defence(
+        "scores of connected peers are not forgotten",
+        "sapo_edge/swarm/host/gossip.py",
+        "for peer_id in table if peer_id not in connected]",
+        "for peer_id in table]",
+        ("tests/swarm/host/test_host.py::test_the_mesh_forgets_peers_that_left",),
     ),
     Defence(
         "garbage ends its stream only",

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import trio
 from libp2p.abc import IHost
+from libp2p.crypto.secp256k1 import create_new_key_pair as create_other_key
 from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
@@ -41,6 +42,7 @@ from tests.swarm.host.victims import (
     frame,
     hardened,
     send,
+    sign,
     signed,
     until,
 )
@@ -334,6 +336,73 @@ def test_bursts_are_paced_and_none_is_lost() -> None:
             nursery.cancel_scope.cancel()
 
     within(20, run)
+
+
+def test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once() -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with hardened(nursery) as victim, attacker(victim) as host:
+                good, changed, unsigned, short, topics = (signed(host, b"%d" % number) for number in range(5))
+                changed.data = b"changed"
+                unsigned.ClearField("signature")
+                short.seqno = b"seven.."
+                topics.topicIDs.append("another")
+                for message in (short, topics):
+                    message.ClearField("signature")
+                    message.ClearField("key")
+                    sign(host, message)
+                other = bare_host(create_other_key())
+                messages = [
+                    changed,
+                    unsigned,
+                    short,
+                    topics,
+                    signed(other, b"other key"),
+                    signed(victim.host, b"own"),
+                    good,
+                ]
+                await send(host, victim, *(frame(rpc_pb2.RPC(publish=[message])) for message in (*messages, good)))
+                assert await until(lambda: victim.received)
+                await trio.sleep(0.2)
+                assert victim.received == [b"0"] and victim.tally.counts["messages with a bad signature"] == 4
+                assert [offence for _, offence in victim.blamed] == ["signature"] * 4
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
+
+
+def test_only_what_is_accepted_is_forwarded() -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with hardened(nursery) as victim, hardened(nursery) as next_one, attacker(victim) as host:
+                await dial(next_one.host, victim.address)
+                assert await until(victim.gossip.mesh)
+                for verdict in (Verdict.IGNORE, Verdict.REJECT, Verdict.ACCEPT):
+                    victim.verdict = verdict
+                    await send(host, victim, frame(rpc_pb2.RPC(publish=[signed(host, verdict.value.encode())])))
+                    assert await until(functools.partial(victim.received.__contains__, verdict.value.encode()))
+                assert await until(lambda: next_one.received)
+                assert next_one.received == [b"accept"]
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
+
+
+def test_a_peer_that_gives_no_sign_of_life_is_dropped() -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with hardened(nursery, keepalive=0.3) as victim, attacker(victim) as host, attacker(victim) as living:
+                (connection,) = host.get_network().get_connections(victim.peer_id)
+
+                async def freeze(data: bytes) -> None:
+                    await trio.lowlevel.checkpoint()
+
+                connection.muxed_conn.secured_conn.write = freeze
+                assert await until(lambda: victim.tally.counts.get("frozen peers dropped") == 1)
+                assert await until(lambda: list(victim.host.get_network().connections) == [living.get_id()])
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
 
 
 def test_a_peer_that_sends_invalid_messages_is_cut_off_and_forgiven_later() -> None:
