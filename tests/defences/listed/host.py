@@ -258,8 +258,8 @@ DEFENCES = (
     Defence(
         "the size of a GossipSub frame",
         "sapo_edge/swarm/host/pubsub.py",
-        "read_varint_prefixed_bytes_limited(stream, MAX_RPC_BYTES)",
-        "read_varint_prefixed_bytes_limited(stream, 2**30)",
+        "read_varint_prefixed_bytes_limited(frame, MAX_RPC_BYTES)",
+        "read_varint_prefixed_bytes_limited(frame, 2**30)",
         ("tests/swarm/host/test_hardening.py::test_a_frame_is_bounded_before_it_is_read",),
     ),
     Defence(
