@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.defences.defence import Defence
 
+_LIMITS = "tests/swarm/host/test_limits.py::"
 _SIGNED = (
     "tests/swarm/host/test_hardening.py::"
     "test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once"
@@ -408,6 +409,27 @@ DEFENCES = (
         "    manager.run_task = run_task\n",
         "",
         ("tests/swarm/host/test_hardening.py::test_a_failing_task_of_a_library_service_ends_alone",),
+    ),
+    Defence(
+        "time for a handshake",
+        "sapo_edge/swarm/host/host.py",
+        "UPGRADE_SECONDS = 10.0\n",
+        "UPGRADE_SECONDS = 20.0\n",
+        (_LIMITS + "test_a_handshake_has_ten_seconds",),
+    ),
+    Defence(
+        "time for a write without progress",
+        "sapo_edge/swarm/host/traffic.py",
+        "WRITE_STALLED = 30.0\n",
+        "WRITE_STALLED = 60.0\n",
+        (_LIMITS + "test_a_write_without_progress_has_thirty_seconds",),
+    ),
+    Defence(
+        "unread data of all connections between real hosts",
+        "sapo_edge/swarm/host/hardening.py",
+        "        self.backlog.charge(length)\n",
+        "",
+        (_LIMITS + "test_unread_data_of_all_connections_has_seven_mib",),
     ),
     Defence(
         "a cancelled write leaves no half frame",
