@@ -467,12 +467,17 @@ def test_exchange_round_trips_and_keeps_its_bounds() -> None:
     content = msgpack.unpackb(data)
     changes: tuple[dict[str, Any], ...] = (
         {"v": 2}, {"member": 1}, {"seen": 5}, {"seen": "x" * 65}, {"reachable": "yes"}, {"time": float("nan")},
-        {"peers": None},
+        {"time": "noon"}, {"time": True},
+        {"peers": None}, {"peers": [5]},
         {"peers": [[1]]}, {"peers": [["x"] * 5]}, {"peers": [[]] * 17}, {"new": ["x" * 9000] * 2},
     )  # fmt: skip
     for change in changes:
         with pytest.raises(WireError):
             exchange.decode_response(msgpack.packb({**content, **change}))
+    asked = msgpack.unpackb(exchange.encode_request(request))
+    for change in ({"probe": 1}, {"port": 65536}, {"tag": b"t" * 31}, {"circuits": ["x"] * 5}, {"circuits": [5]}):
+        with pytest.raises(WireError):
+            exchange.decode_request(msgpack.packb({**asked, **change}), OTHER)
     mixed = [[str(groups[0][0]), str(groups[1][0])]]
     assert exchange.decode_response(msgpack.packb({**content, "new": 1, "peers": mixed})).peers == ((groups[0][0],),)
 
