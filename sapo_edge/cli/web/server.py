@@ -131,7 +131,7 @@ class PageServer(Server):
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         super().__init__(command[0], title="sapo")
-        self.token = secrets.token_urlsafe(32)
+        self.token = secrets.token_urlsafe(256 // 8)
         self._arguments, self._environment = tuple(command), dict(environment)
         self._sessions: dict[web.WebSocketResponse, AppProcess] = {}
         self._page = Template(resources.files("sapo_edge.cli.web").joinpath("page.html").read_text("utf-8"))

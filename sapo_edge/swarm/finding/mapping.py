@@ -25,7 +25,7 @@ from sapo_edge.swarm.status import Router
 from sapo_edge.swarm.tally import Tally
 
 MAX_OUTPUT = 512
-"""Most bytes of the program's answer that are read."""
+"""Longest answer of the program that is believed; the libraries that it uses bound what it can be."""
 RETRY_SECONDS = 900.0
 """Time until a router that did not answer is asked again."""
 SHORTEST = 120

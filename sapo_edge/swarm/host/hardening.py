@@ -22,9 +22,11 @@ from libp2p.network.connection.exceptions import RawConnError
 from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
+from libp2p.protocol_muxer import multiselect_communicator
 from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
 from libp2p.stream_muxer.yamux import yamux as yamux_module
 from libp2p.stream_muxer.yamux.yamux import Yamux, YamuxStream
+from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import holder
@@ -32,12 +34,17 @@ from sapo_edge.swarm.host.backlog import Backlog
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.tally import Tally, innermost
 
-MAX_STREAMS = 256
-"""Most streams of a connection; a peer that opens more is disconnected."""
+MAX_STREAMS = 64
+"""Most streams of a connection; a peer that opens more is disconnected. Each takes 10 KB. A relay carries 32 circuits
+of one node, and a member has a few streams."""
 MAX_BUFFERED = 4 * 1024 * 1024
 """Most unread bytes of all streams of a connection, or half of what all may have; the library enforces no window."""
 MAX_WINDOW = 256 * 1024
 """Most bytes that a peer may send ahead on one stream; the library lets it grow to 16 MiB."""
+
+MAX_NEGOTIATED = 1024
+"""Longest line of a negotiation, which anybody who connects may send first. The library reads whatever is announced:
+one connection without a name made it keep 250 MiB."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +86,7 @@ class _Attributes:
 
     __slots__ = (
         "_announced", "_resource_scope", "negotiated_muxer_protocol", "negotiated_security_protocol", "on_close",
-        "remove_stream", "source", "swarm",
+        "remove_stream", "source", "swarm", "unfinished",
     )  # fmt: skip
 
 
@@ -88,6 +95,9 @@ class SafeYamux(_Attributes, Yamux):  # type: ignore[misc] # libp2p is not follo
 
     The library only warns when a peer exceeds its window, lets an exception of the reader end the whole host, and
     measures the round trip but does nothing when no answer comes.
+
+    Attributes:
+        unfinished: bytes that were read of frames of GossipSub that are not complete.
     """
 
     meter: Meter
@@ -100,14 +110,14 @@ class SafeYamux(_Attributes, Yamux):  # type: ignore[misc] # libp2p is not follo
         super().__init__(*args, **kwargs)
         self.streams = _Streams()
         _forget_handshake(self.secured_conn)
-        self._announced = 0
+        self._announced = self.unfinished = 0
         remote = self.get_remote_address()
         self.source = holder(remote[0]) if remote else str(self.peer_id)
 
     @property
     def unread(self) -> int:
-        """Bytes of all streams that nobody has read, those of the frame that arrives now included."""
-        return self._announced + sum(len(buffer) for buffer in self.stream_buffers.values())
+        """Bytes of all streams that nobody has used, those of the frame that arrives now included."""
+        return self._announced + self.unfinished + sum(len(buffer) for buffer in self.stream_buffers.values())
 
     async def start(self) -> None:
         """Run the connection until it ends. Never raises an error of the connection."""
@@ -218,6 +228,19 @@ def safe_yamux(meter: Meter, tally: Tally, keepalive: float) -> type[SafeYamux]:
     )
 
 
+def bound_negotiations() -> None:
+    """Read no line of a negotiation that is too long."""
+
+    async def read_line(stream: ReadWriteCloser) -> bytes:
+        line = bytes(await read_varint_prefixed_bytes_limited(stream, MAX_NEGOTIATED))
+        if not line.endswith(b"\n"):
+            raise ParseError("a line without an end")
+        return line[:-1]
+
+    # The library takes it from its module for each line.
+    multiselect_communicator.read_delim = read_line
+
+
 def use_own_muxer(host: IHost) -> None:
     """Use the muxer that the host was given; the library ignores it and uses its own Yamux."""
     multistream = host.get_network().upgrader.muxer_multistream
@@ -233,7 +256,8 @@ def use_own_muxer(host: IHost) -> None:
 
 
 def end_upgrades(host: IHost) -> None:
-    """End the task that upgrades an inbound connection once it is upgraded; the library keeps it."""
+    """End the task that upgrades an inbound connection once it is upgraded; the library keeps it, and one of the 250
+    inbound connections that it allows in all. `Meter` bounds the number of open sockets instead."""
     network = host.get_network()
 
     async def upgrade(socket: ReadWriteCloser, address: Multiaddr) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Literal
 
 import trio
@@ -26,6 +25,7 @@ from multiaddr import Multiaddr
 from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.host.hardening import (
     Blame,
+    bound_negotiations,
     contain_streams,
     contain_tasks,
     end_upgrades,
@@ -41,8 +41,9 @@ from sapo_edge.transport import SwarmError
 MAX_CONNECTIONS = 256
 """Most connections; the library refuses all others, whoever they are from. So that this is never reached, there is room
 for all inbound sockets (`traffic.MAX_SOCKETS`), for relayed connections, and for those that the node opens."""
-MAX_STREAMS = 10_000
-"""Most streams of all connections together; more of them wait."""
+MAX_STREAMS = 16_384
+"""Most streams of all connections together; more of them wait, whoever opens them. So that this is never reached on a
+node, it is what all its connections may have (`hardening.MAX_STREAMS`)."""
 UPGRADE_SECONDS = 10.0
 """Time limit of a handshake or a negotiation."""
 MAX_REMEMBERED_PEERS = 256
@@ -110,19 +111,14 @@ def make_host(
         ),
         resource_manager=_streams_only(),
     )
+    bound_negotiations()
     use_own_muxer(host)
     end_upgrades(host)
     network = host.get_network()
     network.retry_config = RetryConfig(max_retries=0)
-    # The library never releases its limiter, which refuses everything after 250 connections in total. `Meter` bounds
-    # the number of open sockets instead.
-    network._inbound_limiter = SimpleNamespace(
-        total_tokens=max_connections, acquire_nowait=lambda: None, release=lambda: None
-    )
     # The library would refuse to dial again for a minute after a failure.
     network._negative_peer_cache._ttl = 0.0
-    # It would dial every address that a peer names, unchecked.
-    network.auto_connector.run_background_task = _nothing
+    # Now and then, and whenever a peer leaves, it would dial addresses that peers name, unchecked.
     network.auto_connector.maybe_connect = _nothing
     # It would remember every peer that ever left.
     network.auto_connector.record_disconnect = lambda peer_id: None

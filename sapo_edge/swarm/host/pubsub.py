@@ -183,6 +183,25 @@ class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
         super()._handle_dropped_rpc(peer_id, rpc, reason)
 
 
+class _Frame:
+    """The frame of a stream that arrives now. Until it ends it counts as unread: a peer may begin one on each."""
+
+    def __init__(self, stream: INetStream) -> None:
+        self._stream, self._size = stream, 0
+
+    async def read(self, n: int) -> bytes:
+        """Read up to `n` bytes of it."""
+        data: bytes = await self._stream.read(n)
+        self._size += len(data)
+        self._stream.muxed_conn.unfinished += len(data)
+        return data
+
+    def end(self) -> None:
+        """Begin the next one."""
+        self._stream.muxed_conn.unfinished -= self._size
+        self._size = 0
+
+
 class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
     """Reads frames of peers. An invalid one ends its stream and nothing else."""
 
@@ -244,8 +263,12 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
         if (delay := self._buckets(peer_id)[0].wait(1.0)) > 0:
             # Slow reading makes this sender wait, and no other.
             await trio.sleep(delay)
-        data = await read_varint_prefixed_bytes_limited(stream, MAX_RPC_BYTES)
-        await self._process(rpc_pb2.RPC.FromString(data), peer_id)
+        frame = _Frame(stream)
+        try:
+            data = await read_varint_prefixed_bytes_limited(frame, MAX_RPC_BYTES)
+            await self._process(rpc_pb2.RPC.FromString(data), peer_id)
+        finally:
+            frame.end()
 
     async def _process(self, rpc: rpc_pb2.RPC, peer_id: ID) -> None:
         messages, controls, announced = self._buckets(peer_id)

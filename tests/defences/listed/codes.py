@@ -63,6 +63,13 @@ DEFENCES = (
         (_PLACE_TESTS + "test_one_address_tries_few_numbers",),
     ),
     Defence(
+        "addresses whose claims are remembered",
+        _PLACE,
+        "Buckets(MAX_ADDRESSES, ",
+        "Buckets(10**9, ",
+        (_PLACE_TESTS + "test_few_addresses_are_remembered",),
+    ),
+    Defence(
         "open streams of a meeting place",
         _PLACE,
         "self._streams >= self._slots + MAX_SERVED or ",

@@ -13,12 +13,19 @@ _OUTSIDE_TESTS = "tests/swarm/finding/test_outside.py::"
 
 _DIRECTORY_TESTS = "tests/swarm/finding/test_directory.py::"
 
+_DISCOVERY = "sapo_edge/swarm/finding/discovery.py"
+_ANNOUNCED_TESTS = "tests/swarm/finding/test_announced.py::"
+
 _DIALING = "sapo_edge/swarm/finding/dialing.py"
 _PEERBOOK = "sapo_edge/swarm/finding/peerbook.py"
 
 _CIRCUIT = "sapo_edge/swarm/finding/circuit.py"
 _RELAY_TESTS = "tests/swarm/visits/test_relay.py::"
 
+_ROUTER_LIMITS = (
+    "tests/swarm/finding/test_mapping.py::"
+    "test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_most"
+)
 _SSDP_TESTS = "tests/swarm/finding/test_ssdp.py::"
 
 DEFENCES = (
@@ -409,6 +416,104 @@ DEFENCES = (
         "for address in addresses[:MAX_ADDRESSES]",
         "for address in addresses",
         ("tests/swarm/finding/test_discovery.py::test_announcements_are_read_only_by_their_swarm",),
+    ),
+    Defence(
+        "only addresses of the local network are taken from an announcement",
+        _DISCOVERY,
+        "self._networks.is_local(address) and ",
+        "",
+        (_ANNOUNCED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_it",),
+    ),
+    Defence(
+        "no low port is taken from an announcement",
+        _DISCOVERY,
+        " and self._networks.may_dial(address):",
+        ":",
+        (_ANNOUNCED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_it",),
+    ),
+    Defence(
+        "no relay is taken from an announcement",
+        _DISCOVERY,
+        "address.relay is None and self._networks",
+        "self._networks",
+        (_ANNOUNCED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_it",),
+    ),
+    Defence(
+        "services of the local network that are remembered",
+        "sapo_edge/swarm/finding/mdns.py",
+        " and len(self.services) >= MAX_SERVICES",
+        " and len(self.services) >= 10**9",
+        (_ANNOUNCED_TESTS + "test_few_services_are_remembered",),
+    ),
+    Defence(
+        "time for whatever a router has the library do",
+        "sapo_edge/swarm/finding/router.py",
+        "    signal.alarm(SECONDS)\n",
+        "    pass\n",
+        (_ROUTER_LIMITS,),
+    ),
+    Defence(
+        "memory for whatever a router has the library do",
+        "sapo_edge/swarm/finding/router.py",
+        "        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))\n",
+        "        pass\n",
+        (_ROUTER_LIMITS,),
+    ),
+    Defence(
+        "what as many networks deny is not believed",
+        _OUTSIDE,
+        "if votes >= AGREE and 2 * votes > seen.total():",
+        "if votes >= AGREE:",
+        (_OUTSIDE_TESTS + "test_the_address_is_one_on_which_networks_agree",),
+    ),
+    Defence(
+        "private addresses of this machine are told to nobody",
+        _DISCOVERY,
+        "public = [address for address in machine if address.ip is not None and is_public(address.ip)]",
+        "public = machine",
+        (_NAMED_TESTS + "test_private_addresses_are_told_to_nobody_for_a_hole_punch",),
+    ),
+    Defence(
+        "places for members alone",
+        _DISCOVERY,
+        "is_elsewhere and self.directory.is_member(peer_id) and ",
+        "is_elsewhere and ",
+        (_NAMED_TESTS + "test_a_node_carries_for_members_from_elsewhere_while_others_reach_it",),
+    ),
+    Defence(
+        "places only while others reach this node",
+        _DISCOVERY,
+        " and bool(self.confirmed())",
+        "",
+        (_NAMED_TESTS + "test_a_node_carries_for_members_from_elsewhere_while_others_reach_it",),
+    ),
+    Defence(
+        "the length of a router's answer",
+        "sapo_edge/swarm/finding/mapping.py",
+        "    if len(data) > MAX_OUTPUT:\n",
+        "    if False:\n",
+        ("tests/swarm/finding/test_mapping.py::test_a_hostile_routers_answer_is_bounded",),
+    ),
+    Defence(
+        "swarms without members are forgotten",
+        "sapo_edge/swarm/finding/introductions.py",
+        "                del self._groups[tag]\n",
+        "                pass\n",
+        (_DIRECTORY_TESTS + "test_nothing_is_left_of_swarms_whose_members_left",),
+    ),
+    Defence(
+        "anchors are few",
+        _PEERBOOK,
+        "for peer in proven[:ANCHORS]]",
+        "for peer in proven]",
+        (_DISCOVERY_TESTS + "test_few_peers_are_never_forgotten_for_others",),
+    ),
+    Defence(
+        "time for a probe",
+        "sapo_edge/swarm/finding/directory.py",
+        "trio.fail_after(PROBE_SECONDS)",
+        "trio.fail_after(1e6)",
+        ("tests/swarm/finding/test_peer_requests.py::test_a_port_that_does_not_answer_is_tried_for_seconds",),
     ),
     Defence(
         "UPnP hears the router alone",

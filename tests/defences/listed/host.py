@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from tests.defences.defence import Defence
 
+_LIMITS = "tests/swarm/host/test_limits.py::"
+_SIGNED = (
+    "tests/swarm/host/test_hardening.py::"
+    "test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once"
+)
+_NO_ANSWER = "tests/swarm/host/test_requests.py::test_a_peer_that_does_not_answer_is_not_waited_for_for_long"
+
 DEFENCES = (
     Defence(
         "the rate of requests of one peer",
@@ -66,6 +73,20 @@ DEFENCES = (
         ("tests/swarm/host/test_requests.py::test_a_peer_that_does_not_read_its_response_holds_no_place_for_long",),
     ),
     Defence(
+        "time for an answer to begin",
+        "sapo_edge/swarm/host/requests.py",
+        "            with trio.fail_after(protocol.answer_seconds):\n",
+        "            if True:\n",
+        (_NO_ANSWER,),
+    ),
+    Defence(
+        "time for an answer",
+        "sapo_edge/swarm/host/requests.py",
+        "        with trio.fail_after(protocol.total_seconds):\n",
+        "        if True:\n",
+        (_NO_ANSWER,),
+    ),
+    Defence(
         "whoever sends no request is blamed",
         "sapo_edge/swarm/host/requests.py",
         '                self._blame(peer_id, "request")\n',
@@ -92,6 +113,34 @@ DEFENCES = (
         "            store.clear_peerdata(peer_id)",
         "            pass",
         ("tests/swarm/host/test_host.py::test_peers_that_left_are_forgotten",),
+    ),
+    Defence(
+        "a peer that leaves has no other one dialled",
+        "sapo_edge/swarm/host/host.py",
+        "    network.auto_connector.maybe_connect = _nothing\n",
+        "",
+        ("tests/swarm/host/test_hardening.py::test_the_library_dials_nobody_when_a_peer_leaves",),
+    ),
+    Defence(
+        "an address is dialled once",
+        "sapo_edge/swarm/host/host.py",
+        "    network.retry_config = RetryConfig(max_retries=0)\n",
+        "",
+        ("tests/swarm/host/test_hardening.py::test_a_dial_that_fails_is_not_repeated",),
+    ),
+    Defence(
+        "connections that ended count for nothing",
+        "sapo_edge/swarm/host/hardening.py",
+        "    network._handle_inbound_connection = upgrade\n",
+        "",
+        ("tests/swarm/host/test_hardening.py::test_connections_leave_nothing_behind",),
+    ),
+    Defence(
+        "peers that left are not remembered",
+        "sapo_edge/swarm/host/host.py",
+        "    network.auto_connector.record_disconnect = lambda peer_id: None\n",
+        "",
+        ("tests/swarm/host/test_hardening.py::test_connections_leave_nothing_behind",),
     ),
     Defence(
         "scores of peers that left are forgotten",
@@ -210,8 +259,8 @@ DEFENCES = (
     Defence(
         "the size of a GossipSub frame",
         "sapo_edge/swarm/host/pubsub.py",
-        "read_varint_prefixed_bytes_limited(stream, MAX_RPC_BYTES)",
-        "read_varint_prefixed_bytes_limited(stream, 2**30)",
+        "read_varint_prefixed_bytes_limited(frame, MAX_RPC_BYTES)",
+        "read_varint_prefixed_bytes_limited(frame, 2**30)",
         ("tests/swarm/host/test_hardening.py::test_a_frame_is_bounded_before_it_is_read",),
     ),
     Defence(
@@ -254,6 +303,69 @@ DEFENCES = (
         ("tests/swarm/host/test_hardening.py::test_a_remote_peer_cannot_end_the_host",),
     ),
     Defence(
+        "a message's signature",
+        "sapo_edge/swarm/host/pubsub.py",
+        " and len(message.seqno) == 8 and self._signed(message):",
+        " and len(message.seqno) == 8:",
+        (_SIGNED,),
+    ),
+    Defence(
+        "keys of messages",
+        "sapo_edge/swarm/host/pubsub.py",
+        "        if inline and len(message.seqno)",
+        "        if len(message.seqno)",
+        (_SIGNED,),
+    ),
+    Defence(
+        "numbers of messages",
+        "sapo_edge/swarm/host/pubsub.py",
+        " and len(message.seqno) == 8 and",
+        " and",
+        (_SIGNED,),
+    ),
+    Defence(
+        "messages of our topic alone",
+        "sapo_edge/swarm/host/pubsub.py",
+        "            list(message.topicIDs) != [self.topic]\n            or ",
+        "            ",
+        (_SIGNED,),
+    ),
+    Defence(
+        "a message is looked at once",
+        "sapo_edge/swarm/host/pubsub.py",
+        "            or self._is_msg_seen(message)\n",
+        "",
+        (_SIGNED,),
+    ),
+    Defence(
+        "own messages that come back",
+        "sapo_edge/swarm/host/pubsub.py",
+        "            or message.from_id == self.my_id.to_bytes()\n",
+        "",
+        (_SIGNED,),
+    ),
+    Defence(
+        "only what is accepted is forwarded",
+        "sapo_edge/swarm/host/pubsub.py",
+        "            if verdict is not Verdict.ACCEPT:\n",
+        "            if False:\n",
+        ("tests/swarm/host/test_hardening.py::test_only_what_is_accepted_is_forwarded",),
+    ),
+    Defence(
+        "signs of life",
+        "sapo_edge/swarm/host/hardening.py",
+        "            if not await self._answered():\n",
+        "            if False:\n",
+        ("tests/swarm/host/test_hardening.py::test_a_peer_that_gives_no_sign_of_life_is_dropped",),
+    ),
+    Defence(
+        "scores of connected peers are not forgotten",
+        "sapo_edge/swarm/host/gossip.py",
+        "for peer_id in table if peer_id not in connected]",
+        "for peer_id in table]",
+        ("tests/swarm/host/test_host.py::test_the_mesh_forgets_peers_that_left",),
+    ),
+    Defence(
         "garbage ends its stream only",
         "sapo_edge/swarm/host/pubsub.py",
         "        except Exception as error:  # noqa: BLE001 - a peer chooses what is read here",
@@ -268,6 +380,20 @@ DEFENCES = (
         ("tests/swarm/host/test_hardening.py::test_a_peer_that_sends_invalid_messages_is_cut_off_and_forgiven_later",),
     ),
     Defence(
+        "the length of a line of a negotiation",
+        "sapo_edge/swarm/host/hardening.py",
+        "read_varint_prefixed_bytes_limited(stream, MAX_NEGOTIATED)",
+        "read_varint_prefixed_bytes_limited(stream, 2**40)",
+        ("tests/swarm/host/test_hardening.py::test_a_negotiation_is_bounded_before_it_is_read",),
+    ),
+    Defence(
+        "negotiations are bounded",
+        "sapo_edge/swarm/host/host.py",
+        "    bound_negotiations()\n",
+        "",
+        ("tests/swarm/host/test_hardening.py::test_a_negotiation_is_bounded_before_it_is_read",),
+    ),
+    Defence(
         "streams of one connection",
         "sapo_edge/swarm/host/hardening.py",
         "        if len(self) >= MAX_STREAMS:",
@@ -275,10 +401,24 @@ DEFENCES = (
         ("tests/swarm/host/test_hardening.py::test_memory_that_a_peer_can_make_the_library_use_is_bounded",),
     ),
     Defence(
+        "few connections do not use up the streams of all",
+        "sapo_edge/swarm/host/hardening.py",
+        "MAX_STREAMS = 64\n",
+        "MAX_STREAMS = 256\n",
+        ("tests/swarm/host/test_places.py::test_three_machines_do_not_fill_a_node",),
+    ),
+    Defence(
         "unread bytes of one connection",
         "sapo_edge/swarm/host/hardening.py",
         "min(MAX_BUFFERED, self.meter.unread // 2)",
         "2**40",
+        ("tests/swarm/host/test_hardening.py::test_memory_that_a_peer_can_make_the_library_use_is_bounded",),
+    ),
+    Defence(
+        "bytes of frames that are not complete",
+        "sapo_edge/swarm/host/hardening.py",
+        "self._announced + self.unfinished + sum(",
+        "self._announced + sum(",
         ("tests/swarm/host/test_hardening.py::test_memory_that_a_peer_can_make_the_library_use_is_bounded",),
     ),
     Defence(
@@ -301,6 +441,27 @@ DEFENCES = (
         "    manager.run_task = run_task\n",
         "",
         ("tests/swarm/host/test_hardening.py::test_a_failing_task_of_a_library_service_ends_alone",),
+    ),
+    Defence(
+        "time for a handshake",
+        "sapo_edge/swarm/host/host.py",
+        "UPGRADE_SECONDS = 10.0\n",
+        "UPGRADE_SECONDS = 20.0\n",
+        (_LIMITS + "test_a_handshake_has_ten_seconds",),
+    ),
+    Defence(
+        "time for a write without progress",
+        "sapo_edge/swarm/host/traffic.py",
+        "WRITE_STALLED = 30.0\n",
+        "WRITE_STALLED = 60.0\n",
+        (_LIMITS + "test_a_write_without_progress_has_thirty_seconds",),
+    ),
+    Defence(
+        "unread data of all connections between real hosts",
+        "sapo_edge/swarm/host/hardening.py",
+        "        self.backlog.charge(length)\n",
+        "",
+        (_LIMITS + "test_unread_data_of_all_connections_has_seven_mib",),
     ),
     Defence(
         "a cancelled write leaves no half frame",

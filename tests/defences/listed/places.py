@@ -21,6 +21,20 @@ DEFENCES = (
         (_TESTS + "test_an_address_holds_no_more_than_its_share",),
     ),
     Defence(
+        "addresses and networks that left are forgotten",
+        _PLACES,
+        "                del counter[name]\n",
+        "                pass\n",
+        (_TESTS + "test_places_are_bounded_and_fair",),
+    ),
+    Defence(
+        "networks of addresses that left are forgotten",
+        _PLACES,
+        "                del self._network_of[origin.address]\n",
+        "                pass\n",
+        (_TESTS + "test_places_are_bounded_and_fair",),
+    ),
+    Defence(
         "a newcomer displaces one of many of an address",
         _PLACES,
         "return max(reversed(self._origins), key=self._crowd)",

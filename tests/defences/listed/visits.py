@@ -7,6 +7,8 @@ from tests.defences.defence import Defence
 _RELAY = "sapo_edge/swarm/finding/hop.py"
 _RELAY_TESTS = "tests/swarm/visits/test_relay.py::"
 
+_REAL_CIRCUITS = "tests/swarm/visits/test_relay.py::test_the_bounds_of_a_circuit_hold_between_real_hosts"
+
 DEFENCES = (
     Defence(
         "addresses that a peer signs are not kept",
@@ -27,14 +29,14 @@ DEFENCES = (
         _RELAY,
         "while budget[0] > 0 and (data",
         "while (data",
-        ("tests/swarm/visits/test_relay.py::test_a_circuit_carries_a_bounded_number_of_bytes",),
+        ("tests/swarm/visits/test_relay.py::test_a_circuit_carries_a_bounded_number_of_bytes", _REAL_CIRCUITS),
     ),
     Defence(
         "duration of a circuit",
         _RELAY,
         "            with trio.move_on_after(self._offer.circuit_seconds) as scope:",
         "            with trio.CancelScope() as scope:",
-        ("tests/swarm/visits/test_relay.py::test_a_circuit_lasts_a_bounded_time",),
+        ("tests/swarm/visits/test_relay.py::test_a_circuit_lasts_a_bounded_time", _REAL_CIRCUITS),
     ),
     Defence(
         "circuits from one node",

@@ -278,4 +278,18 @@ DEFENCES = (
         "        if False:\n",
         ("tests/swarm/finding/test_discovery.py::test_a_response_leaves_out_what_does_not_fit",),
     ),
+    Defence(
+        "kinds of what a peer request holds",
+        "sapo_edge/swarm/wire/exchange.py",
+        "    if not isinstance(probe, bool):\n",
+        "    if False:\n",
+        ("tests/swarm/finding/test_discovery.py::test_exchange_round_trips_and_keeps_its_bounds",),
+    ),
+    Defence(
+        "the time that an answer shows is a number",
+        "sapo_edge/swarm/wire/exchange.py",
+        " or not isinstance(seconds, int | float) or",
+        " or",
+        ("tests/swarm/finding/test_discovery.py::test_exchange_round_trips_and_keeps_its_bounds",),
+    ),
 )

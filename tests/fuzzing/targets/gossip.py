@@ -28,7 +28,7 @@ class Stream:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.muxed_conn = SimpleNamespace(peer_id=PEER)
+        self.muxed_conn = SimpleNamespace(peer_id=PEER, unfinished=0)
 
     async def read(self, size: int) -> bytes:
         """The next bytes."""
@@ -64,13 +64,15 @@ async def read(content: bytes) -> None:
     gossip = Gossip(host(), TOPIC, take, lambda peer, offence: None, lambda peer: 0.0, Meter(0, 0, tally), tally)
     pubsub, router = gossip.pubsub, gossip.router
     router.attach(pubsub)
+    stream = Stream(content)
     try:
         with trio.move_on_after(5.0) as scope:
-            await pubsub.stream_handler(cast(Any, Stream(content)))
+            await pubsub.stream_handler(cast(Any, stream))
     finally:
         pubsub.seen_messages._stop_event.set()
     assert not scope.cancelled_caught and not tally.faults, tally.faults
     assert {*pubsub.peer_topics} <= {TOPIC} and {*router.mesh} <= {TOPIC}
+    assert not stream.muxed_conn.unfinished
     assert {*taken} <= {CONTENT}, "no fuzzer can sign another"
     assert all(message.ByteSize() < 250 for message in router.mcache.msgs.values()), "only what is signed is kept"
 

@@ -20,6 +20,7 @@ from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import MAX_PEERS, ExchangeRequest
 
 TAG = b"t" * 32
+OTHER = Identity(bytes([9]) * 32).peer_id
 
 
 def directory_of(ips: list[str], max_entries: int = MAX_ENTRIES) -> tuple[Directory, list[str]]:
@@ -120,3 +121,15 @@ def test_all_members_are_drawn_once_and_in_turn(steps: list[tuple[int, int, int]
             turns[expected[peer]] += 1
             left = Counter(expected[other] for other in drawn) - turns
             assert turns[expected[peer]] <= 1 + min((turns[place] for place in left), default=99), "networks take turns"
+
+
+def test_nothing_is_left_of_swarms_whose_members_left() -> None:
+    """Anybody may name any swarm to a relay."""
+    introductions = Introductions()
+    for number in range(3):
+        introductions.put("peer", bytes([number]) * 32, (direct_address("9.9.9.9", 4001, OTHER),))
+        introductions.put("other", bytes([number]) * 32, (direct_address("8.8.8.8", 4001, OTHER),))
+    introductions.remove("other")
+    assert [tag[0] for tag in introductions._groups] == [2]
+    introductions.remove("peer")
+    assert not introductions._groups and not len(introductions)

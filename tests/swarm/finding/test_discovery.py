@@ -329,6 +329,17 @@ def test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_
     assert honest[0] in again.peers
 
 
+def test_few_peers_are_never_forgotten_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peerbook, "MAX_PEERS", 20)
+    book = PeerBook(OWN)
+    for number in range(1, 21):
+        book.add(direct_address("9.9.9.9", 4001, peer(number)), Origin.PEER, source=peer(number))
+        book.mark_connected(peer(number))
+        book.mark_proven(peer(number))
+    assert len(book.anchors()) == peerbook.ANCHORS == 8
+    assert book.add(direct_address("8.8.8.8", 4001, peer(30)), Origin.LAN) is not None
+
+
 class Reachable(Network):
     """Every dial succeeds."""
 
@@ -460,12 +471,17 @@ def test_exchange_round_trips_and_keeps_its_bounds() -> None:
     content = msgpack.unpackb(data)
     changes: tuple[dict[str, Any], ...] = (
         {"v": 2}, {"member": 1}, {"seen": 5}, {"seen": "x" * 65}, {"reachable": "yes"}, {"time": float("nan")},
-        {"peers": None},
+        {"time": "noon"}, {"time": True},
+        {"peers": None}, {"peers": [5]},
         {"peers": [[1]]}, {"peers": [["x"] * 5]}, {"peers": [[]] * 17}, {"new": ["x" * 9000] * 2},
     )  # fmt: skip
     for change in changes:
         with pytest.raises(WireError):
             exchange.decode_response(msgpack.packb({**content, **change}))
+    asked = msgpack.unpackb(exchange.encode_request(request))
+    for change in ({"probe": 1}, {"port": 65536}, {"tag": b"t" * 31}, {"circuits": ["x"] * 5}, {"circuits": [5]}):
+        with pytest.raises(WireError):
+            exchange.decode_request(msgpack.packb({**asked, **change}), OTHER)
     mixed = [[str(groups[0][0]), str(groups[1][0])]]
     assert exchange.decode_response(msgpack.packb({**content, "new": 1, "peers": mixed})).peers == ((groups[0][0],),)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import socket
 import struct
+import subprocess
 import sys
 import threading
 import types
@@ -197,6 +199,9 @@ def test_a_hostile_routers_answer_is_bounded() -> None:
     for changes in bad:
         with pytest.raises(ValueError, match=r"."):
             read_answer(line(**changes))
+    assert read_answer(line().ljust(512)) and MAX_OUTPUT == 512
+    with pytest.raises(ValueError, match="too long"):
+        read_answer(line().ljust(513))
 
 
 def test_a_mapping_is_renewed_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,6 +246,29 @@ def test_a_router_that_does_not_answer_costs_nothing(monkeypatch: pytest.MonkeyP
 
     trio.run(scenario)
     assert mapping.current is None and mapping.port == 4001
+
+
+OVERDOING = """
+import signal, resource
+from sapo_edge.swarm.finding import router
+def ask(task):
+    print(0 < signal.alarm(1) <= 20, resource.getrlimit(resource.RLIMIT_AS)[0] >> 20, flush=True)
+    try:
+        bytearray(512 << 20)
+    except MemoryError:
+        print("no room", flush=True)
+    while True:
+        pass
+router.ask = ask
+router.main()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds address space")
+def test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_most() -> None:
+    command = [sys.executable, "-c", OVERDOING, json.dumps({"port": 1, "external": 1, "nonce": ""})]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (ended.stdout.split("\n"), ended.returncode) == (["True 512", "no room", ""], -signal.SIGALRM), ended.stderr
 
 
 def test_the_routers_address_is_a_candidate_until_peers_agree_on_one(monkeypatch: pytest.MonkeyPatch) -> None:

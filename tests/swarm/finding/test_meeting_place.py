@@ -228,6 +228,17 @@ def test_one_address_tries_few_numbers(ips: tuple[str | None, str | None]) -> No
     play(scenario)
 
 
+def test_few_addresses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting_place, "MAX_ADDRESSES", 3)
+
+    async def scenario(lab: Lab) -> None:
+        for number in range(9):
+            await lab.claim(1, False, f"198.51.100.{number}")
+        assert len(lab.place._buckets) == 3
+
+    play(scenario)
+
+
 def test_open_streams_are_bounded() -> None:
     async def scenario(lab: Lab) -> None:
         for number in range(4 + MAX_SERVED):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from sapo_edge.swarm.finding import circuit
 from sapo_edge.swarm.finding import discovery as discovery_module
 from sapo_edge.swarm.finding.circuit import HolePunch
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
+from sapo_edge.swarm.finding.outside import View
 from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits import meeting
@@ -158,6 +160,28 @@ def test_a_visit_dials_no_private_address_of_a_stranger(monkeypatch: pytest.Monk
     assert trio.run(scenario, ABROAD) == [STRANGER]
     assert trio.run(scenario, "192.168.1.7") == [STRANGER, OTHER]
     assert str(PRINTER) == dialled[-1] and len(dialled) == 3
+
+
+def test_private_addresses_are_told_to_nobody_for_a_hole_punch(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = replace(HOME, addresses=("192.168.1.5", "fd12::5", "2a00:1::2", "2a00:1::3", "2a00:1::4"))
+    monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: machine)
+    discovery = Discovery(a_host(Connections(ABROAD)), DiscoveryConfig(b"s" * 32), Tally(lambda event: None))
+    assert [address.host for address in discovery._own_addresses()] == ["2a00:1::2", "2a00:1::3"], "few of many"
+
+
+@pytest.mark.parametrize("reached", [True, False])
+@pytest.mark.parametrize("member", [True, False])
+@pytest.mark.parametrize("remote", [ABROAD, "192.168.1.7", None])
+def test_a_node_carries_for_members_from_elsewhere_while_others_reach_it(
+    monkeypatch: pytest.MonkeyPatch, remote: str | None, member: bool, reached: bool
+) -> None:
+    monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: HOME)
+    discovery = Discovery(a_host(Connections(remote)), DiscoveryConfig(b"s" * 32), Tally(lambda event: None))
+    if member:
+        discovery.directory.mark_member(STRANGER)
+    for number in (1, 2):
+        discovery.outside.record(View(f"9.9.{number}.1", "5.5.5.5", reached, 0.0))
+    assert discovery._reserves_for(STRANGER) is (member and reached and remote == ABROAD)
 
 
 async def nobody(peer_id: str) -> bool:

@@ -62,6 +62,8 @@ def test_the_address_is_one_on_which_networks_agree() -> None:
     assert outside(view(ABROAD[0])).address(4) is None
     assert outside(view(ABROAD[0]), view(ABROAD[1], seen="6.6.6.6")).address(4) is None
     assert outside(view(ABROAD[0]), view(ABROAD[1], seen="6.6.6.6"), view(ABROAD[2])).address(4) == SEEN
+    true, false = [view(ip) for ip in ABROAD[:2]], [view(ip, seen="6.6.6.6") for ip in ABROAD[2:4]]
+    assert outside(*true, *false).address(4) is outside(*false, *true).address(4) is None, "as many disagree"
     lies = [view(ip, seen="192.168.1.1") for ip in ABROAD] + [view(ip, seen="nonsense") for ip in ABROAD]
     assert outside(*lies).address(4) is None and outside(*lies).is_reachable is None
 

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 import trio
+import trio.testing
 
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, parse_address
-from sapo_edge.swarm.finding.directory import PEER_REQUESTS, Directory
+from sapo_edge.swarm.finding.directory import PEER_REQUESTS, PROBE_SECONDS, Directory
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
@@ -150,6 +151,16 @@ def test_probes_are_limited_in_rate(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 8 <= len(lab.probed) <= 10
 
     play(scenario)
+
+
+def test_a_port_that_does_not_answer_is_tried_for_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        lab = Lab(monkeypatch, p2="9.9.9.9")
+        monkeypatch.setattr(trio, "open_tcp_stream", lambda host, port: trio.sleep_forever())
+        answer = await lab.ask("p2", probe=True)
+        assert answer is not None and answer.reachable is False and trio.current_time() <= PROBE_SECONDS
+
+    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_circuits_lead_through_relays_that_the_node_reached_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import logging
 import secrets
 import struct
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 import trio
 from libp2p.abc import IHost
+from libp2p.crypto.secp256k1 import create_new_key_pair as create_other_key
 from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.stream_muxer.yamux import yamux
 from libp2p.utils.varint import encode_uvarint
+from multiaddr import Multiaddr
 
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host import hardening, traffic
 from sapo_edge.swarm.host.pubsub import CUT_OFF, MAX_RPC_BYTES, Verdict
 from sapo_edge.swarm.host.traffic import UNREAD_BYTES, Meter, MeteredStream
+from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.host.victims import (
+    MESHSUB,
     TOPIC,
     Victim,
     attacker,
@@ -37,6 +42,7 @@ from tests.swarm.host.victims import (
     frame,
     hardened,
     send,
+    sign,
     signed,
     until,
 )
@@ -195,6 +201,29 @@ def test_a_frame_is_bounded_before_it_is_read() -> None:
     within(10, run)
 
 
+def test_a_negotiation_is_bounded_before_it_is_read() -> None:
+    """Anybody who connects can begin one, and each stream begins with one."""
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
+            port = int(victim.host.get_transport_addrs()[0].value_for_protocol("tcp"))
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                with contextlib.suppress(trio.BrokenResourceError):
+                    await stream.send_all(encode_uvarint(2**31))
+                    for _ in range(64):
+                        await stream.send_all(bytes(2**18))
+                        await trio.sleep(0.01)
+            assert await until(lambda: victim.tally.counts.get("handshakes failed") == 1)
+            assert victim.meter.received < 2**18
+            async with attacker(victim) as host:
+                opened = await host.get_network().new_stream(victim.peer_id)
+                await opened.write(encode_uvarint(hardening.MAX_NEGOTIATED + 1))
+                assert await until(lambda: opened.muxed_stream.reset_received)
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
+
+
 def test_a_host_with_many_peers_keeps_them_in_its_mesh() -> None:
     """With degree_high 12, as is usual, a star of 16 lost half of all messages for good."""
 
@@ -309,6 +338,73 @@ def test_bursts_are_paced_and_none_is_lost() -> None:
     within(20, run)
 
 
+def test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once() -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with hardened(nursery) as victim, attacker(victim) as host:
+                good, changed, unsigned, short, topics = (signed(host, b"%d" % number) for number in range(5))
+                changed.data = b"changed"
+                unsigned.ClearField("signature")
+                short.seqno = b"seven.."
+                topics.topicIDs.append("another")
+                for message in (short, topics):
+                    message.ClearField("signature")
+                    message.ClearField("key")
+                    sign(host, message)
+                other = bare_host(create_other_key())
+                messages = [
+                    changed,
+                    unsigned,
+                    short,
+                    topics,
+                    signed(other, b"other key"),
+                    signed(victim.host, b"own"),
+                    good,
+                ]
+                await send(host, victim, *(frame(rpc_pb2.RPC(publish=[message])) for message in (*messages, good)))
+                assert await until(lambda: victim.received)
+                await trio.sleep(0.2)
+                assert victim.received == [b"0"] and victim.tally.counts["messages with a bad signature"] == 4
+                assert [offence for _, offence in victim.blamed] == ["signature"] * 4
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
+
+
+def test_only_what_is_accepted_is_forwarded() -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with hardened(nursery) as victim, hardened(nursery) as next_one, attacker(victim) as host:
+                await dial(next_one.host, victim.address)
+                assert await until(victim.gossip.mesh)
+                for verdict in (Verdict.IGNORE, Verdict.REJECT, Verdict.ACCEPT):
+                    victim.verdict = verdict
+                    await send(host, victim, frame(rpc_pb2.RPC(publish=[signed(host, verdict.value.encode())])))
+                    assert await until(functools.partial(victim.received.__contains__, verdict.value.encode()))
+                assert await until(lambda: next_one.received)
+                assert next_one.received == [b"accept"]
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
+
+
+def test_a_peer_that_gives_no_sign_of_life_is_dropped() -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with hardened(nursery, keepalive=0.3) as victim, attacker(victim) as host, attacker(victim) as living:
+                (connection,) = host.get_network().get_connections(victim.peer_id)
+
+                async def freeze(data: bytes) -> None:
+                    await trio.lowlevel.checkpoint()
+
+                connection.muxed_conn.secured_conn.write = freeze
+                assert await until(lambda: victim.tally.counts.get("frozen peers dropped") == 1)
+                assert await until(lambda: list(victim.host.get_network().connections) == [living.get_id()])
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
+
+
 def test_a_peer_that_sends_invalid_messages_is_cut_off_and_forgiven_later() -> None:
     async def run() -> None:
         async with trio.open_nursery() as nursery:
@@ -347,6 +443,13 @@ def test_memory_that_a_peer_can_make_the_library_use_is_bounded() -> None:
                 await stream.write(bytes(512 * 1024))
                 await trio.sleep(0.02)
 
+    async def unfinished(host: IHost, victim: Victim) -> None:
+        """Frames of which the last byte never comes, each on a stream of its own."""
+        beginning = bytes(encode_uvarint(MAX_RPC_BYTES)) + bytes(MAX_RPC_BYTES - 1)
+        with contextlib.suppress(Exception):
+            for _ in range(UNREAD_BYTES * 3 // 4 // MAX_RPC_BYTES):
+                await (await host.new_stream(victim.peer_id, [MESHSUB])).write(beginning)
+
     async def topics(host: IHost, victim: Victim) -> None:
         rpc = rpc_pb2.RPC()
         for number in range(200):
@@ -368,7 +471,7 @@ def test_memory_that_a_peer_can_make_the_library_use_is_bounded() -> None:
                 assert not victim.died.is_set() and not victim.tally.faults
             nursery.cancel_scope.cancel()
 
-    for attack, dropped in ((streams, True), (unread, True), (topics, False)):
+    for attack, dropped in ((streams, True), (unread, True), (unfinished, True), (topics, False)):
         within(20, run, attack, dropped)
     assert yamux.MAX_WINDOW_SIZE == hardening.MAX_WINDOW
 
@@ -395,10 +498,67 @@ def test_connections_leave_nothing_behind() -> None:
                 assert await until(lambda: not victim.meter.sockets)
                 await trio.sleep(0.5)
                 assert trio.lowlevel.current_statistics().tasks_living <= before + 2
-                assert not victim.host.get_network().connections and not victim.pubsub.peers
+                network = victim.host.get_network()
+                assert not network.connections and not victim.pubsub.peers
+                assert not network.auto_connector._recent_disconnects
+                assert not getattr(network._inbound_limiter, "borrowed_tokens", 0)
             nursery.cancel_scope.cancel()
 
     within(30, run)
+
+
+STRANGER = ID.from_string(Identity(bytes([7]) * 32).peer_id)
+
+
+@contextlib.asynccontextmanager
+async def elsewhere() -> AsyncIterator[tuple[Multiaddr, list[trio.SocketStream]]]:
+    """Somebody else's server, and who connected to it: it closes every connection."""
+    arrived: list[trio.SocketStream] = []
+
+    async def accept(stream: trio.SocketStream) -> None:
+        arrived.append(stream)
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(functools.partial(trio.serve_tcp, accept, 0, host="127.0.0.1"))
+        yield Multiaddr(f"/ip4/127.0.0.1/tcp/{listener.socket.getsockname()[1]}"), arrived
+        nursery.cancel_scope.cancel()
+
+
+def test_a_dial_that_fails_is_not_repeated() -> None:
+    """A node dials an address once in 10 s, whoever names it; the library tries four times."""
+
+    async def dials(victim: Victim) -> int:
+        async with elsewhere() as (address, arrived):
+            with trio.move_on_after(2.0), contextlib.suppress(SwarmException):
+                await victim.host.get_network().dial_addr(address, STRANGER)
+            return len(arrived)
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with bare(nursery) as weak, hardened(nursery) as victim:
+                assert await dials(weak) > 1 and await dials(victim) == 1
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
+
+
+def test_the_library_dials_nobody_when_a_peer_leaves() -> None:
+    """It would dial up to 16 others whose addresses it has, unchecked and at no rate of ours."""
+
+    async def dialled(victim: Victim) -> int:
+        async with elsewhere() as (address, arrived), attacker(victim) as host:
+            victim.host.get_peerstore().add_addr(STRANGER, address, 3600)
+            await host.disconnect(victim.peer_id)
+            await until(lambda: arrived, 0.7)
+        return len(arrived)
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with bare(nursery) as weak, hardened(nursery) as victim:
+                assert await dialled(weak) and not await dialled(victim)
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
 
 
 def test_a_private_swarm_accepts_no_connection_without_its_key() -> None:

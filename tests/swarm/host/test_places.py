@@ -19,7 +19,8 @@ from sapo_edge.swarm.finding.circuit import MAX_CIRCUITS_OF_RELAY, MAX_RELAYS
 from sapo_edge.swarm.finding.dialing import MAX_DIALS
 from sapo_edge.swarm.finding.discovery import DiscoveryConfig
 from sapo_edge.swarm.finding.peerbook import FIRST_DELAY
-from sapo_edge.swarm.host.host import MAX_CONNECTIONS
+from sapo_edge.swarm.host import hardening
+from sapo_edge.swarm.host.host import MAX_CONNECTIONS, MAX_STREAMS
 from sapo_edge.swarm.host.places import LONGEST_WAIT, Arrivals, Capacity, Origin, Places
 from sapo_edge.swarm.host.traffic import MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, Meter, MeteredStream, MeteredTCP
 from sapo_edge.swarm.joining.identity import Identity
@@ -126,6 +127,9 @@ def test_places_are_bounded_and_fair(steps: list[str | int], total: int, per_add
             (shrunk,) = networks.elements()
             left = Counter(Origin.of(host).network for host in house.holders.values())
             assert left[shrunk] + 1 == max([*left.values(), left[shrunk] + 1]), "one of a largest network goes"
+    for holder in house.holders:
+        house.places.remove(holder)
+    assert not (house.places._networks or house.places._addresses or house.places._network_of), "nothing is left"
 
 
 class Stream:
@@ -178,6 +182,7 @@ def test_three_machines_do_not_fill_a_node() -> None:
         relayed = 2 * MAX_RELAYS * MAX_CIRCUITS_OF_RELAY
         opened = 2 * DiscoveryConfig(b"").max_members + MAX_DIALS + MAX_RELAYS + MAX_ADDRESSES
         assert MAX_SOCKETS + relayed + opened < MAX_CONNECTIONS, "the library refuses nobody"
+        assert MAX_CONNECTIONS * hardening.MAX_STREAMS <= MAX_STREAMS, "no stream waits for those of others"
 
     trio.run(scenario)
 

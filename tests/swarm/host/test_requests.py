@@ -124,6 +124,24 @@ def test_a_peer_that_does_not_read_its_response_holds_no_place_for_long() -> Non
     assert tally.counts == {"echoes refused: too slow": 1}
 
 
+@pytest.mark.parametrize("beginning", [b"", b"\0\0\0\x09x"], ids=["nothing", "a beginning"])
+def test_a_peer_that_does_not_answer_is_not_waited_for_for_long(beginning: bytes) -> None:
+    within = replace(ECHO, answer_seconds=0.3, total_seconds=0.6 if beginning else 9.0)
+
+    async def stall(stream: INetStream) -> None:
+        await stream.write(beginning)
+        await trio.sleep_forever()
+
+    async def scenario() -> None:
+        async with running_host(Tally(lambda event: None)) as server, running_host(Tally(lambda event: None)) as client:
+            server.set_stream_handler(TProtocol(ECHO.protocol_id), stall)
+            peer_id = str(await dial(client, str(server.get_addrs()[0])))
+            with trio.fail_after(5), pytest.raises(RequestError):
+                await request(client, peer_id, within, b"hello")
+
+    trio.run(scenario)
+
+
 def test_one_machine_does_not_keep_others_from_being_served() -> None:
     tally, host = Tally(lambda event: None), FakeHost()
     crowd, other = (

@@ -13,6 +13,7 @@ import trio
 from libp2p import new_host
 from libp2p.abc import IHost, INetStream
 from libp2p.crypto.ed25519 import create_new_key_pair
+from libp2p.crypto.keys import KeyPair
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 from libp2p.peer.peerinfo import info_from_p2p_addr
@@ -89,9 +90,9 @@ class Hardened(Victim):
     gossip: Gossip
 
 
-def bare_host() -> IHost:
+def bare_host(key: KeyPair | None = None) -> IHost:
     """A host of py-libp2p with its defaults."""
-    return new_host(key_pair=create_new_key_pair(secrets.token_bytes(32)))
+    return new_host(key_pair=key or create_new_key_pair(secrets.token_bytes(32)))
 
 
 def bare_pubsub(host: IHost, degree_high: int = 64) -> Pubsub:
@@ -195,9 +196,14 @@ def signed(host: IHost, data: bytes, sequence: int | None = None) -> rpc_pb2.Mes
     message = rpc_pb2.Message(
         data=data, topicIDs=[TOPIC], from_id=host.get_id().to_bytes(), seqno=number.to_bytes(8, "big")
     )
+    sign(host, message)
+    return message
+
+
+def sign(host: IHost, message: rpc_pb2.Message) -> None:
+    """Sign a message that is not signed yet."""
     message.signature = host.get_private_key().sign(PUBSUB_SIGNING_PREFIX.encode() + message.SerializeToString())
     message.key = host.get_public_key().serialize()
-    return message
 
 
 async def send(host: IHost, victim: Victim, *frames: bytes) -> None:

@@ -360,6 +360,25 @@ def test_a_circuit_lasts_a_bounded_time() -> None:
     trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
+@pytest.mark.parametrize("offer", [Offer(circuit_bytes=500_000), Offer(circuit_seconds=1)], ids=["bytes", "seconds"])
+def test_the_bounds_of_a_circuit_hold_between_real_hosts(offer: Offer) -> None:
+    async def scenario() -> None:
+        async with lab(2, offer) as (hop, (target, asker)):
+            assert await target.reserve() == OK
+            started, carried = trio.current_time(), 0
+            await asker.reach(target)
+            with contextlib.suppress(*FAILED):
+                stream = await asker.host.new_stream(ID.from_string(target.id), [ECHO])
+                while carried < 250_000 if offer.circuit_bytes == 500_000 else trio.current_time() - started < 5:
+                    await stream.write(bytes(20_000))
+                    carried += len(await stream.read(CHUNK))
+            assert carried < 250_000 if offer.circuit_bytes == 500_000 else trio.current_time() - started < 5
+            while hop.circuits:
+                await trio.sleep(0.05)
+
+    play(scenario)
+
+
 def test_one_node_has_few_requests_open() -> None:
     async def scenario() -> None:
         host = Host()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 import tracemalloc
@@ -158,6 +159,7 @@ ABSURD = {
     "long text": gguf([entry("general.name", 8, struct.pack("<Q", 1 << 20) + bytes(64))], []),
     "array of numbers": gguf([entry("x", 9, struct.pack("<IQ", 4, HUGE) + bytes(64))], []),
     "array of texts": gguf([entry("x", 9, struct.pack("<IQ", 8, HUGE) + bytes(640))], []),
+    "array of a long text": gguf([entry("x", 9, struct.pack("<IQQ", 8, 1000, HUGE) + bytes(64))], []),
     "array of arrays": gguf([entry("x", 9, struct.pack("<IQ", 9, 1) + bytes(64))], []),
     "array of unknown": gguf([entry("x", 9, struct.pack("<IQ", 77, 1000) + bytes(64))], []),
     "few of unknown": gguf([entry("x", 9, struct.pack("<IQ", 77, 2) + bytes(64))], []),
@@ -185,6 +187,21 @@ def test_absurd_headers_are_refused_within_a_megabyte(tmp_path: Path, fault: str
     tracemalloc.start()
     try:
         refused(tmp_path / "model.gguf", ABSURD[fault])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_long_text_is_refused_before_it_is_read_in_a_file_that_is_as_long(tmp_path: Path) -> None:
+    read_header_once(tmp_path)
+    path, length = tmp_path / "model.gguf", 1 << 25
+    path.write_bytes(gguf([entry("general.name", 8, struct.pack("<Q", length))], []))
+    # What is not written takes no place on the disk.
+    os.truncate(path, 2 * length)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelError):
+            parse_header(path)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
