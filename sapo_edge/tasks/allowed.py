@@ -84,14 +84,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """A list of at least one of several texts, each once; the default is all of them."""
+    """A list of at least one of several texts, each once; the default is all of them, or the first few."""
 
     options: tuple[str, ...]
+    first: int | None = None
 
     @property
     def default(self) -> tuple[str, ...]:
-        """All options."""
-        return self.options
+        """The options that are used if a manifest lists none."""
+        return self.options[: self.first]
 
     def check(self, where: str, value: object) -> tuple[str, ...]:
         """The value as a tuple, if it is a list of options."""
@@ -173,6 +174,7 @@ ALLOWED: Mapping[str, Mapping[str, Bound]] = {
         "styles": Choices(("plain", "latex_inline", "latex_frac", "latex_dfrac")),
     },
     "gcd": {**_between("numbers", 2, 8, (2, 2)), **_between("value", 1, 10**9, (1, 1000))},
+    "home": {"languages": Choices(("en", "de", "fr", "es", "pt"), first=1)},
     "lcm": {**_between("numbers", 2, 6, (2, 2)), **_between("value", 1, 10**6, (1, 100))},
     "leg_counting": {**_between("animals", 1, 20, (3, 10)), **_between("instances", 1, 50, (1, 15))},
     "letter_counting": _between("words", 1, 60, (5, 15)),

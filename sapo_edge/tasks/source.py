@@ -1,6 +1,6 @@
 """The tasks of a manifest: drawing, regenerating from a reference, verifying, holding out.
 
-A task is a pure function of the manifest's entry, the version of ReasoningGYM, a seed and an index. ReasoningGYM seeds
+A task is a pure function of the manifest's entry, the version of its generator, a seed and an index. ReasoningGYM seeds
 with the *sum* of seed and index, so neighbouring seeds repeat each other's tasks. Here both are hashed with the entry's
 name, so every index of every node has its own seed. Each of n own questions is drawn at one of n successive indices, in
 an order that depends on the seed.
@@ -19,10 +19,11 @@ import msgpack
 from sapo_edge.errors import ManifestError, UnknownTaskError
 from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.answers import extract_answer
-from sapo_edge.tasks.held_out import Split, choose_held_out
-from sapo_edge.tasks.library import Dataset, generate, library_version, make_dataset
+from sapo_edge.tasks.held_out import SAMPLES, Split, choose_held_out
+from sapo_edge.tasks.library import Dataset, generate, generator_version, library_version, make_dataset
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
-from sapo_edge.tasks.questions import OwnQuestion, place, split_questions
+from sapo_edge.tasks.questions import SPLIT_QUESTIONS, OwnQuestion, place, split_questions
+from sapo_edge.tasks.skills import SKILLS
 from sapo_edge.tasks.verifiers import verify
 
 MAX_SKIPPED = 200
@@ -64,7 +65,8 @@ class TaskSource:
         Raises:
             UnknownTaskError: if the generator fails at this index, which is rare.
         """
-        return self.regenerate(TaskRef(self._drawn_entry(seed, index), library_version(), seed, index))
+        entry = self._drawn_entry(seed, index)
+        return self.regenerate(TaskRef(entry, generator_version(self._entries[entry].generator), seed, index))
 
     def is_drawn(self, ref: TaskRef) -> bool:
         """Whether a reference names the entry that `draw` gives at its seed and index."""
@@ -82,18 +84,16 @@ class TaskSource:
         entry = self._entries.get(ref.entry)
         if entry is None:
             raise UnknownTaskError("the manifest has no such task", "join the swarm whose manifest has it")
-        if ref.version != library_version():
+        version = generator_version(entry.generator)
+        if ref.version != version:
+            maker = "sapo-edge" if entry.generator in SKILLS else "reasoning_gym"
             raise UnknownTaskError(
-                f"the task was made with another version of reasoning_gym than {library_version()}",
+                f"the task was made with another version of {maker} than {version}",
                 "install the same version on all nodes of the swarm",
             )
         if entry.name in self.own:
             return _own_task(ref, self._own_question(ref))
-        generated = self._generate(entry, ref)
-        try:
-            return Task(ref, generated["question"], generated["answer"] or "", generated)
-        except ValueError as error:
-            raise UnknownTaskError(f"the task is not valid: {error}", "change the entry's config") from error
+        return _made_task(ref, self._generate(entry, ref))
 
     def training_tasks(self, seed: int, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
         """The next tasks of a node's sequence, without held-out ones.
@@ -136,16 +136,16 @@ class TaskSource:
         """
         with self._lock:
             if self._held_out is None:
-                self._held_out = choose_held_out(
-                    self.manifest, self._held_out_candidate, {name: self._own_held_out(name) for name in self.own}
-                )
+                own = {name: self._own_held_out(name) for name in self.own}
+                skills = {entry.name: self._skill_held_out(entry) for entry in self._skills()}
+                self._held_out = choose_held_out(self.manifest, self._held_out_candidate, own | skills)
                 self._held_out_questions = frozenset(
                     task.question for tasks in self._held_out.values() for task in tasks
                 )
             return self._held_out[split][:count]
 
     def question_set(self, split: Split, count: int) -> str:
-        """Mark of a held-out set: the version of ReasoningGYM, whose verifiers judge, and 16 digits of a SHA-256.
+        """Mark of a held-out set: the version of ReasoningGYM, whose verifiers judge most, and 16 digits of a SHA-256.
 
         Accuracies with different marks can't be compared, whatever the number of questions.
         """
@@ -224,12 +224,36 @@ class TaskSource:
             "test": tuple(map(_own_task, refs, questions.test)),
         }
 
+    def _skills(self) -> list[TaskEntry]:
+        return [entry for entry in self.manifest.tasks if entry.generator in SKILLS]
+
+    def _skill_held_out(self, entry: TaskEntry) -> dict[Split, tuple[Task, ...]]:
+        """Tasks of a skill's parts for validation and test, distinct within a part. No draw gives their references."""
+        skill, version = SKILLS[entry.generator].make(entry.config), generator_version(entry.generator)
+        seed, parts = derive_seed("held-out", self.manifest.digest), dict[Split, tuple[Task, ...]]()
+        for part in ("validation", "test"):
+            tasks: dict[str, Task] = {}
+            for index in range(SAMPLES):
+                made = skill.generate(derive_seed(part, entry.name, seed, index), part)
+                tasks.setdefault(made["question"], _made_task(TaskRef(entry.name, version, seed, index), made))
+                if len(tasks) == SPLIT_QUESTIONS:
+                    break
+            parts[part] = tuple(tasks.values())
+        return parts
+
     def _draw_for_training(self, seed: int, index: int) -> Task | None:
         try:
             task = self.draw(seed, index)
         except UnknownTaskError:
             return None
         return None if self.is_held_out(task.question) else task
+
+
+def _made_task(ref: TaskRef, made: dict[str, Any]) -> Task:
+    try:
+        return Task(ref, made["question"], made["answer"] or "", made)
+    except ValueError as error:
+        raise UnknownTaskError(f"the task is not valid: {error}", "change the entry's config") from error
 
 
 def _own_task(ref: TaskRef, question: OwnQuestion) -> Task:

@@ -1,6 +1,6 @@
 """The allow-list of verifiers: none evaluates text as code, and each ends quickly on any text of bounded length.
 
-Most generators use ReasoningGYM's own verifier; each was read line by line for 0.1.25. Where it evaluates text, is
+Most generators of ReasoningGYM use its own verifier; each was read line by line for 0.1.25. Where it evaluates text, is
 unbounded, or fully rewards a wrong answer, a small verifier of our own replaces it and otherwise scores the same.
 """
 
@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from sapo_edge.tasks.library import Dataset, exact_decimals
 from sapo_edge.tasks.logic import truth_table
+from sapo_edge.tasks.objects import field_share, parse_object
 
 Verifier: TypeAlias = Callable[[str, Mapping[str, Any]], float]
 
@@ -116,10 +117,17 @@ def verify_word_sorting(answer: str, generated: Mapping[str, Any]) -> float:
     return max(share, 0.2) if sorted(words) == sorted(expected) else share
 
 
+def verify_home(answer: str, generated: Mapping[str, Any]) -> float:
+    """The share of the call's fields that are right; 1 only for the whole call, in any order, in any case."""
+    given = parse_object(answer)
+    return 0.0 if given is None else field_share(generated["metadata"]["call"], given)
+
+
 OWN_VERIFIERS: Mapping[str, Verifier] = {
     "binary_matrix": verify_binary_matrix,
     "bitwise_arithmetic": verify_bitwise_arithmetic,
     "fraction_simplification": verify_fraction_simplification,
+    "home": verify_home,
     "propositional_logic": verify_propositional_logic,
     "spell_backward": verify_spell_backward,
     "word_sorting": verify_word_sorting,

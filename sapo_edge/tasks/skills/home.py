@@ -1,0 +1,185 @@
+"""The skill `home`: requests for a smart home in five languages, each with one JSON call as its answer.
+
+The sentences are Home Assistant's (`data/`, made by `packaging/home/make.py`). Each template belongs to one part, and
+so does each name of a room or device: a test asks in words, and about things, that training never showed. A task is a
+pure function of the languages, the part and a seed, the same on every system and version of Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import random
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from itertools import accumulate
+from typing import Any
+
+from sapo_edge.tasks.skills import Part
+
+LANGUAGES = ("en",)
+
+_PARTS: tuple[Part, ...] = ("train", "validation", "test")
+_RULES = 1
+"""Counted up when the code below makes other tasks of the same data."""
+_SLOT = re.compile(r"\{(\w+)=(\w+)/([^}]*)\}")
+_WORD = re.compile(r"[^\W\d_]{5,}")
+_ATTEMPTS = 100
+_QUESTIONS = frozenset(
+    {"ClimateGetTemperature", "GetCurrentDate", "GetCurrentTime", "GetState", "GetWeather", "TimerStatus"}
+)
+
+
+@cache
+def version() -> str:
+    """Changes with whatever changes a task: the data of any language, or the code below."""
+    digest = hashlib.sha256(f"{_RULES}".encode())
+    for code in LANGUAGES:
+        digest.update(_read(code))
+    return f"home-{digest.hexdigest()[:12]}"
+
+
+class Home:
+    """Makes the requests of some languages, each drawn as often. Thread-safe."""
+
+    def __init__(self, languages: Sequence[str] = ("en",)) -> None:
+        self.languages = tuple(languages)
+
+    def generate(self, seed: int, part: Part = "train") -> dict[str, Any]:
+        """One request, as question, answer and metadata.
+
+        Intents are drawn by the square root of their templates: timers have a hundred, and would be half of all.
+
+        Args:
+            seed: 0 to 2**63 - 1.
+            part: of the templates and names.
+        """
+        draw = _Draw(seed)
+        code = self.languages[draw.below(len(self.languages))]
+        data, share = _load(code), _PARTS.index(part)
+        ends, templates = data["intents"][share]
+        rows = templates[bisect_right(ends, draw.below(ends[-1]))]
+        for _ in range(_ATTEMPTS):
+            intent, _, fixed, kinds, sentences = draw.of(rows)
+            sentence = draw.of(sentences)
+            lower = draw.below(4) == 0
+            values = _fill(draw, data, share, kinds, sentence, lower)
+            if values is not None:
+                break
+        else:
+            raise LookupError(f"no name of part {part} fits {sentence}")
+        answer = {"intent": intent, **fixed}
+        answer |= {slot: value for slot, (_, value) in sorted(values.items())}
+        question = _spoil(draw, sentence) if draw.below(32) == 0 else sentence
+        question = _SLOT.sub(lambda slot: values[slot[1]][0], question)
+        question = _dress(draw, data["polite"], question, intent in _QUESTIONS)
+        return {
+            "question": question.lower() if lower else question,
+            "answer": json.dumps(answer, ensure_ascii=False, separators=(",", ":")),
+            "metadata": {"language": code, "template": sentence, "call": answer},
+        }
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """A request for training."""
+        return self.generate(index)
+
+
+class _Draw:
+    """Draws from `getrandbits`, whose sequence Python keeps between versions; that of `choice` it may change."""
+
+    def __init__(self, seed: int) -> None:
+        self._bits = random.Random(seed).getrandbits
+
+    def below(self, count: int) -> int:
+        return self._bits(32) % count
+
+    def of(self, items: Sequence[Any]) -> Any:
+        return items[self.below(len(items))]
+
+
+def _read(code: str) -> bytes:
+    return resources.files(__package__).joinpath("data", f"{code}.json").read_bytes()
+
+
+@cache
+def _load(code: str) -> dict[str, Any]:
+    """A language's data; `intents` holds for each part the templates by intent, with the running sums of weights."""
+    data: dict[str, Any] = json.loads(_read(code))
+    data["intents"] = []
+    for part in range(len(_PARTS)):
+        rows: dict[str, list[Any]] = {}
+        for row in data["templates"]:
+            if row[1] == part:
+                rows.setdefault(row[0], []).append(row)
+        weights = [math.isqrt(100 * len(templates)) for templates in rows.values()]
+        data["intents"].append((list(accumulate(weights)), list(rows.values())))
+    return data
+
+
+def _fill(
+    draw: _Draw, data: Mapping[str, Any], part: int, kinds: Sequence[str], sentence: str, lower: bool
+) -> dict[str, tuple[str, Any]] | None:
+    """Words and value of each slot; None if nothing fits one. A slot that agrees with another (`@slot`) comes after."""
+    filled: dict[str, tuple[str, Any]] = {}
+    codes: dict[str, str] = {}
+    for slot, name, rule in sorted(_SLOT.findall(sentence), key=lambda found: found[2].startswith("@")):
+        fitting = codes[rule[1:]] if rule.startswith("@") else rule
+        if name in data["ranges"]:
+            filled[slot] = _number(draw, name, data["ranges"][name], data["comma"])
+            continue
+        if name in data["lists"]:
+            listed = [entry for entry in data["lists"][name] if _fits(entry[0], fitting)]
+            answers = list(dict.fromkeys(entry[2] for entry in listed))
+            answer = draw.of(answers) if answers else None
+            candidates = [entry for entry in listed if entry[2] == answer]
+        else:
+            names = data["names"][draw.of(kinds) if name == "name" else name][part]
+            candidates = [[*entry, entry[1]] for entry in names if _fits(entry[0], fitting)]
+        if not candidates:
+            return None
+        codes[slot], words, value = draw.of(candidates)
+        filled[slot] = (words, value.lower() if lower and isinstance(value, str) else value)
+    longer = [slot for slot in filled if f"start_{slot}" in filled and filled[slot][1] >= filled[f"start_{slot}"][1]]
+    return None if longer else filled  # nobody takes 20 minutes off a timer of 10
+
+
+def _fits(codes: str, fitting: str) -> bool:
+    return not codes or not fitting or any(code in fitting for code in codes)
+
+
+def _number(draw: _Draw, name: str, bounds: Sequence[int], comma: str) -> tuple[str, float]:
+    """Digits and value of a number; half of them are round, as people's are."""
+    low, high, step = bounds
+    round_to = max(abs(step), 5 if draw.below(2) else 1)
+    number = low + draw.below(high - low + 1)
+    number = max(low, number - number % round_to)
+    if name == "temperature" and draw.below(6) == 0:
+        return f"{number}{comma}5", number + 0.5
+    return str(number), -number if step < 0 else number
+
+
+def _spoil(draw: _Draw, sentence: str) -> str:
+    """The sentence with a typing error in one of its longer words; names and numbers stay."""
+    words = list(_WORD.finditer(_SLOT.sub(lambda slot: " " * len(slot[0]), sentence)))
+    if not words:
+        return sentence
+    at = draw.of(words).start() + 1 + draw.below(3)
+    first, second = sentence[at], sentence[at + 1]
+    typed = (second + first, first, first + first + second)[draw.below(3)]
+    return sentence[:at] + typed + sentence[at + 2 :]
+
+
+def _dress(draw: _Draw, polite: Sequence[Sequence[str]], question: str, asks: bool) -> str:
+    """The request as some people write it: with a please, a capital letter, a full stop; most write none."""
+    before, after = polite
+    if not asks and draw.below(6) == 0:
+        question = draw.of(before) + question
+    elif not asks and draw.below(8) == 0:
+        question = question + draw.of(after)
+    if draw.below(3) == 0:
+        question = question[0].upper() + question[1:] + ("?" if asks else ("", ".", "!")[draw.below(3)])
+    return question
