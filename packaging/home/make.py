@@ -28,7 +28,7 @@ from hassil.parse_expression import parse_sentence
 
 HERE = Path(__file__).parent
 DATA = HERE.parent.parent / "sapo_edge" / "tasks" / "skills" / "data"
-DRAWS = 600
+DRAWS = 250
 """Random walks through a template, from which its sentences are taken."""
 PARTS = ("train", "validation", "test")
 WITHOUT = {"HassRespond"}
@@ -50,6 +50,8 @@ RANGES = {
 """Lists of numbers: lowest, highest, and step; a negative step stands for a negative answer."""
 WILDCARDS = {"search_query": "query", "shopping_list_item": "item", "todo_list_item": "todo_item"}
 DOMAINS = {"input_button": "button"}
+EVERYWHERE = re.compile(r"ueberall|toda a casa|(?<!\[)<(todas_partes|partout|everywhere)>")
+"""What says "in the whole house" in a template that does not say it in its data."""
 PLACED = ("light", "switch", "cover", "climate", "media_player", "fan", "lock", "binary_sensor", "occupancy", "sensor")
 """Kinds of devices that are also named after a room."""
 ELSEWHERE = {"input_boolean", "person", "weather", "todo", "script", "scene", "button"}
@@ -81,6 +83,7 @@ class Language:
         self.reject = [re.compile(pattern) for pattern in self.file["reject"]]
         self.agree = [(re.compile(slot), re.compile(left), codes) for slot, left, codes in self.file["agree"]]
         self.replace = [(re.compile(pattern), text) for pattern, text in self.file.get("replace", [])]
+        self.parsed: dict[str, Expression] = {}
         self.unused: set[str] = set()
 
     def walk(self, item: Expression, rng: random.Random) -> str:
@@ -98,8 +101,14 @@ class Language:
                 name = item.list_name
                 return f"{{{name}}}" if item.slot_name == name else f"{{{name}:{item.slot_name}}}"
             case RuleReference():
-                return self.walk(parse_sentence(self.rules[item.rule_name]).expression, rng)
+                return self.walk(self.rule(item.rule_name), rng)
         raise TypeError(item)
+
+    def rule(self, name: str) -> Expression:
+        """The expression of a rule, parsed once."""
+        if name not in self.parsed:
+            self.parsed[name] = parse_sentence(self.rules[name]).expression
+        return self.parsed[name]
 
     def sentences(self, tag: str, template: str) -> list[str]:
         """What a person could say of a template, in an order that has no meaning."""
@@ -193,12 +202,13 @@ class Language:
                 fixed = dict(block.get("slots", {}))
                 if intent == "HassGetState" and block["response"] in ("any", "all", "which", "how_many"):
                     fixed["ask"] = block["response"]
-                if block["metadata"]["slot_combination"] == "domain_all":
-                    fixed["area"] = "all"
+                everywhere = block["metadata"]["slot_combination"] == "domain_all"
                 domains = block.get("requires_context", {}).get("domain", [])
                 domains = [domains] if isinstance(domains, str) else domains
                 for text in block["sentences"]:
                     name = intent.removeprefix("Hass")
+                    if everywhere or (name.startswith("Turn") and EVERYWHERE.search(text)):
+                        fixed = {**fixed, "area": "all"}
                     key = (name, text, json.dumps(fixed, sort_keys=True))
                     kinds = [DOMAINS.get(domain, domain) for domain in domains]
                     if kinds == ["binary_sensor"] and "occupancy" in text:
@@ -258,16 +268,17 @@ class Language:
         rows = []
         for record in sorted(templates, key=lambda record: (record["intent"], record["part"], record["text"])):
             sentences = record["sentences"]
-            for name in re.findall(r"=(\w+)/", "\n".join(sentences)):
-                if name not in RANGES and name not in names and name != "name":
-                    lists[name] = self.surfaces(name)
             inside = any("{area=" in one or "{floor=" in one for one in sentences)
             kinds = []
             for kind in record["kinds"]:
                 if not inside or kind not in ELSEWHERE or record["kinds"] == ["scene"]:
                     kinds += [kind] * (kind in names) + [f"{kind}+"] * (f"{kind}+" in names and not inside)
-            if any("{name=name/" in one for one in sentences) and not kinds:
-                raise ValueError(f"no names for {record}")
+            sentences = [one for one in sentences if fillable(one, kinds, names, record["part"])]
+            if not sentences:
+                continue
+            for name in re.findall(r"=(\w+)/", "\n".join(sentences)):
+                if name not in RANGES and name not in names and name != "name":
+                    lists[name] = self.surfaces(name)
             rows.append([record["intent"], record["part"], record["fixed"], kinds, sentences])
         version = importlib.metadata.version("home-assistant-intents")
         return {
@@ -279,6 +290,16 @@ class Language:
             "names": names,
             "templates": rows,
         }
+
+
+def fillable(sentence: str, kinds: list[str], names: dict[str, list[list[list[str]]]], part: int) -> bool:
+    """Whether a part has names that fit each slot of a sentence."""
+    for name, fitting in re.findall(r"=(\w+)/([^}]*)", sentence):
+        entries = [one for kind in (kinds if name == "name" else [name]) for one in names.get(kind, [[]] * 3)[part]]
+        known = name == "name" or name in names
+        if known and not any(not codes or not fitting or set(codes) & set(fitting) for codes, _ in entries):
+            return fitting.startswith("@") and bool(entries)
+    return True
 
 
 def to_text(data: dict[str, Any]) -> str:

@@ -107,7 +107,10 @@ def describe(bound: Integer | Real | Flag | Choice | Choices) -> str:
     if isinstance(bound, Flag):
         return f"true or false ({str(bound.default).lower()})"
     options = ", ".join(f"`{option}`" for option in bound.options)
-    return f"one of {options} (`{bound.default}`)" if isinstance(bound, Choice) else f"some of {options} (all)"
+    if isinstance(bound, Choice):
+        return f"one of {options} (`{bound.default}`)"
+    default = "all" if bound.default == bound.options else ", ".join(f"`{option}`" for option in bound.default)
+    return f"some of {options} ({default})"
 
 
 @pytest.mark.parametrize("document", ["docs/algorithm.md", "ARCHITECTURE.md", "SECURITY.md", "docs/manifests.md"])

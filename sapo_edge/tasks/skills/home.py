@@ -21,7 +21,7 @@ from typing import Any
 
 from sapo_edge.tasks.skills import Part
 
-LANGUAGES = ("en",)
+LANGUAGES = ("en", "de", "fr", "es", "pt")
 
 _PARTS: tuple[Part, ...] = ("train", "validation", "test")
 _RULES = 1

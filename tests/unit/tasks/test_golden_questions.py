@@ -13,7 +13,7 @@ import pytest
 
 from sapo_edge.rollout import TaskRef
 from sapo_edge.tasks.allowed import ALLOWED
-from sapo_edge.tasks.library import library_version
+from sapo_edge.tasks.library import generator_version, library_version
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.source import TaskSource
 
@@ -24,7 +24,7 @@ GOLDEN: dict[str, Any] = json.loads(FILE.read_text("utf-8"))
 def make(generator: str, config: dict[str, Any], seed: int, index: int) -> dict[str, Any]:
     """The record of one question."""
     source = TaskSource(Manifest("golden", (TaskEntry(generator, generator, config),)))
-    task = source.regenerate(TaskRef(generator, library_version(), seed, index))
+    task = source.regenerate(TaskRef(generator, generator_version(generator), seed, index))
     return {"config": config, "seed": seed, "index": index, "question": task.question, "answer": task.ground_truth}
 
 

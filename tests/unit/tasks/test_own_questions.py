@@ -29,6 +29,7 @@ from sapo_edge.tasks.source import TaskSource
 MANIFEST = 'name = "own"\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\n'
 SHIPPED = {
     "arithmetic": "40c0cf73194dc0282877f0c29699d0ce64e48b299216f3456f355a27f88b541c",
+    "home": "318931980c9c8dded49e95caa4da8b5b33c646f574268487106204c0e01032e2",
     "reasoning-gym-nine": "1c198decdfed1335285c06cca928fe3d4e65c71db34ef5d1aef0257bcbfce050",
     "starter": "a0d2871f81a76f0c4832cb0ec169203d63742eefcb19e3dd6be7fbea461edc7e",
     "starter-1": "0b6d1d9c8d0bb92564e3e6e6999e3ff1d8234f615a7f57a04cb6be54ffb12b82",
