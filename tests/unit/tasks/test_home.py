@@ -114,8 +114,9 @@ def test_what_a_reference_gives_is_a_task_for_training() -> None:
 
 
 def test_languages_are_checked() -> None:
-    assert TaskEntry("home", "home", {"languages": ["pt", "en"]}).config == {"languages": ("pt", "en")}
-    for wrong in (["it"], [], "en", ["en", "en"]):
+    assert TaskEntry("home", "home", {"languages": ("pt", "en")}).config == {"languages": ("pt", "en")}
+    wrongs: tuple[str | tuple[str, ...], ...] = (("it",), (), "en", ("en", "en"))
+    for wrong in wrongs:
         with pytest.raises(ManifestError):
             TaskEntry("home", "home", {"languages": wrong})
     seen = {Home(("de", "fr")).generate(seed)["metadata"]["language"] for seed in range(50)}
