@@ -18,7 +18,7 @@ from sapo_edge.tasks.source import TaskSource
 
 SECONDS = 2.0
 SOURCE = TaskSource(Manifest("all", tuple(TaskEntry(name, name, partial_credit=True) for name in sorted(ALLOWED))))
-TASKS = {task.ref.entry: task for task in (SOURCE.draw(1, index) for index in range(400))}
+TASKS = {task.ref.entry: task for task in (SOURCE.draw(4, index) for index in range(400))}
 EFFECTS = ("exec", "compile", "import", "open", "os.", "subprocess.", "socket.", "ctypes.", "pickle.", "shutil.")
 
 _watching = False
