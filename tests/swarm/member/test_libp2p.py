@@ -50,7 +50,7 @@ def test_members_exchange_rollouts_and_a_newcomer_gets_recent_ones(pair: list[Me
         late.gets(two, second)
         late.gets(one, one.publish())
         status = late.status()
-        assert status["faults"] == {} and status["bytes_in"] > 0
+        assert status["faults"] == {} and status["bytes_in"] > 0 and not status["private"]
         assert late.received(late) == one.received(one) == set()
 
 
@@ -153,6 +153,7 @@ def test_a_private_swarm_and_its_manifest() -> None:
     digest = bytes.fromhex(manifest.digest)
     with members({"psk": key}, {"psk": key}) as (one, two):
         one.gets(two, two.publish())
+        assert one.status()["private"], "what the app shows of the swarm that runs"
         gone = f"/ip4/127.0.0.1/tcp/9/p2p/{two.peer_id}"
         assert fetch_manifest(digest, [gone, one.address], bytes.fromhex(key)) == manifest
         for wrong, psk in ((digest, None), (bytes(32), bytes.fromhex(key))):
