@@ -143,7 +143,7 @@ def embedded() -> Plan:
     """The embedded model, four members; a swarm takes about ten minutes of one core."""
     arms = (ALONE, *default_arms()[1:], *published_arms()[1:])
     settings = (Setting("starter", "All members draw all tasks", arms, "8/0", rounds=30, validation=100, sampled=32),)
-    return Plan("embedded", settings, 5, Learning(), manifest="starter", backend="llama_cpp")
+    return Plan("embedded", settings, 5, Learning(), manifest="starter-2", backend="llama_cpp")
 
 
 def paper() -> Plan:

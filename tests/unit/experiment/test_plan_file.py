@@ -64,7 +64,7 @@ def test_what_a_plan_leaves_out_is_the_scales(tmp_path: Path, scale: str) -> Non
 def test_a_plan_without_a_scale_has_the_embedded_model(tmp_path: Path) -> None:
     plan = read(tmp_path, SETTING)
 
-    assert (plan.scale, plan.manifest, plan.backend) == ("embedded", "starter", "llama_cpp")
+    assert (plan.scale, plan.manifest, plan.backend) == ("embedded", "starter-2", "llama_cpp")
 
 
 def test_a_plan_changes_single_numbers_of_learning(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ SHIPPED = {
     "reasoning-gym-nine": "1c198decdfed1335285c06cca928fe3d4e65c71db34ef5d1aef0257bcbfce050",
     "starter": "fe6767e1334c5552da2c31e07877d45241cc9084e315c690abca523cac285d01",
     "starter-1": "0b6d1d9c8d0bb92564e3e6e6999e3ff1d8234f615a7f57a04cb6be54ffb12b82",
+    "starter-2": "a0d2871f81a76f0c4832cb0ec169203d63742eefcb19e3dd6be7fbea461edc7e",
 }
 """Digests from before manifests could have own questions."""
 ONE_OF_EACH: tuple[dict[str, Any], ...] = (
