@@ -146,7 +146,8 @@ def test_a_sparse_file_is_refused_soon_and_without_memory(
         parse_header(path)
     memory = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert time.process_time() - begun < 3 and memory < 1 << 20
+    # The first reading imports `gguf`.
+    assert time.process_time() - begun < 3 and memory < 8 << 20
 
 
 ABSURD = {
