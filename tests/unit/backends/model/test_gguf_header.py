@@ -132,7 +132,7 @@ def test_a_header_is_read_once_until_its_file_changes(tmp_path: Path) -> None:
 def test_a_sparse_file_is_refused_soon_and_without_memory(
     tmp_path: Path, kind: int, counts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """400 MB of nothing, which are 50 million empty texts: these took 49 seconds, and numbers 400 MB of memory."""
+    """400 MB of nothing are 50 million empty texts, which took 9 s of processor time, and numbers 400 MB of memory."""
     monkeypatch.setattr(gguf_header, "MAX_ELEMENTS", 10_000)
     path, size = tmp_path / "sparse.gguf", {8: 8}.get(kind, 4)
     with path.open("wb") as file:
@@ -147,7 +147,8 @@ def test_a_sparse_file_is_refused_soon_and_without_memory(
         parse_header(path)
     memory = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert time.process_time() - begun < 3 and memory < 1 << 20
+    # The first reading imports `gguf`.
+    assert time.process_time() - begun < 3 and memory < 8 << 20
 
 
 ABSURD = {
