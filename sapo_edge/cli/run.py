@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -30,6 +29,7 @@ from sapo_edge.room import Room
 from sapo_edge.state.consent import agreed_to_share
 
 if TYPE_CHECKING:
+    from sapo_edge.care.sensors import OthersLoad
     from sapo_edge.care.stop import Stop
     from sapo_edge.node.controlled import NodeControl
     from sapo_edge.node.rounds import Node
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from sapo_edge.transport import Transport
 
 
-LOOK_SECONDS = 0.5
-"""How long a start measures what other programs use of the processor."""
 _LOGGER = logging.getLogger("sapo_edge.node")
 
 
@@ -124,6 +122,8 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     from sapo_edge.state.store import Store
     from sapo_edge.tasks.source import TaskSource
 
+    load = OthersLoad()
+    _others(load)
     workspace.check_swarm()
     is_first = not workspace.is_alone and not agreed_to_share(workspace.paths.consent)
     workspace, not_agreed = ask_for_consent(workspace, agree=agree)
@@ -149,10 +149,7 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
                 narrate(text)
         seed = store.seed if settings.seed is None else settings.seed
         trainable = settings.role == "trainer"
-        load = OthersLoad()
-        load.percent()
-        time.sleep(LOOK_SECONDS)
-        if (others := load.percent() or 0.0) >= CROWDED.pause:
+        if (others := _others(load)) >= CROWDED.pause:
             _tell(f"other programs use {others:.0f} % of the processor: loading takes longer, and so do rounds")
         policy, reasons = workspace.open_policy(workspace.paths.runtime, trainable=trainable, seed=seed, say=_tell)
         closing.callback(policy.close)
@@ -188,6 +185,17 @@ def _tell(text: str) -> None:
     """Print a message about the start, and log it: what loads for minutes shows that in the log, too."""
     narrate(text)
     _LOGGER.info(text)
+
+
+def _others(load: OthersLoad) -> float:
+    """Percent of the processor that other programs used since the call before; 0 if unknown."""
+    import psutil
+
+    try:
+        return load.percent() or 0.0
+    except (psutil.Error, OSError):
+        # A system without these counters: only a remark depends on them.
+        return 0.0
 
 
 def _keep_manifest(membership: Membership, manifest: Manifest, latest: Checkpoint | None) -> None:
