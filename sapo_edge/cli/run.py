@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -123,7 +124,7 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     from sapo_edge.tasks.source import TaskSource
 
     load = OthersLoad()
-    _others(load)
+    _others(load, 0)
     workspace.check_swarm()
     is_first = not workspace.is_alone and not agreed_to_share(workspace.paths.consent)
     workspace, not_agreed = ask_for_consent(workspace, agree=agree)
@@ -149,6 +150,7 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
                 narrate(text)
         seed = store.seed if settings.seed is None else settings.seed
         trainable = settings.role == "trainer"
+        _tell("loading the model")
         if (others := _others(load)) >= CROWDED.pause:
             _tell(f"other programs use {others:.0f} % of the processor: loading takes longer, and so do rounds")
         policy, reasons = workspace.open_policy(workspace.paths.runtime, trainable=trainable, seed=seed, say=_tell)
@@ -187,12 +189,21 @@ def _tell(text: str) -> None:
     _LOGGER.info(text)
 
 
-def _others(load: OthersLoad) -> float:
-    """Percent of the processor that other programs used since the call before; 0 if unknown."""
+def _others(load: OthersLoad, seconds: float = 0.5) -> float:
+    """Percent of the processor that other programs used since the call before; 0 if unknown.
+
+    Args:
+        load: measures.
+        seconds: how long to look where that call was too long ago: on a busy processor a start takes minutes.
+    """
     import psutil
 
     try:
-        return load.percent() or 0.0
+        percent = load.percent()
+        if percent is None and seconds:
+            time.sleep(seconds)
+            percent = load.percent()
+        return percent or 0.0
     except (psutil.Error, OSError):
         # A system without these counters: only a remark depends on them.
         return 0.0
