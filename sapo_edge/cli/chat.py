@@ -60,7 +60,13 @@ def chat(
         str | None, typer.Argument(help="One question, then the command ends; - reads it from stdin.")
     ] = None,
     adapter: Adapter = None, model: Model = None, manifest: ManifestName = None, backend: Backend = None,
-    task: Annotated[bool, typer.Option("--task", help="Ask with the manifest's prompt, as in training.")] = False,
+    task: Annotated[
+        bool | None,
+        typer.Option(
+            "--task/--plain",
+            help="Ask with the manifest's prompt, as in training, or without it; default: one question as in training.",
+        ),
+    ] = None,
     temperature: Annotated[
         float, typer.Option(min=0, max=MAX_TEMPERATURE, help="0 takes the most likely token.")
     ] = 0.0,
@@ -82,9 +88,12 @@ def chat(
         return
     from sapo_edge.cli.chat_session import ChatSession
 
+    is_task = question is not None if task is None else task
     with open_conversation(workspace, adapter, narrate, base=base) as (conversation, models):
-        session = ChatSession(conversation, models, task=task, temperature=temperature)
+        session = ChatSession(conversation, models, task=is_task, temperature=temperature)
         if question is not None:
+            if task is None:
+                narrate("asked as in training; --plain asks without that prompt")
             session.ask(question)
             return
         narrate(printable(models.title))

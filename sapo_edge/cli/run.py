@@ -30,6 +30,7 @@ from sapo_edge.room import Room
 from sapo_edge.state.consent import agreed_to_share
 
 if TYPE_CHECKING:
+    from sapo_edge.care.sensors import OthersLoad
     from sapo_edge.care.stop import Stop
     from sapo_edge.node.controlled import NodeControl
     from sapo_edge.node.rounds import Node
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from sapo_edge.transport import Transport
 
 
-LOOK_SECONDS = 0.5
-"""How long a start measures what other programs use of the processor."""
 _LOGGER = logging.getLogger("sapo_edge.node")
 
 
@@ -124,6 +123,8 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     from sapo_edge.state.store import Store
     from sapo_edge.tasks.source import TaskSource
 
+    load = OthersLoad()
+    _others(load, 0)
     workspace.check_swarm()
     is_first = not workspace.is_alone and not agreed_to_share(workspace.paths.consent)
     workspace, not_agreed = ask_for_consent(workspace, agree=agree)
@@ -149,10 +150,8 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
                 narrate(text)
         seed = store.seed if settings.seed is None else settings.seed
         trainable = settings.role == "trainer"
-        load = OthersLoad()
-        load.percent()
-        time.sleep(LOOK_SECONDS)
-        if (others := load.percent() or 0.0) >= CROWDED.pause:
+        _tell("loading the model")
+        if (others := _others(load)) >= CROWDED.pause:
             _tell(f"other programs use {others:.0f} % of the processor: loading takes longer, and so do rounds")
         policy, reasons = workspace.open_policy(workspace.paths.runtime, trainable=trainable, seed=seed, say=_tell)
         closing.callback(policy.close)
@@ -188,6 +187,26 @@ def _tell(text: str) -> None:
     """Print a message about the start, and log it: what loads for minutes shows that in the log, too."""
     narrate(text)
     _LOGGER.info(text)
+
+
+def _others(load: OthersLoad, seconds: float = 0.5) -> float:
+    """Percent of the processor that other programs used since the call before; 0 if unknown.
+
+    Args:
+        load: measures.
+        seconds: how long to look where that call was too long ago: on a busy processor a start takes minutes.
+    """
+    import psutil
+
+    try:
+        percent = load.percent()
+        if percent is None and seconds:
+            time.sleep(seconds)
+            percent = load.percent()
+        return percent or 0.0
+    except (psutil.Error, OSError):
+        # A system without these counters: only a remark depends on them.
+        return 0.0
 
 
 def _keep_manifest(membership: Membership, manifest: Manifest, latest: Checkpoint | None) -> None:

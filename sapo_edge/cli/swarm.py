@@ -92,6 +92,9 @@ def invite(
         raise StateError("this node is in no swarm", "create one with `sapo swarm create`, or join one")
     known = [*_own_addresses(workspace.paths, swarm), *swarm.bootstrap]
     addresses = choose_addresses(known)
+    if not addresses and (workspace.is_alone or node_runs(workspace.paths)):
+        remedy = "let it take part, without --solo and with the setting network = swarm; then invite again"
+        raise StateError("this node works alone, so an invite would lead to nobody", remedy)
     while len(text := swarm.invite(addresses).to_line()) > PASTED_CHARACTERS:
         addresses = addresses[:-1]
     if code:

@@ -256,7 +256,8 @@ def connect(paths: Paths, timeout: float = TIMEOUT, *, patience: float = 0.0) ->
             if time.monotonic() >= until:
                 process = f"process {holder}" if holder else "unknown process"
                 raise NoNodeError(
-                    f"the node here is starting or stopping ({process})", "try again in a few seconds"
+                    f"the node here is starting or stopping ({process})",
+                    "try again later; `sapo logs` shows more",
                 ) from error
             time.sleep(0.1)
 

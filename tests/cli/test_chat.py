@@ -11,16 +11,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from sapo_edge.cli import chat as chat_module
+from sapo_edge.cli.chat import Models
 from sapo_edge.cli.terminal.chat_client import ChatProcess
 from sapo_edge.errors import SapoError
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 from sapo_edge.tui.node.launcher import ChatAnswer
+from tests.cli.inprocess import Invoke
 from tests.cli.process import Result, assert_refused, start
 
 SECONDS = 120
@@ -88,6 +92,26 @@ def test_one_question_from_the_command_line_or_from_stdin(home: Path, model: Pat
         assert ended.stdout.endswith("\n") and not ended.stdout.startswith(("base", "adapter"))
         assert ended.stderr.splitlines() == ["loading tiny"]
     assert_refused(sapo_result(command(*more[:4], "--json", "x"), tmp_path), 2, "--json reads questions from stdin")
+
+
+def test_one_question_is_asked_as_in_training_and_a_conversation_plainly(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_as_task: list[bool] = []
+
+    class Listening:
+        speakers = (True,)
+
+        def cancel(self) -> None: ...
+
+        def ask(self, text: str, *, task: bool, temperature: float, show: object, follow: bool) -> int:
+            asked_as_task.append(task)
+            return 0
+
+    monkeypatch.setattr(chat_module, "open_conversation", lambda *_, **__: nullcontext((Listening(), Models("m", "t"))))
+    for arguments in (("7 + 8?",), ("7 + 8?", "--plain"), (), ("--task",)):
+        assert invoke("chat", *arguments, "--home", tmp_path, typed="7 + 8?\n").code == 0
+    assert asked_as_task == [True, False, False, True]
 
 
 def sapo_result(arguments: list[str], directory: Path) -> Result:

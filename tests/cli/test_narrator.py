@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import ClassVar
 
 import pytest
 
+from sapo_edge.care.sensors import OthersLoad
 from sapo_edge.cli.narrator import Narrator
+from sapo_edge.cli.run import _others
 from sapo_edge.events import NodeStarted
 from tests.fakes import round_event
 
@@ -24,3 +27,13 @@ def test_the_time_left_counts_no_head_start_and_no_evaluation_as_a_round(
             narrator(round_event(number))
     left = [line.split("  ")[-1] for line in capsys.readouterr().err.splitlines() if "left" in line]
     assert left == ["1 min 20 s left", "1 min 35 s left"], "20 rounds of 4 s, then 19 of 5"
+
+
+def test_a_start_that_takes_long_still_says_that_other_programs_take_the_processor() -> None:
+    class Load(OthersLoad):
+        readings: ClassVar[list[float | None]] = [None, 80.0]
+
+        def percent(self) -> float | None:
+            return self.readings.pop(0)
+
+    assert _others(Load(), 0.01) == 80.0

@@ -31,7 +31,7 @@ from sapo_edge.swarm.judging.freshness import Freshness
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.cli.inprocess import FakeNode, Invoke, running
-from tests.cli.process import assert_refused
+from tests.cli.process import Result, assert_refused
 from tests.swarm.joining.test_invite import BEHIND, HERE, PEER
 
 STARTER = load_manifest("starter")
@@ -108,6 +108,15 @@ def test_the_swarm_of_own_questions_is_private_unless_asked(invoke: Invoke, tmp_
     assert "what is shared of your 1 question, with those who have the invite of own:" in created.err
     opened = invoke("swarm", "create", own, "--open", "--home", tmp_path, "--json")
     assert not json.loads(opened.out)["swarm"]["private"] and "ANYBODY" in opened.err
+
+
+def test_nobody_is_invited_to_a_node_that_works_alone(invoke: Invoke, tmp_path: Path) -> None:
+    with running(tmp_path, FakeNode({"v": 1, "swarm": None})):
+        told = invoke("swarm", "invite", "--home", tmp_path)
+    assert told.out == ""
+    assert_refused(Result(told.code, told.out, told.err.splitlines()[-1]), 1, "would lead to nobody", "--solo")
+    assert invoke("config", "set", "network", "solo", "--home", tmp_path).code == 0
+    assert_refused(invoke("swarm", "invite", "--home", tmp_path), 1, "would lead to nobody", "network = swarm")
 
 
 def test_an_invite_can_be_pasted_in_pieces(invoke: Invoke, tmp_path: Path) -> None:

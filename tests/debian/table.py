@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from tests.debian.machine import Machine
 from tests.install.weight import megabytes
 
-HEAD = "| Command | What comes of it | Seconds | of processors | MB more than before |\n|---|---|---|---|---|"
+HEAD = "| Command | Result | Seconds | of processors | MB more than before |\n|---|---|---|---|---|"
 
 
 class Table:
