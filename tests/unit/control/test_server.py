@@ -25,6 +25,7 @@ from sapo_edge.control.protocol import (
     MAX_REPLY_BYTES,
     MAX_REQUEST_BYTES,
     ControlError,
+    check_private,
     claim_socket_path,
     encode,
     socket_path,
@@ -226,6 +227,12 @@ def test_unreadable_past_events_are_an_error_and_no_subscription(bench: Bench) -
         assert client.subscribe(0) == 0
 
 
+def test_only_so_much_of_the_past_is_sent(bench: Bench) -> None:
+    bench.history = lambda count: [Notice(level="info", text="x" * 100_000)] * count
+    with bench.client() as client:
+        assert client.subscribe(100) == control.MAX_REPLAY_BYTES // 100_100 > 1
+
+
 def test_a_slow_reader_is_dropped_with_a_reason_and_slows_down_nobody(bench: Bench) -> None:
     slow, quick = bench.raw(b'{"id":1,"method":"subscribe"}\n'), bench.client()
     quick.subscribe()
@@ -408,6 +415,19 @@ def test_a_deep_state_directory_gets_a_short_socket(tmp_path: Path, monkeypatch:
             with pytest.raises(StateError, match="other users can enter"):
                 use()
         server.stop()
+
+
+def test_a_directory_that_somebody_else_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory, link = tmp_path / "directory", tmp_path / "link"
+    directory.mkdir(mode=0o700)
+    link.symlink_to(directory)
+    check_private(directory)
+    with pytest.raises(StateError, match="not a directory of this user"):
+        check_private(link)
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    with pytest.raises(StateError, match="not a directory of this user"):
+        check_private(directory)
 
 
 def test_a_node_that_holds_the_lock_and_does_not_listen_yet_is_waited_for() -> None:
