@@ -103,7 +103,9 @@ def _is_installed(name: str) -> bool:
 
 def _words(requirement: Requirement) -> str:
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-    return f"{requirement.name}{extras}{requirement.specifier}"
+    # The lower bound first, as people write it.
+    bounds = ",".join(sorted(map(str, requirement.specifier), reverse=True))
+    return f"{requirement.name}{extras}{bounds}"
 
 
 def _installer() -> list[str]:

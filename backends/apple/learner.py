@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,10 @@ class MlxLearner(PackedLearner[Floats]):
         reference = None
         if settings.kl_coefficient > 0.0:
             reference = self._logprobs(trunk.base(), layout, settings.temperature)
-        loss = PackLoss.of(np, layout, np.float64, old, reference, settings, all_tokens, sums)
+        # `np.float64` itself makes a scalar of a single value before numpy 2.
+        loss = PackLoss.of(
+            np, layout, partial(np.asarray, dtype=np.float64), old, reference, settings, all_tokens, sums
+        )
         hidden, targets = trunk.forward(), mx.array(layout.targets)
         by_hidden, logprobs = [], []
         for start in range(0, len(layout.targets), LOGIT_ROWS):

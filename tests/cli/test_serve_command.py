@@ -16,7 +16,7 @@ def test_without_the_extra_the_error_names_it(invoke: Invoke, tmp_path: Path, mo
     for name in ("textual_serve", "textual_serve.app_service"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "sapo_edge.cli.web.server", raising=False)
-    assert_refused(invoke("serve", "--home", tmp_path), 1, "textual-serve<1.2,>=1.1.3")
+    assert_refused(invoke("serve", "--home", tmp_path), 1, "textual-serve>=1.1.3,<1.2")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""Prints what the backends require by pyproject.toml, for `pip install -r`: requirements.py lowest|newest.
+"""Prints what the backends require by pyproject.toml, for `pip install -r`: bounds.py lowest|newest.
 
 `lowest` replaces each lower bound by that version; `newest` leaves pip the choice within the bounds.
 """
