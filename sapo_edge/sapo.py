@@ -31,7 +31,7 @@ In a round, by step:
 6. The update (`policy.UpdateSettings`) trains a LoRA adapter with a smaller, decaying step, bounds the advantages of
    nearly flat groups, and corrects the difference between sampler and learner by a capped importance weight. An
    external group weighs at most as much as the heaviest own one, negative advantages of external answers are dropped,
-   and external tokens that the policy finds nearly impossible count less (`policy.ExternalRule`).
+   and external tokens count less where the policy could not have written the text (`policy.ExternalRule`).
 """
 
 from __future__ import annotations

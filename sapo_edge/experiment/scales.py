@@ -39,7 +39,7 @@ SINGLE_DEFENCES: Mapping[str, tuple[str, str, Training]] = {
         "negatives kept",
         Training(rule=ExternalRule(negatives=1.0, negative_floor=0.0)),
     ),
-    "unlikely floorless": ("unlikely", "unlikely tokens count fully", Training(rule=ExternalRule(positive_floor=0.0))),
+    "unlikely floorless": ("unlikely", "unlikely tokens count fully", Training(rule=ExternalRule(patience=0.0))),
     "repetition allowed": ("repetition", "copies allowed", Training(distinct=False)),
 }
 """The default rule without one defence, under the attack that it is against."""

@@ -16,7 +16,7 @@ from sapo_edge.rollout import Task
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
-TRUSTING = ExternalRule(positive_floor=0.0, bounded=False)
+TRUSTING = ExternalRule(patience=0.0, bounded=False)
 """External answers count fully, however unlikely they are, and however long."""
 
 

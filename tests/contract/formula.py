@@ -68,6 +68,7 @@ def expected(
     policy, old_policy = adapted(model, adapter), adapted(model, before)
     result, own_tokens, clipped = Expected(), 0, 0
     loss = torch.zeros((), dtype=torch.float64)
+    rule = settings.external_rule
     sizes = [(group.external, sum(len(answer_ids(answer)) for answer in group.answers)) for group in groups]
     total = sum(size for _, size in sizes)
     own_sizes = [size for external, size in sizes if not external]
@@ -90,19 +91,23 @@ def expected(
             rows = distribution(policy, group, answer, settings.temperature)
             new = rows.gather(1, ids)[:, 0]
             with torch.no_grad():
-                old = distribution(old_policy, group, answer, settings.temperature).gather(1, ids)[:, 0]
+                old_rows = distribution(old_policy, group, answer, settings.temperature)
+                old = old_rows.gather(1, ids)[:, 0]
+                tails = (old_rows.exp() * (old_rows <= old[:, None])).sum(1)
                 with policy.disable_adapter():
                     base = distribution(policy, group, answer, settings.temperature).gather(1, ids)[:, 0]
-            least = 1.0
+            doubt, limit = 0.0, math.inf
             for k in range(len(ids)):
                 ratio = torch.exp(new[k] - old[k])
                 bounded = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
-                rule = settings.external_rule
-                floor = rule.negative_floor if answer.advantage < 0 else rule.positive_floor
-                weight = min(1.0, math.exp(float(old[k])) / floor) if floor else 1.0
+                least = doubt if doubt > limit else 0.0
+                limit = limit if doubt > limit else rule.patience + (1 + rule.slack) * math.log(k + 1)
+                doubt = max(least, doubt - math.log(tails[k]) - 1 - rule.slack)
+                weight = min(1.0, math.exp(limit - doubt)) if rule.patience else 1.0
+                if answer.advantage < 0:
+                    weight *= min(1.0, math.exp(float(old[k])) / rule.negative_floor)
                 if rule.ratio and answer.claim is not None:
                     weight *= min(1.0, math.exp(float(old[k]) - answer.claim / length))
-                least = weight = min(weight, least)
                 if answer.logprobs is not None:
                     gap = float(old[k]) - answer.logprobs[k]
                     weight = min(math.exp(gap), settings.importance_cap)
