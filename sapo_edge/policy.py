@@ -160,8 +160,8 @@ class ExternalRule:
         negative_floor: a token of an answer with a negative advantage that the policy finds less likely than this
             counts less, in proportion to its probability. 0: none does.
         ratio: whether a token counts at most policy over author, by the author's claim, which never raises a weight.
-        bounded: whether a group weighs at most as much as the heaviest own one, and an answer at most an equal share of
-            its group, however long its answers are.
+        bounded: whether a group pulls at most as strongly as the strongest own one, and counts as an own one in the
+            mean, however long its answers are.
     """
 
     negatives: float = 0.0

@@ -30,8 +30,9 @@ In a round, by step:
    and verifier are never used. Partial credit counts only where the manifest says so.
 6. The update (`policy.UpdateSettings`) trains a LoRA adapter with a smaller, decaying step, bounds the advantages of
    nearly flat groups, and corrects the difference between sampler and learner by a capped importance weight. An
-   external group weighs at most as much as the heaviest own one, negative advantages of external answers are dropped,
-   and external tokens count less where the policy could not have written the text (`policy.ExternalRule`).
+   external group counts as a mean own one in the mean, and pulls at most as strongly as the strongest own one. Negative
+   advantages of external answers are dropped, and external tokens count less where the policy could not have written
+   the text (`policy.ExternalRule`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sapo_edge.backends.common.loss import LossSums
-from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack, packs, split, weighted, without_flat_answers
+from sapo_edge.backends.common.packing import (
+    EncodedGroup,
+    Pack,
+    counted_tokens,
+    pack,
+    packs,
+    split,
+    weighted,
+    without_flat_answers,
+)
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import CallHandle, UpdateSettings, UpdateStatistics
 
@@ -108,7 +117,7 @@ class PackedLearner(ABC, Generic[Values]):
         if settings.kl_coefficient == 0.0:
             # Only the KL term has a gradient where there is no advantage.
             trained = [without_flat_answers(group) for group in trained if group.informative]
-        all_tokens = sum(len(answer.token_ids) for group in groups for answer in group.answers)
+        all_tokens = counted_tokens(groups, settings)
         parts = [part for group in trained for part in split(group, self.group_tokens)]
         layouts = [pack(members) for members in packs(parts, self.pack_tokens)]
         epochs = settings.epochs if layouts else 0

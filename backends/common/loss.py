@@ -7,10 +7,9 @@ Per answer token, with its log-probability p under the policy and its answer's a
            = `trust_in_answer`                   external tokens
     loss   = -weight * min(ratio * A, clip(ratio, 1 - low, 1 + high) * A) + beta * k3(p, p_base)
 
-The loss of an update is the sum divided by the number of answer tokens of the *whole* update, groups and answers
-without an advantage included; `packing.weighted` gives the tokens of long external groups less weight. Leaving what has
-no advantage out of the forward pass therefore saves time and changes nothing. With a KL term, which has a gradient
-everywhere, none is left out.
+The loss of an update is the sum, with the weights of `packing.weighted`, divided by `packing.counted_tokens`. Both
+count what has no advantage as if it were computed. Leaving it out of the forward pass therefore saves time and changes
+nothing. With a KL term, which has a gradient everywhere, none is left out.
 
 Sources: PPO (1707.06347), GRPO (2402.03300), asymmetric clip range (DAPO, 2503.14476), truncated importance sampling
 for the sampler's mismatch (fengyao.notion.site/off-policy-rl), k3 (joschu.net/blog/kl-approx.html), cumulative sums

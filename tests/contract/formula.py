@@ -69,10 +69,19 @@ def expected(
     result, own_tokens, clipped = Expected(), 0, 0
     loss = torch.zeros((), dtype=torch.float64)
     rule = settings.external_rule
-    sizes = [(group.external, sum(len(answer_ids(answer)) for answer in group.answers)) for group in groups]
-    total = sum(size for _, size in sizes)
-    own_sizes = [size for external, size in sizes if not external]
-    heaviest = max(own_sizes)
+
+    def size(group: TrainingGroup) -> int:
+        return sum(len(answer_ids(answer)) for answer in group.answers)
+
+    own = [group for group in groups if not group.external]
+    # An external group counts as a mean own one.
+    total = sum(map(size, own)) * len(groups) / len(own)
+
+    def pull(group: TrainingGroup) -> float:
+        pulls = sum(abs(answer.advantage) * len(answer_ids(answer)) for answer in group.answers)
+        return pulls * (total / (len(groups) * size(group)) if settings.equal_groups else 1.0)
+
+    strongest = max(pull(group) for group in own)
     for group in groups:
         group_tokens = sum(len(answer_ids(answer)) for answer in group.answers)
         # The KL term has a gradient in every group.
@@ -84,9 +93,7 @@ def expected(
             length = len(answer_ids(answer))
             share = 1 / (len(groups) * group_tokens) if settings.equal_groups else 1 / total
             if group.external:
-                share *= min(1.0, group_tokens / (len(group.answers) * length))
-                if not settings.equal_groups:
-                    share *= min(1.0, heaviest / group_tokens)
+                share *= min(1.0, strongest / pull(group))
             ids = torch.tensor(answer_ids(answer))[:, None]
             rows = distribution(policy, group, answer, settings.temperature)
             new = rows.gather(1, ids)[:, 0]
