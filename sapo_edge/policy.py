@@ -152,6 +152,8 @@ class ExternalRule:
     Attributes:
         negatives: factor of negative advantages, 0 to 1. At 0 an external answer is learned or left, never unlearned.
         shift: raises each advantage of an external group, in standard deviations: a lower baseline (2506.20520).
+        pull: sum of the advantages of a group's right answers, which share it equally, whatever wrong ones stand
+            beside them. The default is that of the one right answer of an own group of eight. 0: as in an own group.
         slack: nats by which tokens may be more surprising to the policy, on average, than what it writes itself. What
             goes beyond adds up along the answer, what falls short is taken off, and the sum is never below zero.
         patience: nats to which that sum may grow at the first token, and by 1 + `slack` more for each factor e of
@@ -166,6 +168,7 @@ class ExternalRule:
 
     negatives: float = 0.0
     shift: float = 0.0
+    pull: float = 2.65
     slack: float = 0.5
     patience: float = 6.0
     negative_floor: float = 0.1
@@ -173,7 +176,7 @@ class ExternalRule:
     bounded: bool = True
 
 
-PUBLISHED = ExternalRule(negatives=1.0, patience=0.0, negative_floor=0.0, bounded=False)
+PUBLISHED = ExternalRule(negatives=1.0, pull=0.0, patience=0.0, negative_floor=0.0, bounded=False)
 """External answers are trained on as if the policy had written them, as in the paper."""
 
 
