@@ -25,12 +25,20 @@ def group_advantages(rewards: Sequence[float]) -> tuple[float, ...]:
 
 
 def external_advantages(rewards: Sequence[float], rule: ExternalRule) -> tuple[float, ...]:
-    """The advantages of another node's answers under a rule: shifted, then negative ones scaled down."""
-    if not informative(rewards):
-        return (0.0,) * len(rewards)
-    shifted = (advantage + rule.shift for advantage in group_advantages(rewards))
+    """The advantages of another node's answers under a rule.
+
+    With `pull`, right answers share a fixed sum, whatever wrong ones stand beside them: their author chooses these.
+    """
     # Adding zero turns -0.0 into 0.0.
-    return tuple(advantage if advantage > 0 else advantage * rule.negatives + 0.0 for advantage in shifted)
+    shift = rule.shift if informative(rewards) else 0.0
+    shifted = [advantage + shift for advantage in group_advantages(rewards)]
+    advantages = [advantage if advantage > 0 else advantage * rule.negatives + 0.0 for advantage in shifted]
+    if rule.pull:
+        # An answer that is not fully right counts by how far it is above the others: hardly, in a nearly flat group.
+        parts = [1.0 if r == 1.0 else min(max(a, 0.0), 1.0) for r, a in zip(rewards, advantages, strict=True)]
+        share = rule.pull / max(math.fsum(parts), 1.0)
+        advantages = [part * share if part else a for part, a in zip(parts, advantages, strict=True)]
+    return tuple(advantages)
 
 
 def informative(rewards: Sequence[float]) -> bool:

@@ -152,23 +152,31 @@ class ExternalRule:
     Attributes:
         negatives: factor of negative advantages, 0 to 1. At 0 an external answer is learned or left, never unlearned.
         shift: raises each advantage of an external group, in standard deviations: a lower baseline (2506.20520).
-        positive_floor, negative_floor: a token that the policy finds less likely than this counts less, in proportion
-            to its probability, and so does what follows it; one for positive advantages, one for negative ones. 0:
+        pull: sum of the advantages of a group's right answers, which share it equally, whatever wrong ones stand
+            beside them. The default is that of the one right answer of an own group of eight. 0: as in an own group.
+        slack: nats by which tokens may be more surprising to the policy, on average, than what it writes itself. What
+            goes beyond adds up along the answer, what falls short is taken off, and the sum is never below zero.
+        patience: nats to which that sum may grow at the first token, and by 1 + `slack` more for each factor e of
+            tokens. A token counts less by the factor e for each nat beyond, and from there on nothing is taken off. 0:
             every token counts fully.
+        negative_floor: a token of an answer with a negative advantage that the policy finds less likely than this
+            counts less, in proportion to its probability. 0: none does.
         ratio: whether a token counts at most policy over author, by the author's claim, which never raises a weight.
-        bounded: whether a group weighs at most as much as the heaviest own one, and an answer at most an equal share of
-            its group, however long its answers are.
+        bounded: whether a group pulls at most as strongly as the strongest own one, and counts as an own one in the
+            mean, however long its answers are.
     """
 
     negatives: float = 0.0
     shift: float = 0.0
-    positive_floor: float = 3e-3
+    pull: float = 2.65
+    slack: float = 0.5
+    patience: float = 6.0
     negative_floor: float = 0.1
     ratio: bool = False
     bounded: bool = True
 
 
-PUBLISHED = ExternalRule(negatives=1.0, positive_floor=0.0, negative_floor=0.0, bounded=False)
+PUBLISHED = ExternalRule(negatives=1.0, pull=0.0, patience=0.0, negative_floor=0.0, bounded=False)
 """External answers are trained on as if the policy had written them, as in the paper."""
 
 

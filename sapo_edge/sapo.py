@@ -24,15 +24,17 @@ In a round, by step:
    where the own sampler would have stopped, before they are scored; at most L of a group count.
 3. SelectSubset keeps traffic within a budget and prefers informative rollouts. A generator stops after this step.
 4. SampleExternal discards rollouts without an advantage by default, as the paper's experiments do and its public code
-   does not, and takes the others in turn: no author and no network fills the update. A rollout of another node is
-   trained on at most once, and dropped an hour after it arrived.
+   does not, but for those that are all right where own groups seldom teach. It takes the others in turn: no author and
+   no network fills the update. A rollout of another node is trained on at most once, and dropped an hour after it
+   arrived.
 5. Own answers are scored in step 2, because SelectSubset needs their rewards; external ones when they are sampled,
    because the filter does. An external task is regenerated from the manifest and compared: the sender's ground truth
    and verifier are never used. Partial credit counts only where the manifest says so.
 6. The update (`policy.UpdateSettings`) trains a LoRA adapter with a smaller, decaying step, bounds the advantages of
    nearly flat groups, and corrects the difference between sampler and learner by a capped importance weight. An
-   external group weighs at most as much as the heaviest own one, negative advantages of external answers are dropped,
-   and external tokens that the policy finds nearly impossible count less (`policy.ExternalRule`).
+   external group counts as a mean own one in the mean, and pulls at most as strongly as the strongest own one. Negative
+   advantages of external answers are dropped, right ones share a fixed sum, and external tokens count less where the
+   policy could not have written the text (`policy.ExternalRule`).
 """
 
 from __future__ import annotations

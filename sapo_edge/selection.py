@@ -33,7 +33,7 @@ SMOOTHING = 0.2
 CORRECTION = 2.0
 """Largest factor by which the rollouts received correct a node's share: down, and up among `room.FEW` others."""
 LACKING = 0.25
-"""Smoothed share of informative own groups below which `needed` takes other nodes' rollouts of a task."""
+"""Smoothed share of informative own groups below which a task lacks some: others' are needed."""
 LARGEST_SWARM = 16384
 """Largest swarm in which the budget holds: a node publishes at least budget / `LARGEST_SWARM` rollouts a round."""
 
@@ -134,6 +134,20 @@ def in_turn(
     return within_shares(_take_turns(shuffled, _TURNS, rng), count)
 
 
+def in_turn_with_right(
+    candidates: Sequence[ScoredRollout], count: int, rng: random.Random, rates: SuccessRates
+) -> list[ScoredRollout]:
+    """Like `in_turn`, and also what is all right, such as a person's answers, where own groups seldom teach."""
+
+    def teaches(scored: ScoredRollout) -> bool:
+        return informative(scored.rewards) or (
+            scored.rewards[0] == 1.0 and rates.informative(scored.rollout.ref.entry) < LACKING
+        )
+
+    shuffled = uniform([scored for scored in candidates if teaches(scored)], len(candidates), rng, rates)
+    return within_shares(_take_turns(shuffled, _TURNS, rng), count)
+
+
 def needed(
     candidates: Sequence[ScoredRollout], count: int, rng: random.Random, rates: SuccessRates
 ) -> list[ScoredRollout]:
@@ -204,10 +218,9 @@ def _take_turns(candidates: Sequence[ScoredRollout], turns: Sequence[_Turn], rng
 
 
 STRATEGIES: dict[str, Strategy] = {
-    "informative": in_turn,
+    "informative": in_turn_with_right,
     "published": informative_only,
     "uniform": uniform,
-    # What `informative` is now; kept for settings written before.
     "balanced": in_turn,
     "needed": needed,
     "near_half": near_half,

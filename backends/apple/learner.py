@@ -98,8 +98,8 @@ class MlxLearner(PackedLearner[Floats]):
     def _accumulate(
         self,
         layout: Pack,
-        old: Floats | None,
-        all_tokens: int,
+        before: Floats | None,
+        all_tokens: float,
         settings: UpdateSettings,
         sums: LossSums,
         check: Callable[[], None],
@@ -109,37 +109,38 @@ class MlxLearner(PackedLearner[Floats]):
         if settings.kl_coefficient > 0.0:
             reference = self._logprobs(trunk.base(), layout, settings.temperature)
         # `np.float64` itself makes a scalar of a single value before numpy 2.
-        loss = PackLoss.of(
-            np, layout, partial(np.asarray, dtype=np.float64), old, reference, settings, all_tokens, sums
-        )
+        convert = partial(np.asarray, dtype=np.float64)
+        loss = PackLoss(np, convert, layout, before, reference, settings, all_tokens, sums)
         hidden, targets = trunk.forward(), mx.array(layout.targets)
-        by_hidden, logprobs = [], []
+        by_hidden, parts = [], []
         for start in range(0, len(layout.targets), LOGIT_ROWS):
             check()
             rows = slice(start, start + LOGIT_ROWS)
             gradient, values = self._rows(hidden[rows], targets[rows], rows, loss)
             by_hidden.append(gradient)
-            logprobs.append(values)
+            parts.append(values)
         arrays = [array for layer in trunk.backward(mx.concatenate(by_hidden)) for array in layer]
         for name, array in zip(self.adapter.parameters(), arrays, strict=True):
             self.gradient[name] = self.gradient[name] + array if name in self.gradient else array
         mx.eval(self.gradient)
-        return np.concatenate(logprobs)
+        return np.concatenate(parts, axis=1)
 
     def _rows(self, hidden: mx.array, targets: mx.array, rows: slice, loss: PackLoss) -> tuple[mx.array, Floats]:
-        """Gradient of the loss by some rows of final states, and the log-probabilities of these rows."""
+        """Gradient of the loss by some rows of final states, and (2, rows) their log-probabilities and tails."""
         temperature = loss.settings.temperature
         at_targets, probabilities, entropy = _distribution(self._head(hidden) / temperature, targets)
-        mx.eval(at_targets, probabilities, entropy)
-        logprobs = np.array(at_targets, np.float64)
-        _, slopes = loss.add(rows, logprobs, logprobs)
+        likelier = probabilities > mx.take_along_axis(probabilities, targets[:, None], axis=-1)
+        tails = mx.where(likelier, 0.0, probabilities).sum(axis=-1)
+        mx.eval(at_targets, probabilities, entropy, tails)
+        loss.sums.entropy += float(np.array(entropy, np.float64).sum())
+        values = np.stack([np.array(at_targets, np.float64), np.array(tails, np.float64)])
+        _, slopes = loss.add(rows, values[0], values[0], values[1])
         # Gradient by each logit: slope x (1 for the target, else 0, minus its probability) / temperature.
         scaled = mx.array((slopes / (loss.all_tokens * temperature)).astype(np.float32))
         by_logit = (-scaled[:, None] * probabilities).at[mx.arange(len(slopes)), targets].add(scaled)
         _, (by_hidden,) = mx.vjp(self._head, [hidden], [by_logit])
         mx.eval(by_hidden)
-        loss.sums.entropy += float(np.array(entropy, np.float64).sum())
-        return by_hidden, logprobs
+        return by_hidden, values
 
     def _head(self, hidden: mx.array) -> mx.array:
         """(rows, vocabulary) logits of final states."""

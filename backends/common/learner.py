@@ -9,14 +9,24 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sapo_edge.backends.common.loss import LossSums
-from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack, packs, split, weighted, without_flat_answers
+from sapo_edge.backends.common.packing import (
+    EncodedGroup,
+    Pack,
+    counted_tokens,
+    pack,
+    packs,
+    split,
+    weighted,
+    without_flat_answers,
+)
 from sapo_edge.policy import CallHandle, UpdateSettings, UpdateStatistics
 
-Logprobs = TypeVar("Logprobs")
-"""(m,) log-probabilities of a pack's answer tokens, in the learner's own array type."""
+Values = TypeVar("Values")
+"""(2, m) log-probabilities and tails of a pack's answer tokens (see `loss.trust_in_answer`), in the learner's own array
+type."""
 
 
-class PackedLearner(ABC, Generic[Logprobs]):
+class PackedLearner(ABC, Generic[Values]):
     """A LoRA adapter on a model, and its Adam optimizer.
 
     Attributes:
@@ -64,18 +74,18 @@ class PackedLearner(ABC, Generic[Logprobs]):
     def _accumulate(
         self,
         layout: Pack,
-        old: Logprobs | None,
-        all_tokens: int,
+        before: Values | None,
+        all_tokens: float,
         settings: UpdateSettings,
         sums: LossSums,
         check: Callable[[], None],
-    ) -> Logprobs:
+    ) -> Values:
         """Add a pack's gradient.
 
         Args:
             layout: the pack.
-            old: the log-probabilities before the first epoch; None in that epoch.
-            all_tokens: number of answer tokens in the whole update, by which the loss is divided.
+            before: what this returned in the first epoch; None in that epoch.
+            all_tokens: what the loss of the whole update is divided by.
             settings: of the loss.
             sums: to add the pack's statistics to.
             check: called in each layer, forward and backward; raises `Cancelled` to end the update.
@@ -107,11 +117,11 @@ class PackedLearner(ABC, Generic[Logprobs]):
         if settings.kl_coefficient == 0.0:
             # Only the KL term has a gradient where there is no advantage.
             trained = [without_flat_answers(group) for group in trained if group.informative]
-        all_tokens = sum(len(answer.token_ids) for group in groups for answer in group.answers)
+        all_tokens = counted_tokens(groups, settings)
         parts = [part for group in trained for part in split(group, self.group_tokens)]
         layouts = [pack(members) for members in packs(parts, self.pack_tokens)]
         epochs = settings.epochs if layouts else 0
-        old: list[Logprobs] = []
+        before: list[Values] = []
         sums, norms, steps, rate = LossSums(), [], 0, 0.0
         if layouts:
             handle.report(0, epochs * len(layouts))
@@ -119,10 +129,10 @@ class PackedLearner(ABC, Generic[Logprobs]):
             self._clear_gradient()
             for index, layout in enumerate(layouts):
                 handle.check()
-                before = old[index] if epoch else None
-                logprobs = self._accumulate(layout, before, all_tokens, settings, sums, handle.end_if_cancelled)
+                kept = before[index] if epoch else None
+                values = self._accumulate(layout, kept, all_tokens, settings, sums, handle.end_if_cancelled)
                 if epoch == 0:
-                    old.append(logprobs)
+                    before.append(values)
                 handle.report(epoch * len(layouts) + index + 1, epochs * len(layouts))
             rate = settings.rate(self.steps + 1)
             norms.append(self._step(rate, settings))

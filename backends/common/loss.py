@@ -4,17 +4,16 @@ Per answer token, with its log-probability p under the policy and its answer's a
 
     ratio  = exp(p - p_old)                      p_old: the learner before the first epoch
     weight = min(exp(p_old - p_sampler), cap)    own tokens
-           = least so far in its answer of min(exp(p_old) / floor, 1)   external tokens
+           = `trust_in_answer`                   external tokens
     loss   = -weight * min(ratio * A, clip(ratio, 1 - low, 1 + high) * A) + beta * k3(p, p_base)
 
-The loss of an update is the sum divided by the number of answer tokens of the *whole* update, groups and answers
-without an advantage included; `packing.weighted` gives the tokens of long external groups less weight. Leaving what has
-no advantage out of the forward pass therefore saves time and changes nothing. With a KL term, which has a gradient
-everywhere, none is left out.
+The loss of an update is the sum, with the weights of `packing.weighted`, divided by `packing.counted_tokens`. Both
+count what has no advantage as if it were computed. Leaving it out of the forward pass therefore saves time and changes
+nothing. With a KL term, which has a gradient everywhere, none is left out.
 
 Sources: PPO (1707.06347), GRPO (2402.03300), asymmetric clip range (DAPO, 2503.14476), truncated importance sampling
-for the sampler's mismatch (fengyao.notion.site/off-policy-rl), k3 (joschu.net/blog/kl-approx.html). Those of the
-external tokens' weights are at `sapo_edge.policy.ExternalRule`.
+for the sampler's mismatch (fengyao.notion.site/off-policy-rl), k3 (joschu.net/blog/kl-approx.html), cumulative sums
+(Page, Biometrika 41, 1954). Those of the external tokens' weights are at `sapo_edge.policy.ExternalRule`.
 
 One definition serves all learners: it computes with numpy's arrays and with torch's tensors. torch differentiates it by
 itself, which keeps its gradients on the device and bit-equal to those of earlier versions; MLX's learner calls it in
@@ -23,11 +22,13 @@ float64 and uses the derivative that is written out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.common.packing import Pack
@@ -35,6 +36,8 @@ from sapo_edge.policy import ExternalRule, UpdateSettings
 
 Array = Any
 """(m,) one number for each answer token: an array of numpy or a tensor of torch."""
+_LEAST = 1e-30
+"""Smallest tail that counts as such: float32 has hardly any below."""
 
 
 def k3(library: ModuleType, logprobs: Array, others: Array) -> Array:
@@ -85,26 +88,67 @@ def token_losses(
     return weights * losses, weights * slopes, clipped
 
 
-def trust_in_tokens(library: ModuleType, old: Array, advantages: Array, claims: Array, rule: ExternalRule) -> Array:
-    """What is left of the loss of each external token by its own probability: less where it is nearly impossible.
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """How far an external answer is from what the policy could have written, after some of its tokens.
+
+    Attributes:
+        tokens: their number.
+        sum: of their surprise beyond what the rule allows, nats.
+        limit: that the sum has passed, or may grow to.
+    """
+
+    tokens: int = 0
+    sum: float = 0.0
+    limit: float = 0.0
+
+    def after(self, tail: float, rule: ExternalRule) -> Doubt:
+        """The doubt after one more token, given its tail."""
+        passed, tokens = self.sum > self.limit, self.tokens + 1
+        # Long texts have rare tokens in a row by chance: the limit rises as such a sum's maximum does.
+        limit = self.limit if passed else rule.patience + (1.0 + rule.slack) * math.log(tokens)
+        # What follows a text that the policy could not have written is learned behind what does not occur.
+        least = self.sum if passed else 0.0
+        return Doubt(tokens, max(least, self.sum - math.log(max(tail, _LEAST)) - 1.0 - rule.slack), limit)
+
+
+def trust_in_answer(
+    logprobs: Sequence[float],
+    tails: Sequence[float],
+    advantage: float,
+    claim: float,
+    rule: ExternalRule,
+    doubt: Doubt = Doubt(),
+) -> tuple[list[float], Doubt]:
+    """What is left of the loss of each token of an external answer.
+
+    A tail is the probability that the policy writes this token or one that is no likelier. In what the policy writes
+    itself, -log(tail) is 1 on average at most, however uncertain the policy is and however long the text. So its sum
+    beyond what `slack` allows, never below zero, stays small there, and grows token by token in text that the policy
+    could not have written (Fisher's way to combine p-values, added up as Page does). Once it has passed its limit, it
+    never falls again in its answer.
 
     Args:
-        library, old, advantages: see `token_losses`.
-        claims: mean log-probability that an external answer's author says; NaN without one.
+        logprobs: of the tokens, under the learner before the first epoch.
+        tails: of the tokens, likewise.
+        advantage: of the answer.
+        claim: mean log-probability that its author says; NaN without one.
         rule: for external answers.
+        doubt: where the tokens go on an answer.
+
+    Returns:
+        Factors from 0 to 1, and the doubt after the last token.
     """
-    likelihoods = library.exp(old)
-    # A floor of zero is none; the division stays finite.
-    negative, positive = (likelihoods / max(floor, 1e-30) for floor in (rule.negative_floor, rule.positive_floor))
-    trust = library.where(advantages < 0.0, negative, positive).clip(max=1.0)
-    if rule.ratio:
-        trust = trust * library.exp((old - library.where(library.isnan(claims), old, claims)).clip(max=0.0))
-    return trust
-
-
-def least_so_far(library: ModuleType, values: Array) -> Array:
-    """The running minimum of numbers."""
-    return library.cummin(values, 0).values if library.__name__ == "torch" else library.minimum.accumulate(values)
+    trust = []
+    for logprob, tail in zip(logprobs, tails, strict=True):
+        doubt = doubt.after(tail, rule)
+        exponent = min(0.0, doubt.limit - doubt.sum) if rule.patience else 0.0
+        if rule.ratio and not math.isnan(claim):
+            exponent += min(0.0, logprob - claim)
+        if advantage < 0.0 and rule.negative_floor:
+            exponent += min(0.0, logprob - math.log(rule.negative_floor))
+        trust.append(math.exp(exponent))
+    return trust, doubt
 
 
 @dataclass(slots=True)
@@ -112,7 +156,7 @@ class LossSums:
     """Sums over answer tokens, turned into means at the end of an update.
 
     Attributes:
-        least_trust: so far in an external answer that goes on in the next rows.
+        doubt: of an external answer that goes on in the next rows.
     """
 
     tokens: int = 0
@@ -122,7 +166,7 @@ class LossSums:
     entropy: float = 0.0
     mismatch_kl: float = 0.0
     reference_kl: float = 0.0
-    least_trust: float = 1.0
+    doubt: Doubt = Doubt()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,92 +174,68 @@ class PackLoss:
     """The loss of one pack, computed some rows (answer tokens) at a time.
 
     Attributes:
-        library, sampler, advantages, claims, weights, old, reference, settings: see `token_losses` and
-            `trust_in_tokens`; `old` is None in the first epoch, when the learner is still as it was before.
-        external: first and last row, the latter excluded, of each external answer.
-        all_tokens: answer tokens of the whole update, which the loss is divided by.
+        library: numpy or torch.
+        convert: makes the library's arrays of numpy's.
+        layout: the pack.
+        before: (2, m) log-probabilities and tails before the first epoch; None in that epoch, when the learner is still
+            as it was before.
+        reference, settings: see `token_losses`.
+        all_tokens: what the loss of the whole update is divided by.
         sums: of the update; `add` counts each row there, all but its entropy.
     """
 
     library: ModuleType
-    sampler: Array
-    advantages: Array
-    claims: Array
-    weights: Array
-    old: Array | None
+    convert: Callable[[npt.NDArray[Any]], Array]
+    layout: Pack
+    before: Array | None
     reference: Array | None
     settings: UpdateSettings
-    all_tokens: int
+    all_tokens: float
     sums: LossSums
-    external: tuple[tuple[int, int], ...]
 
-    @classmethod
-    def of(
-        cls,
-        library: ModuleType,
-        layout: Pack,
-        convert: Callable[[npt.NDArray[Any]], Array],
-        old: Array | None,
-        reference: Array | None,
-        settings: UpdateSettings,
-        all_tokens: int,
-        sums: LossSums,
-    ) -> PackLoss:
-        """The loss of a pack; `convert` makes the library's arrays of numpy's."""
-        arrays = layout.sampler_logprobs, layout.advantages, layout.claims, layout.weights
-        sampler, advantages, claims, weights = map(convert, arrays)
-        return cls(
-            library, sampler, advantages, claims, weights, old, reference, settings, all_tokens, sums, layout.external
-        )
-
-    def add(self, rows: slice, logprobs: Array, values: Array) -> tuple[Array, Array]:
+    def add(self, rows: slice, logprobs: Array, values: Array, tails: Array) -> tuple[Array, Array]:
         """Losses of some rows and their derivatives.
 
         Args:
             rows: of the pack.
             logprobs: of these rows, to differentiate by.
             values: the same without a gradient.
+            tails: see `trust_in_answer`.
         """
-        sampler, sums, library = self.sampler[rows], self.sums, self.library
-        old = values if self.old is None else self.old[rows]
+        sums, library, layout = self.sums, self.library, self.layout
+        arrays = layout.sampler_logprobs, layout.advantages, layout.weights
+        sampler, advantages, weights = (self.convert(array[rows]) for array in arrays)
+        old, tails = (values, tails) if self.before is None else self.before[:, rows]
         reference = None if self.reference is None else self.reference[rows]
+        trust = self.convert(self._trust(rows, old, tails))
         losses, slopes, clipped = token_losses(
-            library,
-            logprobs,
-            old,
-            sampler,
-            self.advantages[rows],
-            self._trust(rows, old),
-            self.weights[rows],
-            reference,
-            self.settings,
+            library, logprobs, old, sampler, advantages, trust, weights, reference, self.settings
         )
         sums.tokens += len(values)
         sums.loss += losses.sum().item()
         sums.clipped += float(clipped.sum())
         if reference is not None:
             sums.reference_kl += float(k3(library, values, reference).sum())
-        if self.old is None:
+        if self.before is None:
             # The mismatch of sampler and learner, before the learner changes.
             own = ~library.isnan(sampler)
             sums.own_tokens += int(own.sum())
             sums.mismatch_kl += float(k3(library, sampler[own], values[own]).sum())
         return losses, slopes
 
-    def _trust(self, rows: slice, old: Array) -> Array:
-        """What is left of the loss of each row's external token.
-
-        What follows something impossible is learned in a context that does not occur: it counts no more than that.
-        """
-        trust = trust_in_tokens(
-            self.library, old, self.advantages[rows], self.claims[rows], self.settings.external_rule
-        )
-        for start, end in self.external:
-            first, last = max(start, rows.start) - rows.start, min(end, rows.stop) - rows.start
-            if first < last:
-                if start < rows.start and self.sums.least_trust < trust[first]:
-                    trust[first] = self.sums.least_trust
-                trust[first:last] = least_so_far(self.library, trust[first:last])
-                if end > rows.stop:
-                    self.sums.least_trust = float(trust[last - 1])
+    def _trust(self, rows: slice, old: Array, tails: Array) -> npt.NDArray[np.float32]:
+        """What is left of the loss of each row's external token; 1 for own ones."""
+        layout, trust = self.layout, np.ones(len(old), np.float32)
+        for start, end in layout.external:
+            here = slice(max(start, rows.start), min(end, rows.stop))
+            if here.start < here.stop:
+                part = slice(here.start - rows.start, here.stop - rows.start)
+                trust[part], self.sums.doubt = trust_in_answer(
+                    old[part].tolist(),
+                    tails[part].tolist(),
+                    float(layout.advantages[start]),
+                    float(layout.claims[start]),
+                    self.settings.external_rule,
+                    self.sums.doubt if start < rows.start else Doubt(),
+                )
         return trust

@@ -10,6 +10,7 @@ tokens and 8 answers of 64, three quarters of the attention, which is a quarter 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, takewhile
@@ -58,7 +59,22 @@ class EncodedGroup:
     @property
     def tokens(self) -> int:
         """Tokens of the group when its prompt is computed once."""
-        return len(self.prompt) + sum(len(answer.token_ids) for answer in self.answers)
+        return len(self.prompt) + self.answer_tokens
+
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens of its answers."""
+        return sum(len(answer.token_ids) for answer in self.answers)
+
+    @property
+    def weight(self) -> float:
+        """Of all its answer tokens in the loss."""
+        return sum(answer.weight * len(answer.token_ids) for answer in self.answers)
+
+    @property
+    def pull(self) -> float:
+        """How strongly it can move the policy: the same, each token by the size of its advantage."""
+        return sum(answer.weight * abs(answer.advantage) * len(answer.token_ids) for answer in self.answers)
 
 
 def encode_group(vocabulary: Vocabulary, group: TrainingGroup, max_tokens: int = 0) -> EncodedGroup:
@@ -79,30 +95,35 @@ def encode_group(vocabulary: Vocabulary, group: TrainingGroup, max_tokens: int =
     return EncodedGroup(tuple(vocabulary.encode_prompt(group.prompt)), tuple(answers), group.external)
 
 
+def counted_tokens(groups: Sequence[EncodedGroup], settings: UpdateSettings) -> float:
+    """The answer tokens by which the loss of an update is divided; an external group counts as a mean own one.
+
+    So nothing that others write changes what own groups count: I parts of I + J.
+    """
+    own = [group for group in groups if not group.external]
+    counted = own if own and settings.external_rule.bounded else groups
+    return max(1.0, sum(group.answer_tokens for group in counted) * len(groups) / max(len(counted), 1))
+
+
 def weighted(groups: Sequence[EncodedGroup], settings: UpdateSettings) -> list[EncodedGroup]:
-    """The groups of an update with the weight of each answer's tokens in the loss, which is a mean over all tokens.
+    """The groups of an update with the weight of each answer's tokens in the loss.
 
     Every token weighs the same, or with `equal_groups` every group. What others wrote is bounded: an external group
-    weighs at most as much as the heaviest own one, and an answer at most an equal share of its group.
+    pulls at most as strongly as the strongest own one. Where no own group teaches, the heaviest own one is the bound.
     """
-    lengths = [sum(len(answer.token_ids) for answer in group.answers) for group in groups]
-    all_tokens = sum(lengths)
-    own = [length for group, length in zip(groups, lengths, strict=True) if not group.external]
-    heaviest = max(own, default=max(lengths, default=0))
+    if settings.equal_groups:
+        share = counted_tokens(groups, settings) / max(len(groups), 1)
+        groups = [_weigh(group, share / max(group.answer_tokens, 1)) for group in groups]
+    if not settings.external_rule.bounded:
+        return list(groups)
+    own = [group for group in groups if not group.external]
+    pulls = [group.pull for group in own if group.informative] or [group.weight for group in own]
+    bound = max(pulls, default=math.inf)
+    return [_weigh(group, bound / group.pull) if group.external and group.pull > bound else group for group in groups]
 
-    def weight(group: EncodedGroup, length: int, answer: EncodedAnswer) -> float:
-        # Weight over `all_tokens` is a token's share of the loss.
-        share = all_tokens / (len(groups) * length) if settings.equal_groups else 1.0
-        if group.external and settings.external_rule.bounded:
-            share *= min(1.0, length / (len(group.answers) * len(answer.token_ids)))
-            if not settings.equal_groups:
-                share *= min(1.0, heaviest / length)
-        return share
 
-    return [
-        replace(group, answers=tuple(replace(answer, weight=weight(group, length, answer)) for answer in group.answers))
-        for group, length in zip(groups, lengths, strict=True)
-    ]
+def _weigh(group: EncodedGroup, factor: float) -> EncodedGroup:
+    return replace(group, answers=tuple(replace(a, weight=a.weight * factor) for a in group.answers))
 
 
 def without_flat_answers(group: EncodedGroup) -> EncodedGroup:

@@ -117,8 +117,8 @@ class TorchLearner(PackedLearner[Tensor]):
     def _accumulate(
         self,
         layout: Pack,
-        old: Tensor | None,
-        all_tokens: int,
+        before: Tensor | None,
+        all_tokens: float,
         settings: UpdateSettings,
         sums: LossSums,
         check: Callable[[], None],
@@ -128,7 +128,7 @@ class TorchLearner(PackedLearner[Tensor]):
         if settings.kl_coefficient > 0.0:
             with torch.no_grad(), self.model.disable_adapter():
                 reference = self._logprobs(self._hidden(layout, check), targets, settings.temperature)
-        loss = PackLoss.of(torch, layout, self._tensor, old, reference, settings, all_tokens, sums)
+        loss = PackLoss(torch, self._tensor, layout, before, reference, settings, all_tokens, sums)
         # The gradient of the logits is collected on this leaf, rows at a time, and goes through the trunk once.
         leaf = hidden.detach().requires_grad_()
         parts = []
@@ -141,31 +141,28 @@ class TorchLearner(PackedLearner[Tensor]):
         del hidden, leaf
         if self.place.on_cpu:
             return_freed_memory()
-        return torch.cat(parts)
+        return torch.cat(parts, dim=1)
 
     def _rows(self, leaf: Tensor, targets: Tensor, rows: slice, loss: PackLoss, check: Callable[[], None]) -> Tensor:
-        """Add loss and gradient of some rows; returns their log-probabilities, detached."""
+        """Add loss and gradient of some rows; returns (2, rows) their log-probabilities and tails, detached."""
         ids, temperature = targets[rows, None], loss.settings.temperature
         check()
         logits = self.head(leaf[rows])
         check()
+        # One array is logits, log-probabilities, probabilities and, at last, the gradient of the logits in turn.
         distribution = _to_logprobs(logits.detach(), temperature)
         logprobs = distribution.gather(1, ids)[:, 0].requires_grad_()
-        losses, _ = loss.add(rows, logprobs, logprobs.detach())
+        parts = zip(_slices(distribution), _slices(ids), strict=True)
+        entropies, tails = torch.cat([_to_probabilities(part, some) for part, some in parts], dim=1)
+        loss.sums.entropy += float(entropies.sum())
+        losses, _ = loss.add(rows, logprobs, logprobs.detach(), tails)
         torch.autograd.backward(losses.sum() / loss.all_tokens)
         assert logprobs.grad is not None
         slopes = logprobs.grad[:, None]
-        # One array is logits, log-probabilities and, here, the gradient of the logits in turn.
-        negentropy = torch.zeros((), device=distribution.device)
-        for part, slope in zip(_slices(distribution), _slices(slopes), strict=True):
-            probabilities = part.exp()
-            negentropy += part.mul_(probabilities).sum()
-            torch.mul(probabilities, -slope, out=part)
-        loss.sums.entropy -= float(negentropy)
-        distribution.scatter_add_(1, ids, slopes)
+        distribution.mul_(-slopes).scatter_add_(1, ids, slopes)
         check()
         torch.autograd.backward(logits, distribution if temperature == 1.0 else distribution.div_(temperature))
-        return logprobs.detach()
+        return torch.stack([logprobs.detach(), tails])
 
     def _hidden(self, layout: Pack, check: Callable[[], None] = go_on) -> Tensor:
         """(m, width) final states at the positions that predict an answer token."""
@@ -263,6 +260,19 @@ def _to_logprobs(logits: Tensor, temperature: float) -> Tensor:
     for part in _slices(logits):
         part.copy_(torch.log_softmax(part, dim=-1))
     return logits
+
+
+def _to_probabilities(logprobs: Tensor, ids: Tensor) -> Tensor:
+    """Turn (n, vocabulary) log-probabilities into probabilities in place.
+
+    Returns:
+        (2, n): the entropies in nats, and the probabilities of all that is no likelier than each row's of (n, 1) ids.
+    """
+    probabilities = logprobs.exp()
+    negentropies = torch.linalg.vecdot(probabilities, logprobs)
+    logprobs.copy_(probabilities)
+    likelier = probabilities > probabilities.gather(1, ids)
+    return torch.stack([-negentropies, probabilities.masked_fill_(likelier, 0.0).sum(1)])
 
 
 def _slices(rows: Tensor) -> tuple[Tensor, ...]:

@@ -99,8 +99,8 @@ def _ask(examiner: _Examiner, *, as_json: bool) -> ExitCode:
     question = examiner.question()
     narrate(printable(question.text, lines=True))
     narrate("")
-    narrate("Type one or more answers, one a line; an empty line ends. Peers learn from the difference between")
-    narrate("right and wrong answers, so several are worth more than one.")
+    narrate("Type one or more answers, one a line; an empty line ends. Peers learn the right ones; with a wrong one")
+    narrate("beside them, also those peers that often get such questions right.")
     try:
         typed = _typed_answers()
     except KeyboardInterrupt:

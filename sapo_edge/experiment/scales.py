@@ -14,7 +14,7 @@ MIXES = ((6, 2), (4, 4), (2, 6))
 ALONE = Arm("8/0", "alone")
 AS_PUBLISHED = Training(strategy="published", rule=PUBLISHED, cut=False, distinct=False)
 """External answers are trained on as in the paper: as if the policy had written them."""
-CUT_ONLY = replace(AS_PUBLISHED, strategy="informative", cut=True, distinct=True)
+CUT_ONLY = replace(AS_PUBLISHED, strategy="balanced", cut=True, distinct=True)
 """The same with the cures that change nothing between honest members; each variant differs from it in one thing."""
 VARIANTS: Mapping[str, tuple[str, Training]] = {
     "plain": ("all external advantages", CUT_ONLY),
@@ -39,7 +39,7 @@ SINGLE_DEFENCES: Mapping[str, tuple[str, str, Training]] = {
         "negatives kept",
         Training(rule=ExternalRule(negatives=1.0, negative_floor=0.0)),
     ),
-    "unlikely floorless": ("unlikely", "unlikely tokens count fully", Training(rule=ExternalRule(positive_floor=0.0))),
+    "unlikely floorless": ("unlikely", "unlikely tokens count fully", Training(rule=ExternalRule(patience=0.0))),
     "repetition allowed": ("repetition", "copies allowed", Training(distinct=False)),
 }
 """The default rule without one defence, under the attack that it is against."""

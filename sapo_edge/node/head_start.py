@@ -22,7 +22,7 @@ from sapo_edge.policy import CallHandle, ExternalRule, Policy, TrainingAnswer, T
 from sapo_edge.rollout import Task
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
-TRUSTING = ExternalRule(positive_floor=0.0, bounded=False)
+TRUSTING = ExternalRule(patience=0.0, bounded=False)
 """External answers count fully, however unlikely they are, and however long."""
 RATE = 5.0
 """Learning rate, as a multiple of that of the rounds: right answers are a steadier signal than rewards. Measured

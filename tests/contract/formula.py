@@ -68,10 +68,20 @@ def expected(
     policy, old_policy = adapted(model, adapter), adapted(model, before)
     result, own_tokens, clipped = Expected(), 0, 0
     loss = torch.zeros((), dtype=torch.float64)
-    sizes = [(group.external, sum(len(answer_ids(answer)) for answer in group.answers)) for group in groups]
-    total = sum(size for _, size in sizes)
-    own_sizes = [size for external, size in sizes if not external]
-    heaviest = max(own_sizes)
+    rule = settings.external_rule
+
+    def size(group: TrainingGroup) -> int:
+        return sum(len(answer_ids(answer)) for answer in group.answers)
+
+    own = [group for group in groups if not group.external]
+    # An external group counts as a mean own one.
+    total = sum(map(size, own)) * len(groups) / len(own)
+
+    def pull(group: TrainingGroup) -> float:
+        pulls = sum(abs(answer.advantage) * len(answer_ids(answer)) for answer in group.answers)
+        return pulls * (total / (len(groups) * size(group)) if settings.equal_groups else 1.0)
+
+    strongest = max(pull(group) for group in own)
     for group in groups:
         group_tokens = sum(len(answer_ids(answer)) for answer in group.answers)
         # The KL term has a gradient in every group.
@@ -83,26 +93,28 @@ def expected(
             length = len(answer_ids(answer))
             share = 1 / (len(groups) * group_tokens) if settings.equal_groups else 1 / total
             if group.external:
-                share *= min(1.0, group_tokens / (len(group.answers) * length))
-                if not settings.equal_groups:
-                    share *= min(1.0, heaviest / group_tokens)
+                share *= min(1.0, strongest / pull(group))
             ids = torch.tensor(answer_ids(answer))[:, None]
             rows = distribution(policy, group, answer, settings.temperature)
             new = rows.gather(1, ids)[:, 0]
             with torch.no_grad():
-                old = distribution(old_policy, group, answer, settings.temperature).gather(1, ids)[:, 0]
+                old_rows = distribution(old_policy, group, answer, settings.temperature)
+                old = old_rows.gather(1, ids)[:, 0]
+                tails = (old_rows.exp() * (old_rows <= old[:, None])).sum(1)
                 with policy.disable_adapter():
                     base = distribution(policy, group, answer, settings.temperature).gather(1, ids)[:, 0]
-            least = 1.0
+            doubt, limit = 0.0, math.inf
             for k in range(len(ids)):
                 ratio = torch.exp(new[k] - old[k])
                 bounded = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
-                rule = settings.external_rule
-                floor = rule.negative_floor if answer.advantage < 0 else rule.positive_floor
-                weight = min(1.0, math.exp(float(old[k])) / floor) if floor else 1.0
+                least = doubt if doubt > limit else 0.0
+                limit = limit if doubt > limit else rule.patience + (1 + rule.slack) * math.log(k + 1)
+                doubt = max(least, doubt - math.log(tails[k]) - 1 - rule.slack)
+                weight = min(1.0, math.exp(limit - doubt)) if rule.patience else 1.0
+                if answer.advantage < 0:
+                    weight *= min(1.0, math.exp(float(old[k])) / rule.negative_floor)
                 if rule.ratio and answer.claim is not None:
                     weight *= min(1.0, math.exp(float(old[k]) - answer.claim / length))
-                least = weight = min(weight, least)
                 if answer.logprobs is not None:
                     gap = float(old[k]) - answer.logprobs[k]
                     weight = min(math.exp(gap), settings.importance_cap)

@@ -90,7 +90,7 @@ def test_the_gradient_matches_the_formula_for_each_architecture(
         replace(SETTINGS, temperature=1.0),
         replace(SETTINGS, importance_cap=1.0),
         replace(SETTINGS, kl_coefficient=0.3),
-        replace(SETTINGS, external_rule=ExternalRule(positive_floor=0.02, negative_floor=0.5, ratio=True)),
+        replace(SETTINGS, external_rule=ExternalRule(slack=0.5, patience=1.5, negative_floor=0.5, ratio=True)),
         replace(SETTINGS, equal_groups=True),
     ],
     ids=["temperature", "cap", "KL", "external", "equal groups"],

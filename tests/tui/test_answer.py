@@ -345,7 +345,8 @@ def test_text_that_can_t_be_an_answer_is_described() -> None:
 
 def test_a_verdict_says_what_teaches() -> None:
     alike = str(verdict_text(["1", "2"], Verdict((0.0, 0.0), "", True)))
-    assert "same reward" in alike and "expected" not in alike
+    assert "None is right" in alike and "expected" not in alike
+    assert "All are right" in str(verdict_text(["1", "1.0"], Verdict((1.0, 1.0), "1", True)))
     differing = str(verdict_text(["1", "2"], Verdict((1.0, 0.25), "1", True)))
     assert "difference" in differing and "0.25" in differing
 

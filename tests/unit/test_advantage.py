@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.advantage import EPSILON, group_advantages, informative
+from sapo_edge.advantage import EPSILON, external_advantages, group_advantages, informative
+from sapo_edge.policy import PUBLISHED, ExternalRule
 
 rewards_lists = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=32)
 binary_groups = st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=32).filter(informative)
@@ -75,3 +76,28 @@ def test_the_order_of_the_answers_does_not_matter(rewards: list[float], random: 
 def test_a_nearly_flat_group_stays_bounded() -> None:
     advantages = group_advantages((0.5, 0.5 + 1e-9))
     assert informative((0.5, 0.5 + 1e-9)) and max(map(abs, advantages)) < 1e-4
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=8), st.integers(0, 8))
+def test_wrong_answers_never_change_what_others_right_ones_count(rewards: list[float], more: int) -> None:
+    advantages = external_advantages(rewards, ExternalRule())
+    padded = external_advantages([*rewards, *[0.0] * more], ExternalRule())
+    assert padded == (*advantages, *(0.0,) * more)
+    assert sum(advantages) == pytest.approx(ExternalRule().pull if any(rewards) else 0.0)
+    # A group that is all right teaches.
+    assert all((advantage > 0.0) == (reward == 1.0) for advantage, reward in zip(advantages, rewards, strict=True))
+
+
+@given(rewards_lists)
+def test_an_external_group_never_pulls_more_than_its_rule_says(rewards: list[float]) -> None:
+    advantages = external_advantages(rewards, ExternalRule())
+    assert min(advantages) >= 0.0 and math.fsum(advantages) <= ExternalRule().pull * (1 + 1e-9)
+
+
+def test_a_nearly_flat_external_group_hardly_counts() -> None:
+    assert max(external_advantages((0.5, 0.5 + 1e-9), ExternalRule())) < 1e-3
+
+
+@given(rewards_lists)
+def test_as_published_others_answers_count_as_own_ones(rewards: list[float]) -> None:
+    assert external_advantages(rewards, PUBLISHED) == group_advantages(rewards)

@@ -53,6 +53,19 @@ def test_informative_discards_rollouts_without_a_gradient() -> None:
     assert sorted(item.rollout.sequence for item in chosen) == [1, 3, 5]
 
 
+def test_what_is_all_right_is_taken_where_own_groups_seldom_teach() -> None:
+    person = ScoredRollout(make_rollout("person", 1, entry="gcd"), (1.0,))
+    candidates = [person, scored(entry="gcd"), scored("b", flat=True, entry="gcd")]
+    rates = SuccessRates()
+    for _ in range(3):
+        assert person in STRATEGIES["informative"](candidates, 3, random.Random(1), rates)
+        assert STRATEGIES["balanced"](candidates, 3, random.Random(1), rates) == [candidates[1]]
+        rates.observe([scored(entry="gcd", flat=True)])
+    for _ in range(2):
+        rates.observe([scored(entry="gcd")])
+    assert STRATEGIES["informative"](candidates, 3, random.Random(1), rates) == [candidates[1]]
+
+
 def test_the_default_takes_in_turn_from_networks_authors_and_tasks() -> None:
     candidates = [scored(f"key {number}", number, network="8.8.8.0/24") for number in range(20)]
     candidates += [scored("loud", number, network="9.9.9.0/24") for number in range(20)]

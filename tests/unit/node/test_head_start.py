@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sapo_edge import events
-from sapo_edge.backends.common.loss import token_losses, trust_in_tokens
+from sapo_edge.backends.common.loss import token_losses, trust_in_answer
 from sapo_edge.config.settings import Settings
 from sapo_edge.errors import ManifestError
 from sapo_edge.node.head_start import WAIT, HeadStart, HeadStartState
@@ -216,7 +216,8 @@ def test_the_gradient_is_that_of_cross_entropy() -> None:
     settings = policy.settings[0]
     logprobs = -np.random.default_rng(0).exponential(8.0, 200)
     advantages, unknown = np.ones(200), np.full(200, np.nan)
-    trust = trust_in_tokens(np, logprobs, advantages, unknown, settings.external_rule)
+    tails, rule = np.exp(logprobs).tolist(), settings.external_rule
+    trust = np.array(trust_in_answer(logprobs.tolist(), tails, 1.0, float("nan"), rule)[0])
     _, slopes, clipped = token_losses(
         np, logprobs, logprobs, unknown, advantages, trust, np.ones(200), None, settings
     )  # fmt: skip

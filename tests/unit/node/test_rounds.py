@@ -754,7 +754,7 @@ def test_negative_advantages_of_others_count_as_the_setting_says(machine: Machin
     (groups,) = machine.policy.updates
     (external,) = [group for group in groups if group.external]
     negative, positive = sorted(answer.advantage for answer in external.answers)
-    assert positive == pytest.approx(1.0, abs=0.01) and negative == pytest.approx(-weight * positive)
+    assert positive == ExternalRule().pull and negative == pytest.approx(-weight, abs=0.01)
     own = [answer.advantage for group in groups if not group.external for answer in group.answers]
     assert min(own) < -0.1, "own answers are unlearned whatever the setting says"
     (journaled,) = [scored.advantages for scored in journaled_external(machine, 1)]

@@ -25,8 +25,8 @@ PATIENCE = 60.0
 MAX_QUESTION = 16384
 """Most characters of a question that are shown."""
 SEVERAL = (
-    "Enter starts the next answer, up to 8; Enter on an empty line submits. Give a wrong answer beside the right one: "
-    "nodes learn from the difference, and skip questions whose answers are all right or all wrong."
+    "Enter starts the next answer, up to 8; Enter on an empty line submits. Nodes learn the right answers; those that "
+    "often get such questions right skip a set without a wrong one, and all skip one without a right one."
 )
 SHARED = (
     "Nothing leaves this machine before you submit. Then your answers go to everybody in the swarm, with the question "
@@ -68,8 +68,8 @@ class AnswerView(View):
 Answer a question like those that the node asks its model. A verifier rewards your answers, and they are shared with the
 swarm like a model's: every node verifies them itself, and may learn from them.
 
-Models learn from the **difference** between right and wrong answers to one question: give a right answer, and some that
-are plausible but wrong. Type only the answer, without tags.
+Nodes learn the **right** answers. Where they often get such questions right by themselves, they skip a set that is all
+right: add an answer that is plausible but wrong. Type only the answer, without tags.
 
 Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Next** (j) skips the question. When no node
 runs, `sapo answer` in a shell keeps your answers for the next one.

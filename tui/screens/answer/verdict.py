@@ -14,7 +14,8 @@ MAX_SHOWN = 500
 """Characters of an answer that are repeated."""
 
 TEACHES = "  You gave right and wrong answers: others can learn from the difference."
-ALIKE = "  All answers got the same reward, so others will not use them. Give a right and a wrong one."
+ALL_RIGHT = "  All are right: nodes that seldom get such tasks right learn from them."
+ALIKE = "  None is right, so others will not use them."
 
 
 @dataclass(slots=True)
@@ -56,7 +57,7 @@ def verdict_text(answers: Sequence[str], verdict: Verdict) -> Content:
         return Content("").join(parts)
     parts.append(Content.styled("● shared with the swarm", "$text-success"))
     differ = len(set(verdict.rewards)) > 1
-    parts.append(Content(f"\n{TEACHES if differ else ALIKE}"))
+    parts.append(Content(f"\n{TEACHES if differ else ALL_RIGHT if verdict.rewards[0] == 1 else ALIKE}"))
     return Content("").join(parts)
 
 

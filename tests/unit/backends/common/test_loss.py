@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from sapo_edge.backends.common.loss import LossSums, PackLoss, k3, token_losses
+from sapo_edge.backends.common.loss import Doubt, LossSums, PackLoss, k3, token_losses, trust_in_answer
+from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, pack
 from sapo_edge.policy import PUBLISHED, ExternalRule, UpdateSettings
 
 SETTINGS = UpdateSettings(kl_coefficient=0.3, importance_cap=1.5)
@@ -59,55 +61,84 @@ def test_losses_agree_between_libraries_and_slopes_with_autograd(tokens: list[An
     assert 20 < np_clipped.sum() < 180
 
 
-def external_loss(rule: ExternalRule, probability: float, advantage: float, claim: float = np.nan) -> float:
-    return trusted_losses(rule, [probability], advantage, claim)[0]
-
-
-def trusted_losses(
-    rule: ExternalRule, probabilities: list[float], advantage: float, claim: float = np.nan, chunk: int = 8
-) -> list[float]:
-    """Losses of one external answer's tokens, computed some rows at a time."""
-    logprobs = np.log(probabilities)
-    rows = len(probabilities)
-    sampler, advantages, claims, weights = (np.full(rows, value) for value in (np.nan, advantage, claim, 1.0))
-    settings = UpdateSettings(external_rule=rule)
-    loss = PackLoss(np, sampler, advantages, claims, weights, None, None, settings, rows, LossSums(), ((0, rows),))
-    parts = [slice(start, start + chunk) for start in range(0, rows, chunk)]
-    return [float(value) for part in parts for value in loss.add(part, logprobs[part], logprobs[part])[0]]
+def trusted_losses(surprises: list[float], ends: tuple[int, ...], chunk: int = 8) -> list[float]:
+    """Losses of external answers' tokens with tails exp(-surprise) and advantage 1, computed some rows at a time."""
+    starts = (0, *ends[:-1])
+    answers = tuple(EncodedAnswer((0,) * (end - start), 1.0, None) for start, end in zip(starts, ends, strict=True))
+    layout = pack([EncodedGroup((0,), answers, external=True)])
+    logprobs = -np.array(surprises)
+    settings = UpdateSettings(external_rule=ExternalRule(slack=1.0, patience=2.0))
+    loss = PackLoss(np, np.float64, layout, None, None, settings, 1, LossSums())
+    parts = [slice(start, start + chunk) for start in range(0, len(logprobs), chunk)]
+    values = [loss.add(part, logprobs[part], logprobs[part], np.exp(logprobs[part]))[0] for part in parts]
+    return [float(value) for value in np.concatenate(values)]
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 8])
-def test_what_follows_a_nearly_impossible_token_counts_no_more_than_it(chunk: int) -> None:
-    rule = ExternalRule(positive_floor=0.01)
-    losses = trusted_losses(rule, [0.5, 0.001, 0.9, 0.002, 0.0001, 1.0], 1.0, chunk=chunk)
-    assert losses == pytest.approx([-1.0, -0.1, -0.1, -0.1, -0.01, -0.01])
+def test_doubt_adds_up_and_likely_tokens_take_it_off_until_patience_ends(chunk: int) -> None:
+    # Of each surprise 2 is allowed: the sums are 0, 3, 2, 7, 7, 8, of which 2 + 2 log(position) are allowed until the
+    # fourth token exceeds that. The second answer begins anew.
+    losses = trusted_losses([0.0, 5.0, 1.0, 7.0, 0.0, 3.0, 4.0], (6, 7), chunk)
+    limit = 2 + 2 * math.log(4)
+    # The factors are kept in float32.
+    expected = [-1.0] * 3 + [-math.exp(limit - total) for total in (7, 7, 8)] + [-1.0]
+    assert losses == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_next_answer_starts_again() -> None:
-    logprobs = np.log([0.001, 0.9, 0.9, 0.9])
-    unknown, ones = np.full(4, np.nan), np.ones(4)
-    settings = UpdateSettings(external_rule=ExternalRule(positive_floor=0.01))
-    loss = PackLoss(np, unknown, ones, unknown, ones, None, None, settings, 4, LossSums(), ((0, 2), (2, 4)))
-    losses = [float(loss.add(slice(i, i + 1), logprobs[i : i + 1], logprobs[i : i + 1])[0][0]) for i in range(4)]
-    assert losses == pytest.approx([-0.1, -0.1, -1.0, -1.0])
+def test_likely_tokens_earn_no_credit_for_unlikely_ones() -> None:
+    rule, doubt = ExternalRule(), Doubt()
+    for _ in range(100):
+        doubt = doubt.after(1.0, rule)
+    assert doubt.after(1e-6, rule).sum == Doubt().after(1e-6, rule).sum
 
 
-def test_a_token_that_the_policy_finds_nearly_impossible_counts_less() -> None:
-    rule = ExternalRule(positive_floor=0.01, negative_floor=0.1)
-    assert external_loss(rule, 0.02, 1.0) == pytest.approx(-1.0)
-    assert external_loss(rule, 0.001, 1.0) == pytest.approx(-0.1)
-    assert external_loss(rule, 0.5, -1.0) == pytest.approx(1.0)
-    assert external_loss(rule, 0.01, -1.0) == pytest.approx(0.1)
-    assert external_loss(PUBLISHED, 1e-6, -1.0) == pytest.approx(1.0)
+def read(logits: Any, tokens: Any) -> tuple[list[float], list[float]]:
+    """Log-probabilities and tails of tokens under (tokens, vocabulary) logits."""
+    distributions = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    at_tokens = distributions[np.arange(len(tokens)), tokens]
+    tails = np.where(distributions <= at_tokens[:, None], distributions, 0.0).sum(1)
+    return np.log(at_tokens).tolist(), tails.tolist()
+
+
+@pytest.mark.parametrize("tokens", [32, 128, 512])
+@pytest.mark.parametrize("spread", [0.1, 2.0, 6.0])
+def test_what_the_policy_writes_itself_keeps_its_weight_however_long(tokens: int, spread: float) -> None:
+    """Distributions nearly flat, in between, and nearly certain."""
+    rng = np.random.default_rng(0)
+    logits = spread * rng.standard_normal((tokens, 500))
+    # Gumbel's way to draw.
+    drawn = (logits + rng.gumbel(size=logits.shape)).argmax(1)
+    trust, _ = trust_in_answer(*read(logits, drawn), 1.0, math.nan, ExternalRule())
+    assert np.mean(trust) > 0.95
+
+
+@pytest.mark.parametrize("tokens", [32, 128, 512])
+def test_random_tokens_lose_theirs(tokens: int) -> None:
+    rng = np.random.default_rng(0)
+    logits = 4.0 * rng.standard_normal((tokens, 500))
+    trust, _ = trust_in_answer(*read(logits, rng.integers(500, size=tokens)), 1.0, math.nan, ExternalRule())
+    # The first tokens count; then the sum grows by several nats a token.
+    assert np.mean(trust) < 0.15
+
+
+def trust_in_token(rule: ExternalRule, probability: float, advantage: float, claim: float = math.nan) -> float:
+    return trust_in_answer([math.log(probability)], [1.0], advantage, claim, rule)[0][0]
+
+
+def test_a_negative_advantage_counts_less_where_the_token_is_unlikely() -> None:
+    rule = ExternalRule(patience=0.0, negative_floor=0.1)
+    assert trust_in_token(rule, 0.5, -1.0) == 1.0 and trust_in_token(rule, 0.01, 1.0) == 1.0
+    assert trust_in_token(rule, 0.01, -1.0) == pytest.approx(0.1)
+    assert trust_in_token(PUBLISHED, 1e-6, -1.0) == 1.0
 
 
 def test_a_claim_lowers_a_weight_and_never_raises_it() -> None:
-    rule = ExternalRule(positive_floor=0.0, ratio=True)
-    assert external_loss(rule, 0.1, 1.0) == pytest.approx(-1.0)
-    assert external_loss(rule, 0.1, 1.0, claim=float(np.log(0.2))) == pytest.approx(-0.5)
-    assert external_loss(rule, 0.1, 1.0, claim=float(np.log(0.001))) == pytest.approx(-1.0)
-    assert external_loss(rule, 0.1, 1.0, claim=-1e300) == pytest.approx(-1.0)
-    assert external_loss(rule, 0.1, 1.0, claim=1e300) == 0.0
+    rule = ExternalRule(patience=0.0, ratio=True)
+    assert trust_in_token(rule, 0.1, 1.0) == 1.0
+    assert trust_in_token(rule, 0.1, 1.0, claim=math.log(0.2)) == pytest.approx(0.5)
+    assert trust_in_token(rule, 0.1, 1.0, claim=math.log(0.001)) == 1.0
+    assert trust_in_token(rule, 0.1, 1.0, claim=-1e300) == 1.0
+    assert trust_in_token(rule, 0.1, 1.0, claim=1e300) == 0.0
 
 
 def test_k3_is_zero_between_equals_and_positive_otherwise(tokens: list[Any]) -> None:

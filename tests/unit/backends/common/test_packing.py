@@ -16,6 +16,7 @@ from sapo_edge.backends.common.packing import (
     EncodedAnswer,
     EncodedGroup,
     Pack,
+    counted_tokens,
     pack,
     packs,
     split,
@@ -151,21 +152,31 @@ group_lists = st.lists(
 )
 
 
-def weight_of(group: EncodedGroup) -> float:
-    return sum(answer.weight * len(answer.token_ids) for answer in group.answers)
-
-
 @given(groups=group_lists, equal=st.booleans())
-def test_an_external_group_never_outweighs_the_heaviest_own_one(groups: list[EncodedGroup], equal: bool) -> None:
+def test_an_external_group_never_pulls_more_than_the_strongest_own_one_that_teaches(
+    groups: list[EncodedGroup], equal: bool
+) -> None:
     changed = weighted(groups, UpdateSettings(equal_groups=equal))
-    own = [weight_of(group) for group in changed if not group.external]
-    for group in changed:
-        if group.external:
-            assert not own or weight_of(group) <= max(own) * (1 + 1e-9)
-            allowed = sum(len(answer.token_ids) for answer in group.answers) / len(group.answers)
-            most = max(answer.weight * len(answer.token_ids) for answer in group.answers)
-            bound = max(own) / len(group.answers) if own else math.inf
-            assert most <= (bound if equal else allowed) * (1 + 1e-9)
+    own = [group for group in changed if not group.external]
+    teaching = [group.pull for group in own if group.informative]
+    bound = max(teaching or [group.weight for group in own], default=math.inf)
+    # Rounding.
+    assert all(group.pull <= bound * (1 + 1e-9) for group in changed if group.external)
+
+
+@given(groups=group_lists, others=group_lists)
+def test_nothing_that_others_write_changes_the_share_of_what_is_own(
+    groups: list[EncodedGroup], others: list[EncodedGroup]
+) -> None:
+    own = [replace(group, external=False) for group in groups]
+    shares = []
+    for external in (others, [replace(group, answers=group.answers * 3) for group in others]):
+        update = own + [replace(group, external=True) for group in external]
+        shares.append([g.pull / counted_tokens(update, UpdateSettings()) for g in weighted(update, UpdateSettings())])
+    alone = [g.pull / counted_tokens(own, UpdateSettings()) for g in weighted(own, UpdateSettings())]
+    part = len(own) / (len(own) + len(others))
+    for share in shares:
+        assert share[: len(own)] == pytest.approx([part * value for value in alone])
 
 
 @given(groups=group_lists)
@@ -173,14 +184,16 @@ def test_own_tokens_weigh_the_same_and_published_ones_too(groups: list[EncodedGr
     for settings_, whose in ((UpdateSettings(), (False,)), (UpdateSettings(external_rule=PUBLISHED), (False, True))):
         changed = weighted(groups, settings_)
         assert all(answer.weight == 1.0 for group in changed if group.external in whose for answer in group.answers)
+    published = counted_tokens(groups, UpdateSettings(external_rule=PUBLISHED))
+    assert published == sum(group.answer_tokens for group in groups)
 
 
 @given(groups=group_lists)
 def test_groups_of_equal_weight_weigh_the_same(groups: list[EncodedGroup]) -> None:
     own = [replace(group, external=False) for group in groups]
-    weights = [weight_of(group) for group in weighted(own, UpdateSettings(equal_groups=True))]
+    weights = [group.weight for group in weighted(own, UpdateSettings(equal_groups=True))]
     assert weights == pytest.approx([weights[0]] * len(weights))
-    assert sum(weights) == pytest.approx(sum(len(answer.token_ids) for group in own for answer in group.answers))
+    assert sum(weights) == pytest.approx(counted_tokens(own, UpdateSettings()))
 
 
 def test_answers_without_an_advantage_are_left_out_of_the_computation() -> None:
