@@ -9,6 +9,9 @@ from sapo_edge import events
 from sapo_edge.events import FORMED, WRONG
 from sapo_edge.plain import counted
 
+FEW = 20
+"""Questions below which a gain has no figure: one question more or less would move it by more than 5 points of 100."""
+TOO_FEW = f"too few questions to say by how much: hold out {FEW} or more"
 PHASES: Mapping[str, str] = {
     "load": "loading",
     "head_start": "learning right answers",
@@ -109,7 +112,7 @@ def describe_comparison(event: events.Comparison) -> str:
     parts = [
         f"held-out test: base {format_share(base)}{shown}, adapter of round {event.round} {format_share(adapter)} "
         f"({event.questions} questions)",
-        format_gain(event.gain, event.low, event.high),
+        format_gain(event.gain, event.low, event.high, event.questions),
     ]
     if event.base_answers:
         pairs = list(zip(event.base_answers, event.adapter_answers, strict=True))
@@ -134,8 +137,10 @@ def describe_too_long(too_long: int, questions: int) -> str:
     )
 
 
-def format_gain(gain: float, low: float, high: float) -> str:
-    """A gain in accuracy with its 95 % interval."""
+def format_gain(gain: float, low: float, high: float, questions: int) -> str:
+    """A gain in accuracy with its 95 % interval; no figure of fewer than `FEW` questions."""
+    if questions < FEW:
+        return TOO_FEW
     return f"gain {gain:+.2f} (95 % {low:+.2f} to {high:+.2f})"
 
 

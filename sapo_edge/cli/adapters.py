@@ -241,7 +241,7 @@ def _print_table(results: dict[str, Evaluation], examples: int, gain: Gain, mani
         print(
             f"  {name:8} {result.accuracy:.2f}  ({result.right} of {result.questions}, {low:.2f} to {high:.2f}){shown}"
         )
-    print(f"  {format_gain(gain.value, gain.low, gain.high)}, paired on the same questions")
+    print(f"  {format_gain(gain.value, gain.low, gain.high, base.questions)}, paired on the same questions")
     print(f"  {gain.gained} became right, {gain.lost} became wrong")
     print(f"  {describe_form(base.formed, adapter.formed, base.questions)}")
     if base.too_long:

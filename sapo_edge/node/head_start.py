@@ -25,8 +25,8 @@ from sapo_edge.tasks.source import TaskSource, derive_seed
 TRUSTING = ExternalRule(patience=0.0, bounded=False)
 """External answers count fully, however unlikely they are, and however long."""
 RATE = 5.0
-"""Learning rate, as a multiple of that of the rounds: right answers are a steadier signal than rewards. Measured
-(`docs/experiments.md`)."""
+"""Learning rate, as a multiple of that of the rounds: right answers are a steadier signal than rewards. On `home`, 400
+updates at this rate taught what 1,200 at that of the rounds did not."""
 FIRST = 20
 """Updates before the first validation, which shows within a minute or two that something is learned."""
 GROWTH = 1.5

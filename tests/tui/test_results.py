@@ -319,6 +319,11 @@ def test_the_verdict_is_the_intervals(low: float, high: float, word: str) -> Non
     assert word in verdict(Report("test", 3, 100, 10, 20, Gain((low + high) / 2, low, high, 0, 0)))[1]
 
 
+def test_one_sum_is_no_hundred_points() -> None:
+    style, sentence = verdict(Report("test", 3, 1, 0, 1, Gain(1.0, -0.12, 1.0, 1, 0)))
+    assert style == "yellow" and "0 → 1 of 1: too few questions" in sentence and "points" not in sentence
+
+
 def test_the_rise_is_the_difference_of_both_shares() -> None:
     report = Report("validation", 10, 200, 7, 42, Gain(0.175, 0.11, 0.24, 35, 0))
     shown = report_text(Outcome(report, {}, 16, "", 0), 80).plain

@@ -45,8 +45,9 @@ SENTENCES: list[tuple[events.Event, str]] = [
             adapter_answers="1011",
             base_examples=6,
         ),
-        "held-out test: base 0.75 (shown 6 more worked examples), adapter of round 40 0.75 (4 questions); gain +0.00 "
-        "(95 % -0.30 to +0.60); 1 became right, 1 became wrong; right in the form asked for: 1 -> 3 of 4",
+        "held-out test: base 0.75 (shown 6 more worked examples), adapter of round 40 0.75 (4 questions); too few "
+        "questions to say by how much: hold out 20 or more; 1 became right, 1 became wrong; "
+        "right in the form asked for: 1 -> 3 of 4",
     ),
     (
         events.HeadStart(updates=45, learned=300, accuracy=0.5, correct=100, questions=200),

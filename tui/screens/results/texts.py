@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from sapo_edge.event_words import describe_form
+from sapo_edge.event_words import FEW, TOO_FEW, describe_form
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import Outcome
 from sapo_edge.tui.widgets.bars import add_bar, add_tasks, bar_columns
@@ -54,6 +54,8 @@ def verdict(report: Report) -> tuple[str, str]:
         A style, and a sentence with the rise and its 95 % interval in points of a hundred.
     """
     gain = report.gain
+    if report.questions < FEW:
+        return "yellow", f"• {report.before} → {report.now} of {report.questions}: {TOO_FEW}"
     if gain is None:
         points = _exact((report.now - report.before) / max(1, report.questions), "+")
         return "", f"{points} points of 100; an earlier version did not keep what an interval needs"
