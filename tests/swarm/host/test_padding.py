@@ -40,7 +40,7 @@ def play(scenario: Callable[[Hardened, Hardened, IHost], Awaitable[None]]) -> No
     """With a victim, a neighbour of it, and an attacker that is connected to the victim."""
 
     async def run() -> None:
-        with trio.fail_after(60):
+        with trio.fail_after(120):
             async with trio.open_nursery() as nursery:
                 async with hardened(nursery) as victim, hardened(nursery) as reader, attacker(victim) as host:
                     await dial(reader.host, victim.address)
