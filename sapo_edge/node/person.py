@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from sapo_edge.errors import StateError, UnknownTaskError
@@ -19,7 +20,9 @@ def share(node: Node, given: PersonAnswers, *, shared: bool) -> Verdict:
     """
     task, rewards = verify_answers(node.source, given)
     sequence = node.store.journal.reserve_sequences(1)
-    node.transport.publish([person_rollout(task, given, author=node.author, round=node.round, sequence=sequence)])
+    # Peers learn from the text: tags would teach a form that nobody asked for.
+    asked = replace(given, answers=tuple(node.source.as_asked(task, text) for text in given.answers))
+    node.transport.publish([person_rollout(task, asked, author=node.author, round=node.round, sequence=sequence)])
     return Verdict(rewards, task.ground_truth, shared)
 
 

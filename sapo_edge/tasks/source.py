@@ -19,7 +19,7 @@ import msgpack
 
 from sapo_edge.errors import ManifestError, UnknownTaskError
 from sapo_edge.rollout import Task, TaskRef
-from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
+from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG, extract_answer
 from sapo_edge.tasks.held_out import SAMPLES, Split, choose_held_out
 from sapo_edge.tasks.library import Dataset, generate, generator_version, library_version, make_dataset
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
@@ -210,6 +210,11 @@ class TaskSource:
         tagged = self._entry(task).reading == TAGS
         text = f"{OPEN_TAG}{task.ground_truth}{CLOSE_TAG}" if tagged else task.ground_truth
         return text if self.score(task, text) == 1.0 else None
+
+    def as_asked(self, task: Task, text: str) -> str:
+        """A person's answer in the form that the manifest asks for: without tags, unless answers are read in them."""
+        answer = None if self._entry(task).reading == TAGS else extract_answer(text)
+        return text if answer is None else answer
 
     def _entry(self, task: Task) -> TaskEntry:
         entry = self._entries.get(task.ref.entry)

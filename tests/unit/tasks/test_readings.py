@@ -129,6 +129,14 @@ def test_rewards_of_tags_are_those_of_the_paper_and_content_is_counted_beside_th
     assert source.judge(task, f"<answer>{right}0</answer> no, {right}") == WRONG, "what stands in tags was said"
 
 
+def test_a_persons_answer_is_shared_in_the_form_that_is_asked_for() -> None:
+    for name, shared in (("starter", "7"), ("arithmetic", "<answer>7</answer>")):
+        source = TaskSource(load_manifest(name))
+        (task,), _ = source.training_tasks(3, 0, 1)
+        assert source.as_asked(task, "<answer>7</answer>") == shared
+        assert source.as_asked(task, "seven") == "seven"
+
+
 def test_a_form_that_is_asked_for_earns_less_than_content() -> None:
     entry = TaskEntry("sums", "chain_sum", {"max_terms": 2}, reading="number", form=0.25)
     source = TaskSource(Manifest("form", (entry,)))
