@@ -31,7 +31,7 @@ SHIPPED = {
     "arithmetic": "40c0cf73194dc0282877f0c29699d0ce64e48b299216f3456f355a27f88b541c",
     "home": "985c67f9603a8248751787b3bb69ddb2a96bbf0a776d004b524bb1d8d2510d38",
     "reasoning-gym-nine": "1c198decdfed1335285c06cca928fe3d4e65c71db34ef5d1aef0257bcbfce050",
-    "starter": "fe6767e1334c5552da2c31e07877d45241cc9084e315c690abca523cac285d01",
+    "starter": "1822947f6c3245b5d7f5c6ed49ea77875ab07aa272a095bf73d61ac60ea8ce56",
     "starter-1": "0b6d1d9c8d0bb92564e3e6e6999e3ff1d8234f615a7f57a04cb6be54ffb12b82",
     "starter-2": "a0d2871f81a76f0c4832cb0ec169203d63742eefcb19e3dd6be7fbea461edc7e",
 }
