@@ -123,5 +123,8 @@ def test_an_inversion_is_impossible(source: TaskSource, received: Received, text
     """What earns 1 has no other pair of tags than the right one."""
     reward, trained = received(text, True, limit)
     if reward == 1.0:
-        assert trained.count(STOP_TEXT) == 1 if source is SOURCE else trained.count(STOP_TEXT) <= 1
-        assert source.score(TASK, trained[trained.rfind(OPEN_TAG) :] if OPEN_TAG in trained else trained) == 1.0
+        assert trained.count(STOP_TEXT) <= 1
+        if source is SOURCE:
+            assert source.score(TASK, trained[trained.rindex(OPEN_TAG) :]) == 1.0
+        else:
+            assert source.score(TASK, trained) == 1.0

@@ -157,7 +157,8 @@ def test_a_set_has_a_mark_of_its_questions_and_of_the_library(monkeypatch: pytes
 def test_both_sets_have_the_same_share_of_every_entry() -> None:
     counts = [Counter(task.ref.entry for task in STARTER.held_out(split, SPLIT_QUESTIONS)) for split in SPLITS]
     assert set(counts[0]) == set(counts[1]) == {"sums", "gcd", "products", "lcm"}
-    assert all(abs(counts[0][entry] - counts[1][entry]) <= 1 for entry in counts[0])
+    # The last one of an odd number is for validation, and the largest entry makes up for it.
+    assert all(abs(counts[0][entry] - counts[1][entry]) <= (3 if entry == "sums" else 1) for entry in counts[0])
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=["starter", "reasoning-gym-nine"])
