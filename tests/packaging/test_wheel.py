@@ -178,6 +178,7 @@ def test_the_installed_package_has_its_manifests_and_the_apps_stylesheet(install
         "reasoning-gym-nine",
         "starter",
         "starter",
+        "starter",
     ]
 
 

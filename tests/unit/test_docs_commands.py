@@ -22,7 +22,11 @@ ROOT_COMMAND: Any = typer.main.get_command(app)
 # What is in CHANGELOG.md was right when it was written.
 CURRENT = [document for document in DOCUMENTS if document.name != "CHANGELOG.md"]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-TARGETS = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+TARGETS = [
+    name
+    for names in re.findall(r"^([a-z][\w -]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    for name in names.split()
+]
 INLINE = re.compile(r"`((?:sudo |\.venv/bin/)?sapo(?:\s[^`]*)?)`")
 PLACEHOLDER = re.compile(r"[A-Z]|\.\.\.")
 """Words that stand for others: `FILE`, `S`, `...`."""

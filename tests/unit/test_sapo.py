@@ -176,7 +176,7 @@ def test_own_rollouts_are_not_filtered() -> None:
 def test_external_rollouts_without_a_gradient_are_discarded() -> None:
     bench = Bench(own=2, external=2)
     useful = make_rollout(sequence=9)
-    bench.fill(*externals(4, texts=(WRONG, WRONG)), *externals(4, "third", texts=(RIGHT, RIGHT)), useful)
+    bench.fill(*externals(4, texts=(WRONG, WRONG)), useful)
     result = bench.run()
     assert [scored.rollout for scored in result.external] == [useful] and result.missing == 1
 

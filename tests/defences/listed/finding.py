@@ -439,13 +439,6 @@ DEFENCES = (
         (_ANNOUNCED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_it",),
     ),
     Defence(
-        "services of the local network that are remembered",
-        "sapo_edge/swarm/finding/mdns.py",
-        " and len(self.services) >= MAX_SERVICES",
-        " and len(self.services) >= 10**9",
-        (_ANNOUNCED_TESTS + "test_few_services_are_remembered",),
-    ),
-    Defence(
         "time for whatever a router has the library do",
         "sapo_edge/swarm/finding/router.py",
         "    signal.alarm(SECONDS)\n",

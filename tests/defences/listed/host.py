@@ -276,9 +276,9 @@ DEFENCES = (
     Defence(
         "a frame is let go of",
         "sapo_edge/swarm/host/pubsub.py",
-        "        await self._process(rpc_pb2.RPC.FromString(data), peer_id)",
-        """        stream.frame = rpc_pb2.RPC.FromString(data)
-        await self._process(stream.frame, peer_id)""",
+        "            await self._process(rpc_pb2.RPC.FromString(data), peer_id)",
+        """            stream.frame = rpc_pb2.RPC.FromString(data)
+            await self._process(stream.frame, peer_id)""",
         ("tests/swarm/host/test_padding.py::test_a_connection_that_is_silent_holds_no_frame",),
     ),
     Defence(

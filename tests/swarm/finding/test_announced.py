@@ -12,10 +12,9 @@ import trio
 from zeroconf import IPVersion, ServiceInfo, Zeroconf
 
 from sapo_edge.doctor.network import multicast_works
-from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks
-from sapo_edge.swarm.finding import mdns
+from sapo_edge.swarm.addresses import Address, direct_address
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
-from sapo_edge.swarm.finding.mdns import SERVICE, Announcement, run_mdns
+from sapo_edge.swarm.finding.mdns import SERVICE, Announcement
 from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
@@ -70,20 +69,3 @@ def test_only_addresses_of_the_local_network_are_taken_from_it() -> None:
             assert {str(one) for known in discovery.book.peers.values() for one in known.addresses} == {str(near)}
 
     trio.run(scenario)
-
-
-def test_few_services_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mdns, "MAX_SERVICES", 3)
-    reported: set[Address] = set()
-
-    async def scenario() -> None:
-        async with trio.open_nursery() as nursery:
-            networks = find_local_networks("loopback")
-            nursery.start_soon(run_mdns, HERE, lambda: networks, reported.add, Tally(lambda event: None))
-            with announced(*([direct_address("127.0.0.1", 4001 + number, peer())] for number in range(8))):
-                assert await until(lambda: len(reported) >= mdns.MAX_SERVICES, 10.0)
-                await trio.sleep(1.0)
-            nursery.cancel_scope.cancel()
-
-    trio.run(scenario)
-    assert len(reported) == mdns.MAX_SERVICES
