@@ -30,7 +30,7 @@ FEW = 0.05
 """Share of questions with a signal below which hardly anything is learned; the terminal app's, too."""
 TOO_HARD = (
     "its answers are nearly always wrong. `sapo tasks preview` shows them; more worked examples, easier questions, or "
-    "a fresh start with --head-start 20 may help"
+    "ones whose right answers are known may help"
 )
 TOO_EASY = "its answers are nearly always right: ask harder questions"
 

@@ -301,8 +301,8 @@ def _advice(result: dict[str, Any], groups: int) -> str:
     if result["success"] == 1.0:
         return "the model is always right: there is nothing to learn; ask harder questions"
     if not result["reward"]:
-        remedy = "ask easier questions, show more worked examples, or begin with a head start (setting head_start)"
-        return f"the model is never right: it learns nothing from this; {remedy}"
+        remedy = "the head start of a run may cure that; else ask easier questions or show more worked examples"
+        return f"the model is never right: rewards teach it nothing; {remedy}"
     if not result["informative"]:
         return "all answers to a question earn the same: nothing is learned from them; ask more questions to be sure"
     if 4 * result["informative"] < groups:

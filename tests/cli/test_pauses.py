@@ -105,7 +105,7 @@ def finished(number: int, reward: float = 0.5, informative: int = 1, groups: int
 
 
 @pytest.mark.parametrize(("reward", "informative", "groups", "advice"), [
-    (0.0, 0, 8, "--head-start 20"), (1.0, 0, 8, "harder questions"), (0.0, 1, 8, ""), (0.0, 0, 0, ""),
+    (0.0, 0, 8, "right answers are known"), (1.0, 0, 8, "harder questions"), (0.0, 1, 8, ""), (0.0, 0, 0, ""),
 ])  # fmt: skip
 def test_a_run_that_learns_nothing_says_so_and_what_may_help(
     reward: float, informative: int, groups: int, advice: str, capsys: pytest.CaptureFixture[str]
