@@ -185,6 +185,7 @@ class HeadStart(Event):
         correct, questions: counts, as in `HeldOut`.
         done: whether it is over and the rounds begin.
         best_updates: updates after which the accuracy was the best; these count when it is over.
+        answers: as in `HeldOut`.
     """
 
     event: ClassVar[str] = "head_start"
@@ -195,6 +196,7 @@ class HeadStart(Event):
     questions: int
     done: bool = False
     best_updates: int = 0
+    answers: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

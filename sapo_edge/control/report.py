@@ -5,16 +5,18 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sapo_edge import events
 from sapo_edge.control.journal_view import COMPARABLE, reading
 from sapo_edge.evaluate import Evaluation, Gain, paired_gain
-from sapo_edge.events import FORMED, Comparison
-from sapo_edge.state.detail import Detail, Example
+from sapo_edge.events import FORMED, Comparison, Event, HeadStart
+from sapo_edge.state.detail import TRAINED, Detail, Example
 
-_COMPARISON = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
+_LAST = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
 _EVALUATION = f"SELECT round, correct, questions, split, answers {COMPARABLE}"
+
+_Kind = TypeVar("_Kind", bound=Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Report:
         examples: the answer before and now to the same question; those that changed first.
         formed: of the right answers before and now, those in the form that the manifest asks for; None if not known.
         base_examples: as in `events.Comparison`.
+        own: the first own questions that were trained on, as `examples`; they say nothing about other questions.
     """
 
     split: str
@@ -59,6 +62,7 @@ class Report:
     examples: tuple[tuple[Example, Example], ...] = ()
     formed: tuple[int, int] | None = None
     base_examples: int = 0
+    own: tuple[tuple[Example, Example], ...] = ()
 
 
 def read_report(journal: Path, best: int | None) -> Report | None:
@@ -76,7 +80,7 @@ def read_report(journal: Path, best: int | None) -> Report | None:
     with reading(journal) as connection:
         # One transaction, so that all queries see the same state.
         connection.execute("BEGIN")
-        comparison = _last_comparison(connection)
+        comparison = _last_event(connection, Comparison)
         # A run that went on after its comparison may have a better checkpoint since.
         if comparison is not None and comparison.round == best:
             gain: Gain | None = _gain_of(comparison)
@@ -88,23 +92,34 @@ def read_report(journal: Path, best: int | None) -> Report | None:
                 connection.execute(f"{_EVALUATION} ORDER BY {order} LIMIT 1").fetchone()
                 for order in ("round", "correct DESC, round", "round DESC")
             ]
-            if course[0] is None or course[0] == course[2]:
+            if course[0] is None or (course[0] == course[2] and _last_event(connection, HeadStart) is None):
                 return None
             first, before, questions, split, answers = course[0]
             # A model that never got better is compared as it is now.
             round, now, *_, answers_now = course[2] if course[1] == course[0] else course[1]
+            if ahead := _better_head_start(connection, len(answers), 0 if round == first else now):
+                round, now, answers_now = 0, ahead.correct, ahead.answers
             gain = paired(answers, answers_now)
             marks, base_examples = (answers, answers_now), 0
             counts = (questions, before, now)
         details = _detail(connection, split, first), _detail(connection, split, round)
+        if round == first:
+            details = Detail(), Detail()
+        own = _examples(_detail(connection, TRAINED, 0), _detail(connection, TRAINED, round))
     formed = (marks[0].count(FORMED), marks[1].count(FORMED)) if all(marks) else None
-    return Report(split, round, *counts, gain, _tasks(*details), _examples(*details), formed, base_examples)
+    return Report(split, round, *counts, gain, _tasks(*details), _examples(*details), formed, base_examples, own)
 
 
-def _last_comparison(connection: sqlite3.Connection) -> Comparison | None:
-    row = connection.execute(_COMPARISON, (Comparison.event,)).fetchone()
+def _last_event(connection: sqlite3.Connection, kind: type[_Kind]) -> _Kind | None:
+    row = connection.execute(_LAST, (kind.event,)).fetchone()
     event = None if row is None else events.from_json(row[0])
-    return event if isinstance(event, Comparison) else None
+    return event if isinstance(event, kind) else None
+
+
+def _better_head_start(connection: sqlite3.Connection, questions: int, right: int) -> HeadStart | None:
+    """The last validation of the head start, if it asked as many questions and more than `right` answers were right."""
+    last = _last_event(connection, HeadStart)
+    return last if last is not None and len(last.answers) == questions and last.correct > right else None
 
 
 def _gain_of(comparison: Comparison) -> Gain:

@@ -7,7 +7,7 @@ run that is stopped earlier spends nothing on it. `sapo eval` makes the same com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from sapo_edge.evaluate import Evaluation, evaluate, evaluate_base, paired_gain
@@ -15,8 +15,9 @@ from sapo_edge.event_words import describe_too_long
 from sapo_edge.events import FORMED, WRONG, Comparison, Event, HeldOut, Notice
 from sapo_edge.node.guard import Judgement
 from sapo_edge.policy import CallHandle, Policy
+from sapo_edge.rollout import Task
 from sapo_edge.state.checkpoint import Checkpoint
-from sapo_edge.state.detail import EXAMPLES, Detail, Example
+from sapo_edge.state.detail import EXAMPLES, TRAINED, Detail, Example
 from sapo_edge.state.store import Store
 from sapo_edge.tasks.held_out import Split
 from sapo_edge.tasks.source import TaskSource
@@ -137,7 +138,9 @@ class Evaluations:
         adapter = self._answer("test")
         # Before the comparison, which names them: a node that is killed in between repeats both.
         self._keep_detail("test", 0, base)
-        self._keep_detail("test", best.round, adapter)
+        if best.round:  # an adapter of the head start has no round of its own
+            self._keep_detail("test", best.round, adapter)
+        self._compare_trained(best.round)
         gain = paired_gain(base, adapter)
         comparison = Comparison(
             round=best.round,
@@ -161,13 +164,26 @@ class Evaluations:
         limit = "" if self._max_tokens == self._source.manifest.max_tokens else f"-{self._max_tokens}"
         return f"{mark}{limit}{'-thinking' if self._thinking else ''}"
 
+    def _compare_trained(self, round: int) -> None:
+        """Keep the answers of both to the first own questions that were trained on: their owner looks for them."""
+        tasks = self._source.own_training(EXAMPLES)
+        for after, use_adapter in ((0, False), (round, True)) if tasks and round else ():
+            result = evaluate(
+                self._policy,
+                tasks,
+                self._source.manifest.prompt_for,
+                self._source.judge,
+                self._max_tokens,
+                self._call_handle(),
+                use_adapter=use_adapter,
+            )
+            detail = Detail(result.by_entry(), _examples(tasks, result))
+            self._store.journal.record_detail(TRAINED, after, detail)
+
     def _keep_detail(self, split: Split, round: int, result: Evaluation) -> None:
         """Keep right answers by task, and the first few answers."""
         tasks = self._source.held_out(split, min(self._questions, EXAMPLES))
-        examples = tuple(
-            Example(task.ref.entry, task.question, task.ground_truth, text, mark != WRONG, mark == FORMED)
-            for task, text, mark in zip(tasks, result.texts, result.marks, strict=False)
-        )
+        examples = _examples(tasks, result)
         self._store.journal.record_detail(split, round, Detail(result.by_entry(), examples))
 
     def _answer(self, split: Split) -> Evaluation:
@@ -184,3 +200,10 @@ class Evaluations:
             remark = describe_too_long(result.too_long, result.questions)
             self._emit(Notice(level="warning", text=f"held-out {split}: {remark}"))
         return result
+
+
+def _examples(tasks: Sequence[Task], result: Evaluation) -> tuple[Example, ...]:
+    return tuple(
+        Example(task.ref.entry, task.question, task.ground_truth, text, mark != WRONG, mark == FORMED)
+        for task, text, mark in zip(tasks, result.texts, result.marks, strict=False)
+    )

@@ -446,6 +446,7 @@ class Node:
                 questions=result.questions,
                 done=state.over,
                 best_updates=self._head_start.updates if state.over else state.best_updates,
+                answers=result.marks,
             )
             self.emit(self.head_start)
 

@@ -10,6 +10,8 @@ from sapo_edge.fields import check_flag, check_integer, check_list, check_map, c
 
 EXAMPLES = 40
 """Most answers that are kept: enough that some of them change where one in ten does. Short ones take 5 KB together."""
+TRAINED = "train"
+"""In place of a held-out set: own questions that were trained on."""
 MAX_CHARACTERS = 600
 """Most characters that are kept of a question, of the expected answer, and of an answer."""
 

@@ -166,6 +166,14 @@ class TaskSource:
                 )
             return self._held_out[split][:count]
 
+    def own_training(self, count: int) -> tuple[Task, ...]:
+        """The first `count` own questions that are trained on, as tasks. No draw gives their references."""
+        questions = ((name, question) for name, split in self.own.items() for question in split.train)
+        return tuple(
+            _own_task(TaskRef(name, library_version(), 0, index), question)
+            for index, (name, question) in enumerate(itertools.islice(questions, count))
+        )
+
     def question_set(self, split: Split, count: int) -> str:
         """Mark of a held-out set: how answers are judged, the version of ReasoningGYM, and 16 digits of a SHA-256.
 

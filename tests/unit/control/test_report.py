@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.control.report import TaskCourse, read_report
 from sapo_edge.evaluate import wilson_interval
-from sapo_edge.events import Comparison, HeldOut
+from sapo_edge.events import Comparison, HeadStart, HeldOut
 from sapo_edge.state.detail import EXAMPLES, MAX_CHARACTERS, Detail, Example
 from sapo_edge.state.journal import Journal
 
@@ -109,3 +109,15 @@ def test_details_are_bounded_and_read_as_they_were_written(texts: list[str], rig
 def test_other_details_are_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         Detail.from_json(text)
+
+
+def test_a_head_start_is_reported_before_the_next_validation(journal: Journal) -> None:
+    evaluate(journal, 0, "0011")
+    assert read_report(journal.path, None) is None
+    journal.record(HeadStart(updates=20, learned=160, accuracy=0.75, correct=3, questions=4, answers="1210"))
+    report = read_report(journal.path, 0)
+    assert report is not None and (report.round, report.before, report.now, report.formed) == (0, 2, 3, (2, 2))
+    assert report.gain is not None and (report.gain.gained, report.gain.lost) == (2, 1) and not report.examples
+    evaluate(journal, 10, "1111")
+    report = read_report(journal.path, 10)
+    assert report is not None and (report.round, report.now) == (10, 4)

@@ -12,6 +12,7 @@ import pytest
 from sapo_edge import events
 from sapo_edge.backends.common.loss import token_losses, trust_in_answer
 from sapo_edge.config.settings import Settings
+from sapo_edge.control.report import read_report
 from sapo_edge.errors import ManifestError
 from sapo_edge.node.head_start import WAIT, HeadStart, HeadStartState
 from sapo_edge.node.rounds import Node
@@ -190,6 +191,14 @@ def test_rounds_learn_at_the_rate_that_they_have_without_it(tmp_path: Path) -> N
     rates = [settings.rate(update) for update, settings in enumerate(policy.settings, start=1)]
     assert rates[10] == pytest.approx(5 * SETTINGS.learning_rate)
     assert rates[-3:] == [SETTINGS.learning_rate] * 3
+
+
+def test_the_owner_s_questions_are_asked_before_and_after_too(tmp_path: Path) -> None:
+    run(tmp_path, SETTINGS, source(*OWN), FakePolicy())
+    report = read_report(Paths.default(tmp_path).journal, 2)
+    assert report is not None
+    trained = {question.question for question in source(*OWN).own["mine"].train}
+    assert {before.question for before, _ in report.own} == trained and len(trained) == 14
 
 
 def test_answers_that_are_wrong_or_too_long_are_left_out() -> None:

@@ -146,7 +146,8 @@ an experiment.
         report = self._report
         learned = rounds if report is None else report.round
         since = f"; {counted(rounds, 'round')} are done" if learned < rounds else ""
-        panel.border_title = f"What was learned in {counted(learned, 'round')}{since}" if rounds else "What was learned"
+        course = counted(learned, "round") if learned else "the head start"
+        panel.border_title = f"What was learned in {course}{since}" if rounds or report else "What was learned"
         text = report_text(replace(self._outcome, report=report), max(36, self.app.size.width - 5))
         self.query_one("#report", Static).update(text)
 

@@ -43,6 +43,7 @@ def report_text(outcome: Outcome, width: int) -> Text:
         _add_total(text, report, width)
         _add_tasks(text, report.tasks, width)
         _add_examples(text, report)
+        _add_own(text, report)
     _add_adapter(text, outcome)
     return text
 
@@ -110,6 +111,15 @@ def _add_examples(text: Text, report: Report) -> None:
     text.append("\nQuestions, answered then and now\n", "bold")
     text.append(f"{changes_text(report.examples)}; changed ones first\n", "dim")
     add_examples(text, report.examples[:EXAMPLES])
+
+
+def _add_own(text: Text, report: Report) -> None:
+    """The owner's questions that were trained on: whether they were learned, not whether others were."""
+    if not report.own:
+        return
+    text.append("\nYour questions that it was trained on\n", "bold")
+    text.append(f"{changes_text(report.own)}; changed ones first\n", "dim")
+    add_examples(text, report.own)
 
 
 def _add_adapter(text: Text, outcome: Outcome) -> None:
