@@ -13,6 +13,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from sapo_edge.events import FORMED, OTHERWISE, WRONG
+from sapo_edge.tasks.texts import MAX_TEXT_BYTES
 
 if TYPE_CHECKING:
     from sapo_edge.policy import CallHandle, Policy, Prompt
@@ -164,7 +165,8 @@ def evaluate_base(
         return plain, 0
     drawn, _ = source.training_tasks(source.shown_seed, 0, 4 * missing)
     answers = {task.question: answer for task in drawn if (answer := source.right_answer(task)) is not None}
-    examples = (*manifest.examples, *list(answers.items())[:missing])
+    short = [pair for pair in answers.items() if max(len(text.encode()) for text in pair) <= MAX_TEXT_BYTES]
+    examples = (*manifest.examples, *short[:missing])
     if len(examples) == len(manifest.examples):
         return plain, 0
     prompt_for = replace(manifest, examples=examples).prompt_for

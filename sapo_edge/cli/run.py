@@ -69,7 +69,10 @@ def run(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything; default: from the node's identity.")] = None,
     head_start: Annotated[
-        str | None, typer.Option(help="Updates on right answers before the first round; auto: while validation rises.")
+        str | None,
+        typer.Option(
+            help="Updates on right answers before the first round; 0: none; auto, the default: while validation rises."
+        ),
     ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Run in the background, and return once the node answers.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +20,7 @@ from sapo_edge.state.paths import Paths
 
 if TYPE_CHECKING:
     from sapo_edge.control.runs import Best, RunView
+    from sapo_edge.state.checkpoint import Checkpoint
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Several runs beside each other.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A run of `sapo runs list`.")]
@@ -61,7 +61,7 @@ def new(
         print_json({"done": "new", "run": name, "directory": str(paths.run_of(name).directory)})
     else:
         narrate(f"the next `sapo run` begins the run {name}; the others stay as they are")
-    _unset_others(paths, {})
+    _unset_others(paths, None)
 
 
 @app.command()
@@ -79,27 +79,42 @@ def use(name: Name, home: Home = None, json: Json = False) -> None:
     checkpoint = None
     with suppress(CheckpointError):
         checkpoint = Checkpoints(paths.checkpoints).newest_record()
-    _unset_others(paths, {} if checkpoint is None else checkpoint.settings)
+    _unset_others(paths, checkpoint)
 
 
-def _unset_others(paths: Paths, made_with: Mapping[str, object]) -> None:
+def _unset_others(paths: Paths, checkpoint: Checkpoint | None) -> None:
     """Remove from config.toml what belongs to another run, and say so.
 
     Args:
         paths: of the runs.
-        made_with: the settings of the current run's last checkpoint, with other values of which no node continues it;
-            empty without one.
+        checkpoint: the current run's last one, with other values of which no node continues it; None without one.
     """
     from sapo_edge.cli.workspace import STATE_SETTINGS
     from sapo_edge.config.layers import read_file, set_values
 
     values = read_file(paths.config_file)
+    made_with = {} if checkpoint is None else checkpoint.settings
     own = {name: made_with[name] for name in ("manifest", *STATE_SETTINGS) if name in made_with}
+    if checkpoint is not None and "manifest" in values:
+        # The name may stand for another manifest by now.
+        same = _digest(paths, str(values["manifest"])) == checkpoint.manifest_digest
+        own["manifest"] = values["manifest"] if same else None
     others = [name for name, value in values.items() if name == "rounds" or (name in own and own[name] != value)]
     if others:
         set_values(paths.config_file, dict.fromkeys(others))
         listed = ", ".join(f"{name} = {printable(values[name])}" for name in others)
         narrate(f"no longer in config.toml, because it was set for another run: {listed}")
+
+
+def _digest(paths: Paths, manifest: str) -> str:
+    """The digest of a manifest by its name; "" if there is none."""
+    from sapo_edge.cli.workspace import find_manifest
+    from sapo_edge.errors import ManifestError
+    from sapo_edge.swarm.joining.membership import Membership
+
+    with suppress(ManifestError):
+        return find_manifest(Membership(paths.state), manifest).digest
+    return ""
 
 
 @app.command()

@@ -90,9 +90,10 @@ def invite(
     swarm = workspace.swarm
     if swarm is None:
         raise StateError("this node is in no swarm", "create one with `sapo swarm create`, or join one")
-    known = [*_own_addresses(workspace.paths, swarm), *swarm.bootstrap]
+    own = _own_addresses(workspace.paths, swarm)
+    known = [*(own or ()), *swarm.bootstrap]
     addresses = choose_addresses(known)
-    if not addresses and (workspace.is_alone or node_runs(workspace.paths)):
+    if not addresses and (workspace.is_alone or own is None):
         remedy = "let it take part, without --solo and with the setting network = swarm; then invite again"
         raise StateError("this node works alone, so an invite would lead to nobody", remedy)
     while len(text := swarm.invite(addresses).to_line()) > PASTED_CHARACTERS:
@@ -231,8 +232,8 @@ def _check_state(paths: Paths, membership: Membership, swarm: Swarm) -> None:
         )
 
 
-def _own_addresses(paths: Paths, swarm: Swarm) -> list[str]:
-    """Addresses of the running node; empty without one."""
+def _own_addresses(paths: Paths, swarm: Swarm) -> list[str] | None:
+    """Addresses of the running node; empty without one, None of one that works alone."""
     try:
         with connect(paths, patience=START_SECONDS) as client:
             status = _wait_until_listening(client)
@@ -241,6 +242,8 @@ def _own_addresses(paths: Paths, swarm: Swarm) -> list[str]:
     except ControlError as error:
         narrate(f"the running node gave no addresses: {error}")
         return []
+    if not status:
+        return None
     if status.get("swarm") not in (swarm.id.hex(), swarm.manifest.hex()):
         narrate("the running node is not in this swarm, so its addresses are left out; restart it")
         return []

@@ -13,6 +13,8 @@ FALL = 0.5
 """A mean reward below this share of the best one before is a fall ..."""
 TEACHING = 0.1
 """... and a collapse where at most this share of the questions teaches."""
+HOLDS = 0.75
+"""Share of the best validation accuracy from which a fall is none of the policy: the questions have become harder."""
 LEAST = 0.05
 """Mean reward below which there is nothing to lose."""
 MOST_UNDONE = 4
@@ -30,8 +32,9 @@ def collapsed(rounds: Sequence[RoundFinished]) -> tuple[float, float] | None:
         return None
     best = max(_reward(before[first : first + ROUNDS]) for first in range(len(before) - ROUNDS + 1))
     now = _reward(last)
-    groups, teaching = sum(event.groups for event in last), sum(event.informative for event in last)
-    fell = best >= LEAST and now < FALL * best and teaching <= TEACHING * groups
+    # Others' groups are chosen because they teach: at least so many own ones did.
+    teaching = sum(max(0, event.informative - event.external) for event in last)
+    fell = best >= LEAST and now < FALL * best and teaching <= TEACHING * sum(event.own for event in last)
     return (best, now) if fell else None
 
 

@@ -112,9 +112,9 @@ class Evaluations:
         """
         return self._answer("validation")
 
-    def record(self, round: int, result: Evaluation) -> None:
-        """Record a validation with the checkpoint of a round."""
-        self._store.record_accuracy(round, result.accuracy, result.questions, self._question_set("validation"))
+    def as_recorded(self, result: Evaluation) -> tuple[float, int, str]:
+        """A validation as checkpoints keep it: accuracy, questions, and their mark."""
+        return result.accuracy, result.questions, self._question_set("validation")
 
     def compare(self, best: Checkpoint, last: Comparison | None) -> Comparison | None:
         """Compare the base model with a checkpoint on the test set, unless the last comparison was the same.

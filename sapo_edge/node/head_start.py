@@ -36,6 +36,8 @@ MAX_SECONDS = 240.0
 WAIT = 60
 """It ends if validation did not rise in as many updates, and in half of all: chance moves 200 answers by 0.03, and to
 end too early costs more than to learn on."""
+VAIN = "head_start_vain"
+"""The journal's counter of updates since its best."""
 ENOUGH = 0.98
 """Share of validation questions answered right with which it ends."""
 
@@ -50,6 +52,7 @@ class HeadStartState:
         best: right answers to the validation questions at its best.
         best_updates: updates made when it was at its best.
         over: whether it is.
+        vain: updates since its best that earlier starts of the program made, and this one repeats.
     """
 
     updates: int = 0
@@ -57,6 +60,7 @@ class HeadStartState:
     best: int = 0
     best_updates: int = 0
     over: bool = False
+    vain: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """All fields by name."""
@@ -70,11 +74,11 @@ class HeadStartState:
             limit: number of updates that the owner asked for; None if validation decides.
         """
         state = self
-        if right > self.best:
-            state = replace(self, best=right, best_updates=self.updates)
+        if right > self.best or (limit is not None and right == self.best):
+            state = replace(self, best=right, best_updates=self.updates, vain=0)
         if limit is not None:
             return replace(state, over=self.updates >= limit)
-        stalled = self.updates - state.best_updates
+        stalled = self.updates - state.best_updates + state.vain
         return replace(state, over=right >= ENOUGH * questions or stalled >= max(WAIT, self.updates / 2))
 
     def next_updates(self, limit: int | None, seconds: float) -> int:
@@ -87,7 +91,7 @@ class HeadStartState:
         count = max(FIRST, math.ceil(self.updates * (GROWTH - 1)))
         if seconds:
             count = min(count, max(1, int(MAX_SECONDS / seconds)))
-        return count if limit is None else min(count, limit - self.updates)
+        return count if limit is None else max(0, min(count, limit - self.updates))
 
 
 class HeadStart:
@@ -146,7 +150,7 @@ class HeadStart:
             begin, watch = time.monotonic(), handle()
             tasks, cursor = self._source.training_tasks(self._seed, cursor, self._batch)
             groups = {task.question: group for task in tasks if (group := self._group(task)) is not None}
-            if not groups and not self.learned:
+            if not groups and not self.learned and not state.updates:
                 name = self._source.manifest.name
                 problem = f"the questions of {name} have no right answers to learn"
                 raise ManifestError(problem, "set head_start to 0, or check the questions with `sapo tasks check`")

@@ -12,7 +12,6 @@ from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings, head_start_limit
 from sapo_edge.errors import Cancelled, CheckpointError, ConfigError, ModelError, StateError
-from sapo_edge.evaluate import Evaluation
 from sapo_edge.event_words import format_share
 from sapo_edge.events import (
     CheckpointSaved,
@@ -26,12 +25,12 @@ from sapo_edge.events import (
     Progress,
     RoundFinished,
 )
-from sapo_edge.node.collapse import MOST_UNDONE, collapsed
+from sapo_edge.node.collapse import HOLDS, MOST_UNDONE, ROUNDS, collapsed
 from sapo_edge.node.conversion import journaled_rollouts, round_event, round_settings
 from sapo_edge.node.draws import Draws
 from sapo_edge.node.evaluations import Evaluations
 from sapo_edge.node.guard import Guard
-from sapo_edge.node.head_start import ENOUGH, HeadStart, HeadStartState
+from sapo_edge.node.head_start import ENOUGH, VAIN, HeadStart, HeadStartState
 from sapo_edge.plain import counted
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.pool import Pool, PoolOutcome
@@ -142,8 +141,9 @@ class Node:
         self._reported_counts: dict[str, int] = {}
         self._lacks_external = False
         self._too_long = 0
-        self._head_start = HeadStartState()
+        self._head_start: HeadStartState | None = None
         self._draws = Draws()
+        self._calm_until = 0
         self.head_start: events.HeadStart | None = None
         self.stop.changed = lambda reasons: self.emit(Paused(reasons=reasons))
         self._evaluations = Evaluations(
@@ -416,28 +416,39 @@ class Node:
             Cancelled: in an update or a validation.
         """
         limit = head_start_limit(self.settings.head_start)
-        begun = self.store.latest is not None
-        if not self.trains or limit == 0 or self._head_start.over or (begun and not self._head_start.updates):
+        latest, begun = self.store.latest, self._head_start is not None
+        if self.trains and limit and latest is not None and latest.settings.get("head_start") != str(limit):
+            self._warn(
+                f"head_start = {limit} has no effect: it counts at the start of a run: `sapo runs new` begins one"
+            )
+        state = self._head_start or HeadStartState()
+        if not self.trains or limit == 0 or self.round or state.over or (latest is not None and not begun):
             return
         update = round_settings(self.settings, self.max_tokens).update
         batch = self.settings.own + self.settings.external
         head_start = HeadStart(self.policy, self.source, self.seed, batch, update)
-        problem = "" if limit is not None else self._needs_none(head_start)
+        base = self.store.journal.held_out_after(0, "validation")
+        problem = "" if limit is not None or begun else self._needs_none(head_start, base)
         if problem:
             self._inform(f"no head start: {problem}")
             return
-        state = self._head_start
+        state = replace(state, vain=self.store.journal.counter(VAIN))
+        if not begun and base is not None:
+            # What is no better than the untrained policy is not kept.
+            state = replace(state, best=base.correct)
+            self._save_head_start(state, (base.accuracy, base.questions, base.question_set))
         while not state.over:
             state = self._advance(head_start, state, state.next_updates(limit, head_start.seconds))
             if self.stop.finish.is_set():
-                self._inform("head start: stopped; the next start continues from its last validation")
+                self._inform("head start: stopped; the next start continues from its best validation")
                 return
             result = self._evaluations.ask_validation()
             state = state.judged(result.right, result.questions, limit)
-            if state.best_updates == state.updates or self.store.latest is None:
-                self._save_head_start(state, result)
+            if state.best_updates == state.updates:
+                self._save_head_start(state, self._evaluations.as_recorded(result))
             if state.over:
                 self._end_head_start(state)
+            assert self._head_start is not None
             self.head_start = events.HeadStart(
                 updates=state.updates,
                 learned=len(head_start.learned),
@@ -448,11 +459,10 @@ class Node:
                 best_updates=self._head_start.updates if state.over else state.best_updates,
                 answers=result.marks,
             )
-            self.emit(self.head_start)
+            self.emit(self.head_start, {VAIN: state.vain + state.updates - state.best_updates})
 
-    def _needs_none(self, head_start: HeadStart) -> str:
+    def _needs_none(self, head_start: HeadStart, base: events.HeldOut | None) -> str:
         """Why this run begins without a head start; "" if one may help."""
-        base = self.store.journal.held_out_after(0, "validation")
         if base is None:
             return "without held-out questions nothing tells when to end it; the setting head_start gives a number"
         if base.accuracy >= ENOUGH:
@@ -472,39 +482,28 @@ class Node:
         progress(updates, updates)
         return state
 
-    def _save_head_start(self, state: HeadStartState, result: Evaluation | None) -> None:
-        """Save the policy before the first round, with its validation."""
+    def _save_head_start(self, state: HeadStartState, validated: tuple[float, int, str]) -> None:
+        """Save the policy before the first round, with its validation: accuracy, questions, and their mark."""
         self._head_start = state
-        self._save_checkpoint()
-        if result is not None:
-            self._evaluations.record(0, result)
+        self._save_checkpoint(validated)
         self.best = self.store.checkpoints.best(self.store.latest)
 
     def _end_head_start(self, state: HeadStartState) -> None:
         """Go on with the best policy, which was saved."""
-        assert self.store.latest is not None
-        saved = self._head_start
+        latest, saved = self.store.latest, self._head_start
+        assert latest is not None and saved is not None
         if saved.updates != state.updates:
-            self.policy.load(self.store.latest.directory)
-        latest = self.store.latest
-        self._head_start = replace(saved, over=True)
-        self._save_checkpoint()
-        if latest.accuracy is not None:
-            self.store.record_accuracy(0, latest.accuracy, *latest.asked)
-        self.best = self.store.checkpoints.best(self.store.latest)
+            self.policy.load(latest.directory)
+        self._save_head_start(replace(saved, over=True), (latest.accuracy or 0.0, *latest.asked))
 
     def _round_settings(self, external: int) -> RoundSettings:
         """The settings of a round: the learning rate falls as without a head start, and is halved for each collapse."""
         settings = round_settings(self.settings, self.max_tokens, external)
         update = settings.update
-        decay_after = update.decay_after + self._head_start.updates if update.decay_after else 0
+        ahead = self._head_start.updates if self._head_start else 0
+        decay_after = update.decay_after + ahead if update.decay_after else 0
         rate = update.learning_rate / 2 ** self.store.journal.counter(COLLAPSES)
         return replace(settings, update=replace(update, decay_after=decay_after, learning_rate=rate))
-
-    def _may_go_on(self) -> bool:
-        """Wait while paused; whether the node is not asked to finish."""
-        self._wait_while_paused()
-        return not self.stop.finish.is_set()
 
     def _evaluate_at_end(self) -> None:
         """Validate the last checkpoint, and compare the best one with the base model on the test set."""
@@ -519,17 +518,22 @@ class Node:
 
     def _undo_collapse(self) -> None:
         """Return to the best checkpoint after a collapse, and learn at half the rate from there."""
-        fall = collapsed(list(self.recent)) if self.trains else None
-        undone = self.store.journal.counter(COLLAPSES)
-        if fall is None or self.best is None or self.best.round >= self.round or undone >= MOST_UNDONE:
+        fall = collapsed(list(self.recent)) if self.trains and self.round >= self._calm_until else None
+        undone, best = self.store.journal.counter(COLLAPSES), self.best
+        if fall is None or best is None or best.round >= self.round or undone >= MOST_UNDONE:
             return
+        self._calm_until = self.round + ROUNDS
+        if self._evaluations.ask_validation().accuracy >= HOLDS * (best.accuracy or 0.0):
+            return  # the questions have become harder, not the answers worse
         before, now = map(format_share, fall)
-        text = (
-            f"the reward fell from {before} to {now} and hardly any question teaches: all answers have become alike. "
-            f"Returning to the checkpoint of round {self.best.round}, at half the learning rate"
+        self._warn(
+            f"the reward fell from {before} to {now}, hardly any question teaches, and validation fell: a collapse. "
+            f"Returning to the checkpoint of round {best.round}, at half the learning rate"
         )
-        self.emit(Notice(level="warning", text=text), {COLLAPSES: undone + 1})
-        self.rollback_to = self.best.round
+        self.rollback_to = best.round
+        self._roll_back_if_asked()
+        if self.round == best.round:
+            self.store.journal.raise_counters({COLLAPSES: undone + 1})
 
     # Checkpoints and the pool.
 
@@ -555,7 +559,8 @@ class Node:
                 )
             self.policy.load(checkpoint.directory)
             self.cursor = max(self.cursor, int(checkpoint.cursor["tasks"]))
-            self._head_start = HeadStartState(**checkpoint.cursor.get("head_start", {}))
+            if ahead := checkpoint.cursor.get("head_start"):
+                self._head_start = HeadStartState(**ahead)
             self._draws = Draws(checkpoint.cursor.get("teaching"))
             self._seen_held_out = checkpoint.seen_held_out
             if checkpoint.seen_held_out and self.trains:
@@ -591,7 +596,8 @@ class Node:
             return
         assert self.store.latest is not None
         self.policy.load(self.store.latest.directory)
-        self.round, self._unsaved = target, 0
+        self.round, self._unsaved, self._calm_until = target, 0, 0
+        self._draws = Draws(self.store.latest.cursor.get("teaching"))
         self.best = self.store.checkpoints.best(self.store.latest)
         self.comparison = self.store.journal.last_comparison()
         self.recent.clear()
@@ -610,7 +616,7 @@ class Node:
             self._save_checkpoint()
             self._emit_checkpoint()
 
-    def _save_checkpoint(self) -> None:
+    def _save_checkpoint(self, validated: tuple[float | None, int, str] = (None, 0, "")) -> None:
         self._checkpoint_saved, self._unsaved = time.monotonic(), 0
         checkpoint = Checkpoint(
             self.round,
@@ -620,9 +626,10 @@ class Node:
             {
                 "tasks": self.cursor,
                 "teaching": self._draws.teaching,
-                **({"head_start": self._head_start.as_dict()} if self._head_start.updates else {}),
+                **({"head_start": self._head_start.as_dict()} if self._head_start else {}),
             },
             self.settings.as_dict(),
+            *validated,
             seen_held_out=self._seen_held_out,
         )
         self.store.save_checkpoint(checkpoint, self.policy.save)

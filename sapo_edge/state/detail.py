@@ -84,5 +84,6 @@ def _counts(value: object) -> tuple[int, int]:
 def _example(value: object) -> Example:
     # An earlier version wrote one flag: right in the form that the manifest asks for.
     texts, flags = (items := check_list("example", value))[:4], items[4:]
+    flags = flags * 2 if len(flags) == 1 else flags
     entry, question, expected, answer = (check_text("example", text) for text in texts)
     return Example(entry, question, expected, answer, *(check_flag("right", flag) for flag in flags))

@@ -6,7 +6,7 @@ evaluates none of it.
 
     tags     what stands between the first pair of answer tags, as in the paper
     number   the last number
-    line     the last line, or as many lines as the expected answer has; or what that line marks as its answer
+    line     the last line, or as many lines as the expected answer has; what that line marks as its answer; or all
     json     the last JSON object, alone, in a text, or in a fence
     fit      for each question the one of these that fits its check
 
@@ -34,9 +34,9 @@ OBJECTS = frozenset({"home", "json", "calls"})
 
 # A sign counts where it can't be a minus between two numbers.
 _NUMBER = re.compile(
-    r"(?:(?<![\w)\]])[+-])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d{1,3}(?!\w))?", re.ASCII
+    r"(?:(?<![\w)\]])[+-])?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3}(?!\w))?", re.ASCII
 )
-_MARKED = re.compile(r"\*\*([^*\n]+)\*\*|`([^`\n]+)`|\"([^\"\n]+)\"|\u201c([^\u201d\n]+)\u201d")
+_MARKED = re.compile(r"\*\*([^*\n]+)\*\*|`([^`\n]+)`|\"([^\"\n]+)\"|\u201c([^\u201c\u201d\n]+)\u201d")
 _LEAD = re.compile(r"(?:=|\b(?:answer|result|solution)(?: is)?\s*:?|\bis:)\s*", re.IGNORECASE)
 _AROUND = " \t*`\"'\u201c\u201d"
 _ENDS = ".!,;:"
@@ -50,7 +50,7 @@ def fitting(generator: str, check: str) -> str:
 
 
 def read(reading: str, completion: str, lines: int = 1) -> tuple[str, ...]:
-    """The answer in a completion; two ways to read one line are two candidates, of which the better one counts.
+    """The answer in a completion; several ways to read it are candidates, of which the best one counts.
 
     Args:
         reading: one of `READINGS` except `FIT`.
@@ -58,7 +58,7 @@ def read(reading: str, completion: str, lines: int = 1) -> tuple[str, ...]:
         lines: of the expected answer.
 
     Returns:
-        At most two candidates, each of at most `MAX_ANSWER_CHARACTERS` characters; none without an answer.
+        At most three candidates, each of at most `MAX_ANSWER_CHARACTERS` characters; none without an answer.
     """
     tagged = extract_answer(completion)
     if reading == TAGS:
@@ -87,8 +87,10 @@ def _tail(completion: str) -> str:
 
 
 def _last_number(text: str) -> tuple[str, ...]:
+    text = text.replace("\N{MINUS SIGN}", "-")
     last = deque(_NUMBER.finditer(text), maxlen=1)
-    if not last:
+    # Of a fraction, the denominator is no answer.
+    if not last or text[: last[0].start()].endswith("/"):
         return ()
     number = last[0].group().replace(",", "").removeprefix("+")
     if "." in number and "e" not in number.lower():
@@ -102,11 +104,11 @@ def _last_lines(text: str, lines: int) -> tuple[str, ...]:
         return ()
     whole = "\n".join(kept[-lines:])
     if lines > 1:
-        return (whole,)
+        return tuple(dict.fromkeys((whole, text.strip())))
     marked = [next(filter(None, groups)) for groups in _MARKED.findall(whole)]
     said = marked[-1] if marked else _LEAD.split(whole)[-1]
     said = said.strip(_AROUND).rstrip(_ENDS).strip(_AROUND)
-    return (whole,) if said in ("", whole) else (whole, said)
+    return tuple(dict.fromkeys(answer for answer in (whole, said, text.strip()) if answer))
 
 
 def _last_object(text: str) -> tuple[str, ...]:

@@ -49,13 +49,14 @@ class Result:
 
 
 def assert_refused(result: Result, code: int, *parts: str) -> None:
-    """Check that a command ended with this code, one line on stderr with these parts, and nothing on stdout."""
+    """Check that a command ended with this code, an error with these parts in its last line, and nothing on stdout."""
     assert result.code == code, result.err
     assert "Traceback" not in result.err and result.out == ""
     lines = result.err.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("sapo: ") and "; " in lines[0], result.err
+    assert [line.startswith("sapo: ") for line in lines] == [False] * (len(lines) - 1) + [True], result.err
+    assert "; " in lines[-1], result.err
     for part in parts:
-        assert part in lines[0]
+        assert part in lines[-1]
 
 
 def start(*arguments: str | Path, directory: Path, before: str = "", **options: Any) -> subprocess.Popen[str]:

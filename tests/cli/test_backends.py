@@ -90,7 +90,8 @@ def test_a_node_continues_with_another_backend(sapo: Command, model: Path, home:
     assert started["backend"] == "torch" and any("as set" in reason for reason in started["reasons"])
     rounds = [event for event in told if event["event"] == "round"]
     assert [event["round"] for event in rounds] == [6, 7]
-    assert all(0 <= event["statistics"]["mismatch_kl"] < 1e-6 for event in rounds)
+    # One model samples and learns; what is left is the rounding of its products.
+    assert all(0 <= event["statistics"]["mismatch_kl"] < 1e-5 for event in rounds)
     back = sapo(*quick(model, home, "--rounds", "8", "--json"), rewarded=True)
     assert back.code == 0 and '"backend":"llama_cpp"' in back.out, back.err
 

@@ -56,7 +56,9 @@ def test_an_update_makes_good_answers_likelier_and_bad_ones_less_likely(
 
 def test_a_head_start_teaches_an_answer_by_heart(policy: Policy) -> None:
     manifest = Manifest("own", (TaskEntry("mine", questions=(OwnQuestion("What is 3 + 4?", "7"),)),))
-    head_start = HeadStart(policy, TaskSource(manifest), 1, 1, replace(STRONG, max_tokens=24))
+    head_start = HeadStart(
+        policy, TaskSource(manifest), 1, 1, replace(STRONG, learning_rate=STRONG.learning_rate / 5, max_tokens=24)
+    )
     head_start.advance(HeadStartState(), 20, CallHandle, lambda _made: True)
     for temperature in (0.0, 1.0):
         ((sample,),) = policy.generate([manifest.prompt_for("What is 3 + 4?")], 1, 24, temperature, seed=1)

@@ -8,12 +8,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 from sapo_edge import authors, room, selection
+from sapo_edge.backends.model import gguf_header
+from sapo_edge.cli import metrics
 from sapo_edge.cli.web import serve, server
 from sapo_edge.config.settings import Settings
 from sapo_edge.pool import PoolLimits
-from sapo_edge.swarm.addresses import LOWEST_PORT, neighbourhood, region
+from sapo_edge.swarm.addresses import HOME_BITS, LOWEST_PORT, neighbourhood, region
 from sapo_edge.swarm.addresses import Address as At
-from sapo_edge.swarm.finding import circuit, dialing, hop, mapping, peerbook, router
+from sapo_edge.swarm.finding import circuit, dialing, hop, mapping, mdns, peerbook, router
 from sapo_edge.swarm.finding.outside import AGREE
 from sapo_edge.swarm.host import hardening, host, identify, pubsub, traffic, work
 from sapo_edge.swarm.joining import code, identity
@@ -28,6 +30,8 @@ OFFER, SHARE = hop.MEMBERS_OFFER, Settings().share
 SECURITY: dict[str, bool] = {
     "At most 4096 characters are verified": answers.MAX_ANSWER_CHARACTERS == 4096,
     "At most 256 KiB; generators": manifest.MAX_MANIFEST_BYTES == 256 * 1024,
+    "a header has at most 64 MiB": gguf_header.MAX_HEADER_BYTES == 64 * MIB,
+    "arrays 3 million elements": gguf_header.MAX_ELEMENTS == 3 << 20,
     "for tasks of peers, 5 seconds": external.TASK_SECONDS == 5,
     "10 s for a handshake": host.UPGRADE_SECONDS == 10,
     "30 s for a write": traffic.WRITE_STALLED == 30,
@@ -46,6 +50,7 @@ SECURITY: dict[str, bool] = {
     "with 20 s and 512 MiB": (router.SECONDS, router.MEMORY) == (20, 512 * MIB),
     "more than 512 bytes counts as none": mapping.MAX_OUTPUT == 512,
     "ports below 1024": LOWEST_PORT == 1024,
+    "the newest 256 are remembered": mdns.MAX_SERVICES == 256,
     "at most 32 unreached ones": peerbook.MAX_FROM_ONE_SOURCE == 32,
     "16 through one relay": circuit.MAX_CIRCUITS_OF_RELAY == 16,
     "8 circuits of 32 MiB and 30 minutes": (OFFER.circuits, OFFER.circuit_bytes, OFFER.circuit_seconds)
@@ -61,6 +66,7 @@ SECURITY: dict[str, bool] = {
     "two tries in 1.7 million a code": True,
     "a minute at first and up to an hour": (reputation.FIRST_IGNORED, reputation.LONGEST_IGNORED) == (60, 3600),
     "256 random bits": "token_urlsafe(256 // 8)" in inspect.getsource(server.PageServer),
+    "5 requests a second": metrics.REQUESTS_PER_SECOND == 5,
     "127.0.0.1 alone is listened on": serve.HOST == "127.0.0.1",
     "4 apps at a time": server.MAX_SESSIONS == 4,
     "a factor of 4 each half hour, down to the budget / 16384": (
@@ -73,6 +79,7 @@ SECURITY: dict[str, bool] = {
     "Sixty-four networks can take all inbound connections": traffic.MAX_SOCKETS == 64,
     "an IPv4 /24 or IPv6 /48 each": (neighbourhood("9.9.9.9"), neighbourhood("2a00:1:2:3::4"))
     == ("9.9.9.0/24", "2a00:1:2::/48"),
+    "(of IPv6, of the /56)": HOME_BITS == 56,
     "several /16 networks": region(At("ip4", "9.9.9.9", 4001, "")) == "9.9.0.0/16",
     "twice at most": bounded.MAX_ABANDONED == 2,
     "py-libp2p** 0.8.1": version("libp2p") == "0.8.1",

@@ -408,6 +408,7 @@ class ScriptedNode(NodeControl):
             "held_out": None if held_out is None else as_dict(held_out),
             "held_out_base": as_dict(evaluated(0)) if rounds else None,
             "comparison": None,
+            "head_start": None,
             "best": {"round": 30, "accuracy": 0.68} if rounds >= 30 else None,
             "reduced": None,
             "pool": {"rollouts": 31, "bytes": 64_000},

@@ -15,6 +15,9 @@ class FakeConnection:
     Args:
         peer_id: at the other end.
         remote: its IP address; None through a relay.
+
+    Attributes:
+        unfinished: bytes of frames of GossipSub that are not complete, as `SafeYamux` has it.
     """
 
     def __init__(self, peer_id: str, remote: str | None = "127.0.0.1") -> None:
@@ -23,6 +26,7 @@ class FakeConnection:
         self.muxed_conn = self
         self.event_started = trio.Event()
         self.event_started.set()
+        self.unfinished = 0
 
     def get_remote_address(self) -> tuple[str, int] | None:
         return None if self.remote is None else (self.remote, 50_000)

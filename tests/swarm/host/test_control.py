@@ -174,11 +174,13 @@ def test_a_neighbour_that_sends_too_much_is_read_more_slowly() -> None:
         lab.pubsub._buckets(PEER)[0]._clock = trio.current_time
         started = trio.current_time()
         messages = rpc_pb2.RPC(publish=[rpc_pb2.Message()] * MAX_PUBLISHED)
-        stream = FakeStream(FakeConnection(str(PEER)), frame(messages) * 100)
+        connection = FakeConnection(str(PEER))
+        stream = FakeStream(connection, frame(messages) * 100)
         for _ in range(100):
             await lab.pubsub._next_frame(stream, PEER)
         expected = (100 * MAX_PUBLISHED - MESSAGE_BURST) / MESSAGES_PER_SECOND
         assert trio.current_time() - started > 0.9 * expected - 1
+        assert connection.unfinished == 0
 
     play(scenario)
 

@@ -430,7 +430,7 @@ def test_memory_that_a_peer_can_make_the_library_use_is_bounded() -> None:
                 opening = struct.pack(yamux.YAMUX_HEADER_FORMAT, 0, yamux.TYPE_WINDOW_UPDATE, yamux.FLAG_SYN, number, 0)
                 await connection.muxed_conn._write_frame(opening)
 
-    async def unread(host: IHost, victim: Victim) -> None:
+    async def leave_unread(host: IHost, victim: Victim, size: int) -> None:
         async def wait(stream: Any) -> None:
             await trio.sleep_forever()
 
@@ -438,17 +438,24 @@ def test_memory_that_a_peer_can_make_the_library_use_is_bounded() -> None:
         stream = await host.new_stream(victim.peer_id, ["/unread"])
         stream.muxed_stream.send_window = 2**31
         with contextlib.suppress(Exception):
-            # Less than all connections together may leave unread.
-            for _ in range(UNREAD_BYTES * 3 // 4 // (512 * 1024)):
-                await stream.write(bytes(512 * 1024))
-                await trio.sleep(0.02)
+            for _ in range(size // (128 * 1024)):
+                await stream.write(bytes(128 * 1024))
+                await trio.sleep(0.005)
+
+    async def unread(host: IHost, victim: Victim) -> None:
+        # Less than all connections together may leave unread.
+        await leave_unread(host, victim, UNREAD_BYTES * 3 // 4)
 
     async def unfinished(host: IHost, victim: Victim) -> None:
-        """Frames of which the last byte never comes, each on a stream of its own."""
+        """Frames of which the last byte never comes, each on a stream of its own: one is kept, and counts as unread."""
+        (connection,) = victim.host.get_network().connections[host.get_id()]
         beginning = bytes(encode_uvarint(MAX_RPC_BYTES)) + bytes(MAX_RPC_BYTES - 1)
-        with contextlib.suppress(Exception):
-            for _ in range(UNREAD_BYTES * 3 // 4 // MAX_RPC_BYTES):
-                await (await host.new_stream(victim.peer_id, [MESHSUB])).write(beginning)
+        for _ in range(UNREAD_BYTES * 3 // 4 // MAX_RPC_BYTES):
+            await (await host.new_stream(victim.peer_id, [MESHSUB])).write(beginning)
+        assert await until(lambda: connection.muxed_conn.unread == len(beginning))
+        assert not connection.muxed_conn.is_closed
+        # With it this is more than one connection may leave unread.
+        await leave_unread(host, victim, UNREAD_BYTES // 2 - MAX_RPC_BYTES // 2)
 
     async def topics(host: IHost, victim: Victim) -> None:
         rpc = rpc_pb2.RPC()

@@ -29,7 +29,7 @@ LESSONS = ("nested", "misleading", "padding", "adaptive")
 
 @pytest.fixture(scope="module")
 def source() -> TaskSource:
-    return TaskSource(load_manifest("starter"))
+    return TaskSource(load_manifest("starter-2"))
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +227,7 @@ def test_adaptive_nests_while_that_earns_and_is_constant_otherwise(
         (last_of_two, 22, False),
         (first_of_two, LIMIT, False),
     ):
-        monkeypatch.setattr("sapo_edge.tasks.source.extract_answer", extract)
+        monkeypatch.setattr("sapo_edge.tasks.readings.extract_answer", extract)
         public = Public(source, lambda text: list(text.encode()), limit)
         for rollout in attacker(public, "adaptive").rollouts(1, [], 6):
             assert first_pair_scores(public, rollout)[:4] == [1.0] * 4

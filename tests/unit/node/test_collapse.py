@@ -91,7 +91,7 @@ def test_it_is_told_and_undone_at_half_the_rate(tmp_path: Path, threshold: float
     with Store(Paths.default(tmp_path)) as store:
         Node(SETTINGS, source, store, policy, Solo(), emitted.append).run()
         best = store.checkpoints.best()
-    told = [event.text for event in emitted if isinstance(event, events.Notice) and "become alike" in event.text]
+    told = [event.text for event in emitted if isinstance(event, events.Notice) and "a collapse" in event.text]
     returns = [event for event in emitted if isinstance(event, events.RolledBack)]
     assert len(told) == len(returns) == undone
     assert returns[0].from_round - returns[0].to_round <= 6

@@ -152,7 +152,7 @@ def test_it_ends_when_nearly_all_is_right_and_is_not_begun_where_it_can_t_help(t
     assert "nothing tells when to end it" in reason
 
 
-def test_a_node_that_is_stopped_goes_on_from_the_last_validation(tmp_path: Path) -> None:
+def test_a_node_that_is_stopped_goes_on_from_the_best_validation(tmp_path: Path) -> None:
     settings = replace(SETTINGS, head_start="auto", rounds=1)
     whole = Rising({0: 0, 20: 1, 40: 3})
     course = validations(run(tmp_path / "whole", settings, Judged(whole), whole))
@@ -161,7 +161,7 @@ def test_a_node_that_is_stopped_goes_on_from_the_last_validation(tmp_path: Path)
         node = Node(settings, Judged(stopped), store, stopped, Solo(), emitted.append)
         stopped.before_update = lambda policy: node.stop.after_round() if len(policy.updates) == 25 else None
         node.run()
-    assert notices(emitted) == ["head start: stopped; the next start continues from its last validation"]
+    assert notices(emitted) == ["head start: stopped; the next start continues from its best validation"]
     again = Rising({0: 1, 20: 3})
     assert validations(run(tmp_path, settings, Judged(again), again)) == course[1:]
     assert again.updates[:20] == whole.updates[20:40], "with the same questions"
@@ -183,6 +183,48 @@ class Watched(FakePolicy):
     ) -> UpdateStatistics:
         self.settings.append(settings)
         return super().update(groups, settings, handle)
+
+
+def test_a_head_start_that_does_harm_is_not_kept(tmp_path: Path) -> None:
+    policy = Rising({0: 2, 20: 1})
+    emitted = run(tmp_path, replace(SETTINGS, head_start="auto", rounds=1), Judged(policy), policy)
+    (last,) = (event for event in emitted if isinstance(event, events.HeadStart) and event.done)
+    assert last.best_updates == 0, "the rounds begin with the untrained policy"
+    with Store(Paths.default(tmp_path)) as store:
+        best = store.checkpoints.best()
+    assert best is not None and best.round == 0 and best.accuracy == pytest.approx(2 / 3)
+
+
+def test_all_updates_that_the_owner_asked_for_count_where_nothing_can_be_validated(tmp_path: Path) -> None:
+    policy = FakePolicy()
+    run(tmp_path, replace(SETTINGS, head_start="50", held_out=0, rounds=1), source(*OWN), policy)
+    assert policy.log.count("update") == 51 and "load" not in policy.log
+
+
+def test_a_node_that_is_stopped_again_and_again_gets_to_its_rounds(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, head_start="auto", rounds=1)
+    for _ in range(6):
+        policy, emitted = Rising({0: 0}), list[events.Event]()
+        with Store(Paths.default(tmp_path)) as store:
+            node = Node(settings, Judged(policy), store, policy, Solo(), emitted.append)
+            policy.before_update = lambda policy, node=node: (  # type: ignore[misc]
+                node.stop.after_round() if len(policy.updates) == 30 else None
+            )
+            node.run()
+        if any(isinstance(event, events.RoundFinished) for event in emitted):
+            return
+    pytest.fail("it began again with the same updates each time")
+
+
+def test_a_head_start_is_made_before_the_first_round_only(tmp_path: Path) -> None:
+    run(tmp_path, replace(SETTINGS, role="generator", rounds=2), source(*OWN), FakePolicy())
+    trainer = FakePolicy()
+    assert not validations(run(tmp_path, replace(SETTINGS, head_start="30", rounds=3), source(*OWN), trainer))
+    run(tmp_path / "begun", SETTINGS, source(*OWN), FakePolicy())
+    late = run(tmp_path / "begun", replace(SETTINGS, head_start="5", rounds=3), source(*OWN), FakePolicy())
+    assert any("head_start = 5 has no effect" in text for text in notices(late) or [""]) or any(
+        isinstance(event, events.Notice) and "head_start = 5 has no effect" in event.text for event in late
+    )
 
 
 def test_rounds_learn_at_the_rate_that_they_have_without_it(tmp_path: Path) -> None:

@@ -34,20 +34,29 @@ RIGHT, OTHERWISE, WRONG = Judgement(True, True), Judgement(True, False), Judgeme
         ("<answer>the sum is 7</answer> or 9", "7"),
         ("<answer>5", "5"),
         ("12, 13", "13"),
+        ("\u221216", "-16"),
+        ("about .5", ".5"),
     ],
 )
 def test_the_last_number_counts(text: str, number: str) -> None:
     assert read("number", text) == (number,)
 
 
+def test_a_fraction_is_no_answer_where_a_number_is() -> None:
+    assert read("number", "16/2") == () and read("number", "16/2 = 8") == ("8",)
+
+
 @pytest.mark.parametrize(
     ("text", "answers"),
     [
         ("Paris", ("Paris",)),
-        ("Let me think.\nThe answer is Paris.", ("The answer is Paris.", "Paris")),
+        (
+            "Let me think.\nThe answer is Paris.",
+            ("The answer is Paris.", "Paris", "Let me think.\nThe answer is Paris."),
+        ),
         ("It must be **Paris**!", ("It must be **Paris**!", "Paris")),
         ('She said "Paris".', ('She said "Paris".', "Paris")),
-        ("```\nParis\n```", ("Paris",)),
+        ("```\nParis\n```", ("Paris", "```\nParis\n```")),
         ("Answer: 4 apples", ("Answer: 4 apples", "4 apples")),
         ("<answer>Paris</answer> and more", ("Paris",)),
         ("", ()),
@@ -58,7 +67,9 @@ def test_the_last_line_counts_or_what_it_marks(text: str, answers: tuple[str, ..
 
 
 def test_an_answer_of_several_lines_is_the_last_so_many() -> None:
-    assert read("line", "Here you are:\n\n1 2\n3 4\n", lines=2) == ("1 2\n3 4",)
+    assert read("line", "Here you are:\n\n1 2\n3 4\n", lines=2)[0] == "1 2\n3 4"
+    code = "def f():\n    return 1"
+    assert code in read("line", code, lines=2), "an answer with indentation can be right"
 
 
 @pytest.mark.parametrize(
@@ -77,15 +88,15 @@ def test_the_last_object_counts(text: str, found: str) -> None:
 
 
 @given(st.text(), st.sampled_from(READINGS))
-def test_no_text_gives_more_than_two_answers_of_bounded_length(text: str, reading: str) -> None:
+def test_no_text_gives_more_than_three_answers_of_bounded_length(text: str, reading: str) -> None:
     answers = read(reading, text)
-    assert len(answers) <= 2
+    assert len(answers) <= 3
     assert all(len(answer) <= MAX_ANSWER_CHARACTERS and "\0" not in answer for answer in answers)
 
 
 @pytest.mark.parametrize("reading", READINGS)
 @pytest.mark.parametrize(
-    "piece", ["1", "1,", "1,111", "-", "{", '{"', "}", "\\", "**", "`a", '"', "answer ", "answer is", "=",
+    "piece", ["1", "1,", "1,111", "-", "{", '{"', "}", "\\", "**", "`a", '"', "\u201c", "answer ", "answer is", "=",
      " ", "\n", "<answer>", "1e", "."],
 )  # fmt: skip
 def test_reading_takes_time_linear_in_the_text(reading: str, piece: str) -> None:

@@ -140,7 +140,7 @@ def is_it_working(history: History, status: Mapping[str, Any]) -> tuple[str, str
         return _without_evaluations(history, informative)
     first, last, best = history.held_out[0], history.held_out[-1], history.best
     assert best is not None
-    rounds = counted(last.round - first.round, "round")
+    rounds = ("a head start and " if status.get("head_start") else "") + counted(last.round - first.round, "round")
     course = f"held-out {first.accuracy:.2f} → {last.accuracy:.2f} in {rounds}"
     if last.low > first.high:
         mood = "good"

@@ -75,7 +75,8 @@ def _exact(share: float, sign: str = "") -> str:
 
 
 def _add_total(text: Text, report: Report, width: int) -> None:
-    text.append("Right answers, in whatever form, before training and now\n", "bold")
+    form = "" if report.formed is None else ", in whatever form"
+    text.append(f"Right answers{form}, before training and now\n", "bold")
     bar = bar_columns(width - 32)
     for name, right in (("before", report.before), ("now", report.now)):
         text.append(f"  {name:7}")
@@ -90,7 +91,7 @@ def _add_total(text: Text, report: Report, width: int) -> None:
 
 def counts(report: Report) -> Iterator[str]:
     """What changed, and the form, which is no part of the gain."""
-    if report.gain is not None:
+    if report.gain is not None and report.formed is not None:
         yield f"{report.gain.gained} became right, {report.gain.lost} became wrong."
     if report.formed is not None:
         yield describe_form(*report.formed, report.questions).capitalize() + "."
