@@ -207,7 +207,7 @@ def test_a_node_that_is_stopped_again_and_again_gets_to_its_rounds(tmp_path: Pat
         policy, emitted = Rising({0: 0}), list[events.Event]()
         with Store(Paths.default(tmp_path)) as store:
             node = Node(settings, Judged(policy), store, policy, Solo(), emitted.append)
-            policy.before_update = lambda policy, node=node: (  # type: ignore[misc]
+            policy.before_update = lambda policy, node=node: (
                 node.stop.after_round() if len(policy.updates) == 30 else None
             )
             node.run()
