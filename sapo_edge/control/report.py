@@ -92,13 +92,15 @@ def read_report(journal: Path, best: int | None) -> Report | None:
                 connection.execute(f"{_EVALUATION} ORDER BY {order} LIMIT 1").fetchone()
                 for order in ("round", "correct DESC, round", "round DESC")
             ]
-            if course[0] is None or (course[0] == course[2] and _last_event(connection, HeadStart) is None):
+            if course[0] is None:
                 return None
             first, before, questions, split, answers = course[0]
             # A model that never got better is compared as it is now.
             round, now, *_, answers_now = course[2] if course[1] == course[0] else course[1]
             if ahead := _better_head_start(connection, len(answers), 0 if round == first else now):
                 round, now, answers_now = 0, ahead.correct, ahead.answers
+            elif course[0] == course[2]:
+                return None
             gain = paired(answers, answers_now)
             marks, base_examples = (answers, answers_now), 0
             counts = (questions, before, now)
