@@ -452,7 +452,7 @@ def test_memory_that_a_peer_can_make_the_library_use_is_bounded() -> None:
         beginning = bytes(encode_uvarint(MAX_RPC_BYTES)) + bytes(MAX_RPC_BYTES - 1)
         for _ in range(UNREAD_BYTES * 3 // 4 // MAX_RPC_BYTES):
             await (await host.new_stream(victim.peer_id, [MESHSUB])).write(beginning)
-        assert await until(lambda: connection.muxed_conn.unread == len(beginning))
+        assert await until(lambda: connection.muxed_conn.unread <= len(beginning))
         assert not connection.muxed_conn.is_closed
         # With it this is more than one connection may leave unread.
         await leave_unread(host, victim, UNREAD_BYTES // 2 - MAX_RPC_BYTES // 2)

@@ -30,6 +30,12 @@ SECOND_MACHINE, THIRD_MACHINE = "127.0.0.2", "127.0.0.3"
 """Addresses of raw connections, so that they do not use up the limit of the address of honest peers."""
 _HELLO = b"\x13/multistream/1.0.0\n"
 _NOISE = b"\x07/noise\n"
+_NO_DIGITS = str.maketrans("0123456789", "ghijklmnop")
+
+
+def letters(count: int) -> str:
+    """So many random letters, an even number: a wrong answer. A number among digits might be the right one."""
+    return secrets.token_hex(count // 2).translate(_NO_DIGITS)
 
 
 class HostilePeer(LineProcess):
@@ -194,7 +200,7 @@ class Hostile:
         from sapo_edge.rollout import Answer, Rollout, TaskRef
 
         entry, version, seed, index, question, ground_truth = self.tasks[task % len(self.tasks)]
-        answers = tuple(Answer(f"no {secrets.token_hex(4)}", True) for _ in range(4))
+        answers = tuple(Answer(f"no {letters(8)}", True) for _ in range(4))
         reference = TaskRef(entry, changes.pop("version", version), seed, index)
         rollout = Rollout(reference, question, ground_truth, answers, author.peer_id, 1, sequence, time.time())
         return replace(rollout, **changes)
@@ -239,8 +245,11 @@ async def _raw(hostile: Hostile, source: str = SECOND_MACHINE) -> Any:
     return trio.SocketStream(connection)
 
 
-async def _until_closed(stream: Any, seconds: float, dribble: bytes = b"") -> bool:
-    """Whether the node closes a connection in time, even if it gets a byte now and then."""
+async def _until_closed(
+    stream: Any, seconds: float, dribble: bytes = b"", heard: Callable[[], None] = lambda: None
+) -> bool:
+    """Whether the node closes a connection in time, even if it gets a byte now and then; `heard` is called whenever it
+    says something."""
     import trio
 
     gone = trio.BrokenResourceError, trio.ClosedResourceError
@@ -254,7 +263,7 @@ async def _until_closed(stream: Any, seconds: float, dribble: bytes = b"") -> bo
     async def read() -> None:
         with contextlib.suppress(*gone):
             while await stream.receive_some(4096):
-                pass
+                heard()
         nursery.cancel_scope.cancel()
 
     with trio.move_on_after(seconds) as scope:
@@ -298,29 +307,46 @@ async def random_bytes(hostile: Hostile, sockets: int = 30, seconds: float = 15.
 
 @attack
 async def half_open(hostile: Hostile, sockets: int, seconds: float = 25.0) -> dict[str, Any]:
-    """More connections from two machines than a node allows: silent ones, and ones that send a byte now and then."""
+    """More connections from two machines than a node allows: silent ones, and ones that send a byte now and then.
+
+    Seen are `longest`, the seconds of the longest handshake, which begins as the node says something, and `late`, those
+    by which a plain timer was late in all: how busy the machine was.
+    """
     import trio
 
-    times: list[float] = []
-    refused = 0
+    closed = refused = 0
+    longest = late = 0.0
     # Lengths that promise more than comes: of a negotiation's line, and of a handshake's message.
     slow = (b"", _HELLO * 40, (_HELLO + _NOISE + b"\xff\xff" + bytes(200)), b"\xff\x7f" + b"a" * 200)
 
+    async def watch_timer() -> None:
+        nonlocal late
+        while True:
+            due = trio.current_time() + 0.05
+            await trio.sleep_until(due)
+            late += trio.current_time() - due
+
     async def one(number: int) -> None:
-        nonlocal refused
+        nonlocal closed, refused, longest
         started = trio.current_time()
+        answers: list[float] = []
         with contextlib.suppress(OSError, trio.BrokenResourceError):
             stream = await _raw(hostile, (SECOND_MACHINE, THIRD_MACHINE)[number % 2])
-            if not await _until_closed(stream, seconds, slow[number // 2 % 4]):
+            beginning = slow[number // 2 % 4]
+            if not await _until_closed(stream, seconds, beginning, lambda: answers.append(trio.current_time())):
                 return
-        lasted = trio.current_time() - started
-        times.append(lasted)
-        refused += lasted < 3
+        now = trio.current_time()
+        closed += 1
+        refused += now - started < 3
+        longest = max(longest, now - min(answers, default=now))
 
-    async with trio.open_nursery() as nursery:
-        for number in range(sockets):
-            nursery.start_soon(one, number)
-    return {"closed": len(times), "refused": refused, "longest": max(times, default=0.0)}
+    async with trio.open_nursery() as timer:
+        timer.start_soon(watch_timer)
+        async with trio.open_nursery() as nursery:
+            for number in range(sockets):
+                nursery.start_soon(one, number)
+        timer.cancel_scope.cancel()
+    return {"closed": closed, "refused": refused, "longest": longest, "late": late}
 
 
 @attack
@@ -572,7 +598,7 @@ async def long_answers(hostile: Hostile, count: int) -> dict[str, Any]:
     async with hostile.neighbour() as peer:
         for number in range(count):
             right = Answer(f"<answer>{hostile.tasks[number % len(hostile.tasks)][5]}</answer>", True)
-            wrong = [Answer(secrets.token_hex(3) * (MAX_ANSWER_BYTES // 6), True) for _ in range(7)]
+            wrong = [Answer(letters(6) * (MAX_ANSWER_BYTES // 6), True) for _ in range(7)]
             record = hostile.record(peer.identity, number, number, answers=(right, *wrong))
             await peer.gossip(hostile.payload(record))
         await trio.sleep(0.5)

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tests.swarm.member.hostile import PULL, Attack, Hostile, Neighbour, attack, say, subscribe
+from tests.swarm.member.hostile import PULL, Attack, Hostile, Neighbour, attack, letters, say, subscribe
 
 IDENTIFY, IDENTIFY_PUSH = "/ipfs/id/1.0.0", "/ipfs/id/push/1.0.0"
 PEERS, HOP, PLACE = "/sapo-edge/peers/1.0.0", "/libp2p/circuit/relay/0.2.0/hop", "/sapo-edge/code/1.0.0"
@@ -284,7 +284,7 @@ async def amplification(hostile: Hostile, seconds: float) -> dict[str, Any]:
     known: dict[str, tuple[bytes, bytes]] = {}
 
     async def greet(peer: Neighbour) -> None:
-        answers = tuple(Answer(secrets.token_hex(3000), True) for _ in range(7))
+        answers = tuple(Answer(letters(6000), True) for _ in range(7))
         record = hostile.record(peer.identity, 1, hostile.made, answers=answers)
         message = peer.message(hostile.payload(record), peer.identity)
         await peer.frame(rpc_pb2.RPC(publish=[message]).SerializeToString())

@@ -39,7 +39,7 @@ from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.forked import Forked
 from tests.models import SHAPES, write_model
-from tests.swarm.member.hostile import HostilePeer
+from tests.swarm.member.hostile import HostilePeer, letters
 from tests.swarm.namespaces import name
 from tests.waiting import wait_until
 
@@ -197,7 +197,7 @@ class HonestPeer:
 
     def large(self) -> Rollout:
         """A rollout that is too large for a message and must be pulled; it has no gradient."""
-        return replace(self.rollout(), answers=tuple(Answer(os.urandom(4000).hex(), True) for _ in range(20)))
+        return replace(self.rollout(), answers=tuple(Answer(letters(8000), True) for _ in range(20)))
 
     def record(self, rollout: Rollout) -> RawRecord:
         """The rollout as `publish` sends it."""
@@ -344,7 +344,8 @@ def test_random_bytes_half_open_and_slow_connections_at_the_port(lab: Lab, sourc
         seen = lab.hostile.end(noise)
         assert seen["closed"] == seen["sockets"]
         seen = lab.hostile.end(half_open)
-        assert seen["closed"] == 160 and seen["longest"] < 2 * UPGRADE_SECONDS
+        assert seen["closed"] == 160
+        assert UPGRADE_SECONDS - 1 < seen["longest"] < 1.5 * UPGRADE_SECONDS + seen["late"]
         wait_until(lambda: lab.node.counted("handshakes failed") >= failed + 2 * MAX_SOCKETS_PER_ADDRESS)
 
 
