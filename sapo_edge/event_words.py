@@ -100,6 +100,11 @@ def describe_moment(round: int) -> str:
     return f"after round {round}" if round else "before training"
 
 
+def describe_place(round: int) -> str:
+    """Where an adapter comes from."""
+    return f"round {round}" if round else "the head start"
+
+
 def is_comparable(first: events.HeldOut, second: events.HeldOut) -> bool:
     """Whether two evaluations asked the same questions."""
     return (first.split, first.questions) == (second.split, second.questions)
@@ -110,8 +115,8 @@ def describe_comparison(event: events.Comparison) -> str:
     base, adapter = event.base / event.questions, event.adapter / event.questions
     shown = f" (shown {event.base_examples} more worked examples)" if event.base_examples else ""
     parts = [
-        f"held-out test: base {format_share(base)}{shown}, adapter of round {event.round} {format_share(adapter)} "
-        f"({event.questions} questions)",
+        f"held-out test: base {format_share(base)}{shown}, adapter of {describe_place(event.round)} "
+        f"{format_share(adapter)} ({event.questions} questions)",
         format_gain(event.gain, event.low, event.high, event.questions),
     ]
     if event.base_answers:

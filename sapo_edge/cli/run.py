@@ -368,7 +368,7 @@ def _print_result(
         was_done: whether all rounds were done before this run.
         home: that the commands name; None for the default directories.
     """
-    from sapo_edge.event_words import describe_comparison, describe_moment
+    from sapo_edge.event_words import describe_comparison, describe_moment, describe_place
     from sapo_edge.state.checkpoint import read_record
 
     narrate(f"stopped: {stopped.reason}" + (" (nothing to do; ask for more with --rounds)" if was_done else ""))
@@ -379,7 +379,7 @@ def _print_result(
     if course is not None and best.accuracy is not None:
         first, last = course
         parts = [f"{event.accuracy:.2f} {describe_moment(event.round)}" for event in dict.fromkeys((first, last))]
-        parts.append(f"best {best.accuracy:.2f} after round {best.round}")
+        parts.append(f"best {best.accuracy:.2f} after {describe_place(best.round)}")
         narrate(f"held-out validation accuracy, which chooses the best checkpoint: {', '.join(parts)}")
     if comparison is not None and comparison.round == best.round:
         narrate(describe_comparison(comparison))

@@ -50,6 +50,10 @@ SENTENCES: list[tuple[events.Event, str]] = [
         "right in the form asked for: 1 -> 3 of 4",
     ),
     (
+        events.Comparison(round=0, questions=200, base=56, adapter=156, gain=0.5, low=0.41, high=0.57),
+        "held-out test: base 0.28, adapter of the head start 0.78 (200 questions); gain +0.50 (95 % +0.41 to +0.57)",
+    ),
+    (
         events.HeadStart(updates=45, learned=300, accuracy=0.5, correct=100, questions=200),
         "head start, 45 updates: held-out validation 0.50 (100 of 200)",
     ),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from sapo_edge.event_words import FEW, TOO_FEW, describe_form
+from sapo_edge.event_words import FEW, TOO_FEW, describe_form, describe_place
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import Outcome
 from sapo_edge.tui.widgets.bars import add_bar, add_tasks, bar_columns
@@ -128,7 +128,9 @@ def _add_adapter(text: Text, outcome: Outcome) -> None:
     if not outcome.adapter:
         text.append("\n  none yet: the first round saves one\n")
         return
-    text.append(f"  what was learned, a small file beside the model, after round {outcome.adapter_round}\n", "dim")
+    text.append(
+        f"  what was learned, a small file beside the model, after {describe_place(outcome.adapter_round)}\n", "dim"
+    )
     text.append(f"  {printable(outcome.adapter)}\n")
 
 
