@@ -168,15 +168,7 @@ class Evaluations:
         """Keep the answers of both to the first own questions that were trained on: their owner looks for them."""
         tasks = self._source.own_training(EXAMPLES)
         for after, use_adapter in ((0, False), (round, True)) if tasks and round else ():
-            result = evaluate(
-                self._policy,
-                tasks,
-                self._source.manifest.prompt_for,
-                self._source.judge,
-                self._max_tokens,
-                self._call_handle(),
-                use_adapter=use_adapter,
-            )
+            result = self._ask(tasks, use_adapter=use_adapter)
             detail = Detail(result.by_entry(), _examples(tasks, result))
             self._store.journal.record_detail(TRAINED, after, detail)
 
@@ -187,19 +179,23 @@ class Evaluations:
         self._store.journal.record_detail(split, round, Detail(result.by_entry(), examples))
 
     def _answer(self, split: Split) -> Evaluation:
-        result = evaluate(
-            self._policy,
-            self._source.held_out(split, self._questions),
-            self._source.manifest.prompt_for,
-            self._source.judge,
-            self._max_tokens,
-            self._call_handle(),
-        )
+        result = self._ask(self._source.held_out(split, self._questions))
         if result.too_long and split not in self._warned:
             self._warned.add(split)
             remark = describe_too_long(result.too_long, result.questions)
             self._emit(Notice(level="warning", text=f"held-out {split}: {remark}"))
         return result
+
+    def _ask(self, tasks: Sequence[Task], *, use_adapter: bool = True) -> Evaluation:
+        return evaluate(
+            self._policy,
+            tasks,
+            self._source.manifest.prompt_for,
+            self._source.judge,
+            self._max_tokens,
+            self._call_handle(),
+            use_adapter=use_adapter,
+        )
 
 
 def _examples(tasks: Sequence[Task], result: Evaluation) -> tuple[Example, ...]:

@@ -417,12 +417,13 @@ class Node:
         """
         limit = head_start_limit(self.settings.head_start)
         latest, begun = self.store.latest, self._head_start is not None
-        if self.trains and limit and latest is not None and latest.settings.get("head_start") != str(limit):
-            self._warn(
-                f"head_start = {limit} has no effect: it counts at the start of a run: `sapo runs new` begins one"
-            )
         state = self._head_start or HeadStartState()
         if not self.trains or limit == 0 or self.round or state.over or (latest is not None and not begun):
+            # One that has begun goes on to the number of today.
+            if self.trains and limit and latest is not None and latest.settings.get("head_start") != str(limit):
+                self._warn(
+                    f"head_start = {limit} has no effect: it counts at the start of a run: `sapo runs new` begins one"
+                )
             return
         update = round_settings(self.settings, self.max_tokens).update
         batch = self.settings.own + self.settings.external
