@@ -85,6 +85,7 @@ class RoundFinished(Event):
         own, external: groups by origin.
         shared: own rollouts that were published.
         received: other nodes' rollouts accepted since the round before.
+        corrected: own groups among `informative` whose answers were all wrong, and that taught the known right one.
         tokens: generated in this round.
         seconds_generate, seconds_update: wall-clock time.
         statistics: of the update (`policy.UpdateStatistics`).
@@ -104,6 +105,7 @@ class RoundFinished(Event):
     statistics: Mapping[str, float] = field(default_factory=dict)
     shared: int = 0
     received: int = 0
+    corrected: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sapo_edge.errors import Cancelled
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    FloatArray = npt.NDArray[Any]
 
 STOP_TEXT = "</answer>"
 """An answer is complete when it contains this text; nothing after it is sampled."""
@@ -73,6 +78,7 @@ class TrainingAnswer:
         token_ids: sampled, or kept by `Policy.cut`; None: the text is encoded.
         logprobs: of an own answer, by the sampler.
         claim: of an external answer: its log-probability (nats) as its author says; None if it says nothing.
+        known: whether it is the right answer that the task has, which the policy learns as it is.
     """
 
     text: str
@@ -81,6 +87,7 @@ class TrainingAnswer:
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     claim: float | None = None
+    known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +388,14 @@ class Policy(Protocol):
             text, ended: the answer, as its author shared it.
             max_tokens: most tokens, the end token included.
         """
+        ...
+
+    def weights(self) -> dict[str, FloatArray]:
+        """A copy of the adapter's weights by PEFT's names, for their average over several updates."""
+        ...
+
+    def set_weights(self, weights: Mapping[str, FloatArray]) -> None:
+        """Replace the adapter's weights; the optimizer stays as it is."""
         ...
 
     def save(self, directory: Path) -> None:

@@ -30,7 +30,8 @@ In a round, by step:
 5. Own answers are scored in step 2, because SelectSubset needs their rewards; external ones when they are sampled,
    because the filter does. An external task is regenerated from the manifest and compared: the sender's ground truth
    and verifier are never used. Partial credit counts only where the manifest says so.
-6. The update (`policy.UpdateSettings`) trains a LoRA adapter with a smaller, decaying step, bounds the advantages of
+6. An own group whose answers are all wrong learns the right answer, where it is known and the node wants that.
+   The update (`policy.UpdateSettings`) trains a LoRA adapter with a smaller, decaying step, bounds the advantages of
    nearly flat groups, and corrects the difference between sampler and learner by a capped importance weight. An
    external group counts as a mean own one in the mean, and pulls at most as strongly as the strongest own one. Negative
    advantages of external answers are dropped, right ones share a fixed sum, and external tokens count less where the
@@ -43,9 +44,9 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from sapo_edge.advantage import external_advantages, group_advantages
+from sapo_edge.advantage import external_advantages, group_advantages, informative
 from sapo_edge.policy import (
     CallHandle,
     ExternalRule,
@@ -106,7 +107,7 @@ def sapo_round(
     context.transport.publish(shared)
 
     external: list[ScoredRollout] = []
-    statistics = UpdateStatistics()
+    statistics, corrected = UpdateStatistics(), frozenset[int]()
     seconds_update = 0.0
     if settings.train:
         # 4  SampleSelf(I), SampleExternal(J). Fresher external rollouts may have arrived; if some expired instead, the
@@ -114,12 +115,17 @@ def sapo_round(
         count = external_count if first_sample else 0
         second_sample = sample_external(count, context, settings, rng)[: len(first_sample)]
         external = second_sample if len(second_sample) == len(first_sample) else first_sample
-        sampled = rng.sample(own, own_count)
+        sampled = rng.sample(list(zip(tasks, own, strict=True)), own_count)
 
         # 5  Reward. Every answer has its local reward by now; a group's advantages compare them.
-        groups = [training_group(scored, context.prompt_for) for scored in sampled]
+        own_groups = [own_group(task, scored, context) for task, scored in sampled]
+        corrected = frozenset(
+            scored.rollout.sequence
+            for (_, scored), group in zip(sampled, own_groups, strict=True)
+            if group.answers[-1].known
+        )
         rule = settings.update.external_rule
-        groups += [training_group(scored, context.prompt_for, rule) for scored in external]
+        groups = own_groups + [training_group(scored, context.prompt_for, rule) for scored in external]
 
         # 6  PolicyGradient
         start = time.perf_counter()
@@ -140,6 +146,7 @@ def sapo_round(
         seconds_generate=seconds_generate,
         seconds_update=seconds_update,
         statistics=statistics,
+        corrected=corrected,
     )
 
 
@@ -202,6 +209,17 @@ def training_group(
     return TrainingGroup(prompt_for(scored.rollout.question), answers, rule is not None)
 
 
+def own_group(task: Task, scored: ScoredRollout, context: RoundContext) -> TrainingGroup:
+    """An own rollout with its advantages. Where all answers are wrong, a known right one teaches in their place.
+
+    It pulls as the one right answer of a group of eight does.
+    """
+    group = training_group(scored, context.prompt_for)
+    if informative(scored.rewards) or scored.rewards[0] == 1.0 or (right := context.right_answer(task)) is None:
+        return group
+    return replace(group, answers=(*group.answers, TrainingAnswer(right, True, ExternalRule().pull, known=True)))
+
+
 def mean_reward(rollouts: Sequence[ScoredRollout]) -> float | None:
     """Mean reward of all answers; None without any."""
     rewards = [reward for scored in rollouts for reward in scored.rewards]
@@ -249,6 +267,7 @@ class RoundContext:
         select: SelectSubset: (own rollouts, random generator) -> the rollouts to share.
         author: the node's id.
         rates: of the node's own success.
+        right_answer: the right answer to a task, if it is known and is to be learned where all own ones are wrong.
     """
 
     policy: Policy
@@ -262,6 +281,7 @@ class RoundContext:
     select: Callable[[Sequence[ScoredRollout], random.Random], list[Rollout]]
     author: str
     rates: SuccessRates = field(default_factory=SuccessRates)
+    right_answer: Callable[[Task], str | None] = lambda task: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +299,7 @@ class RoundResult:
         tokens: tokens generated in the round.
         seconds_generate, seconds_update: wall-clock time of steps 2 and 6, without pauses.
         statistics: figures of the update.
+        corrected: sequence numbers of own rollouts in the update that taught a known right answer.
     """
 
     number: int
@@ -293,3 +314,4 @@ class RoundResult:
     seconds_generate: float
     seconds_update: float
     statistics: UpdateStatistics
+    corrected: frozenset[int]

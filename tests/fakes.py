@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
@@ -138,6 +139,12 @@ class FakePolicy:
     def cut(self, text: str, ended: bool, max_tokens: int) -> CutAnswer:
         ids = tuple(self.encode(text)[:max_tokens])
         return CutAnswer(bytes(ids).decode(errors="replace"), ended and len(ids) == len(text.encode()), ids)
+
+    def weights(self) -> dict[str, npt.NDArray[Any]]:
+        return {}
+
+    def set_weights(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
+        pass
 
     def save(self, directory: Path) -> None:
         self.log.append("save")

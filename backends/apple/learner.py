@@ -194,6 +194,14 @@ class MlxLearner(PackedLearner[Floats]):
         modules = [layer.path for layer in self.adapter.layers]
         write_state(directory, self.adapter.lora, self.name, self.adapter.weights(), optimizer, modules)
 
+    def weights(self) -> Arrays:
+        """See `PackedLearner.weights`."""
+        return self.adapter.weights()
+
+    def set_weights(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
+        """See `PackedLearner.set_weights`."""
+        self.adapter.set_weights(dict(weights))
+
     def load(self, directory: Path) -> None:
         """See `PackedLearner.load`."""
         weights, optimizer = read_checked(directory, self.adapter.shapes)

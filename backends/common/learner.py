@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+
+import numpy.typing as npt
 
 from sapo_edge.backends.common.loss import LossSums
 from sapo_edge.backends.common.packing import (
@@ -41,6 +43,14 @@ class PackedLearner(ABC, Generic[Values]):
     @abstractmethod
     def steps(self) -> int:
         """Optimizer steps taken so far."""
+
+    @abstractmethod
+    def weights(self) -> Mapping[str, npt.NDArray[Any]]:
+        """The adapter's weights by PEFT's names."""
+
+    @abstractmethod
+    def set_weights(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Replace the adapter's weights, and nothing of the optimizer."""
 
     @abstractmethod
     def set_threads(self, threads: int) -> None:

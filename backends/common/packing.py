@@ -31,9 +31,10 @@ class EncodedAnswer:
     Attributes:
         token_ids: (l,).
         advantage: of each of its tokens.
-        logprobs: (l,) by the sampler; None if the answer is external.
+        logprobs: (l,) by the sampler; None if the answer is not the policy's own.
         claim: mean log-probability (nats) of its tokens as its author says; None if it says nothing.
         weight: of each of its tokens in the loss; without `weighted`, 1.
+        known: see `TrainingAnswer`.
     """
 
     token_ids: tuple[int, ...]
@@ -41,6 +42,7 @@ class EncodedAnswer:
     logprobs: tuple[float, ...] | None
     claim: float | None = None
     weight: float = 1.0
+    known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def encode_group(vocabulary: Vocabulary, group: TrainingGroup, max_tokens: int =
         # An answer without tokens teaches nothing.
         if token_ids:
             claim = None if answer.claim is None else answer.claim / len(token_ids)
-            answers.append(EncodedAnswer(token_ids, answer.advantage, answer.logprobs, claim))
+            answers.append(EncodedAnswer(token_ids, answer.advantage, answer.logprobs, claim, known=answer.known))
     return EncodedGroup(tuple(vocabulary.encode_prompt(group.prompt)), tuple(answers), group.external)
 
 
@@ -279,7 +281,7 @@ def pack(groups: Sequence[EncodedGroup]) -> Pack:
         tuple(
             (end - len(answer.token_ids), end)
             for answer, end in zip(answers, accumulate(lengths), strict=True)
-            if answer.logprobs is None
+            if answer.logprobs is None and not answer.known
         ),
     )
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from sapo_edge.backends.adapter.files import read_alpha
 from sapo_edge.backends.backend import RoundShape
@@ -170,6 +173,17 @@ class BasePolicy(ABC):
 
     def _learned(self) -> None:  # noqa: B027 - nothing to do where one model samples and learns
         """Tell the sampler that the learner's adapter has changed."""
+
+    def weights(self) -> dict[str, npt.NDArray[Any]]:
+        """A copy of the adapter's weights; see `Policy.weights`."""
+        return {} if self.learner is None else {n: np.array(array) for n, array in self.learner.weights().items()}
+
+    def set_weights(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Replace the adapter's weights; see `Policy.set_weights`."""
+        if self.learner is None:
+            raise BackendError("this node samples only and can't train", "start it as a trainer")
+        self.learner.set_weights(weights)
+        self._learned()
 
     def save(self, directory: Path) -> None:
         """Write adapter and optimizer; see `Policy.save`."""

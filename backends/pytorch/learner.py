@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -80,6 +80,12 @@ class TorchLearner(PackedLearner[Tensor]):
     def weights(self) -> Arrays:
         """The adapter's weights by PEFT's names."""
         return {name: parameter.detach().cpu().numpy() for name, parameter in self.parameters.items()}
+
+    def set_weights(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
+        """See `PackedLearner.set_weights`."""
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                parameter.copy_(torch.from_numpy(weights[name]))
 
     def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         """See `PackedLearner.update`."""
@@ -230,9 +236,8 @@ class TorchLearner(PackedLearner[Tensor]):
 
     def _set_state(self, arrays: Arrays) -> None:
         self.optimizer.state.clear()
+        self.set_weights(arrays)
         for name, parameter in self.parameters.items():
-            with torch.no_grad():
-                parameter.copy_(torch.from_numpy(arrays[name]))
             if f"step.{name}" in arrays:
                 moments = {key: self._tensor(np.array(arrays[f"{key}.{name}"])) for key in ("exp_avg", "exp_avg_sq")}
                 # torch keeps the number of steps in the computer's memory, whatever the device.

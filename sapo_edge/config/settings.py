@@ -248,6 +248,12 @@ class Settings:
         form="auto, or a number of updates from 0 to 20000",
         parse=head_start_limit,
     )
+    corrections: str = _setting(
+        "on",
+        "Learn the right answer to a question, where it is known, if all own answers to it are wrong.",
+        choices=("on", "off"),
+        live=True,
+    )
     decay_after: int = _setting(
         20,
         "Update after which the learning rate falls with the inverse square root of the update's number. 0: never.",

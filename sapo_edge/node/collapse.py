@@ -33,7 +33,7 @@ def collapsed(rounds: Sequence[RoundFinished]) -> tuple[float, float] | None:
     best = max(_reward(before[first : first + ROUNDS]) for first in range(len(before) - ROUNDS + 1))
     now = _reward(last)
     # Others' groups are chosen because they teach: at least so many own ones did.
-    teaching = sum(max(0, event.informative - event.external) for event in last)
+    teaching = sum(max(0, event.informative - event.corrected - event.external) for event in last)
     fell = best >= LEAST and now < FALL * best and teaching <= TEACHING * sum(event.own for event in last)
     return (best, now) if fell else None
 

@@ -1,12 +1,13 @@
 """Which tasks of its sequence a node takes: those of entries that seldom teach are passed over more often.
 
-A group teaches if its answers earn different rewards. What is always right teaches as little as what is always wrong,
-so a manifest with easy and hard entries is learned from the easy ones to the hard ones, without a plan.
+A group teaches if its answers earn different rewards, or if a known right one takes the place of wrong ones. What is
+always right teaches nothing, so a manifest with easy and hard entries is learned from the easy ones to the hard ones,
+without a plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from sapo_edge.advantage import informative
 from sapo_edge.rollout import ScoredRollout, Task
@@ -34,9 +35,10 @@ class Draws:
         share = self.teaching.get(task.ref.entry, 1.0) / best if best else 1.0
         return derive_seed("take", task.ref.seed, task.ref.index) / 2**63 < max(LEAST, share)
 
-    def observe(self, rollouts: Iterable[ScoredRollout]) -> None:
-        """Count which own groups teach."""
+    def observe(self, rollouts: Iterable[ScoredRollout], corrected: Container[int] = ()) -> None:
+        """Count which own groups teach; of the corrected ones, the sequence numbers are given."""
         for scored in rollouts:
             entry = scored.rollout.ref.entry
             past = self.teaching.get(entry, 1.0)
-            self.teaching[entry] = MEMORY * past + (1 - MEMORY) * informative(scored.rewards)
+            teaches = informative(scored.rewards) or scored.rollout.sequence in corrected
+            self.teaching[entry] = MEMORY * past + (1 - MEMORY) * teaches

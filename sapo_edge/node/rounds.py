@@ -169,6 +169,7 @@ class Node:
             source.manifest.prompt_for,
             self.selector.select,
             self.author,
+            right_answer=self._correction,
         )
 
     @property
@@ -285,7 +286,7 @@ class Node:
             self._call_handle("update", "groups"),
         )
         self._report_problems(result)
-        self._draws.observe(result.own)
+        self._draws.observe(result.own, result.corrected)
         self.round, self.cursor = number, result.cursor
         event = round_event(result, received)
         self.recent.append(event)
@@ -461,6 +462,12 @@ class Node:
                 answers=result.marks,
             )
             self.emit(self.head_start, {VAIN: state.vain + state.updates - state.best_updates})
+
+    def _correction(self, task: Task) -> str | None:
+        """What a question teaches to which all own answers are wrong; None if that is nothing."""
+        text = self.source.right_answer(task) if self.settings.corrections == "on" else None
+        # An answer needs one more token to end.
+        return text if text is not None and len(self.policy.encode(text)) < self.max_tokens else None
 
     def _needs_none(self, head_start: HeadStart, base: events.HeldOut | None) -> str:
         """Why this run begins without a head start; "" if one may help."""

@@ -341,3 +341,22 @@ def test_progress_of_both_steps_is_reported() -> None:
     bench.updating = CallHandle(lambda done, total: seen.append(("groups", done, total)))
     bench.run()
     assert seen == [("answers", 4, 8), ("answers", 8, 8), ("groups", 1, 2), ("groups", 2, 2)]
+
+
+def test_a_known_right_answer_teaches_where_all_own_ones_are_wrong() -> None:
+    bench = Bench(own=3, questions=5)
+    bench.policy.script = lambda prompt, position: (
+        RIGHT if prompt[0].content == "question 12" or (prompt[0].content == "question 11" and not position) else WRONG
+    )
+    known = {f"question {number}": "it is right" for number in (10, 11, 12, 13)}
+    bench.context = replace(bench.context, right_answer=lambda task: known.get(task.question))
+    result = bench.run()
+    taught = {bench.asked(group): [answer for answer in group.answers if answer.known] for group in bench.trained}
+    assert len(taught) == 3 and any(taught.values())
+    for question, answers in taught.items():
+        expected = ["it is right"] if question in ("question 10", "question 13") else []
+        assert [answer.text for answer in answers] == expected
+    numbers = {scored.rollout.sequence for scored in result.own if taught.get(scored.rollout.question)}
+    assert result.corrected == numbers
+    corrected = next(group for group in bench.trained if group.answers[-1].known)
+    assert [answer.advantage for answer in corrected.answers] == [0.0] * 4 + [2.65]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from sapo_edge import events
-from sapo_edge.backends.common.loss import token_losses, trust_in_answer
+from sapo_edge.backends.common.loss import LossSums, PackLoss
+from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, pack
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import read_report
 from sapo_edge.errors import ManifestError
@@ -95,7 +98,7 @@ def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -
         question = group.prompt[-1].content
         number = int(question.split()[0])
         assert (answer.text, answer.ended, answer.advantage) == (str(number + 1), True, 1.0)
-        assert group.external and not tasks.is_held_out(question)
+        assert answer.known and not tasks.is_held_out(question)
     ((updates, _, done),) = validations(emitted)
     assert (updates, done) == (3, True)
     progress = [event for event in emitted if isinstance(event, events.Progress) and event.phase == "head_start"]
@@ -264,13 +267,32 @@ def test_the_gradient_is_that_of_cross_entropy() -> None:
     given = UpdateSettings(epochs=3, kl_coefficient=0.1)
     head_start = HeadStart(policy, source(*OWN), 1, 1, given)
     head_start.advance(HeadStartState(), 1, CallHandle, lambda _made: True)
-    settings = policy.settings[0]
+    settings, (answer,) = policy.settings[0], policy.updates[0][0].answers
+    layout = pack([EncodedGroup((0,), (EncodedAnswer((0,) * 200, answer.advantage, None, known=answer.known),))])
     logprobs = -np.random.default_rng(0).exponential(8.0, 200)
-    advantages, unknown = np.ones(200), np.full(200, np.nan)
-    tails, rule = np.exp(logprobs).tolist(), settings.external_rule
-    trust = np.array(trust_in_answer(logprobs.tolist(), tails, 1.0, float("nan"), rule)[0])
-    _, slopes, clipped = token_losses(
-        np, logprobs, logprobs, unknown, advantages, trust, np.ones(200), None, settings
-    )  # fmt: skip
-    assert settings.epochs == 1 and not clipped.any()
+    sums = LossSums()
+    loss = PackLoss(np, np.float64, layout, None, None, settings, 1, sums)
+    _, slopes = loss.add(slice(0, 200), logprobs, logprobs, np.exp(logprobs))
+    assert (settings.epochs, settings.kl_coefficient, sums.clipped) == (1, 0.0, 0)
     assert np.array_equal(slopes, np.full(200, -1.0)), "the derivative of minus a log-probability"
+
+
+class Walking(FakePolicy):
+    """One weight, which each update sets to the number of updates made."""
+
+    weight = 0.0
+
+    def weights(self) -> dict[str, npt.NDArray[Any]]:
+        return {"w": np.array([float(len(self.updates)) if self.weight == 0.0 else self.weight])}
+
+    def set_weights(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
+        self.weight = float(weights["w"][0])
+
+
+def test_it_goes_on_from_the_average_in_which_late_weights_count_most() -> None:
+    policy = Walking()
+    head_start = HeadStart(policy, source(*OWN), 1, 1, UpdateSettings())
+    head_start.advance(HeadStartState(), 40, CallHandle, lambda _made: True)
+    # Polynomial decay with eta = 3 weighs update t like t (t + 1) (t + 2).
+    weights = [t * (t + 1) * (t + 2) for t in range(1, 41)]
+    assert policy.weight == pytest.approx(np.average(range(1, 41), weights=weights))

@@ -573,7 +573,7 @@ def test_a_gradient_that_is_not_finite_is_reported_and_the_run_continues(machine
 
 
 def test_equally_rewarded_groups_cause_no_notice(machine: Machine) -> None:
-    machine.start(steps=0, script=lambda prompt, position: "x")
+    machine.start(replace(SETTINGS, corrections="off"), steps=0, script=lambda prompt, position: "x")
     assert machine.of(events.Notice) == []
 
 
