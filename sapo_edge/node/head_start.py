@@ -21,13 +21,15 @@ from sapo_edge.policy import CallHandle, Policy, TrainingAnswer, TrainingGroup, 
 from sapo_edge.rollout import Task
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
-RATE = 5.0
-"""Learning rate, as a multiple of that of the rounds: right answers are a steadier signal than rewards. On `home`, 400
-updates at this rate taught what 1,200 at that of the rounds did not."""
+RATE = 10.0
+"""First learning rate, as a multiple of that of the rounds: right answers are a steadier signal than rewards ..."""
+CUT = 0.5
+"""... and its factor at each validation that is no better than one before, once something is learned, down to ..."""
+LEAST_RATE = 1.0
+"""... this multiple."""
 AVERAGING = 4.0
 """At a validation the policy goes on from the average of its weights since the one before, in which late ones count
-most (polynomial decay, Shamir and Zhang, arXiv 1212.1824; this is its eta + 1). So the rate need not fall, and nothing
-needs to know when the head start ends."""
+most (polynomial decay, Shamir and Zhang, arXiv 1212.1824; this is its eta + 1). A high rate does no harm then."""
 FIRST = 20
 """Updates before the first validation, which shows within a minute or two that something is learned."""
 GROWTH = 1.5
@@ -54,6 +56,7 @@ class HeadStartState:
         best_updates: updates made when it was at its best.
         over: whether it is.
         vain: updates since its best that earlier starts of the program made, and this one repeats.
+        rate: of learning, as a multiple of that of the rounds.
     """
 
     updates: int = 0
@@ -62,6 +65,7 @@ class HeadStartState:
     best_updates: int = 0
     over: bool = False
     vain: int = 0
+    rate: float = RATE
 
     def as_dict(self) -> dict[str, Any]:
         """All fields by name."""
@@ -77,6 +81,8 @@ class HeadStartState:
         state = self
         if right > self.best or (limit is not None and right == self.best):
             state = replace(self, best=right, best_updates=self.updates, vain=0)
+        elif self.best_updates:
+            state = replace(self, rate=max(LEAST_RATE, CUT * self.rate))
         if limit is not None:
             return replace(state, over=self.updates >= limit)
         stalled = self.updates - state.best_updates + state.vain
@@ -118,9 +124,7 @@ class HeadStart:
         self._seed = derive_seed("head start", seed)
         self._batch = batch
         # One epoch, so that no ratio is clipped.
-        self._settings = replace(
-            settings, learning_rate=RATE * settings.learning_rate, decay_after=0, epochs=1, kl_coefficient=0.0
-        )
+        self._settings = replace(settings, decay_after=0, epochs=1, kl_coefficient=0.0)
 
     def is_possible(self) -> bool:
         """Whether right answers to the first questions are known."""
@@ -146,6 +150,7 @@ class HeadStart:
             Cancelled: between the groups of an update, which is then undone.
             ManifestError: if there is no right answer to learn.
         """
+        settings = replace(self._settings, learning_rate=state.rate * self._settings.learning_rate)
         spent, made, cursor, average = 0.0, 0, state.cursor, self._policy.weights()
         while made < updates and goes_on(made):
             begin, watch = time.monotonic(), handle()
@@ -155,7 +160,7 @@ class HeadStart:
                 name = self._source.manifest.name
                 problem = f"the questions of {name} have no right answers to learn"
                 raise ManifestError(problem, "set head_start to 0, or check the questions with `sapo tasks check`")
-            self._policy.update(list(groups.values()), self._settings, watch)
+            self._policy.update(list(groups.values()), settings, watch)
             spent += time.monotonic() - begin - watch.paused_seconds
             self.learned.update(groups)
             made += 1
