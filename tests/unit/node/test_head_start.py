@@ -234,7 +234,7 @@ def test_rounds_learn_at_the_rate_that_they_have_without_it(tmp_path: Path) -> N
     policy = Watched()
     run(tmp_path, replace(SETTINGS, head_start="30", rounds=3), source(*OWN), policy)
     rates = [settings.rate(update) for update, settings in enumerate(policy.settings, start=1)]
-    assert rates[10] == pytest.approx(10 * SETTINGS.learning_rate)
+    assert rates[10] == pytest.approx(5 * SETTINGS.learning_rate)
     assert rates[-3:] == [SETTINGS.learning_rate] * 3
 
 
