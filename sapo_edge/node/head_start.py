@@ -24,7 +24,7 @@ from sapo_edge.tasks.source import TaskSource, derive_seed
 RATE = 5.0
 """First learning rate, as a multiple of that of the rounds: right answers are a steadier signal than rewards. Twice as
 much is no better on `home`, and much worse on `starter`, where the model knows something that it then forgets ..."""
-CUT = 0.5
+CUT = 0.7
 """... and its factor at each validation that is no better than one before, once something is learned, down to ..."""
 LEAST_RATE = 1.0
 """... this multiple."""
