@@ -88,6 +88,7 @@ class RoundFinished(Event):
         tokens: generated in this round.
         seconds_generate, seconds_update: wall-clock time.
         statistics: of the update (`policy.UpdateStatistics`).
+        answers: own ones, generated in this round; 0 in events of earlier versions.
     """
 
     event: ClassVar[str] = "round"
@@ -104,6 +105,7 @@ class RoundFinished(Event):
     statistics: Mapping[str, float] = field(default_factory=dict)
     shared: int = 0
     received: int = 0
+    answers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

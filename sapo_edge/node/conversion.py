@@ -65,6 +65,7 @@ def round_event(result: RoundResult, received: int) -> RoundFinished:
         statistics=result.statistics.as_dict(),
         shared=result.shared,
         received=received,
+        answers=sum(len(scored.rewards) for scored in result.own),
     )
 
 

@@ -85,7 +85,7 @@ def use_run(paths: Paths, name: str) -> None:
         StateError: if something can't be written; nothing has changed then.
     """
     with _locked(paths):
-        _check_exists(paths, name)
+        check_run_exists(paths, name)
         _choose(paths, name)
 
 
@@ -98,7 +98,7 @@ def remove_run(paths: Paths, name: str) -> None:
         StateError: if something can't be deleted.
     """
     with _locked(paths):
-        _check_exists(paths, name)
+        check_run_exists(paths, name)
         if name == paths.run_name:
             raise ConfigError(f"{name} is the run that goes on", "choose another one first with `sapo runs use`")
         with reported("remove", paths.run_of(name).directory):
@@ -114,7 +114,7 @@ def _delete(paths: Paths, name: str) -> None:
     # The other files there belong to all runs. Without its journal the run is gone.
     for directory in (run.checkpoints, run.journal.parent):
         shutil.rmtree(directory, ignore_errors=not directory.exists())
-    for file in (run.pool, run.rollback):
+    for file in (run.pool, run.rollback, run.looked):
         file.unlink(missing_ok=True)
 
 
@@ -125,7 +125,13 @@ def _locked(paths: Paths) -> Iterator[None]:
         yield
 
 
-def _check_exists(paths: Paths, name: str) -> None:
+def check_run_exists(paths: Paths, name: str) -> None:
+    """Check that there is a run of this name.
+
+    Raises:
+        ConfigError: if there is none.
+        StateError: if the directory can't be read.
+    """
     names = run_names(paths)
     if name not in names:
         raise ConfigError(f"there is no run {name!r}", f"there are {', '.join(names)}")

@@ -21,6 +21,9 @@ from textual.widgets import Button, Input, OptionList
 from sapo_edge.backends.adapter.export import ExportFormat
 from sapo_edge.backends.adapter.quantisation import Quantisation
 from sapo_edge.control.report import Report
+from sapo_edge.control.report_words import spoken, verdict
+from sapo_edge.control.run_report import RunReport
+from sapo_edge.control.runs import RunView
 from sapo_edge.errors import ConfigError
 from sapo_edge.evaluate import Gain
 from sapo_edge.events import NodeStopped
@@ -28,14 +31,14 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look.terminal import MAX_NOTICE, desktop_notice
 from sapo_edge.tui.look.themes import DARK, curve_colors
 from sapo_edge.tui.node.history import Evaluation, History
-from sapo_edge.tui.node.launcher import JobResult, Outcome
+from sapo_edge.tui.node.launcher import JobResult
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs.stop import Stop
 from sapo_edge.tui.screens.results.export import Export, choices
 from sapo_edge.tui.screens.results.picture import HEIGHT, LEFT, TOP, WIDTH, draw, to_png, to_svg
 from sapo_edge.tui.screens.results.picture import Text as PictureText
 from sapo_edge.tui.screens.results.screen import PICTURE, Results
-from sapo_edge.tui.screens.results.texts import report_text, spoken, verdict
+from sapo_edge.tui.screens.results.texts import report_text
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.shell import TRUECOLOR, alone, attached, notices, screen, text, until
 
@@ -326,7 +329,7 @@ def test_one_sum_is_no_hundred_points() -> None:
 
 def test_the_rise_is_the_difference_of_both_shares() -> None:
     report = Report("validation", 10, 200, 7, 42, Gain(0.175, 0.11, 0.24, 35, 0))
-    shown = report_text(Outcome(report, {}, 16, "", 0), 80).plain
+    shown = report_text(RunReport(RunView("first", True, 16)), report, 80).plain
     assert "3.5 %  7 of 200" in shown and "21 %  42 of 200" in shown and "+17.5 points of 100" in shown
     assert next(spoken(report)) == "right answers: 3.5 % before training, 21 % now, of 200"
 
@@ -337,7 +340,7 @@ def test_the_rise_is_the_difference_of_both_shares() -> None:
 def test_no_report_breaks_the_text(questions: int, data: Any, name: str, width: int) -> None:
     before, now = (data.draw(st.integers(0, questions)) for _ in range(2))
     report = Report("validation", 3, questions, before, now, None)
-    shown = report_text(Outcome(report, {}, 3, name, 3), width).plain
+    shown = report_text(RunReport(RunView("first", True, 3), adapter=name, adapter_round=3), report, width).plain
     assert f"{before} of {questions}" in shown and f"{now} of {questions}" in shown
 
 

@@ -36,7 +36,7 @@ def add_bar(text: Text, share: float, columns: int, style: str) -> None:
 
 
 def add_tasks(text: Text, tasks: Sequence[TaskCourse], width: int) -> None:
-    """Append a line for each task: before and now, the 95 % interval of now, a bar; the largest rise first.
+    """Append a line for each task: before and now, the 95 % interval of now, a bar.
 
     Args:
         text: to append to.
@@ -46,7 +46,7 @@ def add_tasks(text: Text, tasks: Sequence[TaskCourse], width: int) -> None:
     names = min(MOST_NAME, max((len(printable(task.name)) for task in tasks), default=0), max(8, width - 20))
     detailed = width - names >= 44
     bar = bar_columns(width - names - (42 if detailed else 27))
-    for task in sorted(tasks, key=lambda task: (task.before - task.now, task.name)):
+    for task in tasks:
         low, high = wilson_interval(task.now, task.questions)
         change = f"{percent(task.before, task.questions):>5} → {percent(task.now, task.questions):>5}"
         interval = f"  {f'({100 * low:.0f} to {100 * high:.0f} %)':15}" if detailed else " "

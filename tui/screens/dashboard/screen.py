@@ -71,6 +71,8 @@ class Dashboard(View):
     DEFAULT_CSS = """
     Dashboard #running { height: 1fr; }
     Dashboard #now { height: 1fr; }
+    Dashboard #news { height: auto; max-height: 3; padding: 0 1; color: $text-success; display: none; }
+    Dashboard #news.-some { display: block; }
     Dashboard #progress { height: auto; max-height: 3; padding: 0 1; }
     Dashboard #verdict { height: auto; max-height: 3; padding: 0 1; }
     Dashboard #verdict.-good { color: $text-success; }
@@ -135,6 +137,7 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         with ContentSwitcher(initial="waiting", id="running"):
             yield Static(id="waiting", markup=False)
             with VerticalScroll(id="now", can_focus=False):
+                yield Static(id="news", markup=False)
                 yield Steady(id="progress")
                 yield Static(id="verdict", markup=False)
                 with Horizontal(id="charts"):
@@ -221,7 +224,7 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         """Read the right answers by task."""
         with contextlib.suppress(SapoError):
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
-            self._tasks = () if outcome.report is None else outcome.report.tasks
+            self._tasks = () if outcome.report.learned is None else outcome.report.learned.tasks
             if self.has_widgets:
                 self._show_tasks()
 
@@ -262,6 +265,8 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             line = now_text(state, self.sapo.keeper.lines, max(36, width))
             # Only a sentence may need more than one line.
             self.query_one("#progress", Steady).put(line, layout=bool(change & Change.STANDING))
+        if change & Change.STATUS:
+            self._show_news()
         if change & (Change.ROUND | Change.STATUS):
             mood, sentences = is_it_working(state.history, state.status)
             text = f"{MOODS[mood]} Is it working? {sentences}"
@@ -279,6 +284,17 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             self.query_one("#machine", Steady).put(machine_text(state, lines), layout=stacked)
         if change & Change.ROUND:
             self._show_charts()
+
+    def _show_news(self) -> None:
+        """Show what was learned while nobody looked, until another screen is shown."""
+        news, widget = self.sapo.news, self.query_one("#news", Static)
+        widget.set_class(bool(news), "-some")
+        if news:
+            widget.update(f"{news}. 8 shows more.")
+
+    def on_screen_suspend(self) -> None:
+        """The news are seen."""
+        self.sapo.news = ""
 
     def _waiting(self) -> str:
         match self.sapo.state.standing:
