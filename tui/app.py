@@ -146,6 +146,7 @@ class SapoApp(App[ExitCode]):
         self._selected = ""
         self._polls = 0
         self.news = ""
+        self._is_away = False
         self.register_theme(themes.DARK)
         self.register_theme(themes.LIGHT)
         self.choose_theme()
@@ -231,6 +232,7 @@ class SapoApp(App[ExitCode]):
 
     def begin(self) -> None:
         """Look for a node, and start one if there is none."""
+        self._read_news()
         self.run_worker(self.keeper.run(), name="keeper", exclusive=True, group="keeper")
 
     def node_event(self, event: events.Event) -> None:
@@ -256,7 +258,9 @@ class SapoApp(App[ExitCode]):
             self._polls = 0
         if before is Standing.ATTACHED is not self._standing:
             self._keep_looked()
-        elif before is not self._standing in (Standing.ATTACHED, Standing.ENDED):
+            self._is_away = True
+        elif self._is_away and self._standing is Standing.ATTACHED:
+            self._is_away = False
             self._read_news()
         if before is not self._standing is Standing.ENDED and self.state.run_done:
             if self._followed:
@@ -274,7 +278,7 @@ class SapoApp(App[ExitCode]):
         except SapoError as error:
             self.show_error(error)
             return
-        self._mark(Change.STATUS)
+        self._mark(Change.EVENT)
 
     def _keep_looked(self) -> None:
         """Remember until which round the app showed its node."""

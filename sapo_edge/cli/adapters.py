@@ -233,7 +233,7 @@ def _as_dict(result: Evaluation) -> dict[str, Any]:
 
 def _print_table(results: dict[str, Evaluation], examples: int, gain: Gain, manifest: str) -> None:
     from sapo_edge.control.report import by_task
-    from sapo_edge.control.report_words import skill_lines
+    from sapo_edge.control.report_words import task_lines
     from sapo_edge.event_words import describe_form, describe_too_long, format_gain
     from sapo_edge.state.detail import Detail
 
@@ -253,5 +253,5 @@ def _print_table(results: dict[str, Evaluation], examples: int, gain: Gain, mani
         print(f"  {describe_too_long(base.too_long, base.questions)}")
     print("by task (base -> adapter)")
     details = (Detail(result.by_entry(), marks=result.marks_by_entry()) for result in (base, adapter))
-    for line in skill_lines(by_task(*details)):
+    for line in task_lines(by_task(*details)):
         print(line)

@@ -53,11 +53,11 @@ def report(
 
 
 def _lines(report: RunReport, home: Path | None) -> Iterator[str]:
-    from sapo_edge.control.report_words import describe_rounds, describe_time
+    from sapo_edge.control.report_words import describe_work
 
     yield line("run", ", ".join(filter(None, (report.run.name, report.manifest, report.run.model))))
-    yield line("time", describe_time(report))
-    yield line("done", describe_rounds(report))
+    for text in describe_work(report):
+        yield line("", text)
     if report.learned is None:
         yield line("learned", "nothing can be compared yet")
     else:
@@ -65,33 +65,30 @@ def _lines(report: RunReport, home: Path | None) -> Iterator[str]:
     if report.adapter:
         yield line("adapter", report.adapter)
     for number, step in enumerate(report.steps):
-        yield line("next" if number == 0 else "", step.reason)
+        yield line("" if number else "next", step.reason)
         if step.command:
             yield f"{'':14}{as_typed(step.command, home)}"
 
 
 def _learned(report: Report) -> Iterator[str]:
-    from sapo_edge.control.report_words import CHOSEN, FAIR, counts, one_line, said, skill_lines, verdict
+    from sapo_edge.control import report_words as words
     from sapo_edge.control.run_report import changed
     from sapo_edge.event_words import describe_place
 
     name = f"{report.split} questions".strip()
     yield line("learned", f"after {describe_place(report.round)}, by {report.questions} held-out {name}")
-    yield line("", f"right answers, in whatever form: {report.before} before training, {report.now} now")
-    yield line("", verdict(report)[1])
-    for text in counts(report):
+    for text in (*words.spoken(report), words.FAIR if report.split == "test" else words.CHOSEN):
         yield line("", text)
-    yield line("", FAIR if report.split == "test" else CHOSEN)
     if report.tasks:
         yield "by task, before training -> now"
-        yield from skill_lines(report.tasks)
+        yield from words.task_lines(report.tasks)
     for title, pairs in zip(("became right", "became wrong"), changed(report.examples), strict=True):
-        if pairs:
-            yield title
-        for before, now in pairs:
-            yield f"  {one_line(before.question, COLUMNS)}"
-            yield f"    before  {said(before, COLUMNS - 36)}"
-            yield f"    now     {said(now, COLUMNS - 36)}"
+        for number, (before, now) in enumerate(pairs):
+            if not number:
+                yield title
+            yield f"  {words.one_line(before.question, COLUMNS)}"
+            yield f"    before  {words.said(before, COLUMNS - 36)}"
+            yield f"    now     {words.said(now, COLUMNS - 36)}"
 
 
 def _draw(report: RunReport, paths: Paths, file: Path) -> None:

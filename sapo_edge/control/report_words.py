@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sapo_edge.control.report import Report, TaskCourse
-from sapo_edge.control.run_report import News, RunReport
+from sapo_edge.control.run_report import RunReport
 from sapo_edge.event_words import FEW, TOO_FEW, describe_form, format_gain
 from sapo_edge.plain import counted, duration, energy, format_time, printable
 from sapo_edge.state.detail import Example
@@ -17,54 +17,37 @@ FAIR = "These questions chose nothing and were never trained on."
 CHOSEN = "The best checkpoint was chosen by these questions, so its figure may be a little too high."
 
 
-def describe_time(report: RunReport) -> str:
-    """When the run was, how long it worked, and what that took."""
-    began, ended = (format_time(moment)[:16] for moment in (report.began, report.ended))
+def describe_work(run: RunReport) -> Iterator[str]:
+    """What was done, when, and what it took. Energy is measured of more than the node."""
+    external = counted(run.external, "rollout")
+    rounds = counted(run.run.rounds, "round")
+    yield f"{rounds}, {counted(run.answers, 'own answer')}, {external} of others trained on"
+    began, ended = (format_time(moment)[:16] for moment in (run.run.began, run.run.ended))
     span = f"{began} to {ended[11:] if began[:10] == ended[:10] else ended}"
-    return f"{span}: {duration(report.worked)} of work; {describe_energy(report)}"
+    yield f"{span}: {duration(run.worked)} of work; {describe_energy(run)}"
 
 
-def describe_energy(report: RunReport) -> str:
-    """The energy that was measured, which is never that of the node alone."""
-    if not report.measured:
+def describe_energy(run: RunReport) -> str:
+    """The energy, if it was measured."""
+    if run.watt_hours is None:
         return "energy not measured: no counter here that this user may read"
-    part = "" if report.measured >= 0.95 * report.worked else f" in {duration(report.measured)} of it"
-    return f"{energy(report.joules / 3600)} measured{part}, other programs included"
+    part = "" if run.measured >= 0.95 * run.worked else f" in {duration(run.measured)} of it"
+    return f"{energy(run.watt_hours)} measured{part}, other programs included"
 
 
-def describe_rounds(report: RunReport) -> str:
-    """What was done."""
-    external = counted(report.external, "rollout")
-    rounds = counted(report.run.rounds, "round")
-    return f"{rounds}, {counted(report.answers, 'own answer')}, {external} of others trained on"
-
-
-def describe_news(news: News) -> str:
-    """What was learned since somebody looked; "" if no round was finished."""
-    if not news.rounds:
-        return ""
-    text = f"{counted(news.rounds, 'round')} since you last looked"
-    if not news.questions:
-        return f"{text}, without an evaluation"
-    course = f"{news.before} → {news.now} of {news.questions} new questions right"
-    gain = news.gain
-    figures = "" if gain is None else f"; {format_gain(gain.value, gain.low, gain.high, news.questions)}"
-    return f"{text}: {course}{figures}"
-
-
-def describe_skill(skill: TaskCourse) -> str:
+def describe_task(task: TaskCourse) -> str:
     """The gain of one task, if there are enough questions for a figure."""
-    if skill.questions < FEW:
+    if task.questions < FEW:
         return "too few questions for a figure"
-    gain = skill.gain
-    return "" if gain is None else format_gain(gain.value, gain.low, gain.high, skill.questions)
+    gain = task.gain
+    return "" if gain is None else format_gain(gain.value, gain.low, gain.high, task.questions)
 
 
-def skill_lines(skills: Sequence[TaskCourse]) -> Iterator[str]:
+def task_lines(tasks: Sequence[TaskCourse]) -> Iterator[str]:
     """A line for each task."""
-    for skill in skills:
-        course = f"{skill.before:3} -> {skill.now:3} of {skill.questions:<3}"
-        yield f"  {printable(skill.name)[:NAME]:{NAME}} {course}  {describe_skill(skill)}".rstrip()
+    for task in tasks:
+        course = f"{task.before:3} -> {task.now:3} of {task.questions:<3}"
+        yield f"  {printable(task.name)[:NAME]:{NAME}} {course}  {describe_task(task)}".rstrip()
 
 
 def verdict(report: Report) -> tuple[str, str]:

@@ -1,7 +1,6 @@
-"""What a run has cost: seconds of work, and energy where this machine measures it. The journal keeps the totals.
+"""What a run has cost: seconds of work, and energy where `care/power.py` measures it. The journal keeps the totals.
 
-Each journaled event closes an interval. One that began in a pause is not counted: the machine then rests, or works for
-others. The energy is that of the whole processor, or of the whole machine on battery, as `care/power.py` reads it.
+Each journaled event closes an interval. One that began in a pause is not counted.
 """
 
 from __future__ import annotations
@@ -16,25 +15,15 @@ from sapo_edge.state.journal import JOULES, MEASURED, WORKED, Journal
 
 
 class Effort:
-    """Adds up the intervals of a node. Thread-safe.
-
-    Args:
-        journal: holds the totals of earlier starts.
-        stop: pauses the node.
-        meter: reads the power.
-        clock: monotonic seconds, which stand still while the machine sleeps.
-    """
+    """Adds up the intervals of a node, from the totals in its journal. Thread-safe; `clock` gives monotonic seconds."""
 
     def __init__(
         self, journal: Journal, stop: Stop, meter: PowerMeter | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._totals = {name: float(journal.counter(name)) for name in (WORKED, MEASURED, JOULES)}
-        self._stop = stop
-        self._meter = meter or PowerMeter()
-        self._clock = clock
+        self._stop, self._meter, self._clock = stop, meter or PowerMeter(), clock
         self._lock = threading.Lock()
-        self._since = clock()
-        self._works = True
+        self._since, self._works = clock(), True
         self._meter.read(0.0, self._since)
 
     def counters(self) -> dict[str, int]:

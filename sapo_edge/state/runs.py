@@ -125,6 +125,28 @@ def _locked(paths: Paths) -> Iterator[None]:
         yield
 
 
+def read_looked(run: RunPaths) -> int:
+    """The last round that somebody has seen in the terminal app; 0 if nobody looked, or the file holds anything else.
+
+    Raises:
+        StateError: if it can't be read.
+    """
+    with reported("read", run.looked):
+        text = run.looked.read_bytes().decode("ascii", "replace").strip() if run.looked.exists() else ""
+    return int(text) if text.isdigit() and len(text) < 13 else 0
+
+
+def write_looked(run: RunPaths, round: int) -> None:
+    """Remember the last round that somebody has seen. Of several apps, the last one to write has the newest round.
+
+    Raises:
+        StateError: if it can't be written.
+    """
+    if run.directory.is_dir():
+        with reported("write", run.looked):
+            write_atomically(run.looked, f"{round}\n".encode("ascii"))
+
+
 def check_run_exists(paths: Paths, name: str) -> None:
     """Check that there is a run of this name.
 

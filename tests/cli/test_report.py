@@ -21,19 +21,19 @@ def test_text_and_json_tell_the_same(invoke: Invoke, trained: tuple[Path, Result
     record = json.loads(invoke("report", "--home", home, "--json").out)
     learned, comparison = record["learned"], trained[1].named("comparison")[-1]
     assert (record["rounds"], record["answers"], record["running"]) == (5, 40, False)
-    assert (learned["base"], learned["adapter"]) == (comparison["base"], comparison["adapter"])
-    assert sum(task["base"] for task in learned["tasks"]) == comparison["base"] and record["worked"] > 0
+    assert (learned["before"], learned["now"]) == (comparison["base"], comparison["adapter"])
+    assert sum(task["before"] for task in learned["tasks"]) == comparison["base"] and record["worked"] > 0
     result = invoke("report", "--home", home, "--run", "first")
     assert result.code == 0 and "5 rounds, 40 own answers, 0 rollouts" in result.out
-    assert f"{learned['base']} before training, {learned['adapter']} now" in result.out
-    assert all(step["reason"] in " ".join(result.out.split()) for step in record["next"])
+    assert " % before training, " in result.out and f"now, of {learned['questions']}" in result.out
+    assert all(step["reason"] in " ".join(result.out.split()) for step in record["steps"])
     assert all(len(line) <= 80 for line in result.out.splitlines() if str(home) not in line)
 
 
 def test_with_a_running_node_it_says_that_this_goes_on(invoke: Invoke, home: Path) -> None:
     with StateLock(Paths.default(home).lock):
         record = json.loads(invoke("report", "--home", home, "--json").out)
-    assert record["running"] and "sapo run" not in str(record["next"])
+    assert record["running"] and "sapo run" not in str(record["steps"])
 
 
 def test_the_picture(invoke: Invoke, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,7 +91,7 @@ async def test_it_shows_before_and_now_tasks_questions_and_the_adapter(launcher:
         seen = screen(app)
         assert "What was learned in 30 rounds; 40 rounds are done" in seen
         assert "4 of 100" in seen and "68 of 100" in seen and "It got better: +64 points of 100" in seen
-        assert "4 % →  90 %" in seen and "(79 to 96 %)" in seen
+        assert "4 % →  90 %" in seen and "(+71 to +92)" in seen
         assert "3 + 4 =" in seen and "✓ 7" in seen and "✗ I think" in seen
         assert "2 became right, 0 wrong" in seen and "/home/somebody/checkpoints/round-000030" in seen
         assert "\x1b" not in seen and "\\x1b[31m[bold]greatest[/bold]" in seen

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from sapo_edge.evaluate import wilson_interval
+from sapo_edge.event_words import FEW
 from sapo_edge.plain import printable
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add_bar(text: Text, share: float, columns: int, style: str) -> None:
 
 
 def add_tasks(text: Text, tasks: Sequence[TaskCourse], width: int) -> None:
-    """Append a line for each task: before and now, the 95 % interval of now, a bar.
+    """Append a line for each task: before and now, the 95 % interval of the rise in points of 100, a bar.
 
     Args:
         text: to append to.
@@ -47,9 +47,10 @@ def add_tasks(text: Text, tasks: Sequence[TaskCourse], width: int) -> None:
     detailed = width - names >= 44
     bar = bar_columns(width - names - (42 if detailed else 27))
     for task in tasks:
-        low, high = wilson_interval(task.now, task.questions)
         change = f"{percent(task.before, task.questions):>5} → {percent(task.now, task.questions):>5}"
-        interval = f"  {f'({100 * low:.0f} to {100 * high:.0f} %)':15}" if detailed else " "
+        gain = task.gain if task.questions >= FEW else None
+        rise = "" if gain is None else f"({100 * gain.low:+.0f} to {100 * gain.high:+.0f})"
+        interval = f"  {rise:15}" if detailed else " "
         text.append(f"  {printable(task.name)[:names]:{names}} {change}{interval}")
         add_bar(text, task.now / max(1, task.questions), bar, "green" if task.now > task.before else "")
         text.append(f" of {task.questions}\n", "dim")

@@ -17,7 +17,6 @@ from sapo_edge.node.background import Background
 from sapo_edge.state.consent import read_consent, write_consent
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
-from sapo_edge.state.looked import read_looked, write_looked
 from sapo_edge.state.paths import Paths, RunPaths
 from sapo_edge.tui.node.history import MAX_POINTS
 from sapo_edge.tui.node.launcher import (
@@ -266,14 +265,14 @@ class ProgramLauncher:
         Raises:
             SapoError: if the journal can't be read, or the look can't be remembered.
         """
-        from sapo_edge.control.report_words import describe_news
         from sapo_edge.control.run_report import read_news
+        from sapo_edge.state.runs import read_looked, write_looked
 
         self._shown = self._paths.run
-        news = read_news(self._shown.journal, read_looked(self._shown))
         # The round that the sentence is about: what is finished from now on was not shown yet.
-        write_looked(self._shown, news.round)
-        return describe_news(news)
+        round, news = read_news(self._shown.journal, read_looked(self._shown))
+        write_looked(self._shown, round)
+        return news
 
     def looked(self, round: int) -> None:
         """Remember that somebody looked until this round of the run of the last `news`.
@@ -281,6 +280,8 @@ class ProgramLauncher:
         Raises:
             SapoError: if it can't be written.
         """
+        from sapo_edge.state.runs import write_looked
+
         if self._shown is not None:
             write_looked(self._shown, round)
 

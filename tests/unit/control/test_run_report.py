@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sapo_edge.cli.report import _lines
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import Report, by_task
-from sapo_edge.control.report_words import describe_energy, describe_news, describe_time
+from sapo_edge.control.report_words import describe_energy, describe_work
 from sapo_edge.control.run_report import RunReport, Step, read_news, read_run_report
 from sapo_edge.control.runs import RunView
 from sapo_edge.evaluate import Evaluation, Gain, paired_gain
@@ -26,8 +26,8 @@ from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.detail import AHEAD, Detail, Example
 from sapo_edge.state.journal import JOULES, MEASURED, WORKED, Journal
-from sapo_edge.state.looked import read_looked, write_looked
 from sapo_edge.state.paths import Paths, RunPaths
+from sapo_edge.state.runs import read_looked, write_looked
 
 BASE = "0" * 25 + "1" * 15
 """Marks of 40 questions, of which the first 30 are of the task `sums`."""
@@ -83,10 +83,10 @@ def test_before_the_second_evaluation_it_says_what_to_run(paths: Paths, journal:
     work(journal, 1)
     report = read_run_report(paths, "first")
     assert report.learned is None and report.as_dict()["learned"] is None
-    reason = "a comparison needs a second evaluation, the next one after every 10 rounds: go on"
+    reason = "a comparison needs a second evaluation: go on"
     assert steps(paths) == [(reason, "sapo run")]
     journal.record(NodeStarted(model="tiny", backend="b", settings=Settings(held_out=0).as_dict()))
-    assert steps(paths)[0] == ("nothing is compared: no questions are held out", "sapo config set held_out 200")
+    assert steps(paths)[1] == ("hold out more questions, for a figure of the gain", "sapo config set held_out 200")
 
 
 def test_it_tells_work_tasks_and_what_changed(paths: Paths, journal: Journal) -> None:
@@ -99,16 +99,20 @@ def test_it_tells_work_tasks_and_what_changed(paths: Paths, journal: Journal) ->
     assert (record["rounds"], record["answers"], record["external"], record["worked"]) == (3, 192, 12, 7200)
     assert (record["watt_hours"], record["measured"], record["began"]) == (10.0, 3600, 1e9 - 60)
     learned = record["learned"]
-    assert (learned["base"], learned["adapter"], learned["gain"]["gained"], learned["gain"]["lost"]) == (15, 34, 20, 1)
+    assert (learned["before"], learned["now"], learned["gain"]["gained"], learned["gain"]["lost"]) == (15, 34, 20, 1)
     sums, gcds = learned["tasks"]
-    assert (sums["name"], sums["base"], sums["adapter"], sums["questions"]) == ("sums", 5, 25, 30)
+    assert (sums["name"], sums["before"], sums["now"], sums["questions"]) == ("sums", 5, 25, 30)
     marks = (Evaluation(text[:30], ("",) * 30, ("",) * 30) for text in (BASE, now))
     assert sums["gain"]["low"] == paired_gain(*marks).low > 0
     # Ten questions are too few for a figure.
     assert gcds["name"] == "gcds" and gcds["gain"] is None
-    assert [example["question"] for example in learned["became_right"]] == ["question 0", "question 1", "question 2"]
+    assert [example["now"]["question"] for example in learned["became_right"]] == [
+        "question 0",
+        "question 1",
+        "question 2",
+    ]
     (wrong,) = learned["became_wrong"]
-    assert (wrong["question"], wrong["base"], wrong["adapter"]) == ("question 39", "answer 1", "answer 0")
+    assert (wrong["before"]["answer"], wrong["now"]["answer"]) == ("answer 1", "answer 0")
 
 
 def test_a_run_is_flat_after_three_evaluations_without_a_rise(paths: Paths, journal: Journal) -> None:
@@ -152,30 +156,29 @@ def test_a_run_that_nobody_continues_is_chosen_first(paths: Paths, journal: Jour
 
 
 @pytest.mark.parametrize(
-    ("measured", "joules", "text"),
+    ("measured", "watt_hours", "text"),
     [
-        (0, 0, "not measured"),
-        (7200, 720_000, "200 Wh measured, other"),
-        (3600, 1800, "0.5 Wh measured in 1 h 0 min of it"),
+        (0, None, "not measured"),
+        (7200, 200.0, "200 Wh measured, other"),
+        (3600, 0.5, "0.5 Wh measured in 1 h 0 min"),
     ],
 )
-def test_energy_is_told_only_where_it_was_measured(measured: float, joules: float, text: str) -> None:
-    report = RunReport(RunView("first", True), began=1e9, ended=1e9 + 60, worked=7200, measured=measured, joules=joules)
-    assert text in describe_energy(report) and "2 h 0 min of work" in describe_time(report)
+def test_energy_is_told_only_where_it_was_measured(measured: float, watt_hours: float | None, text: str) -> None:
+    report = RunReport(RunView("first", True), worked=7200, measured=measured, watt_hours=watt_hours)
+    assert text in describe_energy(report) and "2 h 0 min of work" in " ".join(describe_work(report))
 
 
 def test_news_are_what_was_learned_since_somebody_looked(paths: Paths, journal: Journal) -> None:
     validate(journal, 0, BASE)
     work(journal, *range(1, 13))
-    assert describe_news(read_news(paths.journal, 5)) == "7 rounds since you last looked, without an evaluation"
+    assert read_news(paths.journal, 5) == (12, "7 rounds since you last looked, without an evaluation")
     validate(journal, 10, "1" * 40)
-    news = read_news(paths.journal, 5)
-    assert (news.round, news.rounds, news.before, news.now, news.questions) == (12, 7, 15, 40, 40)
-    assert "15 → 40 of 40 new questions right; gain +0.62 (95 %" in describe_news(news)
-    assert "without an evaluation" in describe_news(read_news(paths.journal, 10))
+    last, told = read_news(paths.journal, 5)
+    assert last == 12 and "7 rounds since you last looked: 15 → 40 of 40 new questions right; gain +0.62 (95 %" in told
+    assert "without an evaluation" in read_news(paths.journal, 10)[1]
     # A run that returned to an earlier checkpoint has fewer rounds than were seen.
-    assert describe_news(read_news(paths.journal, 12)) == describe_news(read_news(paths.journal, 99)) == ""
-    assert read_news(paths.state / "none", 0).rounds == 0
+    assert read_news(paths.journal, 12) == read_news(paths.journal, 99) == (12, "")
+    assert read_news(paths.state / "none", 0) == (0, "")
 
 
 @given(data=st.binary(max_size=40) | st.integers(0, 10**12 - 1).map(lambda number: f"{number}\n".encode()))

@@ -67,7 +67,7 @@ class Dashboard(View):
     """Progress of the round, the verdict in words, curves, and three panels."""
 
     MODE = "dashboard"
-    _verdict = ""
+    _verdict = _news = ""
     DEFAULT_CSS = """
     Dashboard #running { height: 1fr; }
     Dashboard #now { height: 1fr; }
@@ -134,10 +134,10 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
 
     def content(self) -> ComposeResult:
         """The widgets."""
+        yield Static(id="news", markup=False)
         with ContentSwitcher(initial="waiting", id="running"):
             yield Static(id="waiting", markup=False)
             with VerticalScroll(id="now", can_focus=False):
-                yield Static(id="news", markup=False)
                 yield Steady(id="progress")
                 yield Static(id="verdict", markup=False)
                 with Horizontal(id="charts"):
@@ -254,6 +254,8 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
     def node_changed(self, change: Change) -> None:
         """Show changes."""
         state = self.sapo.state
+        if change & Change.EVENT:
+            self._show_news()
         has_data = state.standing is Standing.ATTACHED or bool(state.history.last_round)
         self.query_one("#running", ContentSwitcher).current = "now" if has_data else "waiting"
         if not has_data:
@@ -265,8 +267,6 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             line = now_text(state, self.sapo.keeper.lines, max(36, width))
             # Only a sentence may need more than one line.
             self.query_one("#progress", Steady).put(line, layout=bool(change & Change.STANDING))
-        if change & Change.STATUS:
-            self._show_news()
         if change & (Change.ROUND | Change.STATUS):
             mood, sentences = is_it_working(state.history, state.status)
             text = f"{MOODS[mood]} Is it working? {sentences}"
@@ -287,10 +287,11 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
 
     def _show_news(self) -> None:
         """Show what was learned while nobody looked, until another screen is shown."""
-        news, widget = self.sapo.news, self.query_one("#news", Static)
-        widget.set_class(bool(news), "-some")
-        if news:
-            widget.update(f"{news}. 8 shows more.")
+        if self.sapo.news != self._news:
+            self._news = self.sapo.news
+            widget = self.query_one("#news", Static)
+            widget.set_class(bool(self._news), "-some")
+            widget.update(f"{self._news}. Key 8 shows more.")
 
     def on_screen_suspend(self) -> None:
         """The news are seen."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from sapo_edge.control.report import Report, TaskCourse
-from sapo_edge.control.report_words import describe_energy, describe_skill, spoken
+from sapo_edge.control.report_words import describe_energy, describe_task, spoken
 from sapo_edge.control.run_report import RunReport
 from sapo_edge.plain import counted, duration, printable
 from sapo_edge.tui.look.themes import DARK, CurveColors, curve_colors
@@ -25,10 +25,10 @@ WIDTH, HEIGHT = 1200, 630
 """Pixels: the shape in which most places show a shared picture."""
 LEFT, TOP, RIGHT, BOTTOM = 90, 176, 1160, 560
 """Edges of the plot in pixels."""
-SKILLS, ROW = 840, 54
-"""Where the list of skills begins, and the height of one, in pixels."""
-MOST_SKILLS = (BOTTOM - TOP) // ROW
-"""Most skills that the list names."""
+TASKS, ROW = 840, 54
+"""Where the list of tasks begins, and the height of one, in pixels."""
+MOST_TASKS = (BOTTOM - TOP) // ROW
+"""Most tasks that the list names."""
 LINES = 5
 """Horizontal lines of the grid."""
 MOST_CHARACTERS = 90
@@ -109,17 +109,17 @@ def draw_run(run: RunReport, learned: Report | None, history: Mapping[str, Any])
         learned: by the questions that were asked last.
         history: as the control method `history` tells it, with at least one round.
     """
-    power = describe_energy(run) if run.measured else ""
+    power = describe_energy(run) if run.watt_hours else ""
     parts = (run.manifest, counted(run.run.rounds, "round"), f"{duration(run.worked)} of work", power)
     lines = [] if learned is None else [*spoken(learned)]
     subtitle = [" · ".join(filter(None, parts)), *lines[:1], " · ".join(lines[1:3])]
-    skills = () if learned is None else learned.tasks
+    tasks = () if learned is None else learned.tasks
     title = "What a small model learned on one computer"
-    return draw(History.from_reply(history), title, subtitle, curve_colors(DARK), skills)
+    return draw(History.from_reply(history), title, subtitle, curve_colors(DARK), tasks)
 
 
 def draw(
-    history: History, title: str, subtitle: Sequence[str], colors: CurveColors, skills: Sequence[TaskCourse] = ()
+    history: History, title: str, subtitle: Sequence[str], colors: CurveColors, tasks: Sequence[TaskCourse] = ()
 ) -> list[Shape]:
     """Draw own and others' rewards as lines, and held-out accuracy as points with their 95 % intervals.
 
@@ -128,18 +128,19 @@ def draw(
         title: above the plot.
         subtitle: at most three lines below it, whose ends may be cut off.
         colors: of the curves.
-        skills: right answers by task, listed beside the plot.
+        tasks: right answers by task, listed beside the plot.
     """
-    right = SKILLS - 60 if skills else RIGHT
+    right = TASKS - 60 if tasks else RIGHT
     last = max(1, history.last_round, *(evaluation.round for evaluation in history.held_out))
+    pixels = (right - LEFT) / last
     return [
         Text(LEFT, 56, title, 36, DARK.foreground or ""),
         *(Text(LEFT, 92 + 28 * number, _cut(line), 22, GRAY) for number, line in enumerate(subtitle[:3])),
         *_grid(last, right),
-        *_curve(history.curves.round, history.curves.external, last, right, colors.external),
-        *_curve(history.curves.round, history.curves.own, last, right, colors.own),
-        *_points(history, last, right, colors.held_out),
-        *_list(skills, colors.held_out),
+        *_curve(history.curves.round, history.curves.external, pixels, colors.external),
+        *_curve(history.curves.round, history.curves.own, pixels, colors.own),
+        *_points(history, pixels, colors.held_out),
+        *_list(tasks, colors.held_out),
         *_legend(colors),
     ]
 
@@ -189,32 +190,29 @@ def _grid(last: int, right: int) -> Iterator[Shape]:
     yield Text(right, BOTTOM + 30, f"round {last}", 18, GRAY, at_end=True)
 
 
-def _curve(rounds: Sequence[int], values: Sequence[float], last: int, right: int, color: str) -> Iterator[Shape]:
-    points = [
-        (_x(round, last, right), _y(value))
-        for round, value in zip(rounds, values, strict=True)
-        if not math.isnan(value)
-    ]
+def _curve(rounds: Sequence[int], values: Sequence[float], pixels: float, color: str) -> Iterator[Shape]:
+    pairs = zip(rounds, values, strict=True)
+    points = [(LEFT + pixels * round, _y(value)) for round, value in pairs if not math.isnan(value)]
     if points:
         yield Line(points, color, 2)
 
 
-def _points(history: History, last: int, right: int, color: str) -> Iterator[Shape]:
+def _points(history: History, pixels: float, color: str) -> Iterator[Shape]:
     for evaluation in history.held_out:
-        x = _x(evaluation.round, last, right)
+        x = LEFT + pixels * evaluation.round
         yield Line(((x, _y(evaluation.low)), (x, _y(evaluation.high))), color, 3)
         yield Dot(x, _y(evaluation.accuracy), color)
 
 
-def _list(skills: Sequence[TaskCourse], color: str) -> Iterator[Shape]:
+def _list(tasks: Sequence[TaskCourse], color: str) -> Iterator[Shape]:
     """Right answers by task, with the interval of the rise."""
-    for number, skill in enumerate(skills[:MOST_SKILLS]):
+    for number, task in enumerate(tasks[:MOST_TASKS]):
         y = TOP + 16 + ROW * number
-        yield Text(SKILLS, y, skill.name[:18], 20, DARK.foreground or "")
-        yield Text(RIGHT, y, f"{skill.before} → {skill.now} of {skill.questions}", 20, color, at_end=True)
-        yield Text(RIGHT, y + 22, describe_skill(skill), 16, GRAY, at_end=True)
-    if len(skills) > MOST_SKILLS:
-        yield Text(RIGHT, BOTTOM + 30, f"and {len(skills) - MOST_SKILLS} more", 18, GRAY, at_end=True)
+        yield Text(TASKS, y, task.name[:18], 20, DARK.foreground or "")
+        yield Text(RIGHT, y, f"{task.before} → {task.now} of {task.questions}", 20, color, at_end=True)
+        yield Text(RIGHT, y + 22, describe_task(task), 16, GRAY, at_end=True)
+    if len(tasks) > MOST_TASKS:
+        yield Text(RIGHT, BOTTOM + 30, f"and {len(tasks) - MOST_TASKS} more", 18, GRAY, at_end=True)
 
 
 def _legend(colors: CurveColors) -> Iterator[Shape]:
@@ -230,10 +228,6 @@ def _legend(colors: CurveColors) -> Iterator[Shape]:
         yield Text(x + 28, y, name, 18, color)
         x += 60 + 10 * len(name)
     yield Text(RIGHT, y, "sapo-edge", 18, GRAY, at_end=True)
-
-
-def _x(round: int, last: int, right: int) -> float:
-    return LEFT + (right - LEFT) * round / last
 
 
 def _y(share: float) -> float:

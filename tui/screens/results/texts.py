@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from sapo_edge.control.report import Report, TaskCourse
-from sapo_edge.control.report_words import CHOSEN, FAIR, counts, describe_rounds, describe_time, exact, verdict
+from sapo_edge.control.report_words import CHOSEN, FAIR, counts, describe_work, exact, verdict
 from sapo_edge.control.run_report import RunReport
 from sapo_edge.event_words import describe_place
 from sapo_edge.plain import printable
@@ -58,7 +58,7 @@ def _add_total(text: Text, report: Report, width: int) -> None:
 def _add_tasks(text: Text, tasks: tuple[TaskCourse, ...], width: int) -> None:
     if not tasks:
         return
-    text.append("\nBy task", "bold").append("  with the 95 % interval of now\n", "dim")
+    text.append("\nBy task", "bold").append("  with the 95 % interval of the rise\n", "dim")
     add_tasks(text, tasks, width)
 
 
@@ -81,8 +81,8 @@ def _add_own(text: Text, report: Report) -> None:
 
 def _add_steps(text: Text, run: RunReport) -> None:
     """What was done for it, and what may come next."""
-    if run.began:
-        text.append("\nThe run\n", "bold").append(f"  {describe_rounds(run)}\n  {describe_time(run)}\n")
+    if run.run.rounds:
+        text.append("\nThe run\n", "bold").append("".join(f"  {line}\n" for line in describe_work(run)))
     text.append("\nWhat comes next\n", "bold")
     for step in run.steps:
         text.append(f"  {step.key:2}", "bold").append(f"{step.reason}\n")
