@@ -20,7 +20,7 @@ from textual.widgets import Button, Input, OptionList
 
 from sapo_edge.backends.adapter.export import ExportFormat
 from sapo_edge.backends.adapter.quantisation import Quantisation
-from sapo_edge.control.report import Report
+from sapo_edge.control.report import Report, TaskCourse
 from sapo_edge.control.report_words import spoken, verdict
 from sapo_edge.control.run_report import RunReport
 from sapo_edge.control.runs import RunView
@@ -349,7 +349,8 @@ def test_the_picture_is_valid_and_inside_its_frame(title: str, values: list[floa
     history = History(held_out=[Evaluation(5, 0.5, 0.4, 0.6)])
     for number, value in enumerate(values, 1):
         history.curves.add(number, value, None, 0.5, 1.0)
-    root = ElementTree.fromstring(to_svg(draw(history, title, [title], curve_colors(DARK))))
+    tasks = [TaskCourse(title, 1, 2, 30)] * (len(values) % 9)
+    root = ElementTree.fromstring(to_svg(draw(history, title, [title], curve_colors(DARK), tasks)))
     for line in root.iter("{http://www.w3.org/2000/svg}polyline"):
         for point in line.attrib["points"].split():
             x, y = map(float, point.split(","))

@@ -208,7 +208,7 @@ def _list(tasks: Sequence[TaskCourse], color: str) -> Iterator[Shape]:
     """Right answers by task, with the interval of the rise."""
     for number, task in enumerate(tasks[:MOST_TASKS]):
         y = TOP + 16 + ROW * number
-        yield Text(TASKS, y, task.name[:18], 20, DARK.foreground or "")
+        yield Text(TASKS, y, printable(task.name)[:18], 20, DARK.foreground or "")
         yield Text(RIGHT, y, f"{task.before} → {task.now} of {task.questions}", 20, color, at_end=True)
         yield Text(RIGHT, y + 22, describe_task(task), 16, GRAY, at_end=True)
     if len(tasks) > MOST_TASKS:
