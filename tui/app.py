@@ -232,7 +232,8 @@ class SapoApp(App[ExitCode]):
 
     def begin(self) -> None:
         """Look for a node, and start one if there is none."""
-        self._read_news()
+        # After the first picture, which needs no journal.
+        self.call_after_refresh(self._read_news)
         self.run_worker(self.keeper.run(), name="keeper", exclusive=True, group="keeper")
 
     def node_event(self, event: events.Event) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from sapo_edge.control.report import Report, TaskCourse
-from sapo_edge.control.run_report import RunReport
 from sapo_edge.event_words import FEW, TOO_FEW, describe_form, format_gain
 from sapo_edge.plain import counted, duration, energy, format_time, printable
 from sapo_edge.state.detail import Example
 from sapo_edge.tasks.answers import extract_answer
 
+if TYPE_CHECKING:
+    # The terminal app's screens load without the journal.
+    from sapo_edge.control.report import Report, TaskCourse
+    from sapo_edge.control.run_report import RunReport
+
+MORE_ROUNDS = 40
+"""Rounds by which a finished run is continued."""
 NAME = 24
 """Most characters of a task's name."""
 FAIR = "These questions chose nothing and were never trained on."

@@ -12,6 +12,7 @@ from typing import Any
 
 from sapo_edge.control.journal_view import COMPARABLE, reading
 from sapo_edge.control.report import Report, paired, read_report
+from sapo_edge.control.report_words import MORE_ROUNDS
 from sapo_edge.control.runs import RunView, read_run
 from sapo_edge.event_words import FEW, format_gain
 from sapo_edge.plain import counted
@@ -24,8 +25,6 @@ from sapo_edge.swarm.joining.membership import Membership
 
 FLAT = 3
 """Evaluations after the best one from which a run counts as flat."""
-MORE_ROUNDS = 40
-"""Rounds by which a finished run is continued."""
 EXAMPLES = 3
 """Most questions that are shown of those that became right, and of those that became wrong."""
 

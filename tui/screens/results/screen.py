@@ -12,8 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Button, Static
 
-from sapo_edge.control.report_words import spoken
-from sapo_edge.control.run_report import MORE_ROUNDS
+from sapo_edge.control.report_words import MORE_ROUNDS, spoken
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import counted, printable
 from sapo_edge.tui.node.launcher import JobResult, Outcome
