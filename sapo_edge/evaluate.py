@@ -71,13 +71,16 @@ class Evaluation:
         """95 % interval of the accuracy."""
         return wilson_interval(self.right, self.questions)
 
+    def marks_by_entry(self) -> dict[str, str]:
+        """Entry -> the marks of its questions, in their order."""
+        marks: dict[str, str] = {}
+        for entry, mark in zip(self.entries, self.marks, strict=True):
+            marks[entry] = marks.get(entry, "") + mark
+        return marks
+
     def by_entry(self) -> dict[str, tuple[int, int]]:
         """Entry -> (right, questions)."""
-        counts: dict[str, tuple[int, int]] = {}
-        for entry, correct in zip(self.entries, self.correct, strict=True):
-            right, questions = counts.get(entry, (0, 0))
-            counts[entry] = (right + correct, questions + 1)
-        return counts
+        return {entry: (len(marks) - marks.count(WRONG), len(marks)) for entry, marks in self.marks_by_entry().items()}
 
 
 def wilson_interval(right: int, questions: int, confidence: float = 0.95) -> tuple[float, float]:

@@ -89,6 +89,7 @@ class RoundFinished(Event):
         tokens: generated in this round.
         seconds_generate, seconds_update: wall-clock time.
         statistics: of the update (`policy.UpdateStatistics`).
+        answers: own ones, generated in this round; 0 in events of earlier versions.
     """
 
     event: ClassVar[str] = "round"
@@ -106,6 +107,7 @@ class RoundFinished(Event):
     shared: int = 0
     received: int = 0
     corrected: int = 0
+    answers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

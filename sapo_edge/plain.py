@@ -57,6 +57,13 @@ def size(count: float) -> str:
     return f"{min(count / 1000, 9999):.0f} TB"
 
 
+def energy(watt_hours: float) -> str:
+    """Watt-hours as text: 0.4 Wh, 85 Wh, 1.2 kWh."""
+    if watt_hours < 9.95:
+        return f"{watt_hours:.1f} Wh"
+    return f"{watt_hours:.0f} Wh" if watt_hours < 999.5 else f"{watt_hours / 1000:.1f} kWh"
+
+
 def duration(seconds: float) -> str:
     """Seconds as text: 45 s, 3 min 20 s, 2 h 5 min."""
     whole = round(seconds)

@@ -78,6 +78,9 @@ class SapoApp(App[ExitCode]):
         launcher: what the command line provides.
         environ: the environment; None takes the process's own.
         loaded: called in a thread once all screens are loaded.
+
+    Attributes:
+        news: what was learned while nobody looked, until the dashboard has shown it.
     """
 
     TITLE = "sapo-edge"
@@ -142,6 +145,8 @@ class SapoApp(App[ExitCode]):
         self._before: list[str] = []
         self._selected = ""
         self._polls = 0
+        self.news = ""
+        self._is_away = False
         self.register_theme(themes.DARK)
         self.register_theme(themes.LIGHT)
         self.choose_theme()
@@ -221,10 +226,14 @@ class SapoApp(App[ExitCode]):
 
     def on_unmount(self) -> None:
         """Disconnect from the node, which keeps running."""
+        if self._standing is Standing.ATTACHED:
+            self._keep_looked()
         self.keeper.close()
 
     def begin(self) -> None:
         """Look for a node, and start one if there is none."""
+        # After the first picture, which needs no journal.
+        self.call_after_refresh(self._read_news)
         self.run_worker(self.keeper.run(), name="keeper", exclusive=True, group="keeper")
 
     def node_event(self, event: events.Event) -> None:
@@ -248,6 +257,12 @@ class SapoApp(App[ExitCode]):
         before, self._standing = self._standing, self.state.standing
         if before is not Standing.ATTACHED:
             self._polls = 0
+        if before is Standing.ATTACHED is not self._standing:
+            self._keep_looked()
+            self._is_away = True
+        elif self._is_away and self._standing is Standing.ATTACHED:
+            self._is_away = False
+            self._read_news()
         if before is not self._standing is Standing.ENDED and self.state.run_done:
             if self._followed:
                 self._notify_desktop(f"sapo: {self.state.ending}")
@@ -255,6 +270,22 @@ class SapoApp(App[ExitCode]):
         # A busy node leaves the app before it ends, and the app then looks for it first.
         if self._standing in (Standing.ATTACHED, Standing.ENDED):
             self._followed = self._standing is Standing.ATTACHED
+
+    @work(group="news", exclusive=True)
+    async def _read_news(self) -> None:
+        """Read what was learned while nobody looked."""
+        try:
+            self.news = await asyncio.to_thread(self.launcher.news)
+        except SapoError as error:
+            self.show_error(error)
+            return
+        self._mark(Change.EVENT)
+
+    def _keep_looked(self) -> None:
+        """Remember until which round the app showed its node."""
+        # Otherwise the next sentence begins earlier, and the next look says why this could not be written.
+        with contextlib.suppress(SapoError):
+            self.launcher.looked(self.state.round)
 
     def _notify_desktop(self, text: str) -> None:
         """Show a notice outside of the terminal, which may be behind other windows, if the user wants one."""

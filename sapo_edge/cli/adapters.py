@@ -219,8 +219,10 @@ def progress(name: str) -> Iterator[CallHandle]:
 
 def _as_dict(result: Evaluation) -> dict[str, Any]:
     low, high = result.interval
+    marks = result.marks_by_entry()
     entries = {
-        name: {"correct": right, "questions": questions} for name, (right, questions) in result.by_entry().items()
+        name: {"correct": right, "questions": questions, "marks": marks[name]}
+        for name, (right, questions) in result.by_entry().items()
     }
     return {
         "accuracy": result.accuracy, "correct": result.right, "formed": result.formed,
@@ -230,7 +232,10 @@ def _as_dict(result: Evaluation) -> dict[str, Any]:
 
 
 def _print_table(results: dict[str, Evaluation], examples: int, gain: Gain, manifest: str) -> None:
+    from sapo_edge.control.report import by_task
+    from sapo_edge.control.report_words import task_lines
     from sapo_edge.event_words import describe_form, describe_too_long, format_gain
+    from sapo_edge.state.detail import Detail
 
     base, adapter = results["base"], results["adapter"]
     print(f"held-out test questions of {manifest}, by which no checkpoint was chosen; greedy, pass@1, 95 % intervals")
@@ -246,6 +251,7 @@ def _print_table(results: dict[str, Evaluation], examples: int, gain: Gain, mani
     print(f"  {describe_form(base.formed, adapter.formed, base.questions)}")
     if base.too_long:
         print(f"  {describe_too_long(base.too_long, base.questions)}")
-    print("by task (base -> adapter, of questions)")
-    for entry, (right, questions) in base.by_entry().items():
-        print(f"  {entry:20} {right:3} -> {adapter.by_entry()[entry][0]:3}  of {questions}")
+    print("by task (base -> adapter)")
+    details = (Detail(result.by_entry(), marks=result.marks_by_entry()) for result in (base, adapter))
+    for line in task_lines(by_task(*details)):
+        print(line)

@@ -16,7 +16,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "pause": "control.pause", "resume": "control.resume", "stop": "control.stop",
     },
     "Use what was learned": {
-        "chat": "chat.chat", "eval": "adapters.evaluate", "export": "adapters.export", "history": "history.history",
+        "report": "report.report", "chat": "chat.chat", "eval": "adapters.evaluate", "export": "adapters.export",
+        "history": "history.history",
     },
     "Tasks, models and runs": {
         "tasks": "tasks.app", "models": "models.app", "runs": "runs.app", "checkpoints": "checkpoints.app",

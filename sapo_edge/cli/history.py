@@ -25,7 +25,7 @@ def history(home: Home = None) -> None:
     from sapo_edge.control.journal_view import JournalReader
 
     journal = Paths.default(home).journal
-    _check_exists(journal)
+    check_has_run(journal)
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(COLUMNS)
     for event, evaluation in JournalReader(journal).rounds():
@@ -34,6 +34,11 @@ def history(home: Home = None) -> None:
         writer.writerow([event.round, moment, *figures, *(evaluation or ("", "", ""))])
 
 
-def _check_exists(journal: Path) -> None:
+def check_has_run(journal: Path) -> None:
+    """Check that a run has begun.
+
+    Raises:
+        NoNodeError: if it has not.
+    """
     if not journal.exists():
         raise NoNodeError("no node has run here yet", "start one with `sapo run`")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 SCHEMA = 1
 """Version of the objects that `--json` prints."""
@@ -34,6 +37,18 @@ def _is_journal() -> bool:
 def print_json(record: Mapping[str, object]) -> None:
     """Print a result as one line of JSON on stdout, with the schema version unless the record has its own."""
     print(json.dumps({"v": SCHEMA, **record}), flush=True)
+
+
+def as_typed(command: str, home: Path | None) -> str:
+    """A command of `sapo` as the user can type it: the program of a virtual environment need not be on the path.
+
+    Args:
+        command: with its arguments, quoted for the shell.
+        home: that it names; None for the default directories.
+    """
+    program = sys.argv[0] if os.path.basename(sys.argv[0]) in ("sapo", "sapo-edge") else "sapo"
+    name = "sapo" if shutil.which("sapo") == os.path.abspath(program) else shlex.quote(program)
+    return command.replace("sapo", name, 1) + ("" if home is None else f" --home {shlex.quote(str(home))}")
 
 
 def discard_output() -> None:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import shlex
-import shutil
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,7 +17,7 @@ from sapo_edge.cli.consent import ask_for_consent
 from sapo_edge.cli.fanout import EventFanout
 from sapo_edge.cli.login import offer_start_at_login
 from sapo_edge.cli.options import Backend, Home, JsonEvents, ManifestName, Model, Set
-from sapo_edge.cli.output import narrate
+from sapo_edge.cli.output import as_typed, narrate
 from sapo_edge.cli.start import start_detached
 from sapo_edge.cli.swarm import describe_questions
 from sapo_edge.cli.workspace import Workspace, open_workspace
@@ -384,16 +380,13 @@ def _print_result(
     if comparison is not None and comparison.round == best.round:
         narrate(describe_comparison(comparison))
     narrate(f"adapter: {directory}")
-    # The command as the user can type it: a virtual environment's need not be on the path.
-    program = sys.argv[0] if os.path.basename(sys.argv[0]) in ("sapo", "sapo-edge") else "sapo"
-    command = "sapo" if shutil.which("sapo") == os.path.abspath(program) else shlex.quote(program)
     commands = (
+        ("report", "what was learned, and what comes next"),
         ("chat", "talk to it"),
         ("eval", "compare base and adapter on the test questions"),
         ("export --to merged DIRECTORY", "for Ollama, LM Studio and llama.cpp; prints their commands"),
         ("export --to peft DIRECTORY", "the adapter alone, for transformers and PEFT"),
     )
-    where = "" if home is None else f" --home {shlex.quote(str(home))}"
     narrate("use it:")
     for name, purpose in commands:
-        narrate(f"  {f'{command} {name}{where}':40}  {purpose}")
+        narrate(f"  {as_typed(f'sapo {name}', home):40}  {purpose}")

@@ -13,7 +13,7 @@ from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.control.client import explained_lock
-from sapo_edge.errors import CheckpointError, ConfigError
+from sapo_edge.errors import CheckpointError
 from sapo_edge.plain import counted, printable
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
@@ -140,13 +140,12 @@ def compare(
 ) -> None:
     """Compare two runs: their best adapters on the same questions, each task, and the settings that differ."""
     from sapo_edge.control.runs import compare_best, differing, read_run
-    from sapo_edge.state.runs import run_names
+    from sapo_edge.state.runs import check_run_exists
 
     paths = Paths.default(home)
-    known, chosen = run_names(paths), (name, other or paths.run_name)
+    chosen = (name, other or paths.run_name)
     for run in chosen:
-        if run not in known:
-            raise ConfigError(f"there is no run {run!r}", f"there are {', '.join(known)}")
+        check_run_exists(paths, run)
     views = [read_run(paths, run) for run in chosen]
     gain, differences = compare_best(*views), differing(*views)
     if json:

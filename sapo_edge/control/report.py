@@ -11,9 +11,10 @@ from sapo_edge import events
 from sapo_edge.control.journal_view import COMPARABLE, reading
 from sapo_edge.evaluate import Evaluation, Gain, paired_gain
 from sapo_edge.events import FORMED, Comparison, Event, HeadStart
-from sapo_edge.state.detail import TRAINED, Detail, Example
+from sapo_edge.state.detail import AHEAD, TRAINED, Detail, Example
 
 _LAST = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
+_AHEAD = _LAST.replace("ORDER", "AND json_extract(event, '$.updates') = ? ORDER")
 _EVALUATION = f"SELECT round, correct, questions, split, answers {COMPARABLE}"
 
 _Kind = TypeVar("_Kind", bound=Event)
@@ -27,12 +28,14 @@ class TaskCourse:
         name: the manifest's entry.
         before, now: right answers of the base model and of the adapter.
         questions: asked of both.
+        gain: the rise with its 95 % interval; None if it is not known which answers were right.
     """
 
     name: str
     before: int
     now: int
     questions: int
+    gain: Gain | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class Report:
         questions: asked of both.
         before, now: right answers of both, in whatever form.
         gain: the rise with its 95 % interval; None if it is not known which answers were right.
-        tasks: by task; empty if the journal lacks that.
+        tasks: by task, the largest rise first; empty if the journal lacks that.
         examples: the answer before and now to the same question; those that changed first.
         formed: of the right answers before and now, those in the form that the manifest asks for; None if not known.
         base_examples: as in `events.Comparison`.
@@ -104,12 +107,13 @@ def read_report(journal: Path, best: int | None) -> Report | None:
             gain = paired(answers, answers_now)
             marks, base_examples = (answers, answers_now), 0
             counts = (questions, before, now)
-        details = _detail(connection, split, first), _detail(connection, split, round)
-        if round == first:
-            details = Detail(), Detail()
+        details = (
+            _detail(connection, split, first),
+            _detail(connection, f"{split}{AHEAD}" if round == first else split, round),
+        )
         own = _examples(_detail(connection, TRAINED, 0), _detail(connection, TRAINED, round))
     formed = (marks[0].count(FORMED), marks[1].count(FORMED)) if all(marks) else None
-    return Report(split, round, *counts, gain, _tasks(*details), _examples(*details), formed, base_examples, own)
+    return Report(split, round, *counts, gain, by_task(*details), _examples(*details), formed, base_examples, own)
 
 
 def _last_event(connection: sqlite3.Connection, kind: type[_Kind]) -> _Kind | None:
@@ -119,9 +123,15 @@ def _last_event(connection: sqlite3.Connection, kind: type[_Kind]) -> _Kind | No
 
 
 def _better_head_start(connection: sqlite3.Connection, questions: int, right: int) -> HeadStart | None:
-    """The last validation of the head start, if it asked as many questions and more than `right` answers were right."""
+    """The best validation of the head start, if it asked as many questions and more than `right` answers were right."""
     last = _last_event(connection, HeadStart)
-    return last if last is not None and len(last.answers) == questions and last.correct > right else None
+    if last is None:
+        return None
+    row = connection.execute(_AHEAD, (HeadStart.event, last.best_updates)).fetchone()
+    best = None if row is None else events.from_json(row[0])
+    if isinstance(best, HeadStart) and len(best.answers) == questions and best.correct > right:
+        return best
+    return None
 
 
 def _gain_of(comparison: Comparison) -> Gain:
@@ -150,12 +160,16 @@ def _detail(connection: sqlite3.Connection, split: str, round: int) -> Detail:
     return Detail() if row is None else Detail.from_json(row[0])
 
 
-def _tasks(before: Detail, now: Detail) -> tuple[TaskCourse, ...]:
-    return tuple(
-        TaskCourse(name, right, now.tasks[name][0], questions)
+def by_task(before: Detail, now: Detail) -> tuple[TaskCourse, ...]:
+    """The right answers by task, the largest rise first."""
+    courses = (
+        TaskCourse(
+            name, right, now.tasks[name][0], questions, paired(before.marks.get(name, ""), now.marks.get(name, ""))
+        )
         for name, (right, questions) in before.tasks.items()
         if name in now.tasks and now.tasks[name][1] == questions
     )
+    return tuple(sorted(courses, key=lambda course: (course.before - course.now, course.name)))
 
 
 def _examples(before: Detail, now: Detail) -> tuple[tuple[Example, Example], ...]:

@@ -17,7 +17,9 @@ from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.runs import run_names
 
-_SPAN = "SELECT max(round), min(time), max(time) FROM rounds"
+_SPAN = """
+SELECT max(round), min(min(time), coalesce((SELECT min(time) FROM events), max(time))), max(time) FROM rounds
+"""
 _STARTED = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
 _BEST = f"""
 SELECT round, correct, questions, split, answers, question_set {COMPARABLE}
@@ -60,7 +62,7 @@ class RunView:
         name: of the run.
         current: whether nodes continue it.
         rounds: its last round; 0 before the first.
-        began, ended: times of its first and last round, Unix seconds; 0 before the first.
+        began, ended: times of its first event and its last round, Unix seconds; 0 before the first round.
         manifest: SHA-256 (hex) of what it trains on; "" before the first checkpoint.
         model, backend: display names, unescaped; "" if unknown.
         settings: of its last start.

@@ -66,6 +66,7 @@ def round_event(result: RoundResult, received: int) -> RoundFinished:
         shared=result.shared,
         received=received,
         corrected=len(result.corrected),
+        answers=sum(len(scored.rewards) for scored in result.own),
     )
 
 

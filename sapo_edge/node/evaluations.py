@@ -17,7 +17,7 @@ from sapo_edge.node.guard import Judgement
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.rollout import Task
 from sapo_edge.state.checkpoint import Checkpoint
-from sapo_edge.state.detail import EXAMPLES, TRAINED, Detail, Example
+from sapo_edge.state.detail import AHEAD, EXAMPLES, TRAINED, Detail, Example
 from sapo_edge.state.store import Store
 from sapo_edge.tasks.held_out import Split
 from sapo_edge.tasks.source import TaskSource
@@ -112,6 +112,10 @@ class Evaluations:
         """
         return self._answer("validation")
 
+    def keep_ahead(self, result: Evaluation) -> None:
+        """Keep the details of the best validation in a head start so far."""
+        self._keep_detail("validation", 0, result, ahead=True)
+
     def as_recorded(self, result: Evaluation) -> tuple[float, int, str]:
         """A validation as checkpoints keep it: accuracy, questions, and their mark."""
         return result.accuracy, result.questions, self._question_set("validation")
@@ -138,8 +142,7 @@ class Evaluations:
         adapter = self._answer("test")
         # Before the comparison, which names them: a node that is killed in between repeats both.
         self._keep_detail("test", 0, base)
-        if best.round:  # an adapter of the head start has no round of its own
-            self._keep_detail("test", best.round, adapter)
+        self._keep_detail("test", best.round, adapter, ahead=not best.round)
         self._compare_trained(best.round)
         gain = paired_gain(base, adapter)
         comparison = Comparison(
@@ -169,14 +172,12 @@ class Evaluations:
         tasks = self._source.own_training(EXAMPLES)
         for after, use_adapter in ((0, False), (round, True)) if tasks and round else ():
             result = self._ask(tasks, use_adapter=use_adapter)
-            detail = Detail(result.by_entry(), _examples(tasks, result))
-            self._store.journal.record_detail(TRAINED, after, detail)
+            self._store.journal.record_detail(TRAINED, after, _detail(tasks, result))
 
-    def _keep_detail(self, split: Split, round: int, result: Evaluation) -> None:
-        """Keep right answers by task, and the first few answers."""
+    def _keep_detail(self, split: Split, round: int, result: Evaluation, *, ahead: bool = False) -> None:
+        """Keep right answers by task, and the first few answers; `ahead`: they are of a head start."""
         tasks = self._source.held_out(split, min(self._questions, EXAMPLES))
-        examples = _examples(tasks, result)
-        self._store.journal.record_detail(split, round, Detail(result.by_entry(), examples))
+        self._store.journal.record_detail(f"{split}{AHEAD if ahead else ''}", round, _detail(tasks, result))
 
     def _answer(self, split: Split) -> Evaluation:
         result = self._ask(self._source.held_out(split, self._questions))
@@ -198,8 +199,10 @@ class Evaluations:
         )
 
 
-def _examples(tasks: Sequence[Task], result: Evaluation) -> tuple[Example, ...]:
-    return tuple(
+def _detail(tasks: Sequence[Task], result: Evaluation) -> Detail:
+    """All marks, and the answers to the first tasks."""
+    examples = (
         Example(task.ref.entry, task.question, task.ground_truth, text, mark != WRONG, mark == FORMED)
         for task, text, mark in zip(tasks, result.texts, result.marks, strict=False)
     )
+    return Detail(result.by_entry(), tuple(examples), result.marks_by_entry())

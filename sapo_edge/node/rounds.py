@@ -28,6 +28,7 @@ from sapo_edge.events import (
 from sapo_edge.node.collapse import HOLDS, MOST_UNDONE, ROUNDS, collapsed
 from sapo_edge.node.conversion import journaled_rollouts, round_event, round_settings
 from sapo_edge.node.draws import Draws
+from sapo_edge.node.effort import Effort
 from sapo_edge.node.evaluations import Evaluations
 from sapo_edge.node.guard import Guard
 from sapo_edge.node.head_start import ENOUGH, VAIN, HeadStart, HeadStartState
@@ -144,6 +145,7 @@ class Node:
         self._head_start: HeadStartState | None = None
         self._draws = Draws()
         self._calm_until = 0
+        self._effort = Effort(store.journal, self.stop)
         self.head_start: events.HeadStart | None = None
         self.stop.changed = lambda reasons: self.emit(Paused(reasons=reasons))
         self._evaluations = Evaluations(
@@ -290,7 +292,9 @@ class Node:
         self.round, self.cursor = number, result.cursor
         event = round_event(result, received)
         self.recent.append(event)
-        counters = {} if self.trains else {GENERATOR_CURSOR: self.cursor, GENERATOR_ROUND: number}
+        counters = self._effort.counters()
+        if not self.trains:
+            counters |= {GENERATOR_CURSOR: self.cursor, GENERATOR_ROUND: number}
         self.store.journal.record(event, journaled_rollouts(result, settings.update.external_rule), counters)
         self._emit(event)
         self._unsaved += self.trains
@@ -308,7 +312,7 @@ class Node:
 
     def emit(self, event: Event, counters: Mapping[str, int] | None = None) -> None:
         """Write an event to the journal, with counters, and pass it on."""
-        self.store.journal.record(event, counters=counters)
+        self.store.journal.record(event, counters={**self._effort.counters(), **(counters or {})})
         self._emit(event)
 
     def _warn(self, text: str) -> None:
@@ -448,6 +452,7 @@ class Node:
             state = state.judged(result.right, result.questions, limit)
             if state.best_updates == state.updates:
                 self._save_head_start(state, self._evaluations.as_recorded(result))
+                self._evaluations.keep_ahead(result)
             if state.over:
                 self._end_head_start(state)
             assert self._head_start is not None

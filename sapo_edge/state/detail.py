@@ -12,6 +12,8 @@ EXAMPLES = 40
 """Most answers that are kept: enough that some of them change where one in ten does. Short ones take 5 KB together."""
 TRAINED = "train"
 """In place of a held-out set: own questions that were trained on."""
+AHEAD = ", head start"
+"""Behind a held-out set's name: as the adapter of a head start answered it, which has no round of its own."""
 MAX_CHARACTERS = 600
 """Most characters that are kept of a question, of the expected answer, and of an answer."""
 
@@ -44,10 +46,12 @@ class Detail:
     Attributes:
         tasks: entry -> (right answers, questions).
         examples: the answers to the first questions, in their order.
+        marks: entry -> the mark of each of its questions (`events.HeldOut.answers`); empty from earlier versions.
     """
 
     tasks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     examples: tuple[Example, ...] = ()
+    marks: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """As the journal stores it."""
@@ -62,7 +66,8 @@ class Detail:
             ]
             for example in self.examples[:EXAMPLES]
         ]
-        return json.dumps({"tasks": {name: list(counts) for name, counts in self.tasks.items()}, "examples": rows})
+        tasks = {name: list(counts) for name, counts in self.tasks.items()}
+        return json.dumps({"tasks": tasks, "examples": rows, "marks": dict(self.marks)})
 
     @classmethod
     def from_json(cls, text: str) -> Detail:
@@ -73,7 +78,8 @@ class Detail:
         """
         record = check_map("detail", json.loads(text))
         tasks = {name: _counts(counts) for name, counts in check_map("tasks", record.get("tasks")).items()}
-        return cls(tasks, tuple(map(_example, check_list("examples", record.get("examples")))))
+        marks = {name: check_text("marks", text) for name, text in check_map("marks", record.get("marks", {})).items()}
+        return cls(tasks, tuple(map(_example, check_list("examples", record.get("examples")))), marks)
 
 
 def _counts(value: object) -> tuple[int, int]:

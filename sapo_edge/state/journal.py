@@ -41,6 +41,8 @@ MAX_ROWS = 1000
 """Most rounds, evaluations or events that one call returns."""
 SEQUENCE = "sequence"
 """The counter of the sequence numbers of rollouts."""
+WORKED, MEASURED, JOULES = "worked_seconds", "measured_seconds", "measured_joules"
+"""The counters of a run's seconds of work, of those whose energy was measured, and of that energy."""
 KEEP_ROLLOUTS = 500
 """Newest rounds whose rollouts are kept by default."""
 KEEP_EVENTS = 10_000
@@ -435,7 +437,8 @@ def reported_errors(path: Path) -> Iterator[None]:
         raise _damaged(path, "it has text that is not UTF-8") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", "") or ""
-        if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        # A changed byte within an event is found by the query that looks into it.
+        if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or str(error) == "malformed JSON":
             raise _damaged(path, error) from error
         if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             remedy = "another program has locked it: close that program, then try again"

@@ -65,6 +65,11 @@ class RunPaths:
         """A return to an earlier checkpoint that is decided and not complete."""
         return self.directory / "rollback.json"
 
+    @property
+    def looked(self) -> Path:
+        """The last round that somebody has seen in the terminal app."""
+        return self.directory / "looked"
+
 
 @dataclass(frozen=True, slots=True)
 class Paths:

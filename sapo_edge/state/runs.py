@@ -85,7 +85,7 @@ def use_run(paths: Paths, name: str) -> None:
         StateError: if something can't be written; nothing has changed then.
     """
     with _locked(paths):
-        _check_exists(paths, name)
+        check_run_exists(paths, name)
         _choose(paths, name)
 
 
@@ -98,7 +98,7 @@ def remove_run(paths: Paths, name: str) -> None:
         StateError: if something can't be deleted.
     """
     with _locked(paths):
-        _check_exists(paths, name)
+        check_run_exists(paths, name)
         if name == paths.run_name:
             raise ConfigError(f"{name} is the run that goes on", "choose another one first with `sapo runs use`")
         with reported("remove", paths.run_of(name).directory):
@@ -114,7 +114,7 @@ def _delete(paths: Paths, name: str) -> None:
     # The other files there belong to all runs. Without its journal the run is gone.
     for directory in (run.checkpoints, run.journal.parent):
         shutil.rmtree(directory, ignore_errors=not directory.exists())
-    for file in (run.pool, run.rollback):
+    for file in (run.pool, run.rollback, run.looked):
         file.unlink(missing_ok=True)
 
 
@@ -125,7 +125,35 @@ def _locked(paths: Paths) -> Iterator[None]:
         yield
 
 
-def _check_exists(paths: Paths, name: str) -> None:
+def read_looked(run: RunPaths) -> int:
+    """The last round that somebody has seen in the terminal app; 0 if nobody looked, or the file holds anything else.
+
+    Raises:
+        StateError: if it can't be read.
+    """
+    with reported("read", run.looked):
+        text = run.looked.read_bytes().decode("ascii", "replace").strip() if run.looked.exists() else ""
+    return int(text) if text.isdigit() and len(text) < 13 else 0
+
+
+def write_looked(run: RunPaths, round: int) -> None:
+    """Remember the last round that somebody has seen. Of several apps, the last one to write has the newest round.
+
+    Raises:
+        StateError: if it can't be written.
+    """
+    if run.directory.is_dir():
+        with reported("write", run.looked):
+            write_atomically(run.looked, f"{round}\n".encode("ascii"))
+
+
+def check_run_exists(paths: Paths, name: str) -> None:
+    """Check that there is a run of this name.
+
+    Raises:
+        ConfigError: if there is none.
+        StateError: if the directory can't be read.
+    """
     names = run_names(paths)
     if name not in names:
         raise ConfigError(f"there is no run {name!r}", f"there are {', '.join(names)}")

@@ -50,8 +50,8 @@ def test_settings(sapo: Command, tmp_path: Path, arguments: list[str], parts: li
 
 @pytest.mark.parametrize(
     "arguments",
-    ["status", "config show", "runs list", "checkpoints list", "logs", "history", "swarm show", "tasks list", "answer",
-     "identity show", "uninstall --dry-run", "start", "run", "rollback", "backup sapo.zip", "serve --port 0"],
+    ["status", "config show", "runs list", "checkpoints list", "logs", "history", "report", "swarm show", "tasks list",
+     "answer", "identity show", "uninstall --dry-run", "start", "run", "rollback", "backup sapo.zip", "serve --port 0"],
 )  # fmt: skip
 def test_a_home_that_cannot_be_entered_is_an_error_with_a_remedy(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str

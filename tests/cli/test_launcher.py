@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from sapo_edge.state import durable
 from sapo_edge.state.consent import agreed_to_share, read_consent
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
+from sapo_edge.state.runs import begin_run
 from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tui import app as tui_app
@@ -380,7 +382,8 @@ def test_a_full_disk_is_an_error_that_the_app_shows(launcher: ProgramLauncher, m
 
 def test_the_outcome_comes_from_the_journal_without_a_node(launcher: ProgramLauncher) -> None:
     empty = launcher.outcome()
-    assert (empty.report, empty.last_round, empty.adapter, empty.manifest) == (None, 0, "", "starter")
+    assert (empty.report.learned, empty.report.run.rounds, empty.report.adapter, empty.history) == (None, 0, "", {})
+    assert launcher.news() == "" and not launcher.paths.state.exists()
     journal = Journal(launcher.paths.journal)
     for round, correct in ((0, 1), (7, 6)):
         journal.record(
@@ -389,8 +392,22 @@ def test_the_outcome_comes_from_the_journal_without_a_node(launcher: ProgramLaun
     journal.record(round_event(7))
     journal.close()
     outcome = launcher.outcome()
-    assert outcome.report is not None and (outcome.report.before, outcome.report.now) == (1, 6)
-    assert outcome.last_round == 7 and outcome.history["round"] == [7]
+    learned = outcome.report.learned
+    assert learned is not None and (learned.before, learned.now) == (1, 6)
+    assert outcome.report.run.rounds == 7 and outcome.history["round"] == [7]
+
+
+def test_news_begin_where_somebody_looked_last(launcher: ProgramLauncher) -> None:
+    with closing(Journal(launcher.paths.journal)) as journal:
+        journal.record(round_event(7))
+        assert launcher.news().startswith("7 rounds since you last looked")
+        journal.record(round_event(9))
+        assert launcher.news().startswith("2 rounds") and launcher.news() == ""
+        launcher.looked(8)
+        # Another command may choose another run, which nobody has seen.
+        begin_run(launcher.paths, "other")
+        launcher.looked(9)
+        assert launcher.news() == "" and launcher.paths.run_of("first").looked.read_text() == "9\n"
 
 
 def test_it_starts_a_real_node(launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sapo_edge.care.power import Power
 from sapo_edge.config.settings import SETTINGS, Settings
 from sapo_edge.control.journal_view import JournalReader
-from sapo_edge.control.report import read_report
+from sapo_edge.control.run_report import Step, read_run_report
 from sapo_edge.control.runs import RunView, read_runs
 from sapo_edge.errors import BackendError, ConfigError, ModelError, SapoError, StateError
 from sapo_edge.state.paths import Paths
@@ -33,7 +34,7 @@ from sapo_edge.tui.node.launcher import (
     SwarmCard,
 )
 from sapo_edge.tui.node.machine import Load
-from tests.tui.fake_node import BEST, MANIFEST_DIGEST, MODEL, ROUNDS, ScriptedNode
+from tests.tui.fake_node import BEST, MANIFEST_DIGEST, ROUNDS, ScriptedNode
 
 FINDINGS = Findings(
     rows=(
@@ -258,6 +259,8 @@ class FakeLauncher:
         self.other_runs: list[RunView] = []
         self.experiments = [EXPERIMENT_STATE]
         self.login: bool | SapoError = False
+        self.told = ""
+        self.looks: list[int | None] = []
         self._values: dict[str, Any] = {}
         if running:
             self.arrive()
@@ -372,13 +375,26 @@ class FakeLauncher:
 
     def outcome(self) -> Outcome:
         self._refuse()
+        report = read_run_report(self._paths, "first")
         if self.node is None:
-            return Outcome(None, {}, 0, "", 0)
+            return Outcome(report, {})
         history = JournalReader(self._paths.journal).history(100)
-        last = max(history["round"], default=0)
-        report = read_report(self._paths.journal, None)
-        adapter = f"/home/somebody/checkpoints/round-{BEST:06d}" if last >= BEST else ""
-        return Outcome(report, history, last, adapter, BEST if adapter else 0, "starter", MODEL)
+        if report.run.rounds >= BEST:
+            adapter = f"/home/somebody/checkpoints/round-{BEST:06d}"
+            steps = (
+                Step("it still rises: the node goes on by itself", "sapo status"),
+                Step("ask both the test questions, by which nothing was chosen", "sapo eval", "y"),
+            )
+            report = replace(report, adapter=adapter, adapter_round=BEST, steps=steps)
+        return Outcome(report, history)
+
+    def news(self) -> str:
+        self._refuse()
+        self.looks.append(None)
+        return self.told
+
+    def looked(self, round: int) -> None:
+        self.looks.append(round)
 
     def history(self, rounds: tuple[int, int]) -> Mapping[str, Any]:
         self._refuse()

@@ -120,6 +120,7 @@ def finished(round: int) -> RoundFinished:
         },
         shared=2,
         received=5,
+        answers=32,
         time=BEGAN + ROUND_SECONDS * round,
     )  # fmt: skip
 
@@ -150,7 +151,9 @@ def details(round: int) -> Detail:
         Example("gcd", "Find the \x1b[31m[bold]greatest[/bold] common divisor of 12 and 18.", "6", hostile, False)
     )
     correct = evaluated(round).correct
-    return Detail({"chain_sum": (correct * 2 // 3, 50), "gcd": (correct - correct * 2 // 3, 50)}, tuple(examples))
+    right = {"chain_sum": correct * 2 // 3, "gcd": correct - correct * 2 // 3}
+    marks = {name: f"{'1' * number:0<50}" for name, number in right.items()}
+    return Detail({name: (number, 50) for name, number in right.items()}, tuple(examples), marks)
 
 
 def round_to(value: float) -> float:

@@ -309,7 +309,7 @@ async def test_keys_choose_curves_and_rounds_and_the_machine_and_the_end_are_tol
         await until(pilot, lambda: "●" in screen(app) and screen(app).count("│") > 20)
         await until(pilot, lambda: "3.2 of 4 cores, 71 °C\n16 W, an estimate" in shown(app, "#machine"))
         await pilot.press("v")
-        await until(pilot, lambda: "chain_sum" in screen(app) and "(79 to 96 %)" in screen(app))
+        await until(pilot, lambda: "chain_sum" in screen(app) and "(+71 to +92)" in screen(app))
         for title in ("Questions that teach by round", "Speed, tokens a second by round", "Reward by round"):
             await pilot.press("v")
             await until(pilot, lambda title=title: title in screen(app))  # type: ignore[misc]

@@ -20,7 +20,10 @@ from textual.widgets import Button, Input, OptionList
 
 from sapo_edge.backends.adapter.export import ExportFormat
 from sapo_edge.backends.adapter.quantisation import Quantisation
-from sapo_edge.control.report import Report
+from sapo_edge.control.report import Report, TaskCourse
+from sapo_edge.control.report_words import spoken, verdict
+from sapo_edge.control.run_report import RunReport
+from sapo_edge.control.runs import RunView
 from sapo_edge.errors import ConfigError
 from sapo_edge.evaluate import Gain
 from sapo_edge.events import NodeStopped
@@ -28,14 +31,14 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look.terminal import MAX_NOTICE, desktop_notice
 from sapo_edge.tui.look.themes import DARK, curve_colors
 from sapo_edge.tui.node.history import Evaluation, History
-from sapo_edge.tui.node.launcher import JobResult, Outcome
+from sapo_edge.tui.node.launcher import JobResult
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs.stop import Stop
 from sapo_edge.tui.screens.results.export import Export, choices
 from sapo_edge.tui.screens.results.picture import HEIGHT, LEFT, TOP, WIDTH, draw, to_png, to_svg
 from sapo_edge.tui.screens.results.picture import Text as PictureText
 from sapo_edge.tui.screens.results.screen import PICTURE, Results
-from sapo_edge.tui.screens.results.texts import report_text, spoken, verdict
+from sapo_edge.tui.screens.results.texts import report_text
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.shell import TRUECOLOR, alone, attached, notices, screen, text, until
 
@@ -88,7 +91,7 @@ async def test_it_shows_before_and_now_tasks_questions_and_the_adapter(launcher:
         seen = screen(app)
         assert "What was learned in 30 rounds; 40 rounds are done" in seen
         assert "4 of 100" in seen and "68 of 100" in seen and "It got better: +64 points of 100" in seen
-        assert "4 % →  90 %" in seen and "(79 to 96 %)" in seen
+        assert "4 % →  90 %" in seen and "(+71 to +92)" in seen
         assert "3 + 4 =" in seen and "✓ 7" in seen and "✗ I think" in seen
         assert "2 became right, 0 wrong" in seen and "/home/somebody/checkpoints/round-000030" in seen
         assert "\x1b" not in seen and "\\x1b[31m[bold]greatest[/bold]" in seen
@@ -326,7 +329,7 @@ def test_one_sum_is_no_hundred_points() -> None:
 
 def test_the_rise_is_the_difference_of_both_shares() -> None:
     report = Report("validation", 10, 200, 7, 42, Gain(0.175, 0.11, 0.24, 35, 0))
-    shown = report_text(Outcome(report, {}, 16, "", 0), 80).plain
+    shown = report_text(RunReport(RunView("first", True, 16)), report, 80).plain
     assert "3.5 %  7 of 200" in shown and "21 %  42 of 200" in shown and "+17.5 points of 100" in shown
     assert next(spoken(report)) == "right answers: 3.5 % before training, 21 % now, of 200"
 
@@ -337,7 +340,7 @@ def test_the_rise_is_the_difference_of_both_shares() -> None:
 def test_no_report_breaks_the_text(questions: int, data: Any, name: str, width: int) -> None:
     before, now = (data.draw(st.integers(0, questions)) for _ in range(2))
     report = Report("validation", 3, questions, before, now, None)
-    shown = report_text(Outcome(report, {}, 3, name, 3), width).plain
+    shown = report_text(RunReport(RunView("first", True, 3), adapter=name, adapter_round=3), report, width).plain
     assert f"{before} of {questions}" in shown and f"{now} of {questions}" in shown
 
 
@@ -346,7 +349,8 @@ def test_the_picture_is_valid_and_inside_its_frame(title: str, values: list[floa
     history = History(held_out=[Evaluation(5, 0.5, 0.4, 0.6)])
     for number, value in enumerate(values, 1):
         history.curves.add(number, value, None, 0.5, 1.0)
-    root = ElementTree.fromstring(to_svg(draw(history, title, [title], curve_colors(DARK))))
+    tasks = [TaskCourse(title, 1, 2, 30)] * (len(values) % 9)
+    root = ElementTree.fromstring(to_svg(draw(history, title, [title], curve_colors(DARK), tasks)))
     for line in root.iter("{http://www.w3.org/2000/svg}polyline"):
         for point in line.attrib["points"].split():
             x, y = map(float, point.split(","))

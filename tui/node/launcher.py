@@ -15,7 +15,7 @@ from sapo_edge.tui.node.machine import Load
 
 if TYPE_CHECKING:
     # These load the journal, which the first picture does without.
-    from sapo_edge.control.report import Report
+    from sapo_edge.control.run_report import RunReport
     from sapo_edge.control.runs import RunView
 
 Network = Literal["solo", "swarm", "invite", "joined"]
@@ -187,21 +187,12 @@ class Outcome:
     """What the run of this installation has produced so far.
 
     Attributes:
-        report: what it has learned; None before the second evaluation.
+        report: as `sapo report` tells it.
         history: the reply to the control method `history`, read from the journal; empty before the first round.
-        last_round: the newest round; 0 before the first.
-        adapter: directory of the checkpoint that `sapo export` takes; "" before the first.
-        adapter_round: its round.
-        manifest, model: display names; unescaped.
     """
 
-    report: Report | None
+    report: RunReport
     history: Mapping[str, Any]
-    last_round: int
-    adapter: str
-    adapter_round: int
-    manifest: str = ""
-    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,6 +407,22 @@ class Launcher(Protocol):
 
         Raises:
             SapoError: if journal, checkpoints or settings can't be read.
+        """
+        ...
+
+    def news(self) -> str:
+        """What the run has learned since somebody looked, in a sentence; "" without rounds. Remembers this look.
+
+        Raises:
+            SapoError: if the journal can't be read, or the look can't be remembered.
+        """
+        ...
+
+    def looked(self, round: int) -> None:
+        """Remember that somebody looked until this round of the run of the last `news`. Does not block long.
+
+        Raises:
+            SapoError: if it can't be written.
         """
         ...
 

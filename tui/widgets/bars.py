@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from sapo_edge.evaluate import wilson_interval
+from sapo_edge.event_words import FEW
 from sapo_edge.plain import printable
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def add_bar(text: Text, share: float, columns: int, style: str) -> None:
 
 
 def add_tasks(text: Text, tasks: Sequence[TaskCourse], width: int) -> None:
-    """Append a line for each task: before and now, the 95 % interval of now, a bar; the largest rise first.
+    """Append a line for each task: before and now, the 95 % interval of the rise in points of 100, a bar.
 
     Args:
         text: to append to.
@@ -46,10 +46,11 @@ def add_tasks(text: Text, tasks: Sequence[TaskCourse], width: int) -> None:
     names = min(MOST_NAME, max((len(printable(task.name)) for task in tasks), default=0), max(8, width - 20))
     detailed = width - names >= 44
     bar = bar_columns(width - names - (42 if detailed else 27))
-    for task in sorted(tasks, key=lambda task: (task.before - task.now, task.name)):
-        low, high = wilson_interval(task.now, task.questions)
+    for task in tasks:
         change = f"{percent(task.before, task.questions):>5} → {percent(task.now, task.questions):>5}"
-        interval = f"  {f'({100 * low:.0f} to {100 * high:.0f} %)':15}" if detailed else " "
+        gain = task.gain if task.questions >= FEW else None
+        rise = "" if gain is None else f"({100 * gain.low:+.0f} to {100 * gain.high:+.0f})"
+        interval = f"  {rise:15}" if detailed else " "
         text.append(f"  {printable(task.name)[:names]:{names}} {change}{interval}")
         add_bar(text, task.now / max(1, task.questions), bar, "green" if task.now > task.before else "")
         text.append(f" of {task.questions}\n", "dim")

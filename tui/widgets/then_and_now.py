@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
+from sapo_edge.control.report_words import one_line, said
 from sapo_edge.plain import counted, printable
 from sapo_edge.state.detail import EXAMPLES, Example
-from sapo_edge.tasks.answers import extract_answer
 
 MAX_QUESTION = 240
 """Most characters shown of a question."""
-MAX_ANSWER = 80
-"""Most characters shown of an answer."""
 NONE = (
     "Nothing can be compared yet: the questions are asked before training, every few rounds, and after the last one. "
     f"Each evaluation keeps its first {EXAMPLES} answers."
@@ -51,20 +49,8 @@ def all_examples_text(pairs: Pairs, entry: str) -> Text:
 def add_examples(text: Text, pairs: Pairs) -> None:
     """Append questions, each with both answers."""
     for before, now in pairs:
-        question = " ".join(printable(before.question, lines=True).split())
-        cut = "…" if len(question) > MAX_QUESTION else ""
-        text.append(f"  {question[:MAX_QUESTION]}{cut}\n")
+        text.append(f"  {one_line(before.question, MAX_QUESTION)}\n")
         for name, example in (("then", before), ("now", now)):
             text.append(f"    {name:5}")
             text.append(*(("✓ ", "bold green") if example.right else ("✗ ", "bold red")))
-            text.append(f"{_answer(example)}\n")
-
-
-def _answer(example: Example) -> str:
-    """What a model said: in its own words, or what stands in its tags."""
-    tagged = extract_answer(example.answer)
-    said = " ".join(printable(example.answer if tagged is None else tagged, lines=True).split())
-    if not said:
-        return "no answer" if tagged is None else "(empty)"
-    words = said if len(said) <= MAX_ANSWER else f"{said[:MAX_ANSWER]}…"
-    return f"{words}  (right, in another form)" if example.right and not example.formed else words
+            text.append(f"{said(example)}\n")

@@ -17,7 +17,7 @@ from sapo_edge.node.background import Background
 from sapo_edge.state.consent import read_consent, write_consent
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
-from sapo_edge.state.paths import Paths
+from sapo_edge.state.paths import Paths, RunPaths
 from sapo_edge.tui.node.history import MAX_POINTS
 from sapo_edge.tui.node.launcher import (
     ArmRow,
@@ -59,6 +59,8 @@ class ProgramLauncher:
         self._paths = Paths.default(home)
         self._background = Background(self._paths, home)
         self._meter = LoadMeter()
+        # Of the last `news`: another command may choose another run meanwhile.
+        self._shown: RunPaths | None = None
         # Loaded only if somebody watches an experiment.
         self._watch: object = None
 
@@ -252,22 +254,36 @@ class ProgramLauncher:
         Raises:
             SapoError: if journal, checkpoints or settings can't be read.
         """
-        from sapo_edge.cli.adapters import best_checkpoint
-        from sapo_edge.control.journal_view import JournalReader
-        from sapo_edge.control.report import read_report
+        from sapo_edge.control.run_report import read_run_report
 
-        workspace = open_workspace(self._home)
-        journal = self._paths.journal
-        history = JournalReader(journal).history(MAX_POINTS) if journal.exists() else {}
-        best = best_checkpoint(workspace)
-        return Outcome(
-            read_report(journal, None if best is None else best.round),
-            history,
-            max(history.get("round") or (0,)),
-            "" if best is None else str(best.directory),
-            0 if best is None else best.round,
-            "" if workspace.manifest is None else workspace.manifest.name,
-        )
+        name = self._paths.run_name
+        return Outcome(read_run_report(self._paths, name), self.run_history(name))
+
+    def news(self) -> str:
+        """What the run has learned since somebody looked, in a sentence; "" without rounds. Remembers this look.
+
+        Raises:
+            SapoError: if the journal can't be read, or the look can't be remembered.
+        """
+        from sapo_edge.control.run_report import read_news
+        from sapo_edge.state.runs import read_looked, write_looked
+
+        self._shown = self._paths.run
+        # The round that the sentence is about: what is finished from now on was not shown yet.
+        round, news = read_news(self._shown.journal, read_looked(self._shown))
+        write_looked(self._shown, round)
+        return news
+
+    def looked(self, round: int) -> None:
+        """Remember that somebody looked until this round of the run of the last `news`.
+
+        Raises:
+            SapoError: if it can't be written.
+        """
+        from sapo_edge.state.runs import write_looked
+
+        if self._shown is not None:
+            write_looked(self._shown, round)
 
     def history(self, rounds: tuple[int, int]) -> Mapping[str, Any]:
         """The rounds from the first to the last, in at most `MAX_POINTS` points.

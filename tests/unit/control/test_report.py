@@ -114,7 +114,9 @@ def test_other_details_are_rejected(text: str) -> None:
 def test_a_head_start_is_reported_before_the_next_validation(journal: Journal) -> None:
     evaluate(journal, 0, "0011")
     assert read_report(journal.path, None) is None
-    journal.record(HeadStart(updates=20, learned=160, accuracy=0.75, correct=3, questions=4, answers="1210"))
+    journal.record(
+        HeadStart(updates=20, learned=160, accuracy=0.75, correct=3, questions=4, answers="1210", best_updates=20)
+    )
     report = read_report(journal.path, 0)
     assert report is not None and (report.round, report.before, report.now, report.formed) == (0, 2, 3, (2, 2))
     assert report.gain is not None and (report.gain.gained, report.gain.lost) == (2, 1) and not report.examples

@@ -67,10 +67,12 @@ class Dashboard(View):
     """Progress of the round, the verdict in words, curves, and three panels."""
 
     MODE = "dashboard"
-    _verdict = ""
+    _verdict = _news = ""
     DEFAULT_CSS = """
     Dashboard #running { height: 1fr; }
     Dashboard #now { height: 1fr; }
+    Dashboard #news { height: auto; max-height: 3; padding: 0 1; color: $text-success; display: none; }
+    Dashboard #news.-some { display: block; }
     Dashboard #progress { height: auto; max-height: 3; padding: 0 1; }
     Dashboard #verdict { height: auto; max-height: 3; padding: 0 1; }
     Dashboard #verdict.-good { color: $text-success; }
@@ -132,6 +134,7 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
 
     def content(self) -> ComposeResult:
         """The widgets."""
+        yield Static(id="news", markup=False)
         with ContentSwitcher(initial="waiting", id="running"):
             yield Static(id="waiting", markup=False)
             with VerticalScroll(id="now", can_focus=False):
@@ -221,7 +224,7 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         """Read the right answers by task."""
         with contextlib.suppress(SapoError):
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
-            self._tasks = () if outcome.report is None else outcome.report.tasks
+            self._tasks = () if outcome.report.learned is None else outcome.report.learned.tasks
             if self.has_widgets:
                 self._show_tasks()
 
@@ -251,6 +254,8 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
     def node_changed(self, change: Change) -> None:
         """Show changes."""
         state = self.sapo.state
+        if change & Change.EVENT:
+            self._show_news()
         has_data = state.standing is Standing.ATTACHED or bool(state.history.last_round)
         self.query_one("#running", ContentSwitcher).current = "now" if has_data else "waiting"
         if not has_data:
@@ -279,6 +284,18 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             self.query_one("#machine", Steady).put(machine_text(state, lines), layout=stacked)
         if change & Change.ROUND:
             self._show_charts()
+
+    def _show_news(self) -> None:
+        """Show what was learned while nobody looked, until another screen is shown."""
+        if self.sapo.news != self._news:
+            self._news = self.sapo.news
+            widget = self.query_one("#news", Static)
+            widget.set_class(bool(self._news), "-some")
+            widget.update(f"{self._news}. Key 8 shows more.")
+
+    def on_screen_suspend(self) -> None:
+        """The news are seen."""
+        self.sapo.news = ""
 
     def _waiting(self) -> str:
         match self.sapo.state.standing:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from sapo_edge.plain import counted, duration, printable, size
+from sapo_edge.plain import counted, duration, energy, printable, size
 from sapo_edge.tui.look.themes import CurveColors
 from sapo_edge.tui.node.clock import STEPS
 from sapo_edge.tui.node.history import History
@@ -287,7 +287,7 @@ def machine_text(state: NodeState, lines: int) -> Text:
     if last:
         rows.append(f"{last.get('seconds_generate', 0):.1f} s + {last.get('seconds_update', 0):.1f} s a round")
     if attached and state.load.kilowatt_hours is not None:
-        rows.append(f"about {_energy(state.load.kilowatt_hours)} so far")
+        rows.append(f"about {energy(1000 * state.load.kilowatt_hours)} so far")
     rows.append(printable(status.get("backend", "")))
     return Text("\n".join(rows[:lines]), no_wrap=True, overflow="ellipsis")
 
@@ -302,10 +302,6 @@ def _load_rows(load: Load) -> Iterator[str]:
         yield f"others use {load.others:.1f} cores"
     if load.power is not None:
         yield f"{load.power.watts:.0f} W, {POWER_SOURCES[load.power.source]}"
-
-
-def _energy(kilowatt_hours: float) -> str:
-    return f"{1000 * kilowatt_hours:.0f} Wh" if kilowatt_hours < 1 else f"{kilowatt_hours:.1f} kWh"
 
 
 def _memory_text(memory: Mapping[str, Any]) -> str:

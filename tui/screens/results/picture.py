@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
-from sapo_edge.plain import printable
-from sapo_edge.tui.look.themes import DARK, CurveColors
+from sapo_edge.control.report import Report, TaskCourse
+from sapo_edge.control.report_words import describe_energy, describe_task, spoken
+from sapo_edge.control.run_report import RunReport
+from sapo_edge.plain import counted, duration, printable
+from sapo_edge.tui.look.themes import DARK, CurveColors, curve_colors
 from sapo_edge.tui.node.history import History
 
 if TYPE_CHECKING:
@@ -20,8 +23,12 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 1200, 630
 """Pixels: the shape in which most places show a shared picture."""
-LEFT, TOP, RIGHT, BOTTOM = 90, 140, 1160, 560
+LEFT, TOP, RIGHT, BOTTOM = 90, 176, 1160, 560
 """Edges of the plot in pixels."""
+TASKS, ROW = 840, 54
+"""Where the list of tasks begins, and the height of one, in pixels."""
+MOST_TASKS = (BOTTOM - TOP) // ROW
+"""Most tasks that the list names."""
 LINES = 5
 """Horizontal lines of the grid."""
 MOST_CHARACTERS = 90
@@ -94,23 +101,46 @@ class Text:
 Shape = Line | Dot | Text
 
 
-def draw(history: History, title: str, subtitle: Sequence[str], colors: CurveColors) -> list[Shape]:
+def draw_run(run: RunReport, learned: Report | None, history: Mapping[str, Any]) -> list[Shape]:
+    """Draw a run with what it has learned.
+
+    Args:
+        run: the run.
+        learned: by the questions that were asked last.
+        history: as the control method `history` tells it, with at least one round.
+    """
+    power = describe_energy(run) if run.watt_hours else ""
+    parts = (run.manifest, counted(run.run.rounds, "round"), f"{duration(run.worked)} of work", power)
+    lines = [] if learned is None else [*spoken(learned)]
+    subtitle = [" · ".join(filter(None, parts)), *lines[:1], " · ".join(lines[1:3])]
+    tasks = () if learned is None else learned.tasks
+    title = "What a small model learned on one computer"
+    return draw(History.from_reply(history), title, subtitle, curve_colors(DARK), tasks)
+
+
+def draw(
+    history: History, title: str, subtitle: Sequence[str], colors: CurveColors, tasks: Sequence[TaskCourse] = ()
+) -> list[Shape]:
     """Draw own and others' rewards as lines, and held-out accuracy as points with their 95 % intervals.
 
     Args:
         history: of the run, with at least one round.
         title: above the plot.
-        subtitle: at most two lines below it, whose ends may be cut off.
+        subtitle: at most three lines below it, whose ends may be cut off.
         colors: of the curves.
+        tasks: right answers by task, listed beside the plot.
     """
+    right = TASKS - 60 if tasks else RIGHT
     last = max(1, history.last_round, *(evaluation.round for evaluation in history.held_out))
+    pixels = (right - LEFT) / last
     return [
         Text(LEFT, 56, title, 36, DARK.foreground or ""),
-        *(Text(LEFT, 92 + 28 * number, _cut(line), 22, GRAY) for number, line in enumerate(subtitle)),
-        *_grid(last),
-        *_curve(history.curves.round, history.curves.external, last, colors.external),
-        *_curve(history.curves.round, history.curves.own, last, colors.own),
-        *_points(history, last, colors.held_out),
+        *(Text(LEFT, 92 + 28 * number, _cut(line), 22, GRAY) for number, line in enumerate(subtitle[:3])),
+        *_grid(last, right),
+        *_curve(history.curves.round, history.curves.external, pixels, colors.external),
+        *_curve(history.curves.round, history.curves.own, pixels, colors.own),
+        *_points(history, pixels, colors.held_out),
+        *_list(tasks, colors.held_out),
         *_legend(colors),
     ]
 
@@ -150,29 +180,39 @@ def _cut(line: str) -> str:
     return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 1]}…"
 
 
-def _grid(last: int) -> Iterator[Shape]:
+def _grid(last: int, right: int) -> Iterator[Shape]:
     for number in range(LINES + 1):
         share = number / LINES
         y = _y(share)
-        yield Line(((LEFT, y), (RIGHT, y)), GRID)
+        yield Line(((LEFT, y), (right, y)), GRID)
         yield Text(LEFT - 12, y + 6, f"{100 * share:.0f} %", 18, GRAY, at_end=True)
     yield Text(LEFT, BOTTOM + 30, "before training", 18, GRAY)
-    yield Text(RIGHT, BOTTOM + 30, f"round {last}", 18, GRAY, at_end=True)
+    yield Text(right, BOTTOM + 30, f"round {last}", 18, GRAY, at_end=True)
 
 
-def _curve(rounds: Sequence[int], values: Sequence[float], last: int, color: str) -> Iterator[Shape]:
-    points = [
-        (_x(round, last), _y(value)) for round, value in zip(rounds, values, strict=True) if not math.isnan(value)
-    ]
+def _curve(rounds: Sequence[int], values: Sequence[float], pixels: float, color: str) -> Iterator[Shape]:
+    pairs = zip(rounds, values, strict=True)
+    points = [(LEFT + pixels * round, _y(value)) for round, value in pairs if not math.isnan(value)]
     if points:
         yield Line(points, color, 2)
 
 
-def _points(history: History, last: int, color: str) -> Iterator[Shape]:
+def _points(history: History, pixels: float, color: str) -> Iterator[Shape]:
     for evaluation in history.held_out:
-        x = _x(evaluation.round, last)
+        x = LEFT + pixels * evaluation.round
         yield Line(((x, _y(evaluation.low)), (x, _y(evaluation.high))), color, 3)
         yield Dot(x, _y(evaluation.accuracy), color)
+
+
+def _list(tasks: Sequence[TaskCourse], color: str) -> Iterator[Shape]:
+    """Right answers by task, with the interval of the rise."""
+    for number, task in enumerate(tasks[:MOST_TASKS]):
+        y = TOP + 16 + ROW * number
+        yield Text(TASKS, y, printable(task.name)[:18], 20, DARK.foreground or "")
+        yield Text(RIGHT, y, f"{task.before} → {task.now} of {task.questions}", 20, color, at_end=True)
+        yield Text(RIGHT, y + 22, describe_task(task), 16, GRAY, at_end=True)
+    if len(tasks) > MOST_TASKS:
+        yield Text(RIGHT, BOTTOM + 30, f"and {len(tasks) - MOST_TASKS} more", 18, GRAY, at_end=True)
 
 
 def _legend(colors: CurveColors) -> Iterator[Shape]:
@@ -188,10 +228,6 @@ def _legend(colors: CurveColors) -> Iterator[Shape]:
         yield Text(x + 28, y, name, 18, color)
         x += 60 + 10 * len(name)
     yield Text(RIGHT, y, "sapo-edge", 18, GRAY, at_end=True)
-
-
-def _x(round: int, last: int) -> float:
-    return LEFT + (RIGHT - LEFT) * round / last
 
 
 def _y(share: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
@@ -13,21 +12,18 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Button, Static
 
+from sapo_edge.control.report_words import MORE_ROUNDS, spoken
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import counted, printable
-from sapo_edge.tui.look.themes import DARK, curve_colors
-from sapo_edge.tui.node.history import History
 from sapo_edge.tui.node.launcher import JobResult, Outcome
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.results.texts import report_text, spoken
+from sapo_edge.tui.screens.results.texts import report_text
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.job_line import JobLine
 
 if TYPE_CHECKING:
     from sapo_edge.control.report import Report
 
-MORE_ROUNDS = 40
-"""Rounds that one key adds to a run."""
 ROOMY = 72
 """Columns from which the buttons have whole labels."""
 TWO_ROWS, ONE_ROW = 24, 56
@@ -131,7 +127,7 @@ an experiment.
             return
         if not self.has_widgets:
             return
-        if self._outcome is None or outcome.adapter_round != self._outcome.adapter_round:
+        if self._outcome is None or outcome.report.adapter_round != self._outcome.report.adapter_round:
             # The test belongs to another adapter.
             self._tested = None
         self._outcome = outcome
@@ -142,19 +138,19 @@ an experiment.
         if self._outcome is None or not self.has_widgets:
             return
         panel = self.query_one("#learned")
-        rounds = self._outcome.last_round
+        rounds = self._outcome.report.run.rounds
         report = self._report
         learned = rounds if report is None else report.round
         since = f"; {counted(rounds, 'round')} are done" if learned < rounds else ""
         course = counted(learned, "round") if learned else "the head start"
         panel.border_title = f"What was learned in {course}{since}" if rounds or report else "What was learned"
-        text = report_text(replace(self._outcome, report=report), max(36, self.app.size.width - 5))
+        text = report_text(self._outcome.report, report, max(36, self.app.size.width - 5))
         self.query_one("#report", Static).update(text)
 
     @property
     def _report(self) -> Report | None:
         """The newest comparison."""
-        return self._tested or (None if self._outcome is None else self._outcome.report)
+        return self._tested or (None if self._outcome is None else self._outcome.report.learned)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Dim what needs an adapter, a curve, or an idle line."""
@@ -163,7 +159,7 @@ an experiment.
             return busy
         outcome = self._outcome
         if action in ("export", "test"):
-            return True if outcome is not None and outcome.adapter and not busy else None
+            return True if outcome is not None and outcome.report.adapter and not busy else None
         if action in ("picture", "copy"):
             return True if outcome is not None and outcome.history.get("round") else None
         return True
@@ -184,9 +180,10 @@ an experiment.
         self.query_one(JobLine).begin(job, "both models answer the test questions", self._show_test)
 
     def _show_test(self, result: JobResult) -> None:
-        report = self._outcome.report if self._outcome is not None else None
-        adapter_round = 0 if self._outcome is None else self._outcome.adapter_round
-        self._tested = tested(result.record, adapter_round, report)
+        if self._outcome is None:
+            return
+        report = self._outcome.report
+        self._tested = tested(result.record, report.adapter_round, report.learned)
         self.query_one(JobLine).say("✓ asked: the figures above are of the test questions", "good")
         self._show()
 
@@ -197,7 +194,7 @@ an experiment.
         if outcome is None:
             return
         state, line = self.sapo.state, self.query_one(JobLine)
-        target = max(state.round, outcome.last_round) + MORE_ROUNDS
+        target = max(state.round, outcome.report.run.rounds) + MORE_ROUNDS
         try:
             await asyncio.to_thread(self.sapo.launcher.set, "rounds", str(target))
             if state.standing is Standing.ATTACHED:
@@ -211,15 +208,11 @@ an experiment.
 
     def action_picture(self) -> None:
         """Save a picture of the curve."""
-        from sapo_edge.tui.screens.results.picture import draw, to_png, to_svg
+        from sapo_edge.tui.screens.results.picture import draw_run, to_png, to_svg
 
-        outcome = self._outcome
-        if outcome is None:
+        if self._outcome is None:
             return
-        lines = [] if self._report is None else [*spoken(self._report)]
-        subtitle = [" · ".join(filter(None, (*lines[:1], outcome.manifest))), *lines[1:]]
-        title = "What a small model learned on one computer"
-        shapes = draw(History.from_reply(outcome.history), title, subtitle, curve_colors(DARK))
+        shapes = draw_run(self._outcome.report, self._report, self._outcome.history)
         self.sapo.save_text(to_svg(shapes), f"{PICTURE}.svg")
         if (png := to_png(shapes)) is not None:
             self.sapo.save_bytes(png, f"{PICTURE}.png")
@@ -251,15 +244,19 @@ def tested(record: Mapping[str, Any], round: int, before: Report | None) -> Repo
         round: of the adapter.
         before: the report of the journal, whose examples are kept.
     """
-    from sapo_edge.control.report import Report, TaskCourse
+    from sapo_edge.control.report import Report, by_task
     from sapo_edge.evaluate import Gain
+    from sapo_edge.state.detail import Detail
 
     base, adapter = record["base"], record["adapter"]
-    tasks = tuple(
-        TaskCourse(name, counts["correct"], adapter["entries"][name]["correct"], counts["questions"])
-        for name, counts in base["entries"].items()
-    )
+    details = (
+        Detail({name: (counts["correct"], counts["questions"]) for name, counts in side["entries"].items()},
+               marks={name: counts.get("marks", "") for name, counts in side["entries"].items()})
+        for side in (base, adapter)
+    )  # fmt: skip
     examples = () if before is None else before.examples
     counts = base["questions"], base["correct"], adapter["correct"]
     formed = base["formed"], adapter["formed"]
-    return Report("test", round, *counts, Gain(**record["gain"]), tasks, examples, formed, record["base_examples"])
+    return Report(
+        "test", round, *counts, Gain(**record["gain"]), by_task(*details), examples, formed, record["base_examples"]
+    )

@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from sapo_edge.event_words import FEW, TOO_FEW, describe_form, describe_place
+from sapo_edge.control.report_words import CHOSEN, FAIR, counts, describe_work, exact, verdict
+from sapo_edge.event_words import describe_place
 from sapo_edge.plain import printable
-from sapo_edge.tui.node.launcher import Outcome
 from sapo_edge.tui.widgets.bars import add_bar, add_tasks, bar_columns
 from sapo_edge.tui.widgets.then_and_now import add_examples, changes_text
 
 if TYPE_CHECKING:
     from sapo_edge.control.report import Report, TaskCourse
+    from sapo_edge.control.run_report import RunReport
 
 EXAMPLES = 3
 """Questions shown with the answers before and now."""
-FAIR = "These questions chose nothing and were never trained on."
-CHOSEN = (
-    "The best checkpoint was chosen by these questions, so its figure may be a little too high. y asks both models "
-    "questions by which nothing was chosen."
-)
 NOTHING = (
     "Nothing can be compared yet: the questions are asked before training, every few rounds, and after the last one."
 )
 
 
-def report_text(outcome: Outcome, width: int) -> Text:
+def report_text(run: RunReport, report: Report | None, width: int) -> Text:
     """All that the screen says about a run.
 
     Args:
-        outcome: of the run.
+        run: the run.
+        report: what it has learned, by the questions that were asked last.
         width: columns of a line.
     """
     text = Text()
-    report = outcome.report
     if report is None:
         text.append(f"{NOTHING}\n")
     else:
@@ -44,34 +39,9 @@ def report_text(outcome: Outcome, width: int) -> Text:
         _add_tasks(text, report.tasks, width)
         _add_examples(text, report)
         _add_own(text, report)
-    _add_adapter(text, outcome)
+    _add_steps(text, run)
+    _add_adapter(text, run)
     return text
-
-
-def verdict(report: Report) -> tuple[str, str]:
-    """Whether it learned.
-
-    Returns:
-        A style, and a sentence with the rise and its 95 % interval in points of a hundred.
-    """
-    gain = report.gain
-    if report.questions < FEW:
-        return "yellow", f"• {report.before} → {report.now} of {report.questions}: {TOO_FEW}"
-    if gain is None:
-        points = _exact((report.now - report.before) / max(1, report.questions), "+")
-        return "", f"{points} points of 100; an earlier version did not keep what an interval needs"
-    low, high = (f"{100 * number:+.0f}" for number in (gain.low, gain.high))
-    figures = f"{_exact(gain.value, '+')} points of 100 (95 %: {low} to {high})"
-    if gain.low > 0:
-        return "green", f"▲ It got better: {figures}"
-    if gain.high < 0:
-        return "red", f"▼ It got worse: {figures}"
-    return "yellow", f"• Too close to tell: {figures}"
-
-
-def _exact(share: float, sign: str = "") -> str:
-    """In hundredths, with one decimal place unless it is 0: so shares of 200 questions and their rise agree."""
-    return f"{100 * share:{sign}.1f}".removesuffix(".0")
 
 
 def _add_total(text: Text, report: Report, width: int) -> None:
@@ -81,7 +51,7 @@ def _add_total(text: Text, report: Report, width: int) -> None:
     for name, right in (("before", report.before), ("now", report.now)):
         text.append(f"  {name:7}")
         add_bar(text, right / max(1, report.questions), bar, "green" if name == "now" else "")
-        text.append(f" {_exact(right / max(1, report.questions)):>5} %  {right} of {report.questions}\n")
+        text.append(f" {exact(right / max(1, report.questions)):>5} %  {right} of {report.questions}\n")
     style, sentence = verdict(report)
     text.append(f"{sentence}.\n", f"bold {style}".strip())
     for line in counts(report):
@@ -89,20 +59,10 @@ def _add_total(text: Text, report: Report, width: int) -> None:
     text.append(f"{FAIR if report.split == 'test' else CHOSEN}\n", "dim")
 
 
-def counts(report: Report) -> Iterator[str]:
-    """What changed, and the form, which is no part of the gain."""
-    if report.gain is not None and report.formed is not None:
-        yield f"{report.gain.gained} became right, {report.gain.lost} became wrong."
-    if report.formed is not None:
-        yield describe_form(*report.formed, report.questions).capitalize() + "."
-    if report.base_examples:
-        yield f"Before: the base model, shown {report.base_examples} more worked examples, with which it answers best."
-
-
 def _add_tasks(text: Text, tasks: tuple[TaskCourse, ...], width: int) -> None:
     if not tasks:
         return
-    text.append("\nBy task", "bold").append("  with the 95 % interval of now\n", "dim")
+    text.append("\nBy task", "bold").append("  with the 95 % interval of the rise\n", "dim")
     add_tasks(text, tasks, width)
 
 
@@ -123,20 +83,21 @@ def _add_own(text: Text, report: Report) -> None:
     add_examples(text, report.own)
 
 
-def _add_adapter(text: Text, outcome: Outcome) -> None:
+def _add_steps(text: Text, run: RunReport) -> None:
+    """What was done for it, and what may come next."""
+    if run.run.rounds:
+        text.append("\nThe run\n", "bold").append("".join(f"  {line}\n" for line in describe_work(run)))
+    text.append("\nWhat comes next\n", "bold")
+    for step in run.steps:
+        text.append(f"  {step.key:2}", "bold").append(f"{step.reason}\n")
+
+
+def _add_adapter(text: Text, run: RunReport) -> None:
     text.append("\nThe adapter", "bold")
-    if not outcome.adapter:
+    if not run.adapter:
         text.append("\n  none yet: the first round saves one\n")
         return
     text.append(
-        f"  what was learned, a small file beside the model, after {describe_place(outcome.adapter_round)}\n", "dim"
+        f"  what was learned, a small file beside the model, after {describe_place(run.adapter_round)}\n", "dim"
     )
-    text.append(f"  {printable(outcome.adapter)}\n")
-
-
-def spoken(report: Report) -> Iterator[str]:
-    """The report in plain lines, to be copied or noticed."""
-    before, now = (_exact(right / max(1, report.questions)) for right in (report.before, report.now))
-    yield f"right answers: {before} % before training, {now} % now, of {report.questions}"
-    yield verdict(report)[1]
-    yield from counts(report)
+    text.append(f"  {printable(run.adapter)}\n")

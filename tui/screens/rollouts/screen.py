@@ -241,7 +241,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         except SapoError as error:
             text: Text | str = printable(f"{error.message}; {error.remedy}")
         else:
-            pairs = () if outcome.report is None else outcome.report.examples
+            pairs = () if outcome.report.learned is None else outcome.report.learned.examples
             text = all_examples_text(pairs, self.browser.pages.filter.entry)
         if self.has_widgets:
             self.query_one("#then", Static).update(text)

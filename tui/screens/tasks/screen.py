@@ -235,7 +235,7 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         except SapoError as error:
             line.say(printable(f"{error.message}; {error.remedy}"), "bad")
             return
-        in_new_run = outcome.last_round > 0
+        in_new_run = outcome.report.run.rounds > 0
         about = [*([HAS_RUN] if in_new_run else []), *([ALONE.format(swarm=printable(swarm))] if swarm else [])]
         heading = "Train on these in a new run?" if in_new_run else "Train on these, alone?"
         if about and not await self.app.push_screen_wait(Ask(heading, "\n\n".join(about), name, fixed=True)):

@@ -1,0 +1,115 @@
+"""`sapo report`: what a run did and learned, and what comes next, whether or not a node runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sapo_edge.cli.history import check_has_run
+from sapo_edge.cli.options import Home, Json
+from sapo_edge.cli.output import as_typed, narrate, print_json
+from sapo_edge.errors import ConfigError
+from sapo_edge.plain import line
+from sapo_edge.state.paths import Paths
+
+if TYPE_CHECKING:
+    from sapo_edge.control.report import Report
+    from sapo_edge.control.run_report import RunReport
+
+COLUMNS = 76
+"""Most columns of a question or an answer."""
+
+
+def report(
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="NAME", help="A run of `sapo runs list`; default: the current one.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also draw the run, into a .png or .svg file.")
+    ] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Say what a run did and learned, and what comes next."""
+    from sapo_edge.control.run_report import read_run_report
+    from sapo_edge.state.runs import check_run_exists
+
+    paths = Paths.default(home)
+    name = run or paths.run_name
+    if run is not None:
+        check_run_exists(paths, run)
+    check_has_run(paths.run_of(name).journal)
+    result = read_run_report(paths, name)
+    if picture is not None:
+        _draw(result, paths, picture)
+    if json:
+        print_json(result.as_dict())
+        return
+    for text in _lines(result, paths.home):
+        print(text)
+
+
+def _lines(report: RunReport, home: Path | None) -> Iterator[str]:
+    from sapo_edge.control.report_words import describe_work
+
+    yield line("run", ", ".join(filter(None, (report.run.name, report.manifest, report.run.model))))
+    for text in describe_work(report):
+        yield line("", text)
+    if report.learned is None:
+        yield line("learned", "nothing can be compared yet")
+    else:
+        yield from _learned(report.learned)
+    if report.adapter:
+        yield line("adapter", report.adapter)
+    for number, step in enumerate(report.steps):
+        yield line("" if number else "next", step.reason)
+        if step.command:
+            yield f"{'':14}{as_typed(step.command, home)}"
+
+
+def _learned(report: Report) -> Iterator[str]:
+    from sapo_edge.control import report_words as words
+    from sapo_edge.control.run_report import changed
+    from sapo_edge.event_words import describe_place
+
+    name = f"{report.split} questions".strip()
+    yield line("learned", f"after {describe_place(report.round)}, by {report.questions} held-out {name}")
+    for text in (*words.spoken(report), words.FAIR if report.split == "test" else words.CHOSEN):
+        yield line("", text)
+    if report.tasks:
+        yield "by task, before training -> now"
+        yield from words.task_lines(report.tasks)
+    for title, pairs in zip(("became right", "became wrong"), changed(report.examples), strict=True):
+        for number, (before, now) in enumerate(pairs):
+            if not number:
+                yield title
+            yield f"  {words.one_line(before.question, COLUMNS)}"
+            yield f"    before  {words.said(before, COLUMNS - 36)}"
+            yield f"    now     {words.said(now, COLUMNS - 36)}"
+
+
+def _draw(report: RunReport, paths: Paths, file: Path) -> None:
+    """Draw the run.
+
+    Raises:
+        ConfigError: if it can't be drawn, or not written to that file.
+    """
+    from sapo_edge.control.journal_view import JournalReader
+    from sapo_edge.installing import how_to_install_extra
+    from sapo_edge.state.durable import reported
+    from sapo_edge.tui.node.history import MAX_POINTS
+    from sapo_edge.tui.screens.results.picture import draw_run, to_png, to_svg
+
+    if file.suffix.lower() not in (".png", ".svg"):
+        raise ConfigError(f"{file} is neither a .png nor a .svg file", "name one, such as report.png")
+    history = JournalReader(paths.run_of(report.run.name).journal).history(MAX_POINTS)
+    shapes = draw_run(report, report.learned, history)
+    data = to_svg(shapes).encode() if file.suffix.lower() == ".svg" else to_png(shapes)
+    if data is None:
+        raise ConfigError("a PNG file needs matplotlib", f"{how_to_install_extra('experiment')}; or name a .svg file")
+    with reported("write", file, "name another file"):
+        file.write_bytes(data)
+    narrate(f"drawn: {file}")

@@ -1,0 +1,214 @@
+"""A whole run for its owner, and what is new since somebody looked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapo_edge.cli.report import _lines
+from sapo_edge.config.settings import Settings
+from sapo_edge.control.report import Report, by_task
+from sapo_edge.control.report_words import describe_energy, describe_work
+from sapo_edge.control.run_report import RunReport, Step, read_news, read_run_report
+from sapo_edge.control.runs import RunView
+from sapo_edge.evaluate import Evaluation, Gain, paired_gain
+from sapo_edge.events import HeadStart, HeldOut, NodeStarted, RoundFinished
+from sapo_edge.plain import printable
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.state.detail import AHEAD, Detail, Example
+from sapo_edge.state.journal import JOULES, MEASURED, WORKED, Journal
+from sapo_edge.state.paths import Paths, RunPaths
+from sapo_edge.state.runs import read_looked, write_looked
+
+BASE = "0" * 25 + "1" * 15
+"""Marks of 40 questions, of which the first 30 are of the task `sums`."""
+
+
+def detail(marks: str) -> Detail:
+    names = ("sums",) * 30 + ("gcds",) * 10
+    result = Evaluation(marks, marks, names)  # type: ignore[arg-type]
+    examples = tuple(
+        Example(name, f"question {number}", "7", f"answer {mark}", mark != "0", mark == "1")
+        for number, (name, mark) in enumerate(zip(names, marks, strict=True))
+    )
+    return Detail(result.by_entry(), examples, result.marks_by_entry())
+
+
+def validate(journal: Journal, round: int, marks: str) -> None:
+    right = len(marks) - marks.count("0")
+    event = HeldOut(
+        round=round, accuracy=right / len(marks), correct=right, questions=len(marks), low=0, high=1,
+        split="validation", answers=marks, question_set="a", time=1e9 + round,
+    )  # fmt: skip
+    journal.record(event)
+    journal.record_detail("validation", round, detail(marks))
+
+
+def work(journal: Journal, *rounds: int, external: int = 0) -> None:
+    for round in rounds:
+        event = RoundFinished(
+            round=round, reward_own=0.5, reward_external=None, groups=8, informative=4, own=8 - external,
+            external=external, tokens=9, seconds_generate=2, seconds_update=3, answers=64, time=1e9 + round,
+        )  # fmt: skip
+        journal.record(event)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths.default(tmp_path)
+
+
+@pytest.fixture
+def journal(paths: Paths) -> Iterator[Journal]:
+    with closing(Journal(paths.journal)) as journal:
+        journal.record(NodeStarted(model="tiny", backend="b", settings=Settings().as_dict(), time=1e9 - 60))
+        yield journal
+
+
+def steps(paths: Paths) -> list[tuple[str, str]]:
+    return [(step.reason, step.command) for step in read_run_report(paths, "first").steps]
+
+
+def test_before_the_second_evaluation_it_says_what_to_run(paths: Paths, journal: Journal) -> None:
+    validate(journal, 0, BASE)
+    work(journal, 1)
+    report = read_run_report(paths, "first")
+    assert report.learned is None and report.as_dict()["learned"] is None
+    reason = "a comparison needs a second evaluation: go on"
+    assert steps(paths) == [(reason, "sapo run")]
+    journal.record(NodeStarted(model="tiny", backend="b", settings=Settings(held_out=0).as_dict()))
+    assert steps(paths)[1] == ("hold out more questions, for a figure of the gain", "sapo config set held_out 200")
+
+
+def test_it_tells_work_tasks_and_what_changed(paths: Paths, journal: Journal) -> None:
+    validate(journal, 0, BASE)
+    work(journal, 1, 2, 3, external=4)
+    journal.raise_counters({WORKED: 7200, MEASURED: 3600, JOULES: 36000})
+    now = "1" * 20 + BASE[20:39] + "0"
+    validate(journal, 3, now)
+    record = json.loads(json.dumps(read_run_report(paths, "first").as_dict()))
+    assert (record["rounds"], record["answers"], record["external"], record["worked"]) == (3, 192, 12, 7200)
+    assert (record["watt_hours"], record["measured"], record["began"]) == (10.0, 3600, 1e9 - 60)
+    learned = record["learned"]
+    assert (learned["before"], learned["now"], learned["gain"]["gained"], learned["gain"]["lost"]) == (15, 34, 20, 1)
+    sums, gcds = learned["tasks"]
+    assert (sums["name"], sums["before"], sums["now"], sums["questions"]) == ("sums", 5, 25, 30)
+    marks = (Evaluation(text[:30], ("",) * 30, ("",) * 30) for text in (BASE, now))
+    assert sums["gain"]["low"] == paired_gain(*marks).low > 0
+    # Ten questions are too few for a figure.
+    assert gcds["name"] == "gcds" and gcds["gain"] is None
+    assert [example["now"]["question"] for example in learned["became_right"]] == [
+        "question 0",
+        "question 1",
+        "question 2",
+    ]
+    (wrong,) = learned["became_wrong"]
+    assert (wrong["before"]["answer"], wrong["now"]["answer"]) == ("answer 1", "answer 0")
+
+
+def test_a_run_is_flat_after_three_evaluations_without_a_rise(paths: Paths, journal: Journal) -> None:
+    all_right = "1" * 40
+    for round, marks in ((0, BASE), (10, all_right), (20, all_right), (30, BASE), (40, BASE)):
+        validate(journal, round, marks)
+    work(journal, *range(1, 41))
+    best = Checkpoint(10, "a" * 64, "b" * 64, 1, {"tasks": 0}, {}, 1.0, 40, "a")
+    Checkpoints(paths.checkpoints).save(best, lambda directory: None)
+    command = "sapo export --to merged DIRECTORY"
+    assert steps(paths)[0] == ("flat for 30 rounds: take what was learned with you", command)
+    journal.truncate_after(20)
+    assert steps(paths)[0] == ("it still rises: go on", "sapo run")
+    settings = Settings(rounds=20).as_dict()
+    journal.record(NodeStarted(model="tiny", backend="b", settings=settings))
+    assert steps(paths)[0] == ("it still rises: go on", "sapo run --rounds 60")
+    journal.record(NodeStarted(model="tiny", backend="b", settings={**settings, "role": "generator"}))
+    assert steps(paths) == [("a generator answers and shares, it does not learn", "")]
+
+
+def test_a_head_start_is_told_by_task_too(paths: Paths, journal: Journal) -> None:
+    validate(journal, 0, BASE)
+    for updates, marks in ((20, "1" * 40), (40, BASE)):
+        right = marks.count("1")
+        event = HeadStart(
+            updates=updates, learned=9, accuracy=right / 40, correct=right, questions=40, best_updates=20,
+            answers=marks, done=updates == 40,
+        )  # fmt: skip
+        journal.record(event)
+    journal.record_detail(f"validation{AHEAD}", 0, detail("1" * 40))
+    learned = read_run_report(paths, "first").learned
+    # The adapter that goes on is that of the best validation, not of the last.
+    assert learned is not None and (learned.now, [task.now for task in learned.tasks]) == (40, [30, 10])
+
+
+def test_a_run_that_nobody_continues_is_chosen_first(paths: Paths, journal: Journal) -> None:
+    with closing(Journal(paths.run_of("other").journal)) as other:
+        work(other, 1)
+    commands = [step.command for step in read_run_report(paths, "other").steps]
+    assert commands == ["sapo runs use other", "sapo run"]
+
+
+@pytest.mark.parametrize(
+    ("measured", "watt_hours", "text"),
+    [
+        (0, None, "not measured"),
+        (7200, 200.0, "200 Wh measured, other"),
+        (3600, 0.5, "0.5 Wh measured in 1 h 0 min"),
+    ],
+)
+def test_energy_is_told_only_where_it_was_measured(measured: float, watt_hours: float | None, text: str) -> None:
+    report = RunReport(RunView("first", True), worked=7200, measured=measured, watt_hours=watt_hours)
+    assert text in describe_energy(report) and "2 h 0 min of work" in " ".join(describe_work(report))
+
+
+def test_news_are_what_was_learned_since_somebody_looked(paths: Paths, journal: Journal) -> None:
+    validate(journal, 0, BASE)
+    work(journal, *range(1, 13))
+    assert read_news(paths.journal, 5) == (12, "7 rounds since you last looked, without an evaluation")
+    validate(journal, 10, "1" * 40)
+    last, told = read_news(paths.journal, 5)
+    assert last == 12 and "7 rounds since you last looked: 15 → 40 of 40 new questions right; gain +0.62 (95 %" in told
+    assert "without an evaluation" in read_news(paths.journal, 10)[1]
+    # A run that returned to an earlier checkpoint has fewer rounds than were seen.
+    assert read_news(paths.journal, 12) == read_news(paths.journal, 99) == (12, "")
+    assert read_news(paths.state / "none", 0) == (0, "")
+
+
+@given(data=st.binary(max_size=40) | st.integers(0, 10**12 - 1).map(lambda number: f"{number}\n".encode()))
+def test_what_was_looked_at_is_a_number_whatever_the_file_holds(data: bytes, tmp_path_factory: Any) -> None:
+    run = RunPaths(tmp_path_factory.mktemp("run"))
+    run.looked.write_bytes(data)
+    number = read_looked(run)
+    write_looked(run, number)
+    assert read_looked(run) == number >= 0 and (number == 0 or str(number) in data.decode())
+
+
+text = st.text(max_size=300)
+
+
+@given(text, text, st.integers(0, 10**6), st.lists(st.tuples(text, text, text), max_size=6), st.booleans())
+def test_no_text_of_others_widens_the_report(
+    name: str, model: str, number: int, texts: list[tuple[str, str, str]], right: bool
+) -> None:
+    pairs = tuple(
+        (Example(entry, question, "", answer, right), Example(entry, question, "", answer, not right, right))
+        for entry, question, answer in texts
+    )
+    tasks = detail(BASE)
+    gain = Gain(0.99, -0.99, 1, 198, 0)
+    learned = Report("test", number, 200, 1, 199, gain, by_task(tasks, tasks), pairs, (1, 199), 6)
+    view = RunView("first", True, number, model=model, report=learned)
+    report = RunReport(view, manifest=name, worked=number, answers=number, external=number, steps=(Step("go on"),))
+    lines = [line for shown in _lines(report, None) for line in shown.split("\n")]
+    assert all(line == printable(line) for line in lines)
+    # Only words of the headings may be longer than a line, such as a path.
+    begin = next(number for number, line in enumerate(lines) if line.startswith("learned"))
+    assert all(len(line) <= 80 for line in lines[begin:])
+    assert json.dumps(replace(report, run=replace(view, report=None)).as_dict())

@@ -1,0 +1,71 @@
+"""What a run costs: seconds of work, and energy where it is measured."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.care.power import Power, PowerMeter, Source
+from sapo_edge.care.stop import Stop
+from sapo_edge.events import Paused
+from sapo_edge.node.effort import Effort
+from sapo_edge.state.journal import JOULES, MEASURED, WORKED, Journal
+
+
+class Machine(PowerMeter):
+    """A clock, and a meter that shows 20 W."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 100.0
+        self.source: Source = "processor"
+
+    def clock(self) -> float:
+        return self.now
+
+    def read(self, cores: float, now: float | None = None) -> Power:
+        return Power(20.0, self.source)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def test_pauses_are_neither_work_nor_energy_and_totals_outlive_the_node(tmp_path: Path, machine: Machine) -> None:
+    stop = Stop()
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        effort = Effort(journal, stop, machine, machine.clock)
+        stop.changed = lambda reasons: journal.record(Paused(reasons=reasons), counters=effort.counters())
+        machine.now += 10
+        stop.pause("hot")
+        machine.now += 1000
+        stop.resume("hot")
+        machine.now += 5
+        assert effort.counters() == {WORKED: 15, MEASURED: 15, JOULES: 300}
+        stop.pause("hot")
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        effort = Effort(journal, Stop(), machine, machine.clock)
+        machine.now += 1
+        assert effort.counters() == {WORKED: 16, MEASURED: 16, JOULES: 320}
+
+
+def test_an_estimate_is_no_measurement(tmp_path: Path, machine: Machine) -> None:
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        effort = Effort(journal, Stop(), machine, machine.clock)
+        machine.source = "estimate"
+        machine.now += 10
+        assert effort.counters() == {WORKED: 10, MEASURED: 0, JOULES: 0}
+
+
+def test_a_node_that_shall_stop_works_on_in_a_pause(tmp_path: Path, machine: Machine) -> None:
+    stop = Stop()
+    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
+        effort = Effort(journal, stop, machine, machine.clock)
+        stop.pause("hot")
+        stop.after_round()
+        effort.counters()
+        machine.now += 3
+        assert effort.counters()[WORKED] == 3
