@@ -77,12 +77,13 @@ def check(
     json: Json = False,
 ) -> None:
     """Check a manifest and its questions: mistakes with their lines, and what may be wrong."""
-    from sapo_edge.tasks.questions import split_questions
+    from sapo_edge.state.paths import Paths
     from sapo_edge.tasks.review import read_own, remarks
+    from sapo_edge.tasks.source import TaskSource
 
     file = _in_directory(file)
     try:
-        manifest, placed = read_own(file)
+        manifest, placed = read_own(file, Paths.default(home).questions)
     except ManifestError as error:
         raise _with_all_mistakes(error, file, as_json=json) from error
     workspace = open_workspace(home, {"model": model})
@@ -90,11 +91,11 @@ def check(
     try:
         with closing(_Prompts(workspace)) as prompts:
             room = prompts.room(workspace.own_max_tokens or manifest.max_tokens)
-            found = remarks(manifest, placed, room)
+            found = list(remarks(manifest, placed, room))
     except ModelError as error:
-        room, found = None, remarks(manifest, placed, None)
+        room, found = None, list(remarks(manifest, placed, None))
         narrate(f"lengths are not checked: {printable(error.message)}")
-    splits = {entry.name: split_questions(entry.questions) for entry in manifest.tasks if entry.questions}
+    splits = TaskSource(manifest).own
     if json:
         tasks = [
             {"name": name, "train": len(split.train), "validation": len(split.validation), "test": len(split.test)}

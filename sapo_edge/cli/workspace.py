@@ -196,7 +196,7 @@ class Workspace:
 def open_workspace(
     home: Path | None, flags: Mapping[str, object] | None = None, assignments: Iterable[str] | None = None
 ) -> Workspace:
-    """Resolve what a command works on. Creates nothing and uses no network.
+    """Resolve what a command works on. Creates nothing outside of the cache and uses no network.
 
     Args:
         home: the directory of `--home`; None for the default ones.
@@ -229,7 +229,7 @@ def open_workspace(
         manifest = membership.manifest(membership.current.manifest)
         swarm: Swarm | None = membership.current
     else:
-        manifest = find_manifest(membership, resolved.settings.manifest)
+        manifest = find_manifest(paths, membership, resolved.settings.manifest)
         swarm = membership.swarm_of(manifest)
     if manifest is not None:
         resolved = resolved.with_manifest(manifest.name, manifest.max_tokens)
@@ -257,10 +257,11 @@ def _made_with(paths: Paths, membership: Membership) -> dict[str, object]:
     return values
 
 
-def find_manifest(membership: Membership, name: str) -> Manifest:
+def find_manifest(paths: Paths, membership: Membership, name: str) -> Manifest:
     """A manifest by its shipped name, by the path of a file, or by name or digest of one that a swarm brought.
 
     Args:
+        paths: whose cache gets the questions of a file that are too many for a manifest.
         membership: which keeps the manifests of swarms.
         name: also the first digits of a digest, at least `MIN_DIGITS`.
 
@@ -273,7 +274,7 @@ def find_manifest(membership: Membership, name: str) -> Manifest:
 
     path = os.path.expanduser(name)
     if path in shipped_manifests() or os.path.isfile(path):
-        return load_manifest(path)
+        return load_manifest(path, paths.questions)
     kept = membership.manifests()
     matches = [
         manifest

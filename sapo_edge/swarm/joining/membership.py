@@ -2,7 +2,7 @@
 
 There are three cases. A swarm was joined: the node is in it. The last one was left: the node works alone. Neither: the
 node is in the open swarm of its manifest, or works alone on people's own questions: those reach nobody who was not
-invited. Manifests of swarms are files in `manifests/`, named by their digests.
+invited. Manifests of swarms are files in `manifests/`, named by their digests, with the questions that they name so.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sapo_edge.fields import check_list, check_number
 from sapo_edge.state.durable import make_private_directory, reported, write_atomically
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Invite
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, load_manifest, shipped_manifests
+from sapo_edge.tasks.question_data import keep_questions
 
 MAX_SWARMS = 32
 """Most swarms that are remembered."""
@@ -199,7 +200,7 @@ class Membership:
         with reported("read", path), path.open("rb") as file:
             data = file.read(MAX_MANIFEST_BYTES + 1)
         try:
-            return verify_manifest(data, digest)
+            return replace(verify_manifest(data, digest), store=self._manifests)
         except ManifestError as error:
             raise StateError(f"{path} is damaged", "remove it; it will be fetched from a peer again") from error
 
@@ -208,15 +209,17 @@ class Membership:
         manifests = []
         for path in self._manifests.glob("*.manifest"):
             with contextlib.suppress(ManifestError, StateError, ValueError), reported("read", path):
-                manifests.append(verify_manifest(path.read_bytes(), bytes.fromhex(path.stem)))
+                manifest = verify_manifest(path.read_bytes(), bytes.fromhex(path.stem))
+                manifests.append(replace(manifest, store=self._manifests))
         return sorted(manifests, key=lambda manifest: (manifest.name, manifest.digest))
 
-    def keep_manifest(self, data: bytes, digest: bytes) -> Manifest:
+    def keep_manifest(self, data: bytes, digest: bytes, store: Path | None = None) -> Manifest:
         """Verify a manifest from a file or a peer, and store it.
 
         Args:
             data: its canonical bytes.
             digest: expected.
+            store: directory of the questions that it names by digest; None: they are not here, or kept already.
 
         Raises:
             ManifestError: if it has another digest, or is invalid.
@@ -225,9 +228,11 @@ class Membership:
         manifest = verify_manifest(data, digest)
         make_private_directory(self._manifests)
         path = self._manifests / f"{digest.hex()}.manifest"
+        for questions in manifest.data:
+            keep_questions(questions, store, self._manifests)
         with reported("write", path):
             write_atomically(path, data)
-        return manifest
+        return replace(manifest, store=self._manifests)
 
     def _read(self) -> None:
         with reported("read", self._file), self._file.open("rb") as file:
