@@ -118,24 +118,29 @@ class Workspace:
             )
 
     def fetch_manifest(self) -> Workspace:
-        """This workspace with its manifest, asking members of the swarm for it if necessary.
+        """This workspace with its manifest and its questions, asking members of the swarm for them if necessary.
 
         Raises:
-            SwarmError: if no member sends it.
+            SwarmError: if no member sends them.
         """
-        if self.manifest is not None or self.swarm is None:
+        swarm, manifest = self.swarm, self.manifest
+        missing = [] if manifest is None else [data for data in manifest.data if not data.is_in(manifest.store)]
+        if swarm is None or (manifest is not None and (self.is_alone or not missing)):
             return self
         from sapo_edge.swarm.host.logs import preserve_logging
 
         with preserve_logging():
-            from sapo_edge.swarm.visits.fetch import fetch_manifest
-        swarm = self.swarm
+            from sapo_edge.swarm.visits.fetch import fetch_manifest, fetch_questions
+        for data in missing:
+            narrate(f"asking members of {swarm.name} for its {data.count} questions, {data.size / 1e6:.1f} MB")
+            fetch_questions(data, self.membership.kept, swarm.manifest, swarm.bootstrap, swarm.key)
+        if manifest is not None:
+            return self
         narrate(f"asking members of {swarm.name} for its manifest (at most {FETCH_SECONDS:.0f} s)")
         fetched = fetch_manifest(swarm.manifest, swarm.bootstrap, swarm.key, FETCH_SECONDS)
         manifest = self.membership.keep_manifest(fetched.to_bytes(), swarm.manifest)
-        return replace(
-            self, manifest=manifest, resolved=self.resolved.with_manifest(manifest.name, manifest.max_tokens)
-        )
+        resolved = self.resolved.with_manifest(manifest.name, manifest.max_tokens)
+        return replace(self, manifest=manifest, resolved=resolved).fetch_manifest()
 
     def round_shape(self) -> RoundShape | None:
         """Sizes of a node's largest round, for an estimate of memory; None while the manifest is missing."""

@@ -89,6 +89,16 @@ class QuestionData:
         except OSError:
             return False
 
+    def piece(self, store: Path, offset: int, size: int) -> bytes:
+        """At most `size` bytes of the file, from `offset`.
+
+        Raises:
+            OSError: if it can't be read.
+        """
+        with self.path(store).open("rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
     def scan(self, file: BinaryIO) -> Iterator[tuple[Any, int]]:
         """Decode the questions of a file one at a time: each with the place of its end.
 
@@ -156,7 +166,7 @@ def write_questions(questions: Iterable[OwnQuestion], store: Path) -> QuestionDa
         StateError: if they can't be written.
     """
     digest, count, size = hashlib.sha256(), 0, 0
-    with _new_file(store) as file:
+    with new_file(store) as file:
         for question in questions:
             record = msgpack.packb(question.as_list())
             digest.update(record)
@@ -164,7 +174,7 @@ def write_questions(questions: Iterable[OwnQuestion], store: Path) -> QuestionDa
             require(size <= MAX_DATA_BYTES, f"the questions take more than {MAX_DATA_BYTES} bytes", "leave some out")
             file.write(record)
         data = QuestionData(digest.digest(), count, size)
-        _complete(file, data.path(store))
+        complete(file, data.path(store))
     return data
 
 
@@ -176,9 +186,9 @@ def keep_questions(data: QuestionData, source: Path | None, store: Path) -> None
     """
     if source is None or data.is_in(store) or not data.is_in(source):
         return
-    with _new_file(store) as file, data.path(source).open("rb") as original:
+    with new_file(store) as file, data.path(source).open("rb") as original:
         shutil.copyfileobj(original, file, _BLOCK)
-        _complete(file, data.path(store))
+        complete(file, data.path(store))
 
 
 def open_questions(data: QuestionData, store: Path | None, shown: Set[str]) -> SplitQuestions:
@@ -221,7 +231,8 @@ def clear_cache(store: Path) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _complete(file: BinaryIO, path: Path) -> None:
+def complete(file: BinaryIO, path: Path) -> None:
+    """Move a new file to its place."""
     file.flush()
     os.fsync(file.fileno())
     os.chmod(file.name, 0o600)
@@ -229,7 +240,7 @@ def _complete(file: BinaryIO, path: Path) -> None:
 
 
 @contextmanager
-def _new_file(store: Path) -> Iterator[Any]:
+def new_file(store: Path) -> Iterator[BinaryIO]:
     """A file in a new directory inside of `store`; it is gone afterwards unless it was moved."""
     make_private_directory(store)
     with (

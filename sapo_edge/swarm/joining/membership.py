@@ -106,6 +106,7 @@ class Membership:
         swarms: all known swarms, the newest last.
         current: the joined swarm; None if none was joined, or the last one was left.
         alone: whether the last one was left.
+        kept: directory of the manifests, and of the questions that they name by digest.
 
     Raises:
         StateError: if the file can't be read, is damaged, or has a newer version.
@@ -113,7 +114,7 @@ class Membership:
 
     def __init__(self, state: Path) -> None:
         self._file = state / "swarms.json"
-        self._manifests = state / "manifests"
+        self.kept = state / "manifests"
         self.swarms: tuple[Swarm, ...] = ()
         self.current: Swarm | None = None
         self.alone = False
@@ -194,23 +195,23 @@ class Membership:
             shipped = load_manifest(name)
             if shipped.digest == digest.hex():
                 return shipped
-        path = self._manifests / f"{digest.hex()}.manifest"
+        path = self.kept / f"{digest.hex()}.manifest"
         if not path.exists():
             return None
         with reported("read", path), path.open("rb") as file:
             data = file.read(MAX_MANIFEST_BYTES + 1)
         try:
-            return replace(verify_manifest(data, digest), store=self._manifests)
+            return replace(verify_manifest(data, digest), store=self.kept)
         except ManifestError as error:
             raise StateError(f"{path} is damaged", "remove it; it will be fetched from a peer again") from error
 
     def manifests(self) -> list[Manifest]:
         """All stored manifests, sorted by name; damaged files are left out."""
         manifests = []
-        for path in self._manifests.glob("*.manifest"):
+        for path in self.kept.glob("*.manifest"):
             with contextlib.suppress(ManifestError, StateError, ValueError), reported("read", path):
                 manifest = verify_manifest(path.read_bytes(), bytes.fromhex(path.stem))
-                manifests.append(replace(manifest, store=self._manifests))
+                manifests.append(replace(manifest, store=self.kept))
         return sorted(manifests, key=lambda manifest: (manifest.name, manifest.digest))
 
     def keep_manifest(self, data: bytes, digest: bytes, store: Path | None = None) -> Manifest:
@@ -226,13 +227,13 @@ class Membership:
             StateError: if it can't be written.
         """
         manifest = verify_manifest(data, digest)
-        make_private_directory(self._manifests)
-        path = self._manifests / f"{digest.hex()}.manifest"
+        make_private_directory(self.kept)
+        path = self.kept / f"{digest.hex()}.manifest"
         for questions in manifest.data:
-            keep_questions(questions, store, self._manifests)
+            keep_questions(questions, store, self.kept)
         with reported("write", path):
             write_atomically(path, data)
-        return replace(manifest, store=self._manifests)
+        return replace(manifest, store=self.kept)
 
     def _read(self) -> None:
         with reported("read", self._file), self._file.open("rb") as file:
