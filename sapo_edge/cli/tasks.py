@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from contextlib import closing
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 FILES = ("manifest.toml", "tasks.jsonl")
 """What `sapo tasks new` writes."""
+MAX_REMARKS = 20_000
+"""Most remarks that are collected."""
 SHOWN = 20
 """Most remarks that are printed."""
 PREVIEW_SEED = 0
@@ -91,9 +94,9 @@ def check(
     try:
         with closing(_Prompts(workspace)) as prompts:
             room = prompts.room(workspace.own_max_tokens or manifest.max_tokens)
-            found = list(remarks(manifest, placed, room))
+            found = list(islice(remarks(manifest, placed, room), MAX_REMARKS))
     except ModelError as error:
-        room, found = None, list(remarks(manifest, placed, None))
+        room, found = None, list(islice(remarks(manifest, placed, None), MAX_REMARKS))
         narrate(f"lengths are not checked: {printable(error.message)}")
     splits = TaskSource(manifest).own
     if json:

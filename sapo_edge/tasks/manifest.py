@@ -11,8 +11,9 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -115,7 +116,7 @@ class TaskEntry:
             "weight": self.weight,
         }
         if isinstance(self.questions, QuestionData):
-            body["questions"] = self.questions.as_dict()
+            body["questions"] = asdict(self.questions)
         elif self.questions:
             body["questions"] = [question.as_list() for question in self.questions]
         else:
@@ -256,12 +257,10 @@ class Manifest:
             if isinstance(task, dict):
                 task.setdefault("reading", reading)
         if store is not None:
-            try:
+            # Where questions don't fit into the manifest, those of all files are named by digest.
+            with suppress(TooManyError):
                 return cls._resolved(deepcopy(raw), where, directory, None)
-            except TooManyError:
-                # Questions that don't fit into a manifest are named by digest, all that stand in files.
-                return cls._resolved(raw, where, directory, store)
-        return cls._resolved(raw, where, directory, None)
+        return cls._resolved(raw, where, directory, store)
 
     @classmethod
     def _resolved(cls, raw: dict[str, Any], where: str, directory: Path | None, store: Path | None) -> Manifest:
@@ -388,12 +387,12 @@ def _entry_from_raw(raw: object, position: int) -> TaskEntry:
     if not isinstance(raw, dict) or "questions" not in raw:
         return TaskEntry(**_table(raw, where, ("name", "generator"), ("config", *_OPTIONAL)))
     table = _table(raw, where, ("name", "questions"), _OPTIONAL)
-    raw_questions = table.pop("questions")
-    if isinstance(raw_questions, QuestionData):
-        return TaskEntry(**table, questions=raw_questions)
-    if isinstance(raw_questions, dict):
-        return TaskEntry(**table, questions=QuestionData.from_raw(raw_questions))
-    questions = _list(raw_questions, f"{where}: questions", MAX_QUESTIONS)
+    questions = table.pop("questions")
+    if isinstance(questions, dict):
+        questions = QuestionData(**_table(questions, f"{where}: questions", ("count", "sha256", "size"), ()))
+    if isinstance(questions, QuestionData):
+        return TaskEntry(**table, questions=questions)
+    questions = _list(questions, f"{where}: questions", MAX_QUESTIONS)
     require(bool(questions), f"{where} has no questions", "add some, or name a generator")
     return TaskEntry(**table, questions=tuple(map(_question_from_raw, questions)))
 

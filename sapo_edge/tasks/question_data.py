@@ -41,16 +41,16 @@ class QuestionData:
     """What a manifest says of such questions. Its length is their number.
 
     Attributes:
-        sha256: of the file, 32 bytes.
         count: number of questions, 1 to `MAX_DATA_QUESTIONS`.
+        sha256: of the file, 32 bytes.
         size: bytes of the file, 1 to `MAX_DATA_BYTES`.
 
     Raises:
         ManifestError: if a field is outside its bounds.
     """
 
-    sha256: bytes
     count: int
+    sha256: bytes
     size: int
 
     def __post_init__(self) -> None:
@@ -62,42 +62,13 @@ class QuestionData:
     def __len__(self) -> int:
         return self.count
 
-    def as_dict(self) -> dict[str, Any]:
-        """As it is encoded in a manifest."""
-        return {"bytes": self.size, "count": self.count, "sha256": self.sha256}
-
-    @classmethod
-    def from_raw(cls, raw: object) -> QuestionData:
-        """Read what `as_dict` gave.
-
-        Raises:
-            ManifestError: if it is anything else.
-        """
-        shaped = isinstance(raw, dict) and set(raw) == {"bytes", "count", "sha256"}
-        require(shaped, "its questions are neither a list nor a digest", "fetch the manifest again")
-        assert isinstance(raw, dict)
-        return cls(raw["sha256"], raw["count"], raw["bytes"])
-
     def path(self, store: Path) -> Path:
         """The file in a directory of such files."""
         return store / f"{self.sha256.hex()}.questions"
 
     def is_in(self, store: Path | None) -> bool:
-        """Whether the file is there, complete; `verify` and `open_questions` look at its content."""
-        try:
-            return store is not None and self.path(store).stat().st_size == self.size
-        except OSError:
-            return False
-
-    def piece(self, store: Path, offset: int, size: int) -> bytes:
-        """At most `size` bytes of the file, from `offset`.
-
-        Raises:
-            OSError: if it can't be read.
-        """
-        with self.path(store).open("rb") as file:
-            file.seek(offset)
-            return file.read(size)
+        """Whether the file is there; `verify` and `open_questions` look at its content."""
+        return store is not None and self.path(store).is_file()
 
     def scan(self, file: BinaryIO) -> Iterator[tuple[Any, int]]:
         """Decode the questions of a file one at a time: each with the place of its end.
@@ -107,17 +78,17 @@ class QuestionData:
         """
         digest, count = hashlib.sha256(), 0
         unpacker = msgpack.Unpacker(max_buffer_size=4 * _BLOCK, **_RECORD)
-        with _refused("they are not those that the manifest names"):
+        try:
             while block := file.read(_BLOCK):
                 digest.update(block)
                 unpacker.feed(block)
                 for record in unpacker:
                     count += 1
-                    if count > self.count:
-                        raise ValueError
                     yield record, unpacker.tell()
-            if (digest.digest(), count, unpacker.tell()) != (self.sha256, self.count, self.size):
-                raise ValueError
+        except (ValueError, RecursionError, msgpack.UnpackException):
+            count = 0
+        is_named = (count, digest.digest(), unpacker.tell()) == (self.count, self.sha256, self.size)
+        require(is_named, "the questions are not those that the manifest names", "fetch them from another peer")
 
     def verify(self, path: Path) -> None:
         """Make sure that a stranger's file is the one that is named, and that each of its questions is valid.
@@ -135,27 +106,24 @@ class StoredQuestions(Sequence[OwnQuestion]):
 
     Args:
         path: the file.
-        ends: places of the ends of all its questions.
-        chosen: which of them these are.
+        spans: where each of its questions begins and ends.
+        places: which of them these are.
     """
 
-    def __init__(self, path: Path, ends: array[int], chosen: array[int]) -> None:
-        self._path, self._ends, self._chosen = path, ends, chosen
+    def __init__(self, path: Path, spans: array[int], places: Iterable[int]) -> None:
+        self._path, self._spans, self._places = path, spans, array("I", places)
         self._changed = path.stat().st_mtime_ns
 
     def __len__(self) -> int:
-        return len(self._chosen)
+        return len(self._places)
 
     def __getitem__(self, index: int) -> OwnQuestion:  # type: ignore[override] # nobody takes slices
-        number = self._chosen[index]
-        begin = self._ends[number - 1] if number else 0
+        begin, end = self._spans[2 * (place := self._places[index])], self._spans[2 * place + 1]
         with reported("read", self._path), self._path.open("rb") as file:
-            is_same = os.fstat(file.fileno()).st_mtime_ns == self._changed
+            if os.fstat(file.fileno()).st_mtime_ns != self._changed:
+                raise StateError(f"{self._path} changed while it was used", "start again: it is checked then")
             file.seek(begin)
-            record = file.read(self._ends[number] - begin)
-        if not is_same:
-            raise StateError(f"{self._path} changed while it was used", "start again: it is checked then")
-        return OwnQuestion.from_list(msgpack.unpackb(record))
+            return OwnQuestion.from_list(msgpack.unpackb(file.read(end - begin)))
 
 
 def write_questions(questions: Iterable[OwnQuestion], store: Path) -> QuestionData:
@@ -173,22 +141,9 @@ def write_questions(questions: Iterable[OwnQuestion], store: Path) -> QuestionDa
             count, size = count + 1, size + len(record)
             require(size <= MAX_DATA_BYTES, f"the questions take more than {MAX_DATA_BYTES} bytes", "leave some out")
             file.write(record)
-        data = QuestionData(digest.digest(), count, size)
+        data = QuestionData(count, digest.digest(), size)
         complete(file, data.path(store))
     return data
-
-
-def keep_questions(data: QuestionData, source: Path | None, store: Path) -> None:
-    """Copy the file from one directory of such files to another, unless it is in both or in none.
-
-    Raises:
-        StateError: if it can't be written.
-    """
-    if source is None or data.is_in(store) or not data.is_in(source):
-        return
-    with new_file(store) as file, data.path(source).open("rb") as original:
-        shutil.copyfileobj(original, file, _BLOCK)
-        complete(file, data.path(store))
 
 
 def open_questions(data: QuestionData, store: Path | None, shown: Set[str]) -> SplitQuestions:
@@ -203,21 +158,20 @@ def open_questions(data: QuestionData, store: Path | None, shown: Set[str]) -> S
         ManifestError: if they are not here, or all are held out.
         StateError: if the file is damaged.
     """
-    if store is None or not data.path(store).is_file():
+    if store is None or not data.is_in(store):
         remedy = "`sapo run` in its swarm fetches them from a member; alone, name the manifest's file with --manifest"
         raise ManifestError(f"the {data.count} questions that the manifest names are not here", remedy)
-    path, ends, marks, numbers = data.path(store), array("Q"), list[tuple[bytes, str]](), array("I")
+    path, begin, spans, marks = data.path(store), 0, array("Q"), list[tuple[bytes, str]]()
     try:
         with reported("read", path), path.open("rb") as file:
             for record, end in data.scan(file):
                 if record[0] not in shown:
-                    numbers.append(len(ends))
                     marks.append((mark_of(record[0]), SPLITS[SPLITS.index(record[2])]))
-                ends.append(end)
+                    spans.extend((begin, end))
+                begin = end
     except (ManifestError, ValueError, LookupError, TypeError) as error:
         raise StateError(f"{path} is damaged: {error}", "remove it; it is fetched or made again") from error
-    parts = ((numbers[place] for place in places) for places in split_places(marks))
-    split = SplitQuestions(*(StoredQuestions(path, ends, array("I", part)) for part in parts))
+    split = SplitQuestions(*(StoredQuestions(path, spans, places) for places in split_places(marks)))
     require(bool(split.train), "the manifest has no question to train on", "add questions that are not held out")
     return split
 
@@ -249,11 +203,3 @@ def new_file(store: Path) -> Iterator[BinaryIO]:
         (Path(directory) / "questions").open("wb") as file,
     ):
         yield file
-
-
-@contextmanager
-def _refused(message: str) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, RecursionError, msgpack.UnpackException) as error:
-        raise ManifestError(f"the questions can't be used: {message}", "fetch them from another peer") from error

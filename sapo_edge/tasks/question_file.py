@@ -12,8 +12,9 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgpack
 
@@ -36,6 +37,8 @@ from sapo_edge.tasks.texts import require
 
 MAX_MISTAKES = 100
 """Most mistakes that are collected."""
+BY_DIGEST = MAX_DATA_QUESTIONS, MAX_DATA_BYTES
+"""Most questions and bytes of files whose questions the manifest names by digest."""
 MAX_HELD = 1000
 """Most lines without an object before the first one."""
 JSON_LINES = ".jsonl"
@@ -109,7 +112,7 @@ def import_questions(path: Path, store: Path, wanted: int) -> tuple[QuestionData
     entry = store / f"{before}-{wanted}{path.suffix.lower()}"
     with suppress(OSError, ValueError, TypeError, ManifestError):
         raw, examples = msgpack.unpackb(entry.read_bytes())
-        data = QuestionData.from_raw(raw)
+        data = QuestionData(**raw)
         if data.is_in(store):
             for used in (entry, data.path(store)):
                 os.utime(used)
@@ -118,18 +121,18 @@ def import_questions(path: Path, store: Path, wanted: int) -> tuple[QuestionData
     chosen: list[OwnQuestion] = []
 
     def others() -> Iterator[OwnQuestion]:
-        nonlocal chosen
-        for question, is_example, _ in read_questions(path, BY_DIGEST):
+        for question, is_example, _ in read_questions(path, *BY_DIGEST):
             if is_example:
                 shown.append(question)
             else:
-                chosen = _choose_examples([*chosen, question], wanted)
+                # More examples than a manifest may have are an error there, whatever their number.
+                chosen[:] = _choose_examples([*chosen, question], min(wanted, 99))
                 yield question
 
     data = write_questions(others(), store)
     shown += chosen
     if before == _digest(path):
-        write_atomically(entry, msgpack.packb([data.as_dict(), [question.as_list() for question in shown]]))
+        write_atomically(entry, msgpack.packb([asdict(data), [question.as_list() for question in shown]]))
     return data, shown
 
 
@@ -138,32 +141,21 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class Limits(NamedTuple):
-    """Most questions of a file, and most bytes."""
-
-    questions: int
-    bytes: int
-
-
-IN_MANIFEST = Limits(MAX_QUESTIONS, MAX_LINE)
-"""Of files whose questions are a part of the manifest."""
-BY_DIGEST = Limits(MAX_DATA_QUESTIONS, MAX_DATA_BYTES)
-"""Of files whose questions the manifest names by digest."""
-
-
 class TooManyError(ManifestError):
     """The questions are more than a limit; a larger one may permit them."""
 
 
-def read_questions(path: Path, limits: Limits = IN_MANIFEST) -> Iterator[tuple[OwnQuestion, bool, int]]:
+def read_questions(
+    path: Path, most: int = MAX_QUESTIONS, size: int = MAX_LINE
+) -> Iterator[tuple[OwnQuestion, bool, int]]:
     """The questions of a file, one at a time: each with whether it is a worked example, and its line, from 1.
 
     Raises:
-        TooManyError: if they are more than `limits`.
+        TooManyError: if they are more than `most`, or the file has more than `size` bytes.
         ManifestError: if the file can't be read, or at a line that is not valid; naming file and line.
     """
     line = None
-    for line in scan_questions(path, limits):
+    for line in scan_questions(path, most, size):
         if isinstance(line, ManifestError):
             raise line
         yield line
@@ -175,22 +167,22 @@ def find_mistakes_in(path: Path) -> list[ManifestError]:
     """The first `MAX_MISTAKES` mistakes in a file's lines."""
     mistakes: list[ManifestError] = []
     try:
-        lines = (line for line in scan_questions(path, BY_DIGEST) if isinstance(line, ManifestError))
+        lines = (line for line in scan_questions(path, *BY_DIGEST) if isinstance(line, ManifestError))
         mistakes += itertools.islice(lines, MAX_MISTAKES)
     except ManifestError as error:
         mistakes.append(error)
     return mistakes
 
 
-def scan_questions(path: Path, limits: Limits) -> Iterator[tuple[OwnQuestion, bool, int] | ManifestError]:
+def scan_questions(path: Path, most: int, size: int) -> Iterator[tuple[OwnQuestion, bool, int] | ManifestError]:
     """What `read_questions` gives, and in its place the errors of lines that are not valid.
 
     Raises:
-        TooManyError: if the file has more bytes than `limits`. More questions are the last of the errors.
+        TooManyError: if the file has too many bytes. Too many questions are the last of the errors.
         ManifestError: if it can't be read, or is of another form as a whole.
     """
     count = 0
-    with _opened(path, limits.bytes) as file:
+    with _opened(path, size) as file:
         for number, content in read_rows(file, str(path)) if _is_table(path) else _lines(file, str(path)):
             where = f"{path}, line {number}"
             try:
@@ -199,8 +191,8 @@ def scan_questions(path: Path, limits: Limits) -> Iterator[tuple[OwnQuestion, bo
             except ManifestError as error:
                 yield error
                 continue
-            if count == limits.questions:
-                yield TooManyError(f"{path} has too many questions", f"keep at most {limits.questions}")
+            if count == most:
+                yield TooManyError(f"{path} has too many questions", f"keep at most {most}")
                 return
             yield question, is_example, number
             count += 1
@@ -210,44 +202,20 @@ def _is_table(path: Path) -> bool:
     return path.suffix.lower() == TABLE
 
 
-class _Bounded(io.RawIOBase):
-    """A file that can't be read beyond a limit.
-
-    Raises:
-        TooManyError: by a read that passes it.
-    """
-
-    def __init__(self, path: Path, limit: int) -> None:
-        self._path, self._limit, self._left = path, limit, limit
-        self._file = path.open("rb", buffering=0)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        count = self._file.readinto(buffer)
-        self._left -= count
-        if self._left < 0:
-            raise TooManyError(f"{self._path} is too large", f"keep it below {self._limit} bytes")
-        return count
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
 @contextmanager
-def _opened(path: Path, limit: int) -> Iterator[io.BufferedReader[Any]]:
+def _opened(path: Path, size: int) -> Iterator[io.BufferedReader]:
     remedy = "check its name and permissions"
     require("\0" not in str(path), f"{path} can't be read: it is no path", remedy)
     try:
-        with io.BufferedReader(_Bounded(path, limit)) as file:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size > size:
+                raise TooManyError(f"{path} is too large", f"keep it below {size} bytes")
             yield file
     except OSError as error:
         raise ManifestError(f"{path} can't be read: {error.strerror}", remedy) from error
 
 
-def _lines(file: io.BufferedReader[Any], where: str) -> Iterator[tuple[int, bytes]]:
+def _lines(file: io.BufferedReader, where: str) -> Iterator[tuple[int, bytes]]:
     """The lines that are not empty, each with its number.
 
     Raises:

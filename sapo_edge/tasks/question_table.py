@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO
 
@@ -30,10 +30,11 @@ def read_rows(file: BinaryIO, where: str) -> Iterator[tuple[int, dict[str, Any]]
     """
     text = io.TextIOWrapper(file, "utf-8-sig", newline="")
     try:
-        first = text.readline(MAX_LINE + 1)
+        first = text.readline(MAX_LINE)
         delimiter = max(DELIMITERS, key=first.count)
-        lines = itertools.chain([first], iter(lambda: text.readline(MAX_LINE + 1), ""))
-        rows = csv.reader(_bounded(lines, where), delimiter=delimiter, strict=True)
+        # What is longer comes in parts: it has a field that is too large for the library, or cells beyond the columns.
+        lines = itertools.chain([first], iter(lambda: text.readline(MAX_LINE), ""))
+        rows = csv.reader(lines, delimiter=delimiter, strict=True)
         columns = [name.strip().lower() for name in next(rows, [])]
         remedy = "name the columns in the first line: question, answer, and others if you need them"
         require({"question", "answer"} <= set(columns), f"{where} has no columns question and answer", remedy)
@@ -52,12 +53,6 @@ def read_rows(file: BinaryIO, where: str) -> Iterator[tuple[int, dict[str, Any]]
         raise ManifestError(f"{where} is not UTF-8", 'save it as "CSV UTF-8"') from error
     except csv.Error as error:
         raise ManifestError(f"{where}, line {rows.line_num} is not valid CSV: {error}", "correct the line") from error
-
-
-def _bounded(lines: Iterable[str], where: str) -> Iterator[str]:
-    for number, line in enumerate(lines, start=1):
-        require(len(line) <= MAX_LINE, f"{where}, line {number} is too long", "shorten its texts")
-        yield line
 
 
 def _value(column: str, cell: str) -> Any:

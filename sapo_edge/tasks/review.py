@@ -122,7 +122,7 @@ def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) 
 
 
 def _placed_in(path: Path) -> Iterator[Placed]:
-    for question, _, line in read_questions(path, BY_DIGEST):
+    for question, _, line in read_questions(path, *BY_DIGEST):
         yield Placed(f"{path.name}, line {line}", question)
 
 

@@ -21,7 +21,6 @@ from sapo_edge.fields import check_list, check_number
 from sapo_edge.state.durable import make_private_directory, reported, write_atomically
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Invite
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, load_manifest, shipped_manifests
-from sapo_edge.tasks.question_data import keep_questions
 
 MAX_SWARMS = 32
 """Most swarms that are remembered."""
@@ -229,9 +228,10 @@ class Membership:
         manifest = verify_manifest(data, digest)
         make_private_directory(self.kept)
         path = self.kept / f"{digest.hex()}.manifest"
-        for questions in manifest.data:
-            keep_questions(questions, store, self.kept)
         with reported("write", path):
+            for questions in manifest.data:
+                if store is not None and not questions.is_in(self.kept):
+                    write_atomically(questions.path(self.kept), questions.path(store).read_bytes())
             write_atomically(path, data)
         return replace(manifest, store=self.kept)
 

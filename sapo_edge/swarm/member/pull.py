@@ -106,12 +106,13 @@ class PullServer:
         return encode_response(records)
 
     async def _piece(self, request: Request) -> bytes:
-        manifest = self._member.config.manifest
-        piece = b""
+        manifest, piece = self._member.config.manifest, b""
         for data in manifest.data:
             if data.sha256 == request.digests[0] and manifest.store is not None:
                 try:
-                    piece = await trio.to_thread.run_sync(data.piece, manifest.store, request.offset, PIECE_BYTES)
+                    async with await trio.open_file(data.path(manifest.store), "rb") as file:
+                        await file.seek(request.offset)
+                        piece = await file.read(PIECE_BYTES)
                 except OSError as error:
                     self._member.tally.fault("questions", error)
         return encode_piece_response(piece)

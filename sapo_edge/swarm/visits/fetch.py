@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import trio
 from libp2p.abc import IHost
@@ -22,9 +23,11 @@ from sapo_edge.tasks.question_data import QuestionData, complete, new_file
 from sapo_edge.transport import SwarmError
 
 PAUSE_SECONDS = 1.0
-"""Time before all of them are asked again, or one for the same piece of questions."""
-PIECE_SECONDS = 60.0
-"""Time for a piece of questions; all of them arrive at the rate that each address is served at, or faster."""
+"""Time before all of them are asked again."""
+MIN_SECONDS = 60.0
+"""Time for a member to send questions, beside what they take at the rate at which each address is served."""
+RETRY_SECONDS, MAX_FAILURES = 3.0, 10
+"""Time before a member is asked again for a piece of questions, and failures in a row until the next one is asked."""
 
 
 def fetch_manifest(
@@ -107,32 +110,31 @@ def fetch_questions(
 async def _fetch_questions(
     data: QuestionData, store: Path, swarm: bytes, bootstrap: Sequence[str], psk: bytes | None
 ) -> bool:
+    seconds = MIN_SECONDS + data.size / SERVED_BYTES
     async with visiting_host(psk) as host:
         async for peer_id in meet(host, bootstrap, swarm):
-            seconds = PIECE_SECONDS + data.size / SERVED_BYTES
-            with suppress(ManifestError), trio.move_on_after(seconds), new_file(store) as file:
-                while file.tell() < data.size:
-                    piece = await _ask_piece(host, peer_id, data, file.tell())
-                    if len(piece) != min(PIECE_BYTES, data.size - file.tell()):
-                        break
-                    file.write(piece)
-                file.flush()
-                # Ends with a ManifestError if anything is missing or wrong: the next member is asked.
+            # The next member is asked if anything is missing, late or wrong.
+            with suppress(ManifestError, WireError), trio.move_on_after(seconds), new_file(store) as file:
+                await _ask_pieces(host, peer_id, data, file)
                 await trio.to_thread.run_sync(data.verify, Path(file.name))
                 complete(file, data.path(store))
                 return True
     return False
 
 
-async def _ask_piece(host: IHost, peer_id: str, data: QuestionData, offset: int) -> bytes:
-    """A piece, from a member that refuses while its limits of requests and bytes are used up; empty if it has none."""
-    request_bytes = encode_request(Request("questions", (data.sha256,), offset=offset))
-    with trio.move_on_after(PIECE_SECONDS):
-        while True:
-            try:
-                return decode_response(await request(host, peer_id, PULLS, request_bytes)).piece
-            except RequestError:
-                await trio.sleep(PAUSE_SECONDS)
-            except WireError:
-                break
-    return b""
+async def _ask_pieces(host: IHost, peer_id: str, data: QuestionData, file: BinaryIO) -> None:
+    failures = 0
+    while (offset := file.tell()) < data.size and failures < MAX_FAILURES:
+        try:
+            asked = encode_request(Request("questions", (data.sha256,), offset=offset))
+            piece = decode_response(await request(host, peer_id, PULLS, asked)).piece
+        except RequestError:
+            # Its limits of requests or bytes may be used up for now.
+            failures += 1
+            await trio.sleep(RETRY_SECONDS)
+            continue
+        if len(piece) != min(PIECE_BYTES, data.size - offset):
+            break
+        failures = 0
+        file.write(piece)
+    file.flush()

@@ -45,14 +45,14 @@ DEFENCES = (
     Defence(
         "size of a file of questions",
         _FILE,
-        "        if self._left < 0:\n",
-        "        if False:\n",
+        "            if os.fstat(file.fileno()).st_size > size:\n",
+        "            if False:\n",
         (_TESTS + "test_a_manifest_has_an_end", _DATA_TESTS + "test_the_limits_are_those_that_are_promised"),
     ),
     Defence(
         "number of questions of a file",
         _FILE,
-        "            if count == limits.questions:\n",
+        "            if count == most:\n",
         "            if False:\n",
         (_TESTS + "test_a_file_has_so_many_questions_and_mistakes_at_most",),
     ),
@@ -101,8 +101,8 @@ DEFENCES = (
     Defence(
         "questions by digest are those that the manifest names",
         _DATA,
-        "            if (digest.digest(), count, unpacker.tell()) != (self.sha256, self.count, self.size):\n",
-        "            if False:\n",
+        "        is_named = (count, digest.digest(), unpacker.tell()) == (self.count, self.sha256, self.size)\n",
+        "        is_named = True\n",
         (
             _DATA_TESTS + "test_a_strangers_file_is_valid_to_its_last_question",
             _DATA_TESTS + "test_a_damaged_file_is_never_mixed_with_another",

@@ -23,7 +23,7 @@ from sapo_edge.tasks.checks import Calls, Choice, Exact, Json, Lines, Matches, N
 from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
 from sapo_edge.tasks.question_data import QuestionData
-from sapo_edge.tasks.question_file import IN_MANIFEST, MAX_MISTAKES, find_mistakes_in, read_questions, scan_questions
+from sapo_edge.tasks.question_file import MAX_MISTAKES, find_mistakes_in, read_questions, scan_questions
 from sapo_edge.tasks.question_table import read_rows
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, make_check, place, split_questions
 from sapo_edge.tasks.source import TaskSource
@@ -276,7 +276,7 @@ def test_a_file_has_so_many_questions_and_mistakes_at_most(tmp_path: Path) -> No
     path = tmp_path / "tasks.jsonl"
     line = b'{"question": "?", "answer": "1"}\n'
     path.write_bytes(line * (MAX_QUESTIONS + 5))
-    *questions, mistake = scan_questions(path, IN_MANIFEST)
+    *questions, mistake = scan_questions(path, MAX_QUESTIONS, 2**20)
     assert len(questions) == MAX_QUESTIONS and "has too many questions" in str(mistake)
     path.write_bytes(b"x\n" * (MAX_MISTAKES + 5) + line)
     assert len(find_mistakes_in(path)) == MAX_MISTAKES

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.errors import ManifestError, StateError
+from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.tasks import question_data, question_file
 from sapo_edge.tasks.checks import Choice, Exact, Number
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
@@ -23,11 +26,10 @@ from sapo_edge.tasks.question_data import (
     MAX_DATA_BYTES,
     MAX_DATA_QUESTIONS,
     QuestionData,
-    keep_questions,
     open_questions,
     write_questions,
 )
-from sapo_edge.tasks.question_file import Limits, find_mistakes_in, import_questions
+from sapo_edge.tasks.question_file import find_mistakes_in, import_questions
 from sapo_edge.tasks.questions import MAX_QUESTIONS, SPLITS, OwnQuestion, split_questions
 from sapo_edge.tasks.review import read_own, remarks
 from sapo_edge.tasks.source import TaskSource
@@ -137,7 +139,7 @@ def test_a_file_is_read_once_until_it_changes(manifest: Path, tmp_path: Path, mo
 def test_bad_files_are_refused_with_their_lines(
     tmp_path: Path, end: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(question_file, "BY_DIGEST", Limits(COUNT, 400_000))
+    monkeypatch.setattr(question_file, "BY_DIGEST", (COUNT, 400_000))
     monkeypatch.setattr(question_file, "MAX_DATA_BYTES", 400_000)
     (tmp_path / "mine.jsonl").write_text(lines() + end, "latin-1")
     with pytest.raises(ManifestError) as caught:
@@ -192,7 +194,7 @@ def test_a_damaged_file_is_never_mixed_with_another(tmp_path: Path) -> None:
 
 def _named(*records: object) -> tuple[bytes, QuestionData]:
     content = b"".join(map(msgpack.packb, records))
-    return content, QuestionData(hashlib.sha256(content).digest(), len(records), len(content))
+    return content, QuestionData(len(records), hashlib.sha256(content).digest(), len(content))
 
 
 def test_a_strangers_file_is_valid_to_its_last_question(tmp_path: Path) -> None:
@@ -210,37 +212,38 @@ def test_a_strangers_file_is_valid_to_its_last_question(tmp_path: Path) -> None:
             other.verify(tmp_path / "file")
 
 
-def _bounds() -> Iterator[dict[str, object]]:
-    raw: dict[str, object] = {"bytes": 1, "count": 1, "sha256": bytes(32)}
-    assert QuestionData.from_raw(raw).as_dict() == raw
-    yield from ({**raw, "count": value} for value in (0, MAX_DATA_QUESTIONS + 1, True, 1.0, "1"))
-    yield from ({**raw, "bytes": value} for value in (0, MAX_DATA_BYTES + 1, -1))
-    yield from ({**raw, "sha256": value} for value in (bytes(31), "0" * 32))
-    yield {**raw, "path": "/etc/passwd"}
-    yield {"bytes": 1, "count": 1}
-
-
-@pytest.mark.parametrize("raw", _bounds())
-def test_what_a_stranger_says_of_questions_is_bounded(raw: dict[str, object]) -> None:
+@pytest.mark.parametrize("change", [
+    *({"count": value} for value in (0, MAX_DATA_QUESTIONS + 1, True, 1.0, "1")),
+    *({"size": value} for value in (0, MAX_DATA_BYTES + 1, -1)),
+    *({"sha256": value} for value in (bytes(31), "0" * 32)),
+    {"path": "/etc/passwd"},
+])  # fmt: skip
+def test_what_a_stranger_says_of_questions_is_bounded(change: dict[str, Any]) -> None:
+    entry = {"name": "a", "partial_credit": False, "questions": {"count": 1, "sha256": bytes(32), "size": 1}}
+    body = {"examples": [], "max_tokens": 8, "name": "big", "protocol": 1, "system": "", "tasks": [entry]}
+    entry["weight"] = 1.0
+    assert Manifest.from_bytes(msgpack.packb(body)).data == (QuestionData(1, bytes(32), 1),)
+    entry["questions"] |= change  # type: ignore[operator]
     with pytest.raises(ManifestError):
-        QuestionData.from_raw(raw)
+        Manifest.from_bytes(msgpack.packb(body))
 
 
 def test_all_questions_of_a_manifest_together_have_the_bounds_of_one_file() -> None:
-    half = QuestionData(bytes(32), MAX_DATA_QUESTIONS // 2, MAX_DATA_BYTES // 2)
+    half = QuestionData(MAX_DATA_QUESTIONS // 2, bytes(32), MAX_DATA_BYTES // 2)
     tasks = tuple(TaskEntry(name, questions=half) for name in ("a", "b"))
     assert Manifest.from_bytes(Manifest("big", tasks).to_bytes()).own_questions == MAX_DATA_QUESTIONS
-    for more in (QuestionData(bytes(32), 1, MAX_DATA_BYTES), QuestionData(bytes(32), MAX_DATA_QUESTIONS, 1)):
+    for more in (QuestionData(1, bytes(32), MAX_DATA_BYTES), QuestionData(MAX_DATA_QUESTIONS, bytes(32), 1)):
         with pytest.raises(ManifestError, match="keep all files together"):
             Manifest("big", (tasks[0], TaskEntry("b", questions=more)))
 
 
 def test_kept_questions_outlive_the_cache(manifest: Path, tmp_path: Path) -> None:
-    big = load_manifest(manifest, tmp_path / "store")
-    keep_questions(big.data[0], big.store, tmp_path / "kept")
+    big, membership = load_manifest(manifest, tmp_path / "store"), Membership(tmp_path / "state")
+    membership.keep_manifest(big.to_bytes(), bytes.fromhex(big.digest), big.store)
     first = TaskSource(big).training_tasks(1, 0, 3)
-    big.data[0].path(tmp_path / "store").unlink()
-    assert TaskSource(replace(big, store=tmp_path / "kept")).training_tasks(1, 0, 3) == first
+    shutil.rmtree(tmp_path / "store")
+    kept = membership.manifest(bytes.fromhex(big.digest))
+    assert kept is not None and TaskSource(kept).training_tasks(1, 0, 3) == first
 
 
 def test_worked_examples_of_a_file_are_those_with_the_lowest_hashes(tmp_path: Path) -> None:
