@@ -109,6 +109,16 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "fetched questions are checked before they are kept",
+        "sapo_edge/swarm/visits/fetch.py",
+        "                await trio.to_thread.run_sync(data.verify, Path(file.name))\n",
+        "",
+        (
+            "tests/swarm/member/test_libp2p.py::"
+            "test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobody_else",
+        ),
+    ),
+    Defence(
         "each question by digest is valid",
         _DATA,
         "                OwnQuestion.from_list(record)\n\n\nclass",
