@@ -176,19 +176,19 @@ def open_questions(data: QuestionData, store: Path | None, shown: Set[str]) -> S
     return split
 
 
-def clear_cache(store: Path) -> None:
-    """Remove what nobody used for `KEEP_SECONDS`."""
-    oldest = time.time() - KEEP_SECONDS
+def remove_unused(store: Path, pattern: str) -> None:
+    """Remove what fits a pattern and was not used for `KEEP_SECONDS`."""
     with suppress(OSError):
-        for path in store.iterdir():
-            if path.stat().st_mtime < oldest:
+        for path in store.glob(pattern):
+            if path.stat().st_mtime < time.time() - KEEP_SECONDS:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def complete(file: BinaryIO, path: Path) -> None:
-    """Move a new file to its place."""
+    """Close a new file and move it to its place."""
     file.flush()
     os.fsync(file.fileno())
+    file.close()
     os.chmod(file.name, 0o600)
     os.replace(file.name, path)
 
@@ -197,6 +197,8 @@ def complete(file: BinaryIO, path: Path) -> None:
 def new_file(store: Path) -> Iterator[BinaryIO]:
     """A file in a new directory inside of `store`; it is gone afterwards unless it was moved."""
     make_private_directory(store)
+    # A killed process leaves its own.
+    remove_unused(store, ".new-*")
     with (
         reported("write", store),
         tempfile.TemporaryDirectory(dir=store, prefix=".new-") as directory,

@@ -27,7 +27,7 @@ from sapo_edge.tasks.question_data import (
     MAX_DATA_BYTES,
     MAX_DATA_QUESTIONS,
     QuestionData,
-    clear_cache,
+    remove_unused,
     write_questions,
 )
 from sapo_edge.tasks.question_table import MAX_LINE, read_rows
@@ -107,7 +107,7 @@ def import_questions(path: Path, store: Path, wanted: int) -> tuple[QuestionData
         ManifestError: if the file can't be read, or a question is not valid.
         StateError: if the questions can't be written.
     """
-    clear_cache(store)
+    remove_unused(store, "*")
     before = _digest(path)
     entry = store / f"{before}-{wanted}{path.suffix.lower()}"
     with suppress(OSError, ValueError, TypeError, ManifestError):
