@@ -87,8 +87,8 @@ DEFENCES = (
     Defence(
         "number and size of questions by digest",
         _DATA,
-        "type(value) is int and 1 <= value <= most",
-        "type(value) is int and 1 <= value",
+        "require(named and counted,",
+        "require(named,",
         (_DATA_TESTS + "test_what_a_stranger_says_of_questions_is_bounded",),
     ),
     Defence(
