@@ -75,18 +75,18 @@ class QuestionData:
         Raises:
             ManifestError: if the file is not the one that is named; perhaps after its last question.
         """
-        digest, count = hashlib.sha256(), 0
+        digest, count, end = hashlib.sha256(), 0, 0
         unpacker = msgpack.Unpacker(max_buffer_size=4 * _BLOCK, **_RECORD)
         try:
             while block := file.read(_BLOCK):
                 digest.update(block)
                 unpacker.feed(block)
                 for record in unpacker:
-                    count += 1
-                    yield record, unpacker.tell()
+                    count, end = count + 1, unpacker.tell()
+                    yield record, end
         except (ValueError, RecursionError, msgpack.UnpackException):
             count = 0
-        is_named = (count, digest.digest(), unpacker.tell()) == (self.count, self.sha256, self.size)
+        is_named = (count, digest.digest(), end) == (self.count, self.sha256, self.size)
         require(is_named, "the questions are not those that the manifest names", "fetch them from another peer")
 
     def verify(self, path: Path) -> None:

@@ -101,7 +101,7 @@ DEFENCES = (
     Defence(
         "questions by digest are those that the manifest names",
         _DATA,
-        "        is_named = (count, digest.digest(), unpacker.tell()) == (self.count, self.sha256, self.size)\n",
+        "        is_named = (count, digest.digest(), end) == (self.count, self.sha256, self.size)\n",
         "        is_named = True\n",
         (
             _DATA_TESTS + "test_a_strangers_file_is_valid_to_its_last_question",

@@ -207,6 +207,9 @@ def test_a_strangers_file_is_valid_to_its_last_question(tmp_path: Path) -> None:
     content, data = _named(good, good)
     (tmp_path / "file").write_bytes(content)
     data.verify(tmp_path / "file")
+    (tmp_path / "cut").write_bytes(longer := content + content[:9])
+    with pytest.raises(ManifestError, match="not those that the manifest names"):
+        QuestionData(2, hashlib.sha256(longer).digest(), len(longer)).verify(tmp_path / "cut")
     for other in (replace(data, count=1), replace(data, count=3), replace(data, sha256=bytes(32))):
         with pytest.raises(ManifestError, match="not those that the manifest names"):
             other.verify(tmp_path / "file")
