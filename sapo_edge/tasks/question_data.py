@@ -161,17 +161,22 @@ def open_questions(data: QuestionData, store: Path | None, shown: Set[str]) -> S
     if store is None or not data.is_in(store):
         remedy = "`sapo run` in its swarm fetches them from a member; alone, name the manifest's file with --manifest"
         raise ManifestError(f"the {data.count} questions that the manifest names are not here", remedy)
-    path, begin, spans, marks = data.path(store), 0, array("Q"), list[tuple[bytes, str]]()
+    path, spans = data.path(store), array("Q")
+
+    def marks(file: BinaryIO) -> Iterator[tuple[bytes, str]]:
+        begin = 0
+        for record, end in data.scan(file):
+            if record[0] not in shown:
+                spans.extend((begin, end))
+                yield mark_of(record[0]), SPLITS[SPLITS.index(record[2])]
+            begin = end
+
     try:
         with reported("read", path), path.open("rb") as file:
-            for record, end in data.scan(file):
-                if record[0] not in shown:
-                    marks.append((mark_of(record[0]), SPLITS[SPLITS.index(record[2])]))
-                    spans.extend((begin, end))
-                begin = end
+            parts = split_places(marks(file))
     except (ManifestError, ValueError, LookupError, TypeError) as error:
         raise StateError(f"{path} is damaged: {error}", "remove it; it is fetched or made again") from error
-    split = SplitQuestions(*(StoredQuestions(path, spans, places) for places in split_places(marks)))
+    split = SplitQuestions(*(StoredQuestions(path, spans, places) for places in parts))
     require(bool(split.train), "the manifest has no question to train on", "add questions that are not held out")
     return split
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -126,9 +127,8 @@ def split_places(marks: Iterable[tuple[bytes, str]]) -> tuple[list[int], list[in
         last[mark] = number
     test, validation = sets["test"], _without(sets["validation"], sets["test"])
     free = _without(sets[""], test, validation, sets["train"])
-    ranked = sorted(free.items())[: len(free) // SHARE]
-    most = 2 * SPLIT_QUESTIONS
-    held_out = {"validation": ranked[:most:2], "test": ranked[1:most:2]}
+    ranked = heapq.nsmallest(min(len(free) // SHARE, 2 * SPLIT_QUESTIONS), free.items())
+    held_out = {"validation": ranked[::2], "test": ranked[1::2]}
     for name, filled in (("validation", validation), ("test", test)):
         if not filled:
             filled |= dict(held_out[name])
