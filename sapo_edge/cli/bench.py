@@ -92,10 +92,10 @@ def _measure(workspace: Workspace, name: str, repeats: int) -> dict[str, Any]:
     from sapo_edge.doctor.bench import Benchmark
 
     settings = workspace.settings
-    manifest = workspace.require_manifest().to_bytes().hex()
+    manifest = workspace.require_manifest()
     benchmark = Benchmark(
-        name, str(workspace.model), manifest, str(workspace.paths.cache), settings.answers, settings.rank,
-        settings.threads, repeats, workspace.quantise, settings.precision,
+        name, str(workspace.model), manifest.to_bytes().hex(), str(workspace.paths.cache), settings.answers,
+        settings.rank, settings.threads, repeats, workspace.quantise, settings.precision, str(manifest.store or ""),
     )  # fmt: skip
     narrate(f"measuring {name}")
     ended = subprocess.run(

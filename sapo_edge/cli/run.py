@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from sapo_edge.state.checkpoint import Checkpoint
     from sapo_edge.swarm.joining.membership import Membership
     from sapo_edge.swarm.status import SwarmStatus
-    from sapo_edge.tasks.manifest import Manifest
     from sapo_edge.tasks.source import TaskSource
     from sapo_edge.transport import Transport
 
@@ -143,7 +142,7 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
         opened = Store(workspace.paths, keep_checkpoints=settings.keep_checkpoints)
     with opened as store, ExitStack() as closing:
         logs.configure(file=workspace.paths.log, stderr=False)
-        _keep_manifest(workspace.membership, source.manifest, store.latest)
+        source = _keep_manifest(workspace.membership, source, store.latest)
         if store.latest is None:
             for text in describe_questions(source.manifest, None if workspace.is_alone else workspace.swarm):
                 narrate(text)
@@ -208,16 +207,24 @@ def _others(load: OthersLoad, seconds: float = 0.5) -> float:
         return 0.0
 
 
-def _keep_manifest(membership: Membership, manifest: Manifest, latest: Checkpoint | None) -> None:
+def _keep_manifest(membership: Membership, source: TaskSource, latest: Checkpoint | None) -> TaskSource:
     """Keep what the state directory trains on: its file may change, and other commands need not name it.
+
+    Returns:
+        The source; one of the kept questions if the manifest names them by digest.
 
     Raises:
         StateError: if it can't be written.
     """
-    digest = bytes.fromhex(manifest.digest)
-    is_refused = latest is not None and latest.manifest_digest != manifest.digest
-    if not is_refused and membership.manifest(digest) is None:
-        membership.keep_manifest(manifest.to_bytes(), digest)
+    from sapo_edge.tasks.source import TaskSource
+
+    manifest, digest = source.manifest, bytes.fromhex(source.manifest.digest)
+    if latest is not None and latest.manifest_digest != manifest.digest:
+        return source
+    kept = membership.manifest(digest)
+    if kept is None or not all(data.is_in(kept.store) for data in kept.data):
+        kept = membership.keep_manifest(manifest.to_bytes(), digest, manifest.store)
+    return source if kept.store == manifest.store or not kept.data else TaskSource(kept)
 
 
 def open_transport(

@@ -113,7 +113,7 @@ def _digest(paths: Paths, manifest: str) -> str:
     from sapo_edge.swarm.joining.membership import Membership
 
     with suppress(ManifestError):
-        return find_manifest(Membership(paths.state), manifest).digest
+        return find_manifest(paths, Membership(paths.state), manifest).digest
     return ""
 
 

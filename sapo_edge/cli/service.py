@@ -265,7 +265,8 @@ def _hand_over(plan: ServicePlan) -> None:
     root, state = plan.paths.state.parent.resolve(), plan.paths.state
     user, group = pwd.getpwnam(plan.user).pw_uid, grp.getgrnam(plan.user).gr_gid
     # Root may have joined a swarm for it.
-    swarms = (state / "swarms.json", state / "manifests", *(state / "manifests").glob("*.manifest"))
+    kept = (path for end in ("manifest", "questions") for path in (state / "manifests").glob(f"*.{end}"))
+    swarms = (state / "swarms.json", state / "manifests", *kept)
     for place in (root, *plan.writable, plan.paths.config, plan.paths.consent, *swarms):
         # Not what a link leads to: its user may have put one there since the last time.
         with suppress(FileNotFoundError):

@@ -57,7 +57,7 @@ def create(
     swarm = Swarm.of(tasks, tuple(check_address(address) for address in bootstrap or ()), key)
     _check_state(workspace.paths, workspace.membership, swarm)
     workspace.paths.create()
-    workspace.membership.keep_manifest(tasks.to_bytes(), swarm.manifest)
+    workspace.membership.keep_manifest(tasks.to_bytes(), swarm.manifest, tasks.store)
     _print_swarms(workspace, workspace.membership.join(swarm), as_json=json)
     for text in describe_questions(tasks, swarm):
         narrate(text)

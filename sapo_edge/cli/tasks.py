@@ -7,6 +7,7 @@ import tempfile
 from collections import Counter
 from contextlib import closing
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 FILES = ("manifest.toml", "tasks.jsonl")
 """What `sapo tasks new` writes."""
+MAX_REMARKS = 20_000
+"""Most remarks that are collected."""
 SHOWN = 20
 """Most remarks that are printed."""
 PREVIEW_SEED = 0
@@ -77,12 +80,13 @@ def check(
     json: Json = False,
 ) -> None:
     """Check a manifest and its questions: mistakes with their lines, and what may be wrong."""
-    from sapo_edge.tasks.questions import split_questions
+    from sapo_edge.state.paths import Paths
     from sapo_edge.tasks.review import read_own, remarks
+    from sapo_edge.tasks.source import TaskSource
 
     file = _in_directory(file)
     try:
-        manifest, placed = read_own(file)
+        manifest, placed = read_own(file, Paths.default(home).questions)
     except ManifestError as error:
         raise _with_all_mistakes(error, file, as_json=json) from error
     workspace = open_workspace(home, {"model": model})
@@ -90,11 +94,11 @@ def check(
     try:
         with closing(_Prompts(workspace)) as prompts:
             room = prompts.room(workspace.own_max_tokens or manifest.max_tokens)
-            found = remarks(manifest, placed, room)
+            found = list(islice(remarks(manifest, placed, room), MAX_REMARKS))
     except ModelError as error:
-        room, found = None, remarks(manifest, placed, None)
+        room, found = None, list(islice(remarks(manifest, placed, None), MAX_REMARKS))
         narrate(f"lengths are not checked: {printable(error.message)}")
-    splits = {entry.name: split_questions(entry.questions) for entry in manifest.tasks if entry.questions}
+    splits = TaskSource(manifest).own
     if json:
         tasks = [
             {"name": name, "train": len(split.train), "validation": len(split.validation), "test": len(split.test)}

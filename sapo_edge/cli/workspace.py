@@ -118,24 +118,29 @@ class Workspace:
             )
 
     def fetch_manifest(self) -> Workspace:
-        """This workspace with its manifest, asking members of the swarm for it if necessary.
+        """This workspace with its manifest and its questions, asking members of the swarm for them if necessary.
 
         Raises:
-            SwarmError: if no member sends it.
+            SwarmError: if no member sends them.
         """
-        if self.manifest is not None or self.swarm is None:
+        swarm, manifest = self.swarm, self.manifest
+        missing = [] if manifest is None else [data for data in manifest.data if not data.is_in(manifest.store)]
+        if swarm is None or (manifest is not None and (self.is_alone or not missing)):
             return self
         from sapo_edge.swarm.host.logs import preserve_logging
 
         with preserve_logging():
-            from sapo_edge.swarm.visits.fetch import fetch_manifest
-        swarm = self.swarm
+            from sapo_edge.swarm.visits.fetch import fetch_manifest, fetch_questions
+        for data in missing:
+            narrate(f"asking members of {swarm.name} for its {data.count} questions, {data.size / 1e6:.1f} MB")
+            fetch_questions(data, self.membership.kept, swarm.manifest, swarm.bootstrap, swarm.key)
+        if manifest is not None:
+            return self
         narrate(f"asking members of {swarm.name} for its manifest (at most {FETCH_SECONDS:.0f} s)")
         fetched = fetch_manifest(swarm.manifest, swarm.bootstrap, swarm.key, FETCH_SECONDS)
         manifest = self.membership.keep_manifest(fetched.to_bytes(), swarm.manifest)
-        return replace(
-            self, manifest=manifest, resolved=self.resolved.with_manifest(manifest.name, manifest.max_tokens)
-        )
+        resolved = self.resolved.with_manifest(manifest.name, manifest.max_tokens)
+        return replace(self, manifest=manifest, resolved=resolved).fetch_manifest()
 
     def round_shape(self) -> RoundShape | None:
         """Sizes of a node's largest round, for an estimate of memory; None while the manifest is missing."""
@@ -196,7 +201,7 @@ class Workspace:
 def open_workspace(
     home: Path | None, flags: Mapping[str, object] | None = None, assignments: Iterable[str] | None = None
 ) -> Workspace:
-    """Resolve what a command works on. Creates nothing and uses no network.
+    """Resolve what a command works on. Creates nothing outside of the cache and uses no network.
 
     Args:
         home: the directory of `--home`; None for the default ones.
@@ -229,7 +234,7 @@ def open_workspace(
         manifest = membership.manifest(membership.current.manifest)
         swarm: Swarm | None = membership.current
     else:
-        manifest = find_manifest(membership, resolved.settings.manifest)
+        manifest = find_manifest(paths, membership, resolved.settings.manifest)
         swarm = membership.swarm_of(manifest)
     if manifest is not None:
         resolved = resolved.with_manifest(manifest.name, manifest.max_tokens)
@@ -257,10 +262,11 @@ def _made_with(paths: Paths, membership: Membership) -> dict[str, object]:
     return values
 
 
-def find_manifest(membership: Membership, name: str) -> Manifest:
+def find_manifest(paths: Paths, membership: Membership, name: str) -> Manifest:
     """A manifest by its shipped name, by the path of a file, or by name or digest of one that a swarm brought.
 
     Args:
+        paths: whose cache gets the questions of a file that are too many for a manifest.
         membership: which keeps the manifests of swarms.
         name: also the first digits of a digest, at least `MIN_DIGITS`.
 
@@ -273,7 +279,7 @@ def find_manifest(membership: Membership, name: str) -> Manifest:
 
     path = os.path.expanduser(name)
     if path in shipped_manifests() or os.path.isfile(path):
-        return load_manifest(path)
+        return load_manifest(path, paths.questions)
     kept = membership.manifests()
     matches = [
         manifest

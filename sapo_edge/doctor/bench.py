@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sapo_edge.care.sensors import peak_memory
@@ -36,6 +36,7 @@ class Benchmark:
         repeats: measured rounds.
         quantise: number format to which a directory's matrices are quantised; "" for none.
         precision: as in the settings.
+        store: directory of the questions that the manifest names by digest.
     """
 
     backend: str
@@ -48,6 +49,7 @@ class Benchmark:
     repeats: int
     quantise: str = ""
     precision: str = "auto"
+    store: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
     from sapo_edge.tasks.manifest import Manifest
     from sapo_edge.tasks.source import TaskSource
 
-    manifest = Manifest.from_bytes(bytes.fromhex(benchmark.manifest))
+    manifest = replace(Manifest.from_bytes(bytes.fromhex(benchmark.manifest)), store=Path(benchmark.store))
     prompts = [manifest.prompt_for(task.question) for task in TaskSource(manifest).held_out("validation", QUESTIONS)]
     model = Path(benchmark.model)
     with tempfile.TemporaryDirectory(prefix="sapo-bench-") as workspace:

@@ -183,6 +183,11 @@ class Paths:
         return self.state / "lock"
 
     @property
+    def questions(self) -> Path:
+        """Directory of the questions of files that are too many for a manifest, as they were last read."""
+        return self.cache / "questions"
+
+    @property
     def log(self) -> Path:
         """The node's log; older ones are beside it."""
         return self.state / "sapo-edge.log"

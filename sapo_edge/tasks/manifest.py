@@ -11,7 +11,9 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -23,7 +25,8 @@ from sapo_edge.errors import ManifestError
 from sapo_edge.policy import Message, Prompt
 from sapo_edge.tasks.allowed import ConfigValue, Flag, Integer, Real, check_config, check_generator, nearest, shorten
 from sapo_edge.tasks.answers import extract_answer
-from sapo_edge.tasks.question_file import SUFFIXES, resolve_questions
+from sapo_edge.tasks.question_data import MAX_DATA_BYTES, MAX_DATA_QUESTIONS, QuestionData
+from sapo_edge.tasks.question_file import SUFFIXES, TooManyError, resolve_questions
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, split_questions
 from sapo_edge.tasks.readings import FIT, READINGS, TAGS
 from sapo_edge.tasks.texts import check_text, require
@@ -64,7 +67,7 @@ class TaskEntry:
         config: settings that differ from the generator's defaults; sorted, in canonical types.
         weight: the entry is drawn with probability weight / sum of weights.
         partial_credit: whether partial scores of the verifier count; otherwise the reward is 1 or 0, as in the paper.
-        questions: own questions, at least one of them to train on; none for a generator.
+        questions: own questions, at least one of them to train on, or where to find them; none for a generator.
         reading: how answers are read (`readings.py`); "tags" as in the paper, and where an encoded entry says nothing.
         form: share of the reward that a right answer loses which is not the bare answer; unused with "tags".
 
@@ -77,7 +80,7 @@ class TaskEntry:
     config: Mapping[str, ConfigValue] = field(default_factory=dict, hash=False)
     weight: float = 1.0
     partial_credit: bool = False
-    questions: tuple[OwnQuestion, ...] = ()
+    questions: tuple[OwnQuestion, ...] | QuestionData = ()
     reading: str = TAGS
     form: float = 0.0
 
@@ -98,6 +101,8 @@ class TaskEntry:
 
     def _check_questions(self, where: str) -> None:
         require(not self.generator and not self.config, f"{where} has questions and a generator", "keep one of them")
+        if isinstance(self.questions, QuestionData):
+            return
         count = len(self.questions)
         require(count <= MAX_QUESTIONS, f"{where} has {count} questions", f"keep at most {MAX_QUESTIONS}")
         training = split_questions(self.questions).train
@@ -110,7 +115,9 @@ class TaskEntry:
             "partial_credit": self.partial_credit,
             "weight": self.weight,
         }
-        if self.questions:
+        if isinstance(self.questions, QuestionData):
+            body["questions"] = asdict(self.questions)
+        elif self.questions:
             body["questions"] = [question.as_list() for question in self.questions]
         else:
             body["generator"] = self.generator
@@ -136,6 +143,7 @@ class Manifest:
         examples: worked examples: (question, answer as a model shall write it).
         max_tokens: most tokens of an answer.
         protocol: `PROTOCOL`.
+        store: directory of the questions that it names by digest; None if they are not here.
 
     Raises:
         ManifestError: if a field is outside its bounds.
@@ -147,6 +155,7 @@ class Manifest:
     examples: tuple[tuple[str, str], ...] = ()
     max_tokens: int = 256
     protocol: int = PROTOCOL
+    store: Path | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_name("name of a manifest", self.name)
@@ -172,11 +181,20 @@ class Manifest:
                 'write the answer as <answer>...</answer>, or give the tasks reading = "fit"',
             )
         _MAX_TOKENS.check("max_tokens", self.max_tokens)
+        total = sum(data.size for data in self.data), sum(data.count for data in self.data)
+        remedy = f"keep all files together to {MAX_DATA_QUESTIONS} questions and {MAX_DATA_BYTES} bytes"
+        fits = total[0] <= MAX_DATA_BYTES and total[1] <= MAX_DATA_QUESTIONS
+        require(fits, f"its tasks name {total[1]} questions of {total[0]} bytes", remedy)
 
     @property
     def own_questions(self) -> int:
         """Number of people's own questions in it; a manifest that has some is private by default."""
         return sum(len(entry.questions) for entry in self.tasks)
+
+    @property
+    def data(self) -> tuple[QuestionData, ...]:
+        """What it says of questions that it names by digest."""
+        return tuple(entry.questions for entry in self.tasks if isinstance(entry.questions, QuestionData))
 
     @cached_property
     def digest(self) -> str:
@@ -231,29 +249,44 @@ class Manifest:
         return cls._from_tables(_parse_tables(text, where), where, directory)
 
     @classmethod
-    def _from_tables(cls, raw: dict[str, Any], where: str, directory: Path | None) -> Manifest:
+    def _from_tables(
+        cls, raw: dict[str, Any], where: str, directory: Path | None, store: Path | None = None
+    ) -> Manifest:
         reading = raw.pop("reading", FIT)
         for task in raw["tasks"] if isinstance(raw.get("tasks"), list) else ():
             if isinstance(task, dict):
                 task.setdefault("reading", reading)
-        resolve_questions(raw, where, directory)
-        manifest = _from_raw(raw, where)
+        if store is not None:
+            # Where questions don't fit into the manifest, those of all files are named by digest.
+            with suppress(TooManyError):
+                return cls._resolved(deepcopy(raw), where, directory, None)
+        return cls._resolved(raw, where, directory, store)
+
+    @classmethod
+    def _resolved(cls, raw: dict[str, Any], where: str, directory: Path | None, store: Path | None) -> Manifest:
+        resolve_questions(raw, where, directory, store)
+        manifest = replace(_from_raw(raw, where), store=store)
         size = len(manifest.to_bytes())
-        remedy = f"keep it below {MAX_MANIFEST_BYTES}: leave out some questions, or make them shorter"
-        require(size <= MAX_MANIFEST_BYTES, f"{where} has {size} bytes as it is sent to members", remedy)
+        if size > MAX_MANIFEST_BYTES:
+            remedy = f"keep it below {MAX_MANIFEST_BYTES}: leave out some questions, or make them shorter"
+            raise TooManyError(f"{where} has {size} bytes as it is sent to members", remedy)
         return manifest
 
     @classmethod
-    def read(cls, path: Path) -> Manifest:
+    def read(cls, path: Path, store: Path | None = None) -> Manifest:
         """Read a manifest from a TOML file, or make one around a file of questions, whose name ends in a `SUFFIXES`.
+
+        Args:
+            path: the file.
+            store: a cache for questions that are too many for a manifest; None: they are an error.
 
         Raises:
             ManifestError: if it can't be read or is not a valid manifest.
         """
         if path.suffix.lower() in SUFFIXES:
             tables = {"name": name_like(path.stem), "tasks": [{"name": "mine", "questions": path.name}]}
-            return cls._from_tables(tables, str(path), path.parent)
-        return cls.from_toml(_read_text(path), str(path), path.parent)
+            return cls._from_tables(tables, str(path), path.parent, store)
+        return cls._from_tables(_parse_tables(_read_text(path), str(path)), str(path), path.parent, store)
 
     def entry_at(self, fraction: float) -> TaskEntry:
         """The entry at a fraction in [0, 1) of the cumulative weights: a uniform fraction draws by weight."""
@@ -288,7 +321,7 @@ def shipped_name(digest: str) -> str | None:
     return next((name for name in shipped_manifests() if load_manifest(name).digest == digest), None)
 
 
-def load_manifest(name_or_path: str | Path) -> Manifest:
+def load_manifest(name_or_path: str | Path, store: Path | None = None) -> Manifest:
     """A shipped manifest by name, or that of a file, as `Manifest.read`.
 
     Raises:
@@ -299,7 +332,7 @@ def load_manifest(name_or_path: str | Path) -> Manifest:
         file = resources.files("sapo_edge.tasks").joinpath("manifests", f"{name_or_path}.toml")
         return Manifest.from_toml(file.read_text("utf-8"), f"manifest {name_or_path}")
     if os.path.isfile(name_or_path):
-        return Manifest.read(Path(name_or_path))
+        return Manifest.read(Path(name_or_path), store)
     remedy = f"{nearest(str(name_or_path), shipped)} (shipped: {', '.join(shipped)}; or the path of a file)"
     raise ManifestError(f"there is no manifest {name_or_path}", remedy)
 
@@ -354,7 +387,12 @@ def _entry_from_raw(raw: object, position: int) -> TaskEntry:
     if not isinstance(raw, dict) or "questions" not in raw:
         return TaskEntry(**_table(raw, where, ("name", "generator"), ("config", *_OPTIONAL)))
     table = _table(raw, where, ("name", "questions"), _OPTIONAL)
-    questions = _list(table.pop("questions"), f"{where}: questions", MAX_QUESTIONS)
+    questions = table.pop("questions")
+    if isinstance(questions, dict):
+        questions = QuestionData(**_table(questions, f"{where}: questions", ("count", "sha256", "size"), ()))
+    if isinstance(questions, QuestionData):
+        return TaskEntry(**table, questions=questions)
+    questions = _list(questions, f"{where}: questions", MAX_QUESTIONS)
     require(bool(questions), f"{where} has no questions", "add some, or name a generator")
     return TaskEntry(**table, questions=tuple(map(_question_from_raw, questions)))
 

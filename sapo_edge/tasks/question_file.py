@@ -6,24 +6,41 @@ Errors name file and line, and never quote the file: it might be another than it
 from __future__ import annotations
 
 import hashlib
+import io
+import itertools
 import json
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgpack
+
 from sapo_edge.errors import ManifestError
+from sapo_edge.state.durable import write_atomically
 from sapo_edge.tasks.allowed import nearest, shorten
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.checks import CHECKS, Pattern, compile_pattern
-from sapo_edge.tasks.question_table import read_rows
+from sapo_edge.tasks.question_data import (
+    MAX_DATA_BYTES,
+    MAX_DATA_QUESTIONS,
+    QuestionData,
+    remove_unused,
+    write_questions,
+)
+from sapo_edge.tasks.question_table import MAX_LINE, read_rows
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, make_check
 from sapo_edge.tasks.readings import TAGS
 from sapo_edge.tasks.texts import require
 
-MAX_FILE_BYTES = 2 * 1024 * 1024
-"""Largest file; JSON may write one byte of text as six."""
 MAX_MISTAKES = 100
 """Most mistakes that are collected."""
+BY_DIGEST = MAX_DATA_QUESTIONS, MAX_DATA_BYTES
+"""Most questions and bytes of files whose questions the manifest names by digest."""
+MAX_HELD = 1000
+"""Most lines without an object before the first one."""
 JSON_LINES = ".jsonl"
 TABLE = ".csv"
 SUFFIXES = (JSON_LINES, TABLE)
@@ -36,7 +53,7 @@ _OPTIONS = tuple(dict.fromkeys(kind.option for kind in CHECKS.values() if kind.o
 _KEYS = ("question", "answer", "check", "split", *_OPTIONS)
 
 
-def resolve_questions(raw: dict[str, Any], where: str, directory: Path | None) -> None:
+def resolve_questions(raw: dict[str, Any], where: str, directory: Path | None, store: Path | None = None) -> None:
     """Replace the own questions of a manifest's tables by what they stand for.
 
     A task's `questions` is the name of a file, or a list of tables; it becomes a list of `OwnQuestion`. Its worked
@@ -46,100 +63,184 @@ def resolve_questions(raw: dict[str, Any], where: str, directory: Path | None) -
         raw: what TOML gave; may be anything.
         where: the manifest's name in messages.
         directory: of the file; None: a manifest may name none.
+        store: where to put the questions of files, which become `QuestionData`; None: they are a part of the manifest.
 
     Raises:
+        TooManyError: if there are too many questions for the manifest.
         ManifestError: if a file can't be read, or a question is not valid.
     """
     tasks = raw.get("tasks")
     for task in tasks if isinstance(tasks, list) else ():
         if not isinstance(task, dict) or "questions" not in task:
             continue
-        questions = task["questions"]
-        if isinstance(questions, str):
-            pairs = _read_named(where, questions, directory)
-        else:
-            pairs = _read_tables(where, questions)
-        wanted = task.pop("examples", 0)
+        questions, wanted = task["questions"], task.pop("examples", 0)
         counted = isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 0
         require(counted, f"{where}: examples of a task is not a number", "write how many of its questions to show")
-        examples = [question for question, is_example in pairs if is_example]
-        kept = [question for question, is_example in pairs if not is_example]
-        chosen = _choose_examples(kept, wanted)
-        shown = {question.question: question.answer for question in (*examples, *chosen)}
-        task["questions"] = [question for question in kept if question.question not in shown]
-        if shown:
+        path = _named(where, questions, directory) if isinstance(questions, str) else None
+        if path is not None and store is not None:
+            task["questions"], examples = import_questions(path, store, wanted)
+        else:
+            pairs = [pair[:2] for pair in read_questions(path)] if path else _read_tables(where, questions)
+            kept = [question for question, is_example in pairs if not is_example]
+            examples = [question for question, is_example in pairs if is_example] + _choose_examples(kept, wanted)
+            texts = {question.question for question in examples}
+            task["questions"] = [question for question in kept if question.question not in texts]
+        if examples:
             given = raw.setdefault("examples", [])
             require(isinstance(given, list), f"{where}: examples is not a list", "write it as in the shipped manifests")
             tags = (OPEN_TAG, CLOSE_TAG) if task.get("reading") == TAGS else ("", "")
+            shown = {question.question: question.answer for question in examples}
             given += [[question, f"{tags[0]}{answer}{tags[1]}"] for question, answer in shown.items()]
 
 
-def read_questions(path: Path) -> list[tuple[OwnQuestion, bool, int]]:
-    """The questions of a file: each with whether it is a worked example, and its line, from 1.
+def import_questions(path: Path, store: Path, wanted: int) -> tuple[QuestionData, list[OwnQuestion]]:
+    """Put the questions of a file into a directory of `QuestionData`, and choose its worked examples.
+
+    What was read before is not read again: an entry named after the digest of the file says what it gave.
+
+    Args:
+        path: the file.
+        store: a cache.
+        wanted: number of worked examples, beside those that the file names; they stay among the questions.
 
     Raises:
-        ManifestError: if the file can't be read, or a line is not valid; naming file and line.
+        ManifestError: if the file can't be read, or a question is not valid.
+        StateError: if the questions can't be written.
     """
-    questions, mistakes = read_lines(path)
-    if mistakes:
-        raise mistakes[0]
+    remove_unused(store, "*")
+    before = _digest(path)
+    entry = store / f"{before}-{wanted}{path.suffix.lower()}"
+    with suppress(OSError, ValueError, TypeError, ManifestError):
+        raw, examples = msgpack.unpackb(entry.read_bytes())
+        data = QuestionData(**raw)
+        if data.is_in(store):
+            for used in (entry, data.path(store)):
+                os.utime(used)
+            return data, [OwnQuestion.from_list(example) for example in examples]
+    shown: list[OwnQuestion] = []
+    chosen: list[OwnQuestion] = []
+
+    def others() -> Iterator[OwnQuestion]:
+        for question, is_example, _ in read_questions(path, *BY_DIGEST):
+            if is_example:
+                shown.append(question)
+            else:
+                # More examples than a manifest may have are an error there, whatever their number.
+                chosen[:] = _choose_examples([*chosen, question], min(wanted, 99))
+                yield question
+
+    data = write_questions(others(), store)
+    shown += chosen
+    if before == _digest(path):
+        write_atomically(entry, msgpack.packb([asdict(data), [question.as_list() for question in shown]]))
+    return data, shown
+
+
+def _digest(path: Path) -> str:
+    with _opened(path, MAX_DATA_BYTES) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class TooManyError(ManifestError):
+    """The questions are more than a limit; a larger one may permit them."""
+
+
+def read_questions(
+    path: Path, most: int = MAX_QUESTIONS, size: int = MAX_LINE
+) -> Iterator[tuple[OwnQuestion, bool, int]]:
+    """The questions of a file, one at a time: each with whether it is a worked example, and its line, from 1.
+
+    Raises:
+        TooManyError: if they are more than `most`, or the file has more than `size` bytes.
+        ManifestError: if the file can't be read, or at a line that is not valid; naming file and line.
+    """
+    line = None
+    for line in scan_questions(path, most, size):
+        if isinstance(line, ManifestError):
+            raise line
+        yield line
     remedy = "write one a line below the names of the columns" if _is_table(path) else "write one JSON object a line"
-    require(bool(questions), f"{path} has no questions", remedy)
-    return questions
+    require(line is not None, f"{path} has no questions", remedy)
+
+
+def find_mistakes_in(path: Path) -> list[ManifestError]:
+    """The first `MAX_MISTAKES` mistakes in a file's lines."""
+    mistakes: list[ManifestError] = []
+    try:
+        lines = (line for line in scan_questions(path, *BY_DIGEST) if isinstance(line, ManifestError))
+        mistakes += itertools.islice(lines, MAX_MISTAKES)
+    except ManifestError as error:
+        mistakes.append(error)
+    return mistakes
+
+
+def scan_questions(path: Path, most: int, size: int) -> Iterator[tuple[OwnQuestion, bool, int] | ManifestError]:
+    """What `read_questions` gives, and in its place the errors of lines that are not valid.
+
+    Raises:
+        TooManyError: if the file has too many bytes. Too many questions are the last of the errors.
+        ManifestError: if it can't be read, or is of another form as a whole.
+    """
+    count = 0
+    with _opened(path, size) as file:
+        for number, content in read_rows(file, str(path)) if _is_table(path) else _lines(file, str(path)):
+            where = f"{path}, line {number}"
+            try:
+                record = _parse(content, where) if isinstance(content, bytes) else content
+                question, is_example = _read_record(record, where)
+            except ManifestError as error:
+                yield error
+                continue
+            if count == most:
+                yield TooManyError(f"{path} has too many questions", f"keep at most {most}")
+                return
+            yield question, is_example, number
+            count += 1
 
 
 def _is_table(path: Path) -> bool:
     return path.suffix.lower() == TABLE
 
 
-def read_lines(path: Path) -> tuple[list[tuple[OwnQuestion, bool, int]], list[ManifestError]]:
-    """The questions of a file as `read_questions` gives them, and the first `MAX_MISTAKES` mistakes in other lines.
-
-    Raises:
-        ManifestError: if the file can't be read.
-    """
-    questions: list[tuple[OwnQuestion, bool, int]] = []
-    mistakes: list[ManifestError] = []
-    data = _read_file(path)
-    for number, content in read_rows(data, str(path)) if _is_table(path) else _lines(data, str(path)):
-        where = f"{path}, line {number}"
-        try:
-            require(len(questions) < MAX_QUESTIONS, f"{path} has too many questions", f"keep at most {MAX_QUESTIONS}")
-            record = _parse(content, where) if isinstance(content, bytes) else content
-            questions.append((*_read_record(record, where), number))
-        except ManifestError as error:
-            mistakes.append(error)
-            if len(mistakes) == MAX_MISTAKES or len(questions) == MAX_QUESTIONS:
-                break
-    return questions, mistakes
-
-
-def _read_file(path: Path) -> bytes:
+@contextmanager
+def _opened(path: Path, size: int) -> Iterator[io.BufferedReader]:
+    remedy = "check its name and permissions"
+    require("\0" not in str(path), f"{path} can't be read: it is no path", remedy)
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no path"
-        raise ManifestError(f"{path} can't be read: {reason}", "check its name and permissions") from error
-    require(len(data) <= MAX_FILE_BYTES, f"{path} is too large", f"keep it below {MAX_FILE_BYTES} bytes")
-    return data
+            if os.fstat(file.fileno()).st_size > size:
+                raise TooManyError(f"{path} is too large", f"keep it below {size} bytes")
+            yield file
+    except OSError as error:
+        raise ManifestError(f"{path} can't be read: {error.strerror}", remedy) from error
 
 
-def _lines(data: bytes, where: str) -> Iterator[tuple[int, bytes]]:
+def _lines(file: io.BufferedReader, where: str) -> Iterator[tuple[int, bytes]]:
     """The lines that are not empty, each with its number.
 
     Raises:
         ManifestError: if the whole file is of another form.
     """
-    require(not data.startswith((b"\xff\xfe", b"\xfe\xff")), f"{where} is UTF-16", "save it as UTF-8")
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    remedy = "write each object on a line of its own, without the brackets and the commas between"
-    require(not data.lstrip().startswith(b"["), f"{where} is one JSON list", remedy)
-    lines = [(number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
-    plain = lines and not any(line.lstrip().startswith(b"{") for _, line in lines)
+    # Until the first object, the lines may be those of a file of another form.
+    held: list[tuple[int, bytes]] | None = []
+    require(file.peek(2)[:2] not in (b"\xff\xfe", b"\xfe\xff"), f"{where} is UTF-16", "save it as UTF-8")
+    if file.peek(3)[:3] == b"\xef\xbb\xbf":
+        file.read(3)
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
+        require(len(line) <= MAX_LINE, f"{where}, line {number} is too long", "shorten its texts")
+        if held is None or not line.strip():
+            yield from [(number, line)] if line.strip() else []
+            continue
+        remedy = "write each object on a line of its own, without the brackets and the commas between"
+        require(bool(held) or not line.lstrip().startswith(b"["), f"{where} is one JSON list", remedy)
+        held.append((number, line))
+        if line.lstrip().startswith(b"{"):
+            yield from held
+            held = None
+        elif len(held) == MAX_HELD:
+            break
     remedy = f"write one object a line: {FORM}; a table of a spreadsheet needs a name that ends in {TABLE}"
-    require(not plain, f"{where} has no JSON objects", remedy)
-    yield from lines
+    require(not held, f"{where} has no JSON objects", remedy)
 
 
 def _parse(line: bytes, where: str) -> object:
@@ -169,13 +270,12 @@ def is_beside(name: str) -> bool:
     return bool(name) and name == Path(name).name and name not in (".", "..")
 
 
-def _read_named(where: str, name: str, directory: Path | None) -> list[tuple[OwnQuestion, bool]]:
+def _named(where: str, name: str, directory: Path | None) -> Path:
     require(directory is not None, f"{where} names a file of questions", "give the path of the manifest's file")
     assert directory is not None
-    require(
-        is_beside(name), f"{where}: questions is not the name of a file beside it", 'write questions = "tasks.jsonl"'
-    )
-    return [(question, is_example) for question, is_example, _ in read_questions(directory / name)]
+    remedy = 'write questions = "tasks.jsonl"'
+    require(is_beside(name), f"{where}: questions is not the name of a file beside it", remedy)
+    return directory / name
 
 
 def _read_tables(where: str, tables: object) -> list[tuple[OwnQuestion, bool]]:

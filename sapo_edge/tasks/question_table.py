@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.tasks.texts import require
 
 DELIMITERS = ",;\t"
 """Where a comma separates decimals, spreadsheets write semicolons."""
+MAX_LINE = 2 * 1024 * 1024
+"""Longest line of a file of questions, in bytes or characters; JSON may write one byte of text as six."""
 CHOICES = "|"
 """Separates choices in a cell."""
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
-def read_rows(data: bytes, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_rows(file: BinaryIO, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a table: each with its last line, from 1, and its cells by column; empty cells are left out.
 
     Raises:
         ManifestError: if it is not a table in UTF-8, has no columns of these names or two of one, or a row has more
             cells than the first.
     """
+    text = io.TextIOWrapper(file, "utf-8-sig", newline="")
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ManifestError(f"{where} is not UTF-8", 'save it as "CSV UTF-8"') from error
-    first = text.partition("\n")[0]
-    delimiter = max(DELIMITERS, key=first.count)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
+        first = text.readline(MAX_LINE)
+        delimiter = max(DELIMITERS, key=first.count)
+        # What is longer comes in parts: it has a field that is too large for the library, or cells beyond the columns.
+        lines = itertools.chain([first], iter(lambda: text.readline(MAX_LINE), ""))
+        rows = csv.reader(lines, delimiter=delimiter, strict=True)
         columns = [name.strip().lower() for name in next(rows, [])]
         remedy = "name the columns in the first line: question, answer, and others if you need them"
         require({"question", "answer"} <= set(columns), f"{where} has no columns question and answer", remedy)
@@ -47,6 +49,8 @@ def read_rows(data: bytes, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
             if any(cells):
                 pairs = zip(columns, cells, strict=False)
                 yield rows.line_num, {name: _value(name, cell) for name, cell in pairs if name and cell}
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{where} is not UTF-8", 'save it as "CSV UTF-8"') from error
     except csv.Error as error:
         raise ManifestError(f"{where}, line {rows.line_num} is not valid CSV: {error}", "correct the line") from error
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -80,9 +81,9 @@ class OwnQuestion:
 class SplitQuestions(NamedTuple):
     """An entry's questions by their use; none occurs in two of them."""
 
-    train: tuple[OwnQuestion, ...]
-    validation: tuple[OwnQuestion, ...]
-    test: tuple[OwnQuestion, ...]
+    train: Sequence[OwnQuestion]
+    validation: Sequence[OwnQuestion]
+    test: Sequence[OwnQuestion]
 
 
 def make_check(name: object, value: object) -> Check:
@@ -109,19 +110,36 @@ def split_questions(questions: Sequence[OwnQuestion]) -> SplitQuestions:
     questions give 14, 3 and 3; fewer than 6 have no test set, and fewer than 3 are all trained on. A question that
     occurs twice is in one set only: test before validation before training.
     """
-    sets: dict[str, dict[str, OwnQuestion]] = {split: {} for split in SPLITS}
-    for question in questions:
-        sets[question.split].setdefault(question.question, question)
+    marks = [(mark_of(question.question), question.split) for question in questions]
+    return SplitQuestions(*(tuple(questions[place] for place in places) for places in split_places(marks)))
+
+
+def split_places(marks: Iterable[tuple[bytes, str]]) -> tuple[list[int], list[int], list[int]]:
+    """The places of the questions that are trained on, of those for validation, and of those for the test.
+
+    Args:
+        marks: of each question `mark_of` its text, and its split.
+    """
+    sets: dict[str, dict[bytes, int]] = {split: {} for split in SPLITS}
+    last: dict[bytes, int] = {}
+    for number, (mark, split) in enumerate(marks):
+        sets[split].setdefault(mark, number)
+        last[mark] = number
     test, validation = sets["test"], _without(sets["validation"], sets["test"])
     free = _without(sets[""], test, validation, sets["train"])
-    ranked = sorted(free.values(), key=lambda question: _hash(question.question))[: len(free) // SHARE]
-    most = 2 * SPLIT_QUESTIONS
-    held_out = {"validation": ranked[:most:2], "test": ranked[1:most:2]}
+    ranked = heapq.nsmallest(min(len(free) // SHARE, 2 * SPLIT_QUESTIONS), free.items())
+    held_out = {"validation": ranked[::2], "test": ranked[1::2]}
     for name, filled in (("validation", validation), ("test", test)):
         if not filled:
-            filled |= {question.question: question for question in held_out[name]}
-    train = _without({question.question: question for question in questions}, test, validation)
-    return SplitQuestions(tuple(train.values()), _ordered(validation), _ordered(test))
+            filled |= dict(held_out[name])
+    # In the order of marks each prefix of a held-out set is a sample.
+    held = ([number for _, number in sorted(part.items())] for part in (validation, test))
+    return (list(_without(last, test, validation).values()), *held)  # type: ignore[return-value] # a pair of lists
+
+
+def mark_of(question: str) -> bytes:
+    """What decides whether a question is held out: 32 bytes of its text."""
+    return hashlib.sha256(msgpack.packb(["sapo-edge split", question])).digest()
 
 
 def place(position: int, count: int, offset: int, step: int) -> int:
@@ -138,14 +156,5 @@ def place(position: int, count: int, offset: int, step: int) -> int:
     return (offset + step * position) % count
 
 
-def _without(questions: dict[str, OwnQuestion], *others: dict[str, OwnQuestion]) -> dict[str, OwnQuestion]:
-    return {text: question for text, question in questions.items() if not any(text in other for other in others)}
-
-
-def _ordered(questions: dict[str, OwnQuestion]) -> tuple[OwnQuestion, ...]:
-    """In the order of hashes, so that each prefix is a sample."""
-    return tuple(sorted(questions.values(), key=lambda question: _hash(question.question)))
-
-
-def _hash(question: str) -> bytes:
-    return hashlib.sha256(msgpack.packb(["sapo-edge split", question])).digest()
+def _without(questions: dict[bytes, int], *others: dict[bytes, int]) -> dict[bytes, int]:
+    return {mark: number for mark, number in questions.items() if not any(mark in other for other in others)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,19 @@ from sapo_edge.policy import Prompt
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG, extract_answer
 from sapo_edge.tasks.checks import folded
 from sapo_edge.tasks.manifest import Manifest, read_tables
-from sapo_edge.tasks.question_file import MAX_MISTAKES, SUFFIXES, is_beside, read_lines, read_questions
+from sapo_edge.tasks.question_data import QuestionData
+from sapo_edge.tasks.question_file import (
+    BY_DIGEST,
+    MAX_MISTAKES,
+    SUFFIXES,
+    find_mistakes_in,
+    is_beside,
+    read_questions,
+)
 from sapo_edge.tasks.questions import OwnQuestion
+
+SPARE = 8
+"""Tokens that a tokenizer may add to those of a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +61,21 @@ class Room:
     max_tokens: int
 
 
-def read_own(path: Path) -> tuple[Manifest, list[Placed]]:
+def read_own(path: Path, store: Path) -> tuple[Manifest, Iterator[Placed]]:
     """A manifest with its own questions, worked examples included; or questions alone, in a manifest around them.
 
     Args:
         path: a TOML file, or one of questions, whose name ends in one of `SUFFIXES`.
+        store: as for `Manifest.read`.
 
     Raises:
         ManifestError: if a file can't be read or is not valid; naming file and line.
     """
+    manifest = Manifest.read(path, store)
     if path.suffix.lower() in SUFFIXES:
-        placed = [Placed(f"{path.name}, line {line}", question) for question, _, line in read_questions(path)]
-        return Manifest.read(path), placed
-    manifest = Manifest.read(path)
+        return manifest, _placed_in(path)
     tasks = read_tables(path)["tasks"]
-    return manifest, [placed for task in tasks for placed in _placed(task, manifest, path.parent)]
+    return manifest, (placed for task in tasks for placed in _placed(task, manifest, path.parent))
 
 
 def find_mistakes(path: Path) -> list[ManifestError]:
@@ -73,7 +85,7 @@ def find_mistakes(path: Path) -> list[ManifestError]:
         path: a TOML file, or one of questions, whose name ends in one of `SUFFIXES`.
     """
     if path.suffix.lower() in SUFFIXES:
-        return _mistakes_in(path)
+        return find_mistakes_in(path)
     try:
         tasks = read_tables(path).get("tasks")
     except ManifestError:
@@ -82,56 +94,60 @@ def find_mistakes(path: Path) -> list[ManifestError]:
     for task in tasks if isinstance(tasks, list) else ():
         questions = task.get("questions") if isinstance(task, dict) else None
         if isinstance(questions, str) and is_beside(questions) and len(mistakes) < MAX_MISTAKES:
-            mistakes += _mistakes_in(path.parent / questions)
+            mistakes += find_mistakes_in(path.parent / questions)
     return mistakes[:MAX_MISTAKES]
 
 
-def _mistakes_in(path: Path) -> list[ManifestError]:
-    try:
-        return read_lines(path)[1]
-    except ManifestError as error:
-        return [error]
-
-
-def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) -> list[Remark]:
-    """What may be wrong.
+def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) -> Iterator[Remark]:
+    """What may be wrong, question by question.
 
     Args:
         manifest: gives the prompts.
         questions: of the manifest, with their places.
         room: of the model; None: lengths are not looked at.
     """
-    first: dict[str, str] = {}
-    found = []
+    # Digests and places, not texts: there may be 200,000 questions.
+    first: dict[bytes, str] = {}
+    others = 0 if room is None else room.prompt_tokens(manifest.prompt_for(""))
     for placed in questions:
         question, where = placed.question, placed.where
-        earlier = first.setdefault(folded(question.question), where)
+        earlier = first.setdefault(hashlib.sha256(folded(question.question).encode()).digest(), where)
         if earlier != where:
-            found.append(Remark(where, f"the same question as in {earlier}"))
+            yield Remark(where, f"the same question as in {earlier}")
         answer = extract_answer(f"{OPEN_TAG}{question.answer}{CLOSE_TAG}")
         if answer is None or question.score(answer) < 1:
-            found.append(Remark(where, "its own answer is wrong by its check: no model can be right"))
+            yield Remark(where, "its own answer is wrong by its check: no model can be right")
         if room is not None:
-            found += [Remark(where, text) for text in _lengths(manifest, question, room)]
-    return found
+            yield from (Remark(where, text) for text in _lengths(manifest, question, room, others))
+
+
+def _placed_in(path: Path) -> Iterator[Placed]:
+    for question, _, line in read_questions(path, *BY_DIGEST):
+        yield Placed(f"{path.name}, line {line}", question)
 
 
 def _placed(task: dict[str, Any], manifest: Manifest, directory: Path) -> Iterator[Placed]:
     questions = task.get("questions")
     if isinstance(questions, str):
-        for question, _, line in read_questions(directory / questions):
-            yield Placed(f"{questions}, line {line}", question)
+        yield from _placed_in(directory / questions)
     elif questions is not None:
         (entry,) = (entry for entry in manifest.tasks if entry.name == task["name"])
+        assert not isinstance(entry.questions, QuestionData)
         for number, question in enumerate(entry.questions, start=1):
             yield Placed(f"task {entry.name}, question {number}", question)
 
 
-def _lengths(manifest: Manifest, question: OwnQuestion, room: Room) -> Iterator[str]:
-    tokens = room.prompt_tokens(manifest.prompt_for(question.question))
+def _lengths(manifest: Manifest, question: OwnQuestion, room: Room, others: int) -> Iterator[str]:
+    # Most texts need no tokenizer: a token has at least one byte.
+    tokens = others + len(question.question.encode()) + SPARE
+    if tokens + room.max_tokens > room.context:
+        tokens = room.prompt_tokens(manifest.prompt_for(question.question))
     if tokens + room.max_tokens > room.context:
         together = f"its prompt has {tokens} tokens, and an answer up to {room.max_tokens}"
         yield f"too long for the model: {together}; it takes {room.context} in all"
-    answer = room.answer_tokens(f"{OPEN_TAG}{question.answer}{CLOSE_TAG}")
+    text = f"{OPEN_TAG}{question.answer}{CLOSE_TAG}"
+    answer = len(text.encode()) + SPARE
+    if answer > room.max_tokens:
+        answer = room.answer_tokens(text)
     if answer > room.max_tokens:
         yield f"its answer has {answer} tokens with its tags, more than max_tokens, {room.max_tokens}"

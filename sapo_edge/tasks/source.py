@@ -23,7 +23,15 @@ from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG, extract_answer
 from sapo_edge.tasks.held_out import SAMPLES, Split, choose_held_out
 from sapo_edge.tasks.library import Dataset, generate, generator_version, library_version, make_dataset
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
-from sapo_edge.tasks.questions import SPLIT_QUESTIONS, OwnQuestion, place, split_questions
+from sapo_edge.tasks.question_data import QuestionData, open_questions
+from sapo_edge.tasks.questions import (
+    MAX_QUESTIONS,
+    SPLIT_QUESTIONS,
+    OwnQuestion,
+    SplitQuestions,
+    place,
+    split_questions,
+)
 from sapo_edge.tasks.readings import FIT, TAGS, fitting, is_bare, read
 from sapo_edge.tasks.skills import SKILLS
 from sapo_edge.tasks.verifiers import verify
@@ -66,11 +74,18 @@ class TaskSource:
         self.manifest = manifest
         self.verifier_errors = 0
         self._entries = {entry.name: entry for entry in manifest.tasks}
-        self.own = {entry.name: split_questions(entry.questions) for entry in manifest.tasks if entry.questions}
+        self.own = {entry.name: self._split(entry) for entry in manifest.tasks if entry.questions}
         self._datasets: dict[str, Dataset] = {}
         self._held_out: dict[Split, tuple[Task, ...]] | None = None
         self._held_out_questions: frozenset[str] = frozenset()
         self._lock = threading.RLock()
+
+    def _split(self, entry: TaskEntry) -> SplitQuestions:
+        if not isinstance(entry.questions, QuestionData):
+            return split_questions(entry.questions)
+        return open_questions(
+            entry.questions, self.manifest.store, {question for question, _ in self.manifest.examples}
+        )
 
     @property
     def shown_seed(self) -> int:
@@ -284,8 +299,8 @@ class TaskSource:
         seed, questions = derive_seed("held-out", self.manifest.digest), self.own[entry]
         refs = (TaskRef(entry, library_version(), seed, index) for index in itertools.count())
         return {
-            "validation": tuple(map(_own_task, refs, questions.validation)),
-            "test": tuple(map(_own_task, refs, questions.test)),
+            "validation": tuple(map(_own_task, refs, itertools.islice(questions.validation, MAX_QUESTIONS))),
+            "test": tuple(map(_own_task, refs, itertools.islice(questions.test, MAX_QUESTIONS))),
         }
 
     def _skills(self) -> list[TaskEntry]:

@@ -34,6 +34,7 @@ def main() -> None:
         "trl",
         "memory",
         "catalogue",
+        "questions",
     ]
     parser.add_argument("names", nargs="*", choices=[*known, []])
     parser.add_argument("--repeats", type=int, default=5)
@@ -69,6 +70,10 @@ def main() -> None:
         from tests.benchmarks import trl
 
         trl.run(arguments.repeats, *map(int, arguments.shape.split("x")))
+    if "questions" in names:
+        from tests.benchmarks import questions
+
+        questions.run()
     if "catalogue" in names:
         from tests.benchmarks import catalogue
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from sapo_edge.cli.workspace import open_workspace
+from sapo_edge.tasks.checks import Number
 from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion
 from sapo_edge.tasks.review import Placed, Room, remarks
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import Invoke
@@ -39,6 +42,29 @@ def test_a_node_trains_on_own_questions_alone_and_says_so(sapo: Command, model: 
     assert {event["questions"] for event in result.named("held_out")} == {3}
     (comparison,) = result.named("comparison")
     assert comparison["questions"] == 3
+
+
+def test_a_run_goes_on_with_a_large_file_that_moved_and_refuses_one_that_changed(
+    sapo: Command, model: Path, tmp_path: Path
+) -> None:
+    home, manifest = tmp_path / "home", write_own(tmp_path, MAX_QUESTIONS + 1)
+    once = quick(model, home, "--rounds", "1", "--json")
+    result = sapo(*once, "--manifest", manifest)
+    assert result.code == 0, result.err
+    assert "nothing is shared of your 4097 questions" in result.err
+    (kept,) = (home / "state" / "manifests").glob("*.questions")
+    (tmp_path / "tasks.jsonl").rename(tmp_path / "moved.jsonl")
+    shutil.rmtree(home / "cache" / "questions")
+    again = quick(model, home, "--rounds", "2", "--json")
+    assert sapo(*again).named("round"), "the run has its own copy"
+    write_own(tmp_path, MAX_QUESTIONS + 2)
+    assert_refused(sapo(*again, "--manifest", manifest), 1, "another manifest")
+    kept.write_bytes(kept.read_bytes()[:-1])
+    assert_refused(sapo(*again), 1, f"{kept} is damaged")
+    kept.unlink()
+    assert_refused(sapo(*again), 2, "name the manifest's file with --manifest")
+    write_own(tmp_path, MAX_QUESTIONS + 1)
+    assert sapo(*again, "--manifest", manifest).code == 0 and kept.exists()
 
 
 def test_new_writes_what_check_accepts_and_nothing_twice(invoke: Invoke, tmp_path: Path, model: Path) -> None:
@@ -161,10 +187,10 @@ def test_list_names_shipped_manifests_and_the_one_that_is_set(invoke: Invoke, tm
 
 def test_lengths_are_those_of_the_whole_prompt(tmp_path: Path) -> None:
     manifest = load_manifest(write_own(tmp_path))
-    placed = [Placed("here", manifest.tasks[0].questions[0])]
+    placed = [Placed("here", OwnQuestion("0 + 1?", "1", Number()))]
     for context, count in ((14, 0), (13, 1)):
         room = Room(lambda prompt: sum(len(turn.content) for turn in prompt), lambda text: 8, context, 8)
-        assert len(remarks(manifest, placed, room)) == count, "6 characters and an answer of 8 tokens"
+        assert len(list(remarks(manifest, placed, room))) == count, "6 characters and an answer of 8 tokens"
 
 
 def test_a_file_of_questions_alone_is_trained_on_as_it_was_checked(invoke: Invoke, tmp_path: Path) -> None:

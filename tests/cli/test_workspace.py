@@ -18,6 +18,9 @@ from sapo_edge.errors import ConfigError, ManifestError, NoNodeError
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
+from sapo_edge.tasks.question_data import QuestionData, write_questions
+from sapo_edge.tasks.questions import OwnQuestion
+from sapo_edge.tasks.source import TaskSource
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import Invoke
 from tests.cli.process import Result, assert_refused
@@ -146,6 +149,27 @@ def test_a_run_fetches_the_manifest_and_takes_its_limit(invited: Path, monkeypat
     workspace = open_workspace(invited).fetch_manifest()
     assert workspace.require_manifest() == INVITED and workspace.settings.max_tokens == 40
     assert limit(invited) == (40, "manifest own-sums"), "it is kept"
+
+
+def test_a_run_in_its_swarm_fetches_the_questions_that_its_manifest_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = [OwnQuestion(f"{number}?", "1") for number in range(9)]
+    manifest = Manifest("big", (TaskEntry("mine", questions=write_questions(own, tmp_path / "member")),))
+    Membership(Paths.default(tmp_path).state).join(Swarm.of(manifest))
+    asked: list[QuestionData] = []
+
+    def fetch_questions(data: QuestionData, store: Path, *_: object) -> None:
+        asked.append(data)
+        write_questions(own, store)
+
+    monkeypatch.setattr("sapo_edge.swarm.visits.fetch.fetch_manifest", lambda *_: manifest)
+    monkeypatch.setattr("sapo_edge.swarm.visits.fetch.fetch_questions", fetch_questions)
+    open_workspace(tmp_path, {"network": "solo"}).fetch_manifest()
+    assert not asked, "not by a node that works alone"
+    for _ in range(2):
+        fetched = open_workspace(tmp_path).fetch_manifest().require_manifest()
+        assert len(TaskSource(fetched).own["mine"].train) == 6 and asked == list(manifest.data), "once"
 
 
 def test_a_manifest_of_a_swarm_can_be_named(invited: Path, monkeypatch: pytest.MonkeyPatch) -> None:

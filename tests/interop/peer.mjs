@@ -112,6 +112,7 @@ await node.handle(PULL, async (stream) => {
 
 function answerTo (request) {
   if (request.kind === 'manifest') return wire.encodeManifestResponse(null)
+  if (request.kind === 'questions') return wire.encodePieceResponse(null)
   // What is announced later is nobody's to ask for yet.
   if (request.kind === 'recent') return wire.encodeResponse([])
   return wire.encodeResponse(request.digests.map((digest) => own.get(hex(digest))).filter((record) => record !== undefined))

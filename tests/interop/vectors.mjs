@@ -88,14 +88,17 @@ each('requests', (vector) => {
   assert.deepEqual((request.digests ?? []).map(hex), vector.digests)
   assert.equal(hex(request.swarm ?? []), vector.swarm)
   assert.equal(request.count ?? 0, vector.count)
+  assert.equal(request.offset ?? 0, vector.offset)
   assert.equal(hex(wire.frame(wire.encodeRequest(request))), vector.frame)
 })
 
 each('responses', (vector) => {
-  const { records, manifest } = wire.decodeResponse(bytesOf(vector.data))
+  const { records, manifest, piece } = wire.decodeResponse(bytesOf(vector.data))
   assert.deepEqual(hexRecords(records), vector.rollouts)
   assert.equal(manifest === null ? null : hex(manifest), vector.manifest)
-  const encoded = vector.name.endsWith('manifest') ? wire.encodeManifestResponse(manifest) : wire.encodeResponse(records)
+  assert.equal(hex(piece ?? []), vector.piece)
+  let encoded = vector.name.endsWith('manifest') ? wire.encodeManifestResponse(manifest) : wire.encodeResponse(records)
+  if (piece !== undefined) encoded = wire.encodePieceResponse(piece)
   assert.equal(hex(wire.frame(encoded)), vector.frame)
 })
 

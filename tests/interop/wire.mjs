@@ -14,6 +14,8 @@ export const MAX_ROLLOUTS = 64
 export const MAX_ANNOUNCED = 64
 export const MAX_REQUESTED = 32
 const MAX_MANIFEST_BYTES = 256 * 1024
+const PIECE_BYTES = 256 * 1024
+const MAX_DATA_BYTES = 64_000_000n
 const MAX_ANSWERS = 32
 const CONTEXT = Buffer.from('sapo-edge rollout v1\0', 'latin1')
 const SWARM_KEY = Buffer.from('\xa5swarm\xc4\x20', 'latin1')
@@ -219,9 +221,10 @@ function unpacked (data) {
 }
 
 export function encodeRequest (request) {
-  const { kind, digests, swarm, count } = request
+  const { kind, digests, swarm, count, offset } = request
   if (kind === 'rollouts') return encode({ v: 1n, kind, digests })
   if (kind === 'recent') return encode({ v: 1n, kind, swarm, count: BigInt(count) })
+  if (kind === 'questions') return encode({ v: 1n, kind, digest: digests[0], offset: BigInt(offset) })
   return encode({ v: 1n, kind: 'manifest', digest: digests[0] })
 }
 
@@ -234,6 +237,8 @@ export function decodeRequest (data) {
       return { kind: 'recent', swarm: digest(fields.swarm), count: Number(integer(fields.count, 1n, BigInt(MAX_ROLLOUTS))) }
     case 'manifest':
       return { kind: 'manifest', digests: [digest(fields.digest)] }
+    case 'questions':
+      return { kind: 'questions', digests: [digest(fields.digest)], offset: Number(integer(fields.offset, 0n, MAX_DATA_BYTES)) }
     default:
       throw new WireError('shape', 'a request of no known kind')
   }
@@ -241,10 +246,17 @@ export function decodeRequest (data) {
 
 export const encodeResponse = (records) => encode({ v: 1n, rollouts: pairs(records) })
 export const encodeManifestResponse = (manifest) => encode({ v: 1n, manifest })
+// Not compressed: whoever sends a piece may choose.
+export const encodePieceResponse = (piece) => encode({ v: 1n, questions: piece === null ? null : Buffer.concat([Buffer.of(0), piece]) })
 
 export function decodeResponse (data) {
   const fields = decodeMap(data, MAX_RESPONSE_BYTES)
   if ('rollouts' in fields) return { records: array(fields.rollouts, 0, MAX_ROLLOUTS).map(record), manifest: null }
+  if (fields.questions === null || fields.questions instanceof Uint8Array) {
+    const piece = fields.questions && unpacked(fields.questions)
+    if (piece !== null && piece.length > PIECE_BYTES) throw new WireError('size', 'a piece that is too long')
+    return { records: [], manifest: null, piece }
+  }
   if (fields.manifest === null) return { records: [], manifest: null }
   if (!(fields.manifest instanceof Uint8Array) || fields.manifest.length === 0 || fields.manifest.length > MAX_MANIFEST_BYTES) {
     throw new WireError('shape', 'neither rollouts nor a manifest')

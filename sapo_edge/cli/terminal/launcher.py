@@ -107,7 +107,7 @@ class ProgramLauncher:
 
         try:
             workspace = open_workspace(self._home)
-            manifest = find_manifest(workspace.membership, workspace.settings.manifest)
+            manifest = find_manifest(workspace.paths, workspace.membership, workspace.settings.manifest)
             private = manifest.own_questions > 0
             joined = workspace.membership.current
             if joined is not None and not private and joined.id == Swarm.of(manifest).id:
@@ -245,7 +245,7 @@ class ProgramLauncher:
         swarm = workspace.membership.current
         if swarm is None or workspace.is_alone:
             return ""
-        digest = find_manifest(workspace.membership, manifest).digest
+        digest = find_manifest(workspace.paths, workspace.membership, manifest).digest
         return "" if digest == swarm.manifest.hex() else swarm.name
 
     def outcome(self) -> Outcome:
@@ -387,7 +387,7 @@ def _open_swarm(workspace: Workspace) -> Swarm:
     """
     from sapo_edge.swarm.joining.membership import Swarm
 
-    manifest = find_manifest(workspace.membership, workspace.settings.manifest)
+    manifest = find_manifest(workspace.paths, workspace.membership, workspace.settings.manifest)
     if manifest.own_questions:
         raise ConfigError(f"{manifest.name} has your own questions", "create a private swarm with `sapo swarm create`")
     return Swarm.of(manifest)

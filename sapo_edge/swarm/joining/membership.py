@@ -2,7 +2,7 @@
 
 There are three cases. A swarm was joined: the node is in it. The last one was left: the node works alone. Neither: the
 node is in the open swarm of its manifest, or works alone on people's own questions: those reach nobody who was not
-invited. Manifests of swarms are files in `manifests/`, named by their digests.
+invited. Manifests of swarms are files in `manifests/`, named by their digests, with the questions that they name so.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ class Membership:
         swarms: all known swarms, the newest last.
         current: the joined swarm; None if none was joined, or the last one was left.
         alone: whether the last one was left.
+        kept: directory of the manifests, and of the questions that they name by digest.
 
     Raises:
         StateError: if the file can't be read, is damaged, or has a newer version.
@@ -112,7 +113,7 @@ class Membership:
 
     def __init__(self, state: Path) -> None:
         self._file = state / "swarms.json"
-        self._manifests = state / "manifests"
+        self.kept = state / "manifests"
         self.swarms: tuple[Swarm, ...] = ()
         self.current: Swarm | None = None
         self.alone = False
@@ -193,41 +194,46 @@ class Membership:
             shipped = load_manifest(name)
             if shipped.digest == digest.hex():
                 return shipped
-        path = self._manifests / f"{digest.hex()}.manifest"
+        path = self.kept / f"{digest.hex()}.manifest"
         if not path.exists():
             return None
         with reported("read", path), path.open("rb") as file:
             data = file.read(MAX_MANIFEST_BYTES + 1)
         try:
-            return verify_manifest(data, digest)
+            return replace(verify_manifest(data, digest), store=self.kept)
         except ManifestError as error:
             raise StateError(f"{path} is damaged", "remove it; it will be fetched from a peer again") from error
 
     def manifests(self) -> list[Manifest]:
         """All stored manifests, sorted by name; damaged files are left out."""
         manifests = []
-        for path in self._manifests.glob("*.manifest"):
+        for path in self.kept.glob("*.manifest"):
             with contextlib.suppress(ManifestError, StateError, ValueError), reported("read", path):
-                manifests.append(verify_manifest(path.read_bytes(), bytes.fromhex(path.stem)))
+                manifest = verify_manifest(path.read_bytes(), bytes.fromhex(path.stem))
+                manifests.append(replace(manifest, store=self.kept))
         return sorted(manifests, key=lambda manifest: (manifest.name, manifest.digest))
 
-    def keep_manifest(self, data: bytes, digest: bytes) -> Manifest:
+    def keep_manifest(self, data: bytes, digest: bytes, store: Path | None = None) -> Manifest:
         """Verify a manifest from a file or a peer, and store it.
 
         Args:
             data: its canonical bytes.
             digest: expected.
+            store: directory of the questions that it names by digest; None: they are not here, or kept already.
 
         Raises:
             ManifestError: if it has another digest, or is invalid.
             StateError: if it can't be written.
         """
         manifest = verify_manifest(data, digest)
-        make_private_directory(self._manifests)
-        path = self._manifests / f"{digest.hex()}.manifest"
+        make_private_directory(self.kept)
+        path = self.kept / f"{digest.hex()}.manifest"
         with reported("write", path):
+            for questions in manifest.data:
+                if store is not None and not questions.is_in(self.kept):
+                    write_atomically(questions.path(self.kept), questions.path(store).read_bytes())
             write_atomically(path, data)
-        return manifest
+        return replace(manifest, store=self.kept)
 
     def _read(self) -> None:
         with reported("read", self._file), self._file.open("rb") as file:

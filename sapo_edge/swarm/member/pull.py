@@ -1,4 +1,4 @@
-"""Pulls: requests for announced rollouts, for recent ones of a newcomer, and for the manifest."""
+"""Pulls: requests for announced rollouts, for recent ones of a newcomer, for the manifest, and for its questions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ from sapo_edge.swarm.wire.messages import (
     MAX_REQUEST_BYTES,
     MAX_REQUESTED,
     MAX_RESPONSE_BYTES,
+    PIECE_BYTES,
     Request,
     decode_request,
     decode_response,
     encode_manifest_response,
+    encode_piece_response,
     encode_request,
     encode_response,
 )
@@ -87,7 +89,7 @@ class PullServer:
             request = decode_request(data)
         except WireError as error:
             raise RequestError("not a pull") from error
-        response = self._response(request)
+        response = await self._piece(request) if request.kind == "questions" else self._response(request)
         self._meter.served.charge(self._address(str(stream.muxed_conn.peer_id)), len(response))
         return response
 
@@ -102,6 +104,18 @@ class PullServer:
             records = self._member.records.find(request.digests, limit)
         self._member.tally.count("rollouts served", len(records))
         return encode_response(records)
+
+    async def _piece(self, request: Request) -> bytes:
+        manifest, piece = self._member.config.manifest, b""
+        for data in manifest.data:
+            if data.sha256 == request.digests[0] and manifest.store is not None:
+                try:
+                    async with await trio.open_file(data.path(manifest.store), "rb") as file:
+                        await file.seek(request.offset)
+                        piece = await file.read(PIECE_BYTES)
+                except OSError as error:
+                    self._member.tally.fault("questions", error)
+        return encode_piece_response(piece)
 
     def _refusal(self, peer_id: str) -> str:
         if self._member.is_ignored(peer_id):

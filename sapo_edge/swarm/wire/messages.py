@@ -1,7 +1,7 @@
 """Messages, requests and responses of the swarm as bytes. `docs/protocol.md` is the specification.
 
     `Message`     by GossipSub, once a round: own rollouts, and digests of those that did not fit
-    `Request`     to one peer by the pull protocol: rollouts or a manifest
+    `Request`     to one peer by the pull protocol: rollouts, a manifest, or a piece of the questions that it names
     `Response`    to a request
 
 `record.py` describes the records in them, and `exchange.py` the separate protocol by which peers learn of each other.
@@ -32,6 +32,7 @@ from sapo_edge.swarm.wire.codec import (
 from sapo_edge.swarm.wire.record import RawRecord
 from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES
+from sapo_edge.tasks.question_data import MAX_DATA_BYTES
 
 MAX_MESSAGE_BYTES = 48 * 1024
 """Largest message: less than a frame of Yamux."""
@@ -47,6 +48,8 @@ MAX_REQUEST_BYTES = 4 * 1024
 """Largest request."""
 MAX_RESPONSE_BYTES = 512 * 1024
 """Largest response."""
+PIECE_BYTES = 256 * 1024
+"""Bytes of questions in a response; fewer at their end."""
 # Kept free in a message for its other fields and all announcements. Digests are random and do not compress; text that
 # shares a Huffman code with them grows by at most 1.2 KB in a block of 16 K symbols.
 _RESERVED = MAX_ANNOUNCED * (DIGEST_BYTES + 2) + 2048
@@ -77,39 +80,45 @@ class Request:
     """A pull request. A map:
 
         v         integer    1
-        kind      text       "rollouts", "recent" or "manifest"
+        kind      text       "rollouts", "recent", "manifest" or "questions"
         digests   array      rollouts: 1 to `MAX_REQUESTED` digests (32 bytes)
         swarm     bytes      recent: 32, id of the swarm
         count     integer    recent: 1 to `MAX_ROLLOUTS`
-        digest    bytes      manifest: 32
+        digest    bytes      manifest, questions: 32
+        offset    integer    questions: first byte of the piece
 
     Attributes:
         kind: `kind`.
-        digests: `digests` of rollouts, or the one `digest` of a manifest.
+        digests: `digests` of rollouts, or the one `digest` of a manifest or of questions.
         swarm, count: of recent rollouts.
+        offset: of questions.
     """
 
-    kind: Literal["rollouts", "recent", "manifest"]
+    kind: Literal["rollouts", "recent", "manifest", "questions"]
     digests: tuple[bytes, ...] = ()
     swarm: bytes = b""
     count: int = 0
+    offset: int = 0
 
 
 @dataclass(frozen=True)
 class Response:
-    """A pull response. A map with `rollouts` or `manifest`:
+    """A pull response. A map with `rollouts`, `manifest` or `questions`:
 
-        v         integer    1
-        rollouts  array      0 to `MAX_ROLLOUTS` records
-        manifest  bytes      an encoded manifest; nil if the peer does not have it
+        v          integer    1
+        rollouts   array      0 to `MAX_ROLLOUTS` records
+        manifest   bytes      an encoded manifest; nil if the peer does not have it
+        questions  bytes      up to `PIECE_BYTES`, with a format as a message has; nil if the peer does not have them
 
     Attributes:
         records: `rollouts`, not decoded yet.
-        manifest: `manifest`; None for nil or if the response has rollouts.
+        manifest: `manifest`; None for nil or if the response has something else.
+        piece: `questions`, decompressed; empty for nil or if the response has something else.
     """
 
     records: tuple[RawRecord, ...] = ()
     manifest: bytes | None = None
+    piece: bytes = b""
 
 
 def encode_message(swarm: bytes, records: Sequence[RawRecord], announced: Sequence[bytes]) -> bytes:
@@ -165,8 +174,9 @@ def encode_request(request: Request) -> bytes:
             fields["digests"] = list(request.digests)
         case "recent":
             fields |= {"swarm": request.swarm, "count": request.count}
-        case "manifest":
+        case "manifest" | "questions":
             (fields["digest"],) = request.digests
+            fields |= {"offset": request.offset} if request.kind == "questions" else {}
     return encode(fields)
 
 
@@ -191,6 +201,9 @@ def decode_request(data: bytes) -> Request:
             return Request("recent", swarm=check_digest(fields.get("swarm"), "swarm"), count=count)
         case "manifest":
             return Request("manifest", digests=(check_digest(fields.get("digest"), "digest"),))
+        case "questions":
+            digests = [check_digest(fields.get("digest"), "digest")]
+            return Request("questions", tuple(digests), offset=get_integer(fields, "offset", MAX_DATA_BYTES))
         case _:
             raise WireError(Rejection.SHAPE, "the request has an unknown kind")
 
@@ -212,6 +225,11 @@ def encode_manifest_response(manifest: bytes | None) -> bytes:
     return encode({"v": VERSION, "manifest": manifest})
 
 
+def encode_piece_response(piece: bytes) -> bytes:
+    """Encode a response with a piece of questions; empty for those that this node does not have."""
+    return encode({"v": VERSION, "questions": compress(piece) if piece else None})
+
+
 def decode_response(data: bytes) -> Response:
     """Decode a response, but not its records.
 
@@ -221,7 +239,12 @@ def decode_response(data: bytes) -> Response:
     fields = decode(data, MAX_RESPONSE_BYTES, "the response")
     if "rollouts" in fields:
         return Response(records=_decode_records(fields))
-    manifest = fields.get("manifest", b"")
+    if isinstance(packed := fields.get("questions"), bytes):
+        piece = decompress(packed, PIECE_BYTES, "the piece")
+        if len(piece) > PIECE_BYTES:
+            raise WireError(Rejection.SIZE, f"the piece has more than {PIECE_BYTES} bytes")
+        return Response(piece=piece)
+    manifest = fields.get("manifest", fields.get("questions", b""))
     if manifest is None:
         return Response()
     if not isinstance(manifest, bytes) or not 0 < len(manifest) <= MAX_MANIFEST_BYTES:

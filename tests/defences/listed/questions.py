@@ -9,6 +9,8 @@ _FILE = "sapo_edge/tasks/question_file.py"
 _MANIFEST = "sapo_edge/tasks/manifest.py"
 _QUESTIONS = "sapo_edge/tasks/questions.py"
 _TESTS = "tests/unit/tasks/test_own_questions.py::"
+_DATA = "sapo_edge/tasks/question_data.py"
+_DATA_TESTS = "tests/unit/tasks/test_question_data.py::"
 _ERRORS = _TESTS + "test_errors_name_file_and_line"
 _BOUNDS = _TESTS + "test_a_strangers_questions_are_bounded"
 
@@ -43,23 +45,22 @@ DEFENCES = (
     Defence(
         "size of a file of questions",
         _FILE,
-        '    require(len(data) <= MAX_FILE_BYTES, f"{path} is too large", f"keep it below {MAX_FILE_BYTES} bytes")\n',
-        "",
-        (_TESTS + "test_a_manifest_has_an_end",),
+        "            if os.fstat(file.fileno()).st_size > size:\n",
+        "            if False:\n",
+        (_TESTS + "test_a_manifest_has_an_end", _DATA_TESTS + "test_the_limits_are_those_that_are_promised"),
     ),
     Defence(
         "number of questions of a file",
         _FILE,
-        '            require(len(questions) < MAX_QUESTIONS, f"{path} has too many questions", '
-        'f"keep at most {MAX_QUESTIONS}")\n',
-        "",
+        "            if count == most:\n",
+        "            if False:\n",
         (_TESTS + "test_a_file_has_so_many_questions_and_mistakes_at_most",),
     ),
     Defence(
         "number of mistakes that are collected",
         _FILE,
-        "len(mistakes) == MAX_MISTAKES or ",
-        "",
+        "mistakes += itertools.islice(lines, MAX_MISTAKES)",
+        "mistakes += lines",
         (_TESTS + "test_a_file_has_so_many_questions_and_mistakes_at_most",),
     ),
     Defence(
@@ -82,5 +83,46 @@ DEFENCES = (
         "    shaped = isinstance(raw, list) and len(raw) == 5\n",
         "    shaped = True\n",
         (_TESTS + "test_a_strangers_questions_have_five_fields",),
+    ),
+    Defence(
+        "number and size of questions by digest",
+        _DATA,
+        "require(named and counted,",
+        "require(named,",
+        (_DATA_TESTS + "test_what_a_stranger_says_of_questions_is_bounded",),
+    ),
+    Defence(
+        "questions by digest of all tasks together",
+        _MANIFEST,
+        "        fits = total[0] <= MAX_DATA_BYTES and total[1] <= MAX_DATA_QUESTIONS\n",
+        "        fits = True\n",
+        (_DATA_TESTS + "test_all_questions_of_a_manifest_together_have_the_bounds_of_one_file",),
+    ),
+    Defence(
+        "questions by digest are those that the manifest names",
+        _DATA,
+        "        is_named = (count, digest.digest(), end) == (self.count, self.sha256, self.size)\n",
+        "        is_named = True\n",
+        (
+            _DATA_TESTS + "test_a_strangers_file_is_valid_to_its_last_question",
+            _DATA_TESTS + "test_a_damaged_file_is_never_mixed_with_another",
+        ),
+    ),
+    Defence(
+        "fetched questions are checked before they are kept",
+        "sapo_edge/swarm/visits/fetch.py",
+        "                await trio.to_thread.run_sync(data.verify, Path(file.name))\n",
+        "",
+        (
+            "tests/swarm/member/test_libp2p.py::"
+            "test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobody_else",
+        ),
+    ),
+    Defence(
+        "each question by digest is valid",
+        _DATA,
+        "                OwnQuestion.from_list(record)\n\n\nclass",
+        "                pass\n\n\nclass",
+        (_DATA_TESTS + "test_a_strangers_file_is_valid_to_its_last_question",),
     ),
 )

@@ -139,6 +139,20 @@ DEFENCES = (
         ("tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",),
     ),
     Defence(
+        "the size of a piece of questions",
+        "sapo_edge/swarm/wire/messages.py",
+        "        if len(piece) > PIECE_BYTES:\n",
+        "        if False:\n",
+        ("tests/swarm/wire/test_wire.py::test_a_piece_of_questions_that_is_too_large_is_rejected",),
+    ),
+    Defence(
+        "where a piece of questions may begin",
+        "sapo_edge/swarm/wire/messages.py",
+        'get_integer(fields, "offset", MAX_DATA_BYTES)',
+        'get_integer(fields, "offset")',
+        ("tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",),
+    ),
+    Defence(
         "the size of a manifest",
         "sapo_edge/swarm/wire/messages.py",
         "if not isinstance(manifest, bytes) or not 0 < len(manifest) <= MAX_MANIFEST_BYTES:",

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from sapo_edge.swarm.wire.codec import WireError
-from sapo_edge.swarm.wire.messages import decode_response, encode_manifest_response, encode_response
+from sapo_edge.swarm.wire.messages import (
+    decode_response,
+    encode_manifest_response,
+    encode_piece_response,
+    encode_response,
+)
 from tests.fuzzing.target import KIB, Target
 from tests.fuzzing.vectors import field, invalid
 
 
 def check(data: bytes) -> None:
-    """Decode, and encode again: one without records may have had an empty list or no manifest."""
+    """Decode, and encode again: one without records may have had an empty list, no manifest or no piece."""
     try:
         response = decode_response(data)
     except WireError:
         return
-    if response.records:
+    if response.piece:
+        assert decode_response(encode_piece_response(response.piece)) == response
+    elif response.records:
         assert response.manifest is None
         assert decode_response(encode_response(response.records)) == response
     else:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tests.swarm.lines import PATIENCE, LineProcess, dial_from
@@ -111,7 +112,8 @@ def main(options: dict[str, Any]) -> None:
         say(rollout=rollout.sequence, author=rollout.author, size=rollout.size_bytes(), neighbourhood=neighbourhood)
 
     member, index = options.pop("member"), options.pop("first", 0)
-    source = TaskSource(load_manifest(options.pop("manifest", "starter")))
+    store = Path(options.pop("store")) if "store" in options else None
+    source = TaskSource(load_manifest(options.pop("manifest", "starter"), store))
     identity = Identity(bytes([member]) * 32)
     if "psk" in options:
         options["psk"] = bytes.fromhex(options["psk"])

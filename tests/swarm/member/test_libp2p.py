@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.visits.fetch import fetch_manifest
+from sapo_edge.swarm.visits.fetch import fetch_manifest, fetch_questions
+from sapo_edge.swarm.wire.messages import PIECE_BYTES
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.transport import SwarmError
 from tests.swarm.member.member_processes import MemberProcess
@@ -145,6 +148,33 @@ def test_caps_bound_the_traffic_and_rollouts_still_arrive() -> None:
         # What may pass at once, the debt that one response makes, and the rate.
         assert sent["bytes_out"] < 128 * 1024 + 600_000 + cap * seconds
         assert received["bytes_in"] < 2 * 128 * 1024 + 128 * 1024 + cap * seconds
+
+
+def test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobody_else(tmp_path: Path) -> None:
+    key, file = "ab" * 32, tmp_path / "mine.csv"
+    rows = "".join(f"{hashlib.sha256(bytes([number % 256, number // 256])).hexdigest()},1\n" for number in range(9000))
+    file.write_text(f"question,answer\n{rows}")
+    stores = [tmp_path / name for name in ("one", "two")]
+    manifest = load_manifest(file, stores[0])
+    (data,) = manifest.data
+    swarm, own = bytes.fromhex(manifest.digest), tmp_path / "own"
+    assert data.size > 2 * PIECE_BYTES
+    one, two = ({"psk": key, "manifest": str(file), "store": str(store)} for store in stores)
+    with members(one, two) as (wrong, right):
+        addresses = [wrong.address, right.address]
+        content = data.path(stores[0]).read_bytes()
+        data.path(stores[0]).write_bytes(content[:-200] + content[-200:].replace(b"a", b"b"))
+        with pytest.raises(SwarmError, match="no member of the swarm sent"):
+            fetch_questions(data, own, swarm, addresses)
+        fetch_questions(data, own, swarm, addresses, bytes.fromhex(key))
+        assert data.path(own).read_bytes() == content, "the second member is asked if the first one's are wrong"
+        sent = right.until(lambda status: status["counts"].get("pulls served", 0) > data.size // PIECE_BYTES)
+        assert sent["bytes_out"] < data.size, "they are compressed"
+        data.path(stores[1]).unlink()
+        data.path(own).unlink()
+        with pytest.raises(SwarmError, match="while the member who invited you is online"):
+            fetch_questions(data, own, swarm, addresses, bytes.fromhex(key))
+        assert not list(own.iterdir()), "nothing of it stays"
 
 
 def test_a_private_swarm_and_its_manifest() -> None:

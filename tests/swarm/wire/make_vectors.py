@@ -231,6 +231,7 @@ def _requests() -> list[dict[str, Any]]:
         "rollouts by digest": Request("rollouts", digests=(digest, bytes(32))),
         "recent rollouts": Request("recent", swarm=SWARM, count=32),
         "a manifest": Request("manifest", digests=(SWARM,)),
+        "a piece of questions": Request("questions", digests=(SWARM,), offset=262144),
     }
     return [
         {
@@ -239,6 +240,7 @@ def _requests() -> list[dict[str, Any]]:
             "digests": [item.hex() for item in request.digests],
             "swarm": request.swarm.hex(),
             "count": request.count,
+            "offset": request.offset,
             "data": wire.encode_request(request).hex(),
             "frame": _frame(wire.encode_request(request)),
         }
@@ -253,12 +255,15 @@ def _responses() -> list[dict[str, Any]]:
         "no rollout": ([], None, wire.encode_response([])),
         "a manifest": ([], b"\x80", wire.encode_manifest_response(b"\x80")),
         "no manifest": ([], None, wire.encode_manifest_response(None)),
+        "a piece of questions": ([], None, wire.encode_piece_response(b"\x95\xa1?")),
+        "no questions": ([], None, wire.encode_piece_response(b"")),
     }
     return [
         {
             "name": name,
             "rollouts": _hex_pairs(records),
             "manifest": None if manifest is None else manifest.hex(),
+            "piece": wire.decode_response(data).piece.hex(),
             "data": data.hex(),
             "frame": _frame(data),
         }
@@ -398,11 +403,13 @@ def _invalid_frames() -> list[dict[str, Any]]:
         "65 recent ones": {"v": 1, "kind": "recent", "swarm": SWARM, "count": 65},
         "no recent ones": {"v": 1, "kind": "recent", "swarm": SWARM, "count": 0},
         "a digest as text": {"v": 1, "kind": "manifest", "digest": SWARM.hex()},
+        "questions behind their end": {"v": 1, "kind": "questions", "digest": SWARM, "offset": 64_000_001},
         "another version": {"v": 2, "kind": "recent", "swarm": SWARM, "count": 1},
     }
     responses: dict[str, dict[str, Any]] = {
         "neither rollouts nor a manifest": {"v": 1},
         "an empty manifest": {"v": 1, "manifest": b""},
+        "a piece of an unknown format": {"v": 1, "questions": b"\2?"},
         "another version": {"v": 2, "rollouts": []},
     }
     return [

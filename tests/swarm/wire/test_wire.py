@@ -67,13 +67,17 @@ RECORD = sign_rollout(replace(USUAL, author=US.peer_id), SWARM, US).record
 MESSAGE = wire.encode_message(SWARM, [RECORD, RECORD], [bytes(32), RECORD.digest])
 FIELDS: dict[str, Any] = {"v": 1, "swarm": SWARM, "rollouts": [[RECORD.body, RECORD.signature]], "have": []}
 
-REQUESTS = [Request("recent", swarm=SWARM, count=3), Request("manifest", (SWARM,))]
+REQUESTS = [Request("recent", swarm=SWARM, count=3), Request("manifest", (SWARM,)), Request("questions", (SWARM,))]
+
+RESPONSES = [
+    wire.encode_response([RECORD]), wire.encode_manifest_response(b"\x80"), wire.encode_piece_response(b"\x80"),
+]  # fmt: skip
 
 DECODERS: dict[str, tuple[Callable[[bytes], object], list[bytes]]] = {
     "record": (lambda data: decode_record(RawRecord(data, bytes(64))), [RECORD.body]),
     "message": (wire.decode_message, [MESSAGE, b"\0" + msgpack.packb(FIELDS)]),
     "request": (wire.decode_request, [wire.encode_request(request) for request in REQUESTS]),
-    "response": (wire.decode_response, [wire.encode_response([RECORD]), wire.encode_manifest_response(b"\x80")]),
+    "response": (wire.decode_response, RESPONSES),
 }
 
 
@@ -137,6 +141,7 @@ def test_messages_and_responses_are_decoded_again(
         st.builds(Request, st.just("rollouts"), st.lists(digests, min_size=1, max_size=32, unique=True).map(tuple)),
         st.builds(Request, st.just("recent"), swarm=digests, count=st.integers(1, wire.MAX_ROLLOUTS)),
         st.builds(Request, st.just("manifest"), digests.map(lambda digest: (digest,))),
+        st.builds(Request, st.just("questions"), digests.map(lambda one: (one,)), offset=st.integers(0, 64_000_000)),
     )
 )
 def test_requests_are_decoded_again(request: Request) -> None:
@@ -147,6 +152,17 @@ def test_requests_are_decoded_again(request: Request) -> None:
 @pytest.mark.parametrize("manifest", [None, b"\x80", bytes(64 * 1024)])
 def test_manifests_are_decoded_again(manifest: bytes | None) -> None:
     assert wire.decode_response(wire.encode_manifest_response(manifest)) == wire.Response(manifest=manifest)
+
+
+@pytest.mark.parametrize("piece", [b"", b"\x80", bytes(wire.PIECE_BYTES), random.Random(0).randbytes(wire.PIECE_BYTES)])
+def test_pieces_of_questions_are_decoded_again(piece: bytes) -> None:
+    assert wire.decode_response(wire.encode_piece_response(piece)) == wire.Response(piece=piece)
+
+
+@pytest.mark.parametrize("piece", [bytes, random.Random(0).randbytes], ids=["compressed", "plain"])
+def test_a_piece_of_questions_that_is_too_large_is_rejected(piece: Callable[[int], bytes]) -> None:
+    too_large = wire.encode_piece_response(piece(wire.PIECE_BYTES + 1))
+    assert reason_of(lambda: wire.decode_response(too_large)) is Rejection.SIZE
 
 
 def test_a_manifest_that_is_too_large_is_rejected() -> None:
@@ -358,11 +374,13 @@ def test_vectors_of_frames(vector: dict[str, Any]) -> None:
     if "kind" in vector:
         request = wire.decode_request(data)
         assert (request.kind, request.swarm.hex(), request.count) == (vector["kind"], vector["swarm"], vector["count"])
+        assert request.offset == vector["offset"]
         assert [digest.hex() for digest in request.digests] == vector["digests"]
     else:
         response = wire.decode_response(data)
         assert [record.body.hex() for record in response.records] == [item["body"] for item in vector["rollouts"]]
         assert (response.manifest.hex() if response.manifest else None) == vector["manifest"]
+        assert response.piece.hex() == vector["piece"]
 
 
 @pytest.mark.parametrize("vector", vectors("invalid.json"), ids=lambda vector: f"{vector['kind']}: {vector['name']}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 import time
@@ -21,7 +22,8 @@ from sapo_edge.rollout import TaskRef
 from sapo_edge.tasks.checks import Calls, Choice, Exact, Json, Lines, Matches, Number, Pattern, Set
 from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
-from sapo_edge.tasks.question_file import MAX_MISTAKES, read_lines, read_questions
+from sapo_edge.tasks.question_data import QuestionData
+from sapo_edge.tasks.question_file import MAX_MISTAKES, find_mistakes_in, read_questions, scan_questions
 from sapo_edge.tasks.question_table import read_rows
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, make_check, place, split_questions
 from sapo_edge.tasks.source import TaskSource
@@ -71,7 +73,7 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
     path = write(tmp_path, *ONE_OF_EACH)
     manifest = load_manifest(path)
     assert manifest.own_questions == len(ONE_OF_EACH) and Manifest.from_bytes(manifest.to_bytes()) == manifest
-    kinds = [type(question.check) for question in manifest.tasks[0].questions]
+    kinds = [type(question.check) for question in inside(manifest)]
     assert kinds == [Exact, Exact, Number, Choice, Set, Json, Calls, Lines, Matches, Pattern]
     write(tmp_path, *ONE_OF_EACH[:-1], {**ONE_OF_EACH[-1], "pattern": ".*"})
     assert load_manifest(path).digest != manifest.digest
@@ -124,6 +126,13 @@ def test_errors_name_file_and_line(tmp_path: Path, line: object, message: str) -
 COLUMNS = ("question", "answer", "check", "fold", "tolerance", "choices", "pattern", "split")
 
 
+def inside(manifest: Manifest) -> tuple[OwnQuestion, ...]:
+    """The questions that the first task of a manifest holds."""
+    questions = manifest.tasks[0].questions
+    assert not isinstance(questions, QuestionData)
+    return questions
+
+
 def table(path: Path, records: Sequence[Mapping[str, Any]], delimiter: str = ",", ending: str = "\r\n") -> Path:
     """Write records as a spreadsheet does."""
 
@@ -170,7 +179,7 @@ def test_a_table_has_the_questions_that_lines_of_json_have(tmp_path: Path, delim
 def test_errors_of_a_table_name_its_lines(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "tasks.csv").write_bytes(content)
     with pytest.raises(ManifestError, match=message) as caught:
-        read_questions(tmp_path / "tasks.csv")
+        list(read_questions(tmp_path / "tasks.csv"))
     assert caught.value.remedy
 
 
@@ -178,7 +187,7 @@ def test_errors_of_a_table_name_its_lines(tmp_path: Path, content: bytes, messag
 @given(st.binary(max_size=60), st.booleans())
 def test_no_table_is_an_error_of_another_kind(data: bytes, named: bool) -> None:
     with suppress(ManifestError):
-        for _, record in read_rows((b"question,answer\n" if named else b"") + data, "tasks.csv"):
+        for _, record in read_rows(io.BytesIO((b"question,answer\n" if named else b"") + data), "tasks.csv"):
             assert set(record) <= {"question", "answer"}
 
 
@@ -194,7 +203,7 @@ def test_no_table_is_an_error_of_another_kind(data: bytes, named: bool) -> None:
 def test_a_file_of_another_form_is_recognised(tmp_path: Path, content: bytes, message: str, remedy: str) -> None:
     (tmp_path / "tasks.jsonl").write_bytes(content)
     with pytest.raises(ManifestError, match=message) as caught:
-        read_questions(tmp_path / "tasks.jsonl")
+        list(read_questions(tmp_path / "tasks.jsonl"))
     assert re.search(remedy, caught.value.remedy)
 
 
@@ -267,15 +276,12 @@ def test_a_file_has_so_many_questions_and_mistakes_at_most(tmp_path: Path) -> No
     path = tmp_path / "tasks.jsonl"
     line = b'{"question": "?", "answer": "1"}\n'
     path.write_bytes(line * (MAX_QUESTIONS + 5))
-    questions, mistakes = read_lines(path)
-    assert len(questions) == MAX_QUESTIONS and [mistake.message for mistake in mistakes] == [
-        f"{path} has too many questions"
-    ]
+    *questions, mistake = scan_questions(path, MAX_QUESTIONS, 2**20)
+    assert len(questions) == MAX_QUESTIONS and "has too many questions" in str(mistake)
     path.write_bytes(b"x\n" * (MAX_MISTAKES + 5) + line)
-    questions, mistakes = read_lines(path)
-    assert not questions and len(mistakes) == MAX_MISTAKES
+    assert len(find_mistakes_in(path)) == MAX_MISTAKES
     with pytest.raises(ManifestError, match="line 1 is not valid JSON"):
-        read_questions(path)
+        list(read_questions(path))
 
 
 def test_an_entry_has_so_many_questions_at_most() -> None:
@@ -314,7 +320,7 @@ def test_worked_examples_are_neither_trained_on_nor_held_out(tmp_path: Path) -> 
     shown = {question for question, _ in manifest.examples}
     assert len(shown) == 3 and "3?" in shown and "4?" not in shown and manifest.own_questions == 17
     assert ("3?", "3") in manifest.examples
-    assert shown.isdisjoint(question.question for question in manifest.tasks[0].questions)
+    assert shown.isdisjoint(question.question for question in inside(manifest))
 
 
 @pytest.mark.parametrize(
@@ -446,4 +452,4 @@ def test_no_value_of_a_peers_question_raises_anything_but_a_manifest_error(row: 
         manifest = Manifest.from_bytes(msgpack.packb(body))
     except ManifestError:
         return
-    assert manifest.tasks[0].questions[row % 4].as_list()[field] == value
+    assert inside(manifest)[row % 4].as_list()[field] == value

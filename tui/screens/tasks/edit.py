@@ -55,9 +55,9 @@ letters are large or small. A manifest or a table is shown as it is. `Ctrl+S` sa
         super().__init__()
         self.heading = printable(path)
         self._path = path
-        data = path.read_bytes()
-        if len(data) > MAX_BYTES:
+        if path.stat().st_size > MAX_BYTES:
             raise ValueError(f"it has more than {MAX_BYTES // 1000} kB")
+        data = path.read_bytes()
         self._has_lines = path.suffix.lower() == JSON_LINES
         self._text = to_text(data.decode()) if self._has_lines else data.decode()
         self._warned = False
