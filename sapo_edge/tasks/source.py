@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,11 +168,12 @@ class TaskSource:
 
     def own_training(self, count: int) -> tuple[Task, ...]:
         """The first `count` own questions that are trained on, as tasks. No draw gives their references."""
-        questions = ((name, question) for name, split in self.own.items() for question in split.train)
-        return tuple(
-            _own_task(TaskRef(name, library_version(), 0, index), question)
-            for index, (name, question) in enumerate(itertools.islice(questions, count))
-        )
+        trained = ((name, question) for name, split in self.own.items() for question in split.train)
+        return _own_tasks(itertools.islice(trained, count))
+
+    def own_tasks(self) -> tuple[Task, ...]:
+        """All own questions, whatever their use, as tasks. No draw gives their references."""
+        return _own_tasks((entry.name, question) for entry in self.manifest.tasks for question in entry.questions)
 
     def question_set(self, split: Split, count: int) -> str:
         """Mark of a held-out set: how answers are judged, the version of ReasoningGYM, and 16 digits of a SHA-256.
@@ -333,3 +334,10 @@ def _made_task(ref: TaskRef, made: dict[str, Any]) -> Task:
 
 def _own_task(ref: TaskRef, question: OwnQuestion) -> Task:
     return Task(ref, question.question, question.answer, {"own": question})
+
+
+def _own_tasks(questions: Iterable[tuple[str, OwnQuestion]]) -> tuple[Task, ...]:
+    return tuple(
+        _own_task(TaskRef(entry, library_version(), 0, index), question)
+        for index, (entry, question) in enumerate(questions)
+    )
