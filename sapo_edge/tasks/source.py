@@ -30,7 +30,7 @@ from sapo_edge.tasks.verifiers import verify
 
 MAX_SKIPPED = 200
 """Most indices in a row without a task for training, because it is held out or can't be generated."""
-JUDGED = "content"
+JUDGED = "content2"
 """Name of the way in which `judge` decides; accuracies by another one are not comparable."""
 _ATTEMPTS = 8
 
@@ -196,7 +196,7 @@ class TaskSource:
         """
         entry, question = self._entry(task), self._generated(task)
         reading = _reading(entry, question) if entry.reading == FIT else entry.reading
-        score, answer = self._best(entry, question, read(reading, text, _lines(task)))
+        score, answer = self._best(entry, question, _answers(reading, task, text))
         # Exactly 1: some verifiers add shares of a wrong answer up to almost 1.
         reward = score if entry.partial_credit else float(score == 1.0)
         return reward if not entry.form or is_bare(text, answer) else reward * (1.0 - entry.form)
@@ -208,7 +208,7 @@ class TaskSource:
             UnknownTaskError: if the task is not of this manifest.
         """
         entry, question = self._entry(task), self._generated(task)
-        score, answer = self._best(entry, question, read(_reading(entry, question), text, _lines(task)))
+        score, answer = self._best(entry, question, _answers(_reading(entry, question), task, text))
         if entry.reading == TAGS:
             formed = self._best(entry, question, read(TAGS, text))[0] == 1.0
             return Judgement(formed or score == 1.0, formed)
@@ -321,8 +321,9 @@ def _reading(entry: TaskEntry, generated: Mapping[str, Any]) -> str:
     return fitting(entry.generator, generated["own"].check_name if entry.questions else "")
 
 
-def _lines(task: Task) -> int:
-    return max(1, len([line for line in task.ground_truth.splitlines() if line.strip()]))
+def _answers(reading: str, task: Task, text: str) -> tuple[str, ...]:
+    lines = len([line for line in task.ground_truth.splitlines() if line.strip()])
+    return read(reading, text, max(1, lines), task.question)
 
 
 def _made_task(ref: TaskRef, made: dict[str, Any]) -> Task:
