@@ -83,4 +83,18 @@ DEFENCES = (
         "    shaped = True\n",
         (_TESTS + "test_a_strangers_questions_have_five_fields",),
     ),
+    Defence(
+        "conclusions no longer than their premises",
+        "sapo_edge/tasks/verifiers.py",
+        '    if len(answer) > max(SHORT_FORMULA, sum(map(len, metadata["premises"]))):\n',
+        "    if False:\n",
+        ("tests/unit/tasks/test_verifiers.py::test_a_conclusion_scores_if_it_follows_from_the_premises",),
+    ),
+    Defence(
+        "one answer of a sentence",
+        "sapo_edge/tasks/readings.py",
+        "    return new[0] if len(new) == 1 else sentence\n",
+        "    return new[0] if new else sentence\n",
+        ("tests/unit/tasks/test_readings.py::test_a_sentence_gives_what_the_question_did_not_say",),
+    ),
 )
