@@ -84,14 +84,15 @@ def describe_head_start(event: events.HeadStart, base: events.HeldOut | None = N
         base: the evaluation before it, if the questions are the same.
     """
     change = f"{format_share(base.accuracy)} -> " if base is not None and base.questions == event.questions else ""
+    updates = event.best_updates if event.done else event.updates
     text = (
-        f"head start, {counted(event.updates, 'update')}: held-out validation {change}{format_share(event.accuracy)} "
+        f"head start, {counted(updates, 'update')}: held-out validation {change}{format_share(event.accuracy)} "
         f"({event.correct} of {event.questions})"
     )
     if not event.done:
         return text
     if event.best_updates < event.updates:
-        text += f"; it rises no more, so the adapter of update {event.best_updates} goes on"
+        text += f"; {event.updates - event.best_updates} more brought no rise"
     return f"{text}; the rounds begin"
 
 

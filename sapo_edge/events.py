@@ -185,7 +185,7 @@ class HeadStart(Event):
     Attributes:
         updates: made so far.
         learned: different questions that were learned from, since the program started.
-        accuracy: on the validation questions, `correct` / `questions`.
+        accuracy: on the validation questions, `correct` / `questions`; when it is over, of the adapter that goes on.
         correct, questions: counts, as in `HeldOut`.
         done: whether it is over and the rounds begin.
         best_updates: updates after which the accuracy was the best; these count when it is over.

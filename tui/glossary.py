@@ -69,8 +69,8 @@ GLOSSARY: Mapping[str, Term] = {
                   "alone."),
     "task": Term("A kind of question, such as sums, with a program that checks the answers.", r"tasks?"),
     "teaches": Term(
-        "A question teaches if its answers have different rewards (an informative group). Other questions teach "
-        "nothing: all their advantages are zero.",
+        "A question teaches if some of its answers have an advantage: they differ in reward (an informative group), or "
+        "another node has it right where own answers seldom differ. Tasks that seldom teach are drawn less.",
         r"teach|informative",
     ),
     "temperature": Term("How freely a model picks its words: 0 always takes the likeliest. In Settings, "

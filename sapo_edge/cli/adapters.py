@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 def evaluate(
     adapter: Adapter = None, model: Model = None, manifest: ManifestName = None, backend: Backend = None,
     questions: Annotated[int | None, typer.Option(help="Held-out test questions.")] = None,
+    general: Annotated[
+        bool, typer.Option("--general", help="Ask questions of other kinds instead: has it forgotten anything?")
+    ] = False,
     threads: Threads = None, settings: Set = None, home: Home = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Compare base model and adapter on the held-out test questions."""
@@ -35,26 +39,41 @@ def evaluate(
 
     from sapo_edge.evaluate import paired_gain
 
+    if general and (manifest is not None or questions is not None):
+        raise ConfigError("--general has questions of its own", "leave out --manifest and --questions")
     flags = {"model": model, "manifest": manifest, "backend": backend, "held_out": questions, "threads": threads}
     workspace = open_workspace(home, flags, settings)
-    manifest_used = workspace.require_manifest()
     directory = find_adapter(workspace, adapter)
-    may_have_seen = _may_have_seen(directory, manifest_used)
-    results, examples = _evaluate_both(workspace, directory)
+    may_have_seen = not general and _may_have_seen(directory, workspace.require_manifest())
+    name = "general" if general else workspace.require_manifest().name
+    results, examples = _evaluate_both(workspace, directory, general=general)
     gain = paired_gain(results["base"], results["adapter"])
     if json:
         record = {model: _as_dict(result) for model, result in results.items()}
         print_json(
             {
-                "manifest": manifest_used.name, "adapter_path": str(directory), "split": "test", **record,
+                "manifest": name, "adapter_path": str(directory), "split": "general" if general else "test", **record,
                 "gain": asdict(gain), "base_examples": examples, "may_have_seen": may_have_seen,
             }
         )  # fmt: skip
-        return
-    narrate(f"adapter: {directory}")
-    if may_have_seen:
-        narrate("it may have been trained on some of these questions: they were not all held out of its training")
-    _print_table(results, examples, gain, manifest_used.name)
+    else:
+        narrate(f"adapter: {directory}")
+        if may_have_seen:
+            narrate("it may have been trained on some of these questions: they were not all held out of its training")
+        _print_table(results, examples, gain, name, general=general)
+    if general and (warning := forgotten(gain)):
+        narrate(warning)
+
+
+def forgotten(gain: Gain) -> str:
+    """A warning with its remedy where general questions are answered worse by more than chance; "" otherwise."""
+    if gain.high >= 0:
+        return ""
+    return (
+        "warning: the adapter has forgotten some of what its model knew, more than chance explains. Take an earlier "
+        "checkpoint (`sapo checkpoints list`, then `sapo eval --general --adapter DIRECTORY`), or train again with a "
+        "smaller learning_rate, fewer updates of the head start (--head-start N), or a KL penalty in the rounds (kl)"
+    )
 
 
 def export(
@@ -161,23 +180,32 @@ def check_model(adapter: Path, digest: str) -> None:
         raise CheckpointError(f"{adapter} was made with another model", "give the one it was made with as --model")
 
 
-def _evaluate_both(workspace: Workspace, adapter: Path) -> tuple[dict[str, Evaluation], int]:
-    """Evaluations of base model and adapter on the test questions, by name, and what the base was shown beyond.
+def _evaluate_both(workspace: Workspace, adapter: Path, *, general: bool) -> tuple[dict[str, Evaluation], int]:
+    """Evaluations of base model and adapter, by name, and what the base was shown beyond.
+
+    Args:
+        workspace: whose test questions, and whose model.
+        adapter: to evaluate.
+        general: both are asked the general questions instead, alike.
 
     Raises:
         ConfigError: if there are no test questions.
     """
     from sapo_edge.backends.adapter.files import read_alpha
     from sapo_edge.evaluate import evaluate, evaluate_base
+    from sapo_edge.tasks.general import general_source
     from sapo_edge.tasks.source import TaskSource
 
-    source = TaskSource(workspace.require_manifest())
-    tasks = source.held_out("test", workspace.settings.held_out)
+    source = general_source() if general else TaskSource(workspace.require_manifest())
+    manifest, examples = source.manifest, 0
+    tasks = source.own_tasks() if general else source.held_out("test", workspace.settings.held_out)
     if not tasks:
         raise ConfigError(
-            f"there are no test questions of {source.manifest.name} to answer",
+            f"there are no test questions of {manifest.name} to answer",
             "give --questions 1 or more, or a manifest whose tasks have more distinct questions",
         )
+    limit = manifest.max_tokens if general else workspace.settings.max_tokens or manifest.max_tokens
+    ask = partial(evaluate, tasks=tasks, prompt_for=manifest.prompt_for, judge=source.judge, max_tokens=limit)
     # A damaged adapter fails here, before the model is loaded.
     read_alpha(adapter)
     results = {}
@@ -186,11 +214,13 @@ def _evaluate_both(workspace: Workspace, adapter: Path) -> tuple[dict[str, Evalu
         try:
             check_model(adapter, policy.model_digest)
             policy.load(adapter)
-            limit = workspace.settings.max_tokens or source.manifest.max_tokens
             with progress("base") as handle:
-                results["base"], examples = evaluate_base(policy, source, tasks, limit, lambda: handle)
+                if general:
+                    results["base"] = ask(policy, handle=handle, use_adapter=False)
+                else:
+                    results["base"], examples = evaluate_base(policy, source, tasks, limit, lambda: handle)
             with progress("adapter") as handle:
-                results["adapter"] = evaluate(policy, tasks, source.manifest.prompt_for, source.judge, limit, handle)
+                results["adapter"] = ask(policy, handle=handle)
         finally:
             policy.close()
     return results, examples
@@ -231,14 +261,19 @@ def _as_dict(result: Evaluation) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _print_table(results: dict[str, Evaluation], examples: int, gain: Gain, manifest: str) -> None:
+def _print_table(results: dict[str, Evaluation], examples: int, gain: Gain, manifest: str, *, general: bool) -> None:
     from sapo_edge.control.report import by_task
     from sapo_edge.control.report_words import task_lines
     from sapo_edge.event_words import describe_form, describe_too_long, format_gain
     from sapo_edge.state.detail import Detail
 
     base, adapter = results["base"], results["adapter"]
-    print(f"held-out test questions of {manifest}, by which no checkpoint was chosen; greedy, pass@1, 95 % intervals")
+    asked = (
+        "general questions, without the prompt of the training"
+        if general
+        else f"held-out test questions of {manifest}, by which no checkpoint was chosen"
+    )
+    print(f"{asked}; greedy, pass@1, 95 % intervals")
     print("right by content, in whatever form")
     for name, result in results.items():
         low, high = result.interval
@@ -248,7 +283,8 @@ def _print_table(results: dict[str, Evaluation], examples: int, gain: Gain, mani
         )
     print(f"  {format_gain(gain.value, gain.low, gain.high, base.questions)}, paired on the same questions")
     print(f"  {gain.gained} became right, {gain.lost} became wrong")
-    print(f"  {describe_form(base.formed, adapter.formed, base.questions)}")
+    if not general:
+        print(f"  {describe_form(base.formed, adapter.formed, base.questions)}")
     if base.too_long:
         print(f"  {describe_too_long(base.too_long, base.questions)}")
     print("by task (base -> adapter)")

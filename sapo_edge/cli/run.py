@@ -391,6 +391,7 @@ def _print_result(
         ("report", "what was learned, and what comes next"),
         ("chat", "talk to it"),
         ("eval", "compare base and adapter on the test questions"),
+        ("eval --general", "see whether it has forgotten anything else"),
         ("export --to merged DIRECTORY", "for Ollama, LM Studio and llama.cpp; prints their commands"),
         ("export --to peft DIRECTORY", "the adapter alone, for transformers and PEFT"),
     )

@@ -244,7 +244,7 @@ def _own_addresses(paths: Paths, swarm: Swarm) -> list[str] | None:
         return []
     if not status:
         return None
-    if status.get("swarm") not in (swarm.id.hex(), swarm.manifest.hex()):
+    if status.get("swarm") != swarm.id.hex():
         narrate("the running node is not in this swarm, so its addresses are left out; restart it")
         return []
     return [address for address in status.get("addresses", ()) if isinstance(address, str)]

@@ -243,8 +243,8 @@ class Settings:
     )
     head_start: str = _setting(
         "auto",
-        "Updates before the first round that learn the right answers of training questions. auto: while validation "
-        "rises, where right answers are known. 0: none.",
+        "Updates before the first round that learn right answers to training questions: known ones, or the first that "
+        "are found. auto: while validation rises. 0: none.",
         form="auto, or a number of updates from 0 to 20000",
         parse=head_start_limit,
     )

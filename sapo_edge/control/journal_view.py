@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sapo_edge.advantage import informative
 from sapo_edge.events import Event, RoundFinished, from_json
 from sapo_edge.state.journal import Journal, JournaledRollout, reported_damage, reported_errors, rollout_from_row
 from sapo_edge.swarm.joining.identity import readable_name
@@ -48,7 +47,7 @@ WHERE (number - 1) % :step = 0 OR number = :count
 ORDER BY round
 """
 _ROLLOUTS = """
-SELECT round, position, entry, question, answers, rewards, author, time, own
+SELECT round, position, entry, question, answers, rewards, advantages, author, time, own
 FROM rollouts WHERE (round, position) < (?, ?) {} ORDER BY round DESC, position DESC
 """
 # Others' rollouts with a right answer, of a task at which every own answer of that round failed.
@@ -84,7 +83,7 @@ class RolloutQuery:
         before: round and position; only older rollouts are returned. None: begin with the newest.
         origin: of this node, of other nodes, or either.
         author: peer id; None for any.
-        informative: whether their answers differ in reward; None for either.
+        informative: whether they teach: an answer has an advantage; None for either.
         search: text in the question or an answer, ignoring case; "" for any.
         entry: name of a manifest's entry; None for any.
         gave: only those of others with a right answer, of a task at which every own answer of that round failed.
@@ -109,6 +108,7 @@ class RolloutSummary:
         entry: of the manifest.
         question: complete.
         rewards: one for each answer.
+        informative: whether it teaches: an answer has an advantage.
         own: whether it is of this node.
         author: peer id.
         time: of its creation, Unix seconds.
@@ -119,14 +119,10 @@ class RolloutSummary:
     entry: str
     question: str
     rewards: tuple[float, ...]
+    informative: bool
     own: bool
     author: str
     time: float
-
-    @property
-    def informative(self) -> bool:
-        """Whether its answers differ in reward."""
-        return informative(self.rewards)
 
     def as_dict(self) -> dict[str, Any]:
         """As sent on the control socket."""
@@ -310,14 +306,17 @@ def in_full(round: int, position: int, scored: JournaledRollout) -> dict[str, An
 
 
 def _matching(row: tuple[Any, ...], query: RolloutQuery) -> RolloutSummary | None:
-    round, position, entry, question, answers, rewards, author, moment, own = row
+    round, position, entry, question, answers, rewards, advantages, author, moment, own = row
     if query.origin != "any" and bool(own) != (query.origin == "own"):
         return None
     if query.author is not None and author != query.author:
         return None
     if query.entry is not None and entry != query.entry:
         return None
-    summary = RolloutSummary(round, position, entry, question, tuple(json.loads(rewards)), bool(own), author, moment)
+    summary = RolloutSummary(
+        round, position, entry, question, tuple(json.loads(rewards)), any(json.loads(advantages)), bool(own), author,
+        moment,
+    )  # fmt: skip
     if query.informative is not None and summary.informative != query.informative:
         return None
     if query.search and not _contains(query.search.casefold(), question, answers):

@@ -4,6 +4,10 @@ Reinforcement learning teaches where some answers to a question are right and ot
 learns sooner from right answers, where they are known. The updates minimise their cross-entropy with the learner of the
 rounds: a known answer with advantage 1 has exactly that gradient. Nothing is learned from a held-out question.
 
+Where only a verifier exists, it takes the right ones among sampled answers, own and others' (rejection sampling: STaR,
+2203.14465). Others' text then counts as in the rounds: once, for half of an update at most, and less where the policy
+could not have written it (`policy.ExternalRule`).
+
 By default the head start goes on while validation accuracy rises. It is a phase of its own: it is validated, saved and
 reported at growing distances, and continues after a restart.
 """
@@ -12,13 +16,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from sapo_edge.errors import ManifestError
+from sapo_edge.events import WRONG
 from sapo_edge.policy import CallHandle, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
-from sapo_edge.rollout import Task
+from sapo_edge.rollout import ScoredRollout, Task
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
 RATE = 5.0
@@ -44,6 +50,18 @@ VAIN = "head_start_vain"
 """The journal's counter of updates since its best."""
 ENOUGH = 0.98
 """Share of validation questions answered right with which it ends."""
+TRIES = 8
+"""Where no right answers are known: most batches, each of as many answers as a round has, in which it looks for ..."""
+FEWEST = 8
+"""... so many questions with a right one. Fewer are too little to learn from."""
+EVERY = 4
+"""Updates on answers that were found, from one further batch to the next: a better policy finds more."""
+MOST_FOUND = 1024
+"""Most questions with an answer that was found: the newest."""
+
+Sampler = Callable[[int, int, CallHandle], tuple[Sequence[ScoredRollout], Sequence[ScoredRollout], int]]
+"""(seed of a task sequence, cursor in it, handle) -> scored answers to training questions: own ones, others' that were
+verified; and the next cursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +73,7 @@ class HeadStartState:
         cursor: position in its task sequence.
         best: right answers to the validation questions at its best.
         best_updates: updates made when it was at its best.
+        answers: marks of the validation questions then, as in `events.HeldOut`; "" before it was validated.
         over: whether it is.
         vain: updates since its best that earlier starts of the program made, and this one repeats.
         rate: of learning, as a multiple of that of the rounds.
@@ -66,22 +85,24 @@ class HeadStartState:
     best_updates: int = 0
     over: bool = False
     vain: int = 0
+    answers: str = ""
     rate: float = RATE
 
     def as_dict(self) -> dict[str, Any]:
         """All fields by name."""
         return asdict(self)
 
-    def judged(self, right: int, questions: int, limit: int | None) -> HeadStartState:
+    def judged(self, answers: str, limit: int | None) -> HeadStartState:
         """The state after a validation.
 
         Args:
-            right, questions: of the validation.
+            answers: its marks.
             limit: number of updates that the owner asked for; None if validation decides.
         """
-        state = self
+        state, questions = self, len(answers)
+        right = questions - answers.count(WRONG)
         if right > self.best or (limit is not None and right == self.best):
-            state = replace(self, best=right, best_updates=self.updates, vain=0)
+            state = replace(self, best=right, best_updates=self.updates, vain=0, answers=answers)
         elif self.best_updates:
             state = replace(self, rate=max(LEAST_RATE, CUT * self.rate))
         if limit is not None:
@@ -111,26 +132,58 @@ class HeadStart:
         seed: of the node; the questions are drawn in another order than those of its rounds.
         batch: questions in an update.
         settings: of the node's updates.
+        sample: gives answers where the right ones are not known.
 
     Attributes:
         seconds: of an update, on average; 0 before the first.
         learned: different questions that were learned from, since the program started.
+        found, others: question -> the newest right answer to it, those to be learned next first: own ones, and others'
+            that were not learned from; empty where right answers are known.
     """
 
-    def __init__(self, policy: Policy, source: TaskSource, seed: int, batch: int, settings: UpdateSettings) -> None:
+    def __init__(
+        self, policy: Policy, source: TaskSource, seed: int, batch: int, settings: UpdateSettings, sample: Sampler
+    ) -> None:
         self.seconds = 0.0
         self.learned: set[str] = set()
+        self.found: OrderedDict[str, TrainingGroup] = OrderedDict()
+        self.others: OrderedDict[str, TrainingGroup] = OrderedDict()
         self._policy = policy
         self._source = source
         self._seed = derive_seed("head start", seed)
         self._batch = batch
+        self._sample = sample
         # One epoch, so that no ratio is clipped.
         self._settings = replace(settings, decay_after=0, epochs=1, kl_coefficient=0.0)
 
-    def is_possible(self) -> bool:
+    @cached_property
+    def knows_answers(self) -> bool:
         """Whether right answers to the first questions are known."""
         tasks, _ = self._source.training_tasks(self._seed, 0, self._batch)
         return any(self._group(task) is not None for task in tasks)
+
+    def search(
+        self, state: HeadStartState, handle: Callable[[], CallHandle], goes_on: Callable[[int], bool]
+    ) -> HeadStartState:
+        """Sample answers until those to `FEWEST` questions are right, at most `TRIES` batches.
+
+        Args:
+            state, handle: as in `advance`.
+            goes_on: called before each batch with the number of those sampled; False ends it.
+
+        Raises:
+            Cancelled: between decode steps.
+        """
+        for tried in range(TRIES):
+            if self.answered >= FEWEST or not goes_on(tried):
+                break
+            state = self._find(state, handle())
+        return state
+
+    @property
+    def answered(self) -> int:
+        """Number of questions to which a right answer was found."""
+        return len(self.found.keys() | self.others.keys())
 
     def advance(
         self,
@@ -149,18 +202,19 @@ class HeadStart:
 
         Raises:
             Cancelled: between the groups of an update, which is then undone.
-            ManifestError: if there is no right answer to learn.
         """
         settings = replace(self._settings, learning_rate=state.rate * self._settings.learning_rate)
-        spent, made, cursor, average = 0.0, 0, state.cursor, self._policy.weights()
+        spent, made, average = 0.0, 0, self._policy.weights()
         while made < updates and goes_on(made):
             begin, watch = time.monotonic(), handle()
-            tasks, cursor = self._source.training_tasks(self._seed, cursor, self._batch)
-            groups = {task.question: group for task in tasks if (group := self._group(task)) is not None}
-            if not groups and not self.learned and not state.updates:
-                name = self._source.manifest.name
-                problem = f"the questions of {name} have no right answers to learn"
-                raise ManifestError(problem, "set head_start to 0, or check the questions with `sapo tasks check`")
+            if self.knows_answers:
+                tasks, cursor = self._source.training_tasks(self._seed, state.cursor, self._batch)
+                state = replace(state, cursor=cursor)
+                groups = {task.question: group for task in tasks if (group := self._group(task)) is not None}
+            else:
+                if (state.updates + made) % EVERY == EVERY - 1:
+                    state = self._find(state, watch)
+                groups = self._next_found()
             self._policy.update(list(groups.values()), settings, watch)
             spent += time.monotonic() - begin - watch.paused_seconds
             self.learned.update(groups)
@@ -170,7 +224,37 @@ class HeadStart:
         if made:
             self._policy.set_weights(average)
             self.seconds = spent / made
-        return replace(state, updates=state.updates + made, cursor=cursor)
+        return replace(state, updates=state.updates + made)
+
+    def _find(self, state: HeadStartState, handle: CallHandle) -> HeadStartState:
+        """Sample a batch of answers, and keep the first right one to each question."""
+        own, others, cursor = self._sample(self._seed, state.cursor, handle)
+        for found, rollouts in ((self.found, own), (self.others, others)):
+            for scored in rollouts:
+                group = self._first_right(scored)
+                if group is not None:
+                    found[scored.rollout.question] = group
+                    found.move_to_end(scored.rollout.question, last=False)
+            while len(found) > MOST_FOUND:
+                found.popitem()
+        return replace(state, cursor=cursor)
+
+    def _next_found(self) -> dict[str, TrainingGroup]:
+        """The questions of an update, with answers that were found."""
+        half = min(len(self.others), self._batch // 2)
+        groups = dict(self.others.popitem(last=False) for _ in range(half))
+        for question in list(self.found)[: self._batch - half]:
+            self.found.move_to_end(question)
+            groups[question] = self.found[question]
+        return groups
+
+    def _first_right(self, scored: ScoredRollout) -> TrainingGroup | None:
+        rollout, task = scored.rollout, self._source.regenerate(scored.rollout.ref)
+        for answer, reward in zip(rollout.answers, scored.rewards, strict=True):
+            if reward and self._source.judge(task, answer.text).right:
+                right = TrainingAnswer(answer.text, answer.ended, 1.0, answer.token_ids)
+                return TrainingGroup(self._source.manifest.prompt_for(rollout.question), (right,), external=True)
+        return None
 
     def _group(self, task: Task) -> TrainingGroup | None:
         """A question with its right answer; None if none is known, or it is too long."""

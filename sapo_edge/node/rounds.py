@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -31,13 +32,13 @@ from sapo_edge.node.draws import Draws
 from sapo_edge.node.effort import Effort
 from sapo_edge.node.evaluations import Evaluations
 from sapo_edge.node.guard import Guard
-from sapo_edge.node.head_start import ENOUGH, VAIN, HeadStart, HeadStartState
+from sapo_edge.node.head_start import ENOUGH, FEWEST, VAIN, HeadStart, HeadStartState
 from sapo_edge.plain import counted
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.pool import Pool, PoolOutcome
-from sapo_edge.rollout import Rollout, Task
+from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.room import Room
-from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
+from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, generate, sample_external, sapo_round
 from sapo_edge.selection import SubsetSelector
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.store import COLLAPSES, GENERATOR_CURSOR, GENERATOR_ROUND, ROLLED_BACK_CURSOR, Store
@@ -321,11 +322,16 @@ class Node:
     def _inform(self, text: str) -> None:
         self.emit(Notice(level="info", text=text))
 
-    def _training_tasks(self, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
-        """The next tasks whose questions the model's context can take with an answer; the others are counted."""
+    def _training_tasks(self, cursor: int, count: int, seed: int | None = None) -> tuple[tuple[Task, ...], int]:
+        """The next tasks whose questions the model's context can take with an answer; the others are counted.
+
+        Args:
+            cursor, count: of the first one, and their number.
+            seed: of another sequence than the node's own.
+        """
         tasks: list[Task] = []
         for _ in range(MAX_DRAWS):
-            drawn, cursor = self._draw(cursor, count - len(tasks))
+            drawn, cursor = self._draw(cursor, count - len(tasks), self.seed if seed is None else seed)
             prompts = [self.source.manifest.prompt_for(task.question) for task in drawn]
             fitting = [
                 task for task, prompt in zip(drawn, prompts, strict=True) if self.policy.room(prompt) >= self.max_tokens
@@ -340,11 +346,11 @@ class Node:
             "lower max_tokens, use tasks with shorter questions, or take a model with a longer context",
         )
 
-    def _draw(self, cursor: int, count: int) -> tuple[list[Task], int]:
+    def _draw(self, cursor: int, count: int, seed: int) -> tuple[list[Task], int]:
         """The next tasks that the node takes; a generator takes all, since it does not learn."""
         tasks: list[Task] = []
         while len(tasks) < count:
-            (task,), cursor = self.source.training_tasks(self.seed, cursor, 1)
+            (task,), cursor = self.source.training_tasks(seed, cursor, 1)
             if not self.trains or self._draws.takes(task):
                 tasks.append(task)
         return tasks, cursor
@@ -432,16 +438,23 @@ class Node:
             return
         update = round_settings(self.settings, self.max_tokens).update
         batch = self.settings.own + self.settings.external
-        head_start = HeadStart(self.policy, self.source, self.seed, batch, update)
+        head_start = HeadStart(self.policy, self.source, self.seed, batch, update, self._sample_answers)
         base = self.store.journal.held_out_after(0, "validation")
-        problem = "" if limit is not None or begun else self._needs_none(head_start, base)
+        problem = "" if limit is not None or begun else self._needs_none(base)
+        if not problem and not head_start.knows_answers:
+            state = head_start.search(state, lambda: self._call_handle("generate", "answers"), self._goes_on)
+            if head_start.answered < FEWEST and not self.stop.finish.is_set():
+                problem = (
+                    "the right answers to these questions are not known, and the model found those to "
+                    f"{counted(head_start.answered, 'question')} only"
+                )
         if problem:
             self._inform(f"no head start: {problem}")
             return
         state = replace(state, vain=self.store.journal.counter(VAIN))
         if not begun and base is not None:
             # What is no better than the untrained policy is not kept.
-            state = replace(state, best=base.correct)
+            state = replace(state, best=base.correct, answers=base.answers)
             self._save_head_start(state, (base.accuracy, base.questions, base.question_set))
         while not state.over:
             state = self._advance(head_start, state, state.next_updates(limit, head_start.seconds))
@@ -449,22 +462,25 @@ class Node:
                 self._inform("head start: stopped; the next start continues from its best validation")
                 return
             result = self._evaluations.ask_validation()
-            state = state.judged(result.right, result.questions, limit)
+            state = state.judged(result.marks, limit)
             if state.best_updates == state.updates:
                 self._save_head_start(state, self._evaluations.as_recorded(result))
                 self._evaluations.keep_ahead(result)
             if state.over:
                 self._end_head_start(state)
             assert self._head_start is not None
+            # When it is over, the figures are those of the adapter that goes on.
+            answers = (self._head_start.answers if state.over else "") or result.marks
+            right = len(answers) - answers.count(events.WRONG)
             self.head_start = events.HeadStart(
                 updates=state.updates,
                 learned=len(head_start.learned),
-                accuracy=result.accuracy,
-                correct=result.right,
-                questions=result.questions,
+                accuracy=right / len(answers) if answers else 0.0,
+                correct=right,
+                questions=len(answers),
                 done=state.over,
                 best_updates=self._head_start.updates if state.over else state.best_updates,
-                answers=result.marks,
+                answers=answers,
             )
             self.emit(self.head_start, {VAIN: state.vain + state.updates - state.best_updates})
 
@@ -474,22 +490,35 @@ class Node:
         # An answer needs one more token to end.
         return text if text is not None and len(self.policy.encode(text)) < self.max_tokens else None
 
-    def _needs_none(self, head_start: HeadStart, base: events.HeldOut | None) -> str:
+    def _needs_none(self, base: events.HeldOut | None) -> str:
         """Why this run begins without a head start; "" if one may help."""
         if base is None:
             return "without held-out questions nothing tells when to end it; the setting head_start gives a number"
-        if base.accuracy >= ENOUGH:
-            return "the model is nearly always right already"
-        return "" if head_start.is_possible() else "the right answers to these questions are not known"
+        return "the model is nearly always right already" if base.accuracy >= ENOUGH else ""
+
+    def _sample_answers(
+        self, seed: int, cursor: int, handle: CallHandle
+    ) -> tuple[list[ScoredRollout], list[ScoredRollout], int]:
+        """Own answers to the next training questions of a sequence, and others' from the pool, used as in a round."""
+        settings = self._round_settings(self.guard.external(self.settings))
+        tasks, next_cursor = self._training_tasks(cursor, settings.own + settings.external, seed)
+        own = generate(0, tasks, derive_seed("round", seed, cursor), 0, self._context, settings, handle)
+        self._draws.observe(own)
+        external = sample_external(settings.external, self._context, settings, random.Random(cursor))
+        self.pool.take([scored.rollout for scored in external])
+        return own, external, next_cursor
+
+    def _goes_on(self, _made: int) -> bool:
+        self._wait_while_paused()
+        return not self.stop.finish.is_set()
 
     def _advance(self, head_start: HeadStart, state: HeadStartState, updates: int) -> HeadStartState:
         """Make so many updates of a head start, and show how far they are."""
         progress = self._progress("head_start", "updates")
 
         def goes_on(made: int) -> bool:
-            self._wait_while_paused()
             progress(made, updates)
-            return not self.stop.finish.is_set()
+            return self._goes_on(made)
 
         state = head_start.advance(state, updates, lambda: self.stop.call_handle(lambda _done, _total: None), goes_on)
         progress(updates, updates)

@@ -38,6 +38,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3}){1,9}|\d{1,40})?(?:\.\d{0,40})?(
 _NUMBER_CHARACTERS = 96
 # More digits than two such numbers of like size have; where they differ in size, no tolerance is near the difference.
 _DIGITS = 128
+_AND = re.compile(r"\band\b", re.IGNORECASE)
 _AROUND_A_CHOICE = " \t\n()[]{}.:;,'\"*`"
 
 
@@ -152,7 +153,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """The same items, separated by commas, in any order. The score is the share of items in both (Jaccard's index)."""
+    """The same items in any order, separated by commas; in an answer also by "and", unless an item has that word.
+
+    The score is the share of items in both (Jaccard's index).
+    """
 
     option: ClassVar[str] = ""
 
@@ -167,7 +171,8 @@ class Set:
 
     def score(self, expected: str, answer: str) -> float:
         """1 for the same set."""
-        right, given = _items(expected), _items(answer)
+        right = _items(expected)
+        given = _items(answer if _AND.search(expected) else _AND.sub(",", answer))
         return len(right & given) / len(right | given) if given else 0.0
 
 

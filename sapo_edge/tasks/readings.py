@@ -6,7 +6,8 @@ evaluates none of it.
 
     tags     what stands between the first pair of answer tags, as in the paper
     number   the last number
-    line     the last line, or as many lines as the expected answer has; what that line marks as its answer; or all
+    line     the last line, or as many lines as the expected answer has; what that line marks as its answer, or says
+             beyond the question; or all
     json     the last JSON object, alone, in a text, or in a fence
     fit      for each question the one of these that fits its check
 
@@ -38,6 +39,10 @@ _NUMBER = re.compile(
 )
 _MARKED = re.compile(r"\*\*([^*\n]+)\*\*|`([^`\n]+)`|\"([^\"\n]+)\"|\u201c([^\u201c\u201d\n]+)\u201d")
 _LEAD = re.compile(r"(?:=|\b(?:answer|result|solution)(?: is)?\s*:?|\bis:)\s*", re.IGNORECASE)
+_IS = re.compile(r"\s(?:is|are|was|were)\s", re.IGNORECASE)
+_WORD = re.compile(r"\w+")
+# What a sentence may say beside the words of the question.
+_POINTERS = frozenset({"answer", "it", "that", "the", "these", "they", "this", "those"})
 _AROUND = " \t*`\"'\u201c\u201d"
 _ENDS = ".!,;:"
 
@@ -49,16 +54,17 @@ def fitting(generator: str, check: str) -> str:
     return "number" if generator in NUMERIC or check == "number" else "line"
 
 
-def read(reading: str, completion: str, lines: int = 1) -> tuple[str, ...]:
+def read(reading: str, completion: str, lines: int = 1, question: str = "") -> tuple[str, ...]:
     """The answer in a completion; several ways to read it are candidates, of which the best one counts.
 
     Args:
         reading: one of `READINGS` except `FIT`.
         completion: any text.
         lines: of the expected answer.
+        question: that is answered.
 
     Returns:
-        At most three candidates, each of at most `MAX_ANSWER_CHARACTERS` characters; none without an answer.
+        At most four candidates, each of at most `MAX_ANSWER_CHARACTERS` characters; none without an answer.
     """
     tagged = extract_answer(completion)
     if reading == TAGS:
@@ -72,7 +78,7 @@ def read(reading: str, completion: str, lines: int = 1) -> tuple[str, ...]:
         return _last_number(text)
     if reading == "json":
         return _last_object(text)
-    return _last_lines(text, lines)
+    return _last_lines(text, lines, question)
 
 
 def is_bare(completion: str, candidate: str) -> bool:
@@ -98,7 +104,7 @@ def _last_number(text: str) -> tuple[str, ...]:
     return (number,)
 
 
-def _last_lines(text: str, lines: int) -> tuple[str, ...]:
+def _last_lines(text: str, lines: int, question: str) -> tuple[str, ...]:
     kept = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("```")]
     if not kept:
         return ()
@@ -107,8 +113,26 @@ def _last_lines(text: str, lines: int) -> tuple[str, ...]:
         return tuple(dict.fromkeys((whole, text.strip())))
     marked = [next(filter(None, groups)) for groups in _MARKED.findall(whole)]
     said = marked[-1] if marked else _LEAD.split(whole)[-1]
-    said = said.strip(_AROUND).rstrip(_ENDS).strip(_AROUND)
-    return tuple(dict.fromkeys(answer for answer in (whole, said, text.strip()) if answer))
+    new = _new_part(whole, question) if said == whole else said
+    said, new = (part.strip(_AROUND).rstrip(_ENDS).strip(_AROUND) for part in (said, new))
+    return tuple(dict.fromkeys(answer for answer in (whole, said, new, text.strip()) if answer))
+
+
+def _new_part(sentence: str, question: str) -> str:
+    """Of "Paris is the capital of France" the side that the question did not say; all if both are new, or neither.
+
+    So a sentence gives one answer, whichever way round: "Paris is Rome" gives none.
+    """
+    sides = _IS.split(sentence, maxsplit=1)
+    if len(sides) < 2:
+        return sentence
+    known = _words(question) | _POINTERS
+    new = [side for side in sides if not _words(side) <= known]
+    return new[0] if len(new) == 1 else sentence
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))
 
 
 def _last_object(text: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ from sapo_edge.tasks.verifiers import verify
 
 MAX_SKIPPED = 200
 """Most indices in a row without a task for training, because it is held out or can't be generated."""
-JUDGED = "content"
+JUDGED = "content2"
 """Name of the way in which `judge` decides; accuracies by another one are not comparable."""
 _ATTEMPTS = 8
 
@@ -183,11 +183,13 @@ class TaskSource:
 
     def own_training(self, count: int) -> tuple[Task, ...]:
         """The first `count` own questions that are trained on, as tasks. No draw gives their references."""
-        questions = ((name, question) for name, split in self.own.items() for question in split.train)
-        return tuple(
-            _own_task(TaskRef(name, library_version(), 0, index), question)
-            for index, (name, question) in enumerate(itertools.islice(questions, count))
-        )
+        trained = ((name, question) for name, split in self.own.items() for question in split.train)
+        return _own_tasks(itertools.islice(trained, count))
+
+    def own_tasks(self) -> tuple[Task, ...]:
+        """All own questions that the manifest holds, whatever their use, as tasks. No draw gives their references."""
+        held = ((entry.name, entry.questions) for entry in self.manifest.tasks if isinstance(entry.questions, tuple))
+        return _own_tasks((name, question) for name, questions in held for question in questions)
 
     def question_set(self, split: Split, count: int) -> str:
         """Mark of a held-out set: how answers are judged, the version of ReasoningGYM, and 16 digits of a SHA-256.
@@ -210,7 +212,7 @@ class TaskSource:
         """
         entry, question = self._entry(task), self._generated(task)
         reading = _reading(entry, question) if entry.reading == FIT else entry.reading
-        score, answer = self._best(entry, question, read(reading, text, _lines(task)))
+        score, answer = self._best(entry, question, _answers(reading, task, text))
         # Exactly 1: some verifiers add shares of a wrong answer up to almost 1.
         reward = score if entry.partial_credit else float(score == 1.0)
         return reward if not entry.form or is_bare(text, answer) else reward * (1.0 - entry.form)
@@ -222,7 +224,7 @@ class TaskSource:
             UnknownTaskError: if the task is not of this manifest.
         """
         entry, question = self._entry(task), self._generated(task)
-        score, answer = self._best(entry, question, read(_reading(entry, question), text, _lines(task)))
+        score, answer = self._best(entry, question, _answers(_reading(entry, question), task, text))
         if entry.reading == TAGS:
             formed = self._best(entry, question, read(TAGS, text))[0] == 1.0
             return Judgement(formed or score == 1.0, formed)
@@ -335,8 +337,9 @@ def _reading(entry: TaskEntry, generated: Mapping[str, Any]) -> str:
     return fitting(entry.generator, generated["own"].check_name if entry.questions else "")
 
 
-def _lines(task: Task) -> int:
-    return max(1, len([line for line in task.ground_truth.splitlines() if line.strip()]))
+def _answers(reading: str, task: Task, text: str) -> tuple[str, ...]:
+    lines = len([line for line in task.ground_truth.splitlines() if line.strip()])
+    return read(reading, text, max(1, lines), task.question)
 
 
 def _made_task(ref: TaskRef, made: dict[str, Any]) -> Task:
@@ -348,3 +351,10 @@ def _made_task(ref: TaskRef, made: dict[str, Any]) -> Task:
 
 def _own_task(ref: TaskRef, question: OwnQuestion) -> Task:
     return Task(ref, question.question, question.answer, {"own": question})
+
+
+def _own_tasks(questions: Iterable[tuple[str, OwnQuestion]]) -> tuple[Task, ...]:
+    return tuple(
+        _own_task(TaskRef(entry, library_version(), 0, index), question)
+        for index, (entry, question) in enumerate(questions)
+    )

@@ -14,6 +14,9 @@ from sapo_edge.tasks.library import Dataset, exact_decimals
 from sapo_edge.tasks.logic import truth_table
 from sapo_edge.tasks.objects import field_share, parse_object
 
+SHORT_FORMULA = 32
+"""Characters that a conclusion may always have; more where its premises together have more."""
+
 Verifier: TypeAlias = Callable[[str, Mapping[str, Any]], float]
 
 _LATEX_FRACTION = re.compile(r"\\d?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}", re.IGNORECASE)
@@ -84,10 +87,13 @@ def _fraction(text: str) -> tuple[int, int]:
 def verify_propositional_logic(answer: str, generated: Mapping[str, Any]) -> float:
     """A formula that follows from the premises scores 1, a trivial one 0.25, another formula 0.05, anything else 0.
 
-    ReasoningGYM accepts any text as a variable; here such text is not a formula.
+    ReasoningGYM accepts any text as a variable; here such text is not a formula, nor is one that is longer than its
+    premises: a premise that is negated 4,000 times says no more.
     """
     metadata = generated["metadata"]
     variables = metadata["variables"]
+    if len(answer) > max(SHORT_FORMULA, sum(map(len, metadata["premises"]))):
+        return 0.0
     conclusion, compound = truth_table(answer, variables)
     everything = (1 << (1 << len(variables))) - 1
     premises = everything

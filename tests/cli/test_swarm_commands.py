@@ -158,6 +158,16 @@ def test_the_running_nodes_addresses_come_first(invoke: Invoke, tmp_path: Path) 
         assert "until you restart it" in invoke("swarm", "leave", "--home", tmp_path).err
 
 
+def test_a_private_swarms_invite_does_not_lead_to_a_node_of_the_open_one(invoke: Invoke, tmp_path: Path) -> None:
+    invoke("swarm", "create", "--private", "--home", tmp_path)
+    address, swarm = f"/ip4/8.8.8.8/tcp/4001/p2p/{PEER}", Membership(tmp_path / "state").current
+    assert swarm is not None
+    for running_in, shown in ((STARTER.digest, ()), (swarm.id.hex(), (address,))):
+        with running(tmp_path, FakeNode({"swarm": {"swarm": running_in, "addresses": [address]}})):
+            told = invoke("swarm", "invite", "--home", tmp_path)
+        assert parse_invite(told.out).bootstrap == shown and ("not in this swarm" in told.err) == (not shown)
+
+
 def test_an_invite_waits_for_the_router_and_says_if_nobody_elsewhere_can_use_it(invoke: Invoke, tmp_path: Path) -> None:
     invoke("swarm", "create", "--home", tmp_path)
     home, public = (f"/ip4/{ip}/tcp/4001/p2p/{PEER}" for ip in ("192.168.1.5", "8.8.8.8"))

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from sapo_edge.errors import Cancelled
-from sapo_edge.node.head_start import HeadStart, HeadStartState
+from sapo_edge.node.head_start import FEWEST, HeadStart, HeadStartState
 from sapo_edge.policy import CallHandle, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.rollout import Answer, Rollout, ScoredRollout
+from sapo_edge.tasks.checks import Pattern
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.source import TaskSource
@@ -57,12 +59,45 @@ def test_an_update_makes_good_answers_likelier_and_bad_ones_less_likely(
 def test_a_head_start_teaches_an_answer_by_heart(policy: Policy) -> None:
     manifest = Manifest("own", (TaskEntry("mine", questions=(OwnQuestion("What is 3 + 4?", "7"),)),))
     head_start = HeadStart(
-        policy, TaskSource(manifest), 1, 1, replace(STRONG, learning_rate=STRONG.learning_rate / 5, max_tokens=24)
+        policy,
+        TaskSource(manifest),
+        1,
+        1,
+        replace(STRONG, learning_rate=STRONG.learning_rate / 5, max_tokens=24),
+        lambda *_: ([], [], 0),
     )
     head_start.advance(HeadStartState(), 20, CallHandle, lambda _made: True)
     for temperature in (0.0, 1.0):
         ((sample,),) = policy.generate([manifest.prompt_for("What is 3 + 4?")], 1, 24, temperature, seed=1)
         assert sample.text == "<answer>7</answer>"
+
+
+def test_a_head_start_learns_from_first_right_answers_where_only_a_verifier_exists(policy: Policy) -> None:
+    questions = tuple(OwnQuestion(f"Say {word}?", "?", Pattern("(?s).*[a-f].*"), "train") for word in "bcdefghijklm")
+    manifest = Manifest("own", (TaskEntry("mine", questions=questions, reading="line"),))
+    source = TaskSource(manifest)
+
+    def sample(seed: int, cursor: int, _handle: CallHandle) -> tuple[list[ScoredRollout], list[ScoredRollout], int]:
+        tasks, cursor = source.training_tasks(seed, cursor, 8)
+        groups = policy.generate([manifest.prompt_for(task.question) for task in tasks], 8, 4, 1.0, cursor)
+        rollouts = []
+        for task, group in zip(tasks, groups, strict=True):
+            answers = tuple(Answer(sample.text, sample.ended, sample.token_ids) for sample in group)
+            rollout = Rollout(task.ref, task.question, task.ground_truth, answers, "own", 0, 0, 0.0)
+            rollouts.append(ScoredRollout(rollout, tuple(source.score(task, answer.text) for answer in answers)))
+        return rollouts, [], cursor
+
+    def right() -> float:
+        rewards = [reward for scored in sample(1, 0, CallHandle())[0] for reward in scored.rewards]
+        return sum(rewards) / len(rewards)
+
+    settings = replace(STRONG, learning_rate=STRONG.learning_rate / 5, max_tokens=4)
+    head_start, before = HeadStart(policy, source, 7, 8, settings, sample), right()
+    assert not head_start.knows_answers
+    state = head_start.search(HeadStartState(), CallHandle, lambda _tried: True)
+    assert before < 0.5 and len(head_start.found) >= FEWEST
+    head_start.advance(state, 12, CallHandle, lambda _made: True)
+    assert right() > 2 * before, "it teaches what its verifier finds right"
 
 
 def test_the_next_answers_come_from_the_updated_model(policy: Policy, reference: Reference, tmp_path: Path) -> None:

@@ -99,6 +99,17 @@ def test_eval_agrees_with_the_run(home: Path, reported: list[events.Event]) -> N
     assert (record["base"]["correct"], record["adapter"]["correct"]) == (compared.base, compared.adapter)
 
 
+def test_general_questions_are_neither_too_easy_nor_too_hard_for_the_model(
+    home: Path, reported: list[events.Event]
+) -> None:
+    ended = sapo(home, "eval", "--general", "--threads", "1")
+    assert ended.code == 0, ended.err
+    record = json.loads(ended.out)
+    # Of 60, so that a fall and a rise both show.
+    assert 24 <= record["base"]["correct"] <= 42
+    assert record["base"]["questions"] == record["adapter"]["questions"] == 60
+
+
 def test_the_exported_adapter_is_the_one_that_was_trained(
     home: Path, reported: list[events.Event], tmp_path: Path
 ) -> None:

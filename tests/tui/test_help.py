@@ -80,7 +80,7 @@ async def test_it_explains_how_to_change_keys_and_what_words_mean(launcher: Fake
         await pilot.press("slash", *"keys.toml")
         await until(pilot, lambda: str(launcher.paths.config)[-20:] in picture(app).replace("\n", ""))
         await pilot.press("ctrl+u", *"informative")
-        await until(pilot, lambda: "have different rewards" in picture(app) and "keys.toml" not in picture(app))
+        await until(pilot, lambda: "advantage:" in picture(app) and "keys.toml" not in picture(app))
         await pilot.press("ctrl+u", *"no such word anywhere")
         await until(pilot, lambda: "Glossary" not in picture(app))
         await pilot.press("escape")

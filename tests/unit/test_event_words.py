@@ -58,9 +58,8 @@ SENTENCES: list[tuple[events.Event, str]] = [
         "head start, 45 updates: held-out validation 0.50 (100 of 200)",
     ),
     (
-        events.HeadStart(updates=85, learned=300, accuracy=0.48, correct=96, questions=200, done=True, best_updates=45),
-        "head start, 85 updates: held-out validation 0.48 (96 of 200); it rises no more, so the adapter of update 45 "
-        "goes on; the rounds begin",
+        events.HeadStart(updates=85, learned=300, accuracy=0.5, correct=100, questions=200, done=True, best_updates=45),
+        "head start, 45 updates: held-out validation 0.50 (100 of 200); 40 more brought no rise; the rounds begin",
     ),
     (events.CheckpointSaved(round=3, path="p"), "checkpoint of round 3 saved"),
     (events.CheckpointSaved(round=3, path="p", best=True), "checkpoint of round 3 saved, the best so far"),

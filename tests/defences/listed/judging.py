@@ -1,9 +1,11 @@
-"""Defences in `sapo_edge/swarm/judging/`: what is believed, remembered and served."""
+"""Defences in `sapo_edge/swarm/judging/` and in a node's learning: what is believed, remembered and served."""
 
 from __future__ import annotations
 
 from tests.defences.defence import Defence
 
+_HEAD_START = "sapo_edge/node/head_start.py"
+_HEAD_START_TESTS = "tests/unit/node/test_head_start.py::"
 _RECORDS = "sapo_edge/swarm/judging/records.py"
 _RECORDS_TESTS = "tests/swarm/judging/test_records.py::"
 _REPUTATION = "sapo_edge/swarm/judging/reputation.py"
@@ -193,6 +195,27 @@ DEFENCES = (
         "        self.room.update(self.selector.budget, self.pool.authors())\n",
         "",
         ("tests/unit/node/test_rounds.py::test_each_round_sets_what_the_swarm_accepts_of_others",),
+    ),
+    Defence(
+        "others' answers in an update of the head start",
+        _HEAD_START,
+        "half = min(len(self.others), self._batch // 2)",
+        "half = len(self.others)",
+        (_HEAD_START_TESTS + "test_right_answers_of_others_count_once_their_task_is_verified",),
+    ),
+    Defence(
+        "others' answers in a head start count once",
+        "sapo_edge/node/rounds.py",
+        "        self.pool.take([scored.rollout for scored in external])\n        return own, external, next_cursor\n",
+        "        return own, external, next_cursor\n",
+        (_HEAD_START_TESTS + "test_right_answers_of_others_count_once_their_task_is_verified",),
+    ),
+    Defence(
+        "others' text in a head start counts as in a round",
+        _HEAD_START,
+        "external_rule=settings.external_rule, equal_groups=True",
+        "equal_groups=True",
+        (_HEAD_START_TESTS + "test_where_only_a_verifier_exists_its_first_right_answers_are_learned",),
     ),
     Defence(
         "the budget that all newcomers share",

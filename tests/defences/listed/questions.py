@@ -125,4 +125,18 @@ DEFENCES = (
         "                pass\n\n\nclass",
         (_DATA_TESTS + "test_a_strangers_file_is_valid_to_its_last_question",),
     ),
+    Defence(
+        "conclusions no longer than their premises",
+        "sapo_edge/tasks/verifiers.py",
+        '    if len(answer) > max(SHORT_FORMULA, sum(map(len, metadata["premises"]))):\n',
+        "    if False:\n",
+        ("tests/unit/tasks/test_verifiers.py::test_a_conclusion_scores_if_it_follows_from_the_premises",),
+    ),
+    Defence(
+        "one answer of a sentence",
+        "sapo_edge/tasks/readings.py",
+        "    return new[0] if len(new) == 1 else sentence\n",
+        "    return new[0] if new else sentence\n",
+        ("tests/unit/tasks/test_readings.py::test_a_sentence_gives_what_the_question_did_not_say",),
+    ),
 )

@@ -14,12 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sapo_edge.advantage import external_advantages, group_advantages
 from sapo_edge.control import journal_view as journal_reader
 from sapo_edge.control.journal_view import JournalReader, RolloutQuery, RolloutSummary, in_full, past_events
 from sapo_edge.control.protocol import MAX_REPLY_BYTES
 from sapo_edge.control.report import read_report
 from sapo_edge.errors import StateError
 from sapo_edge.events import HeldOut, Notice, RoundFinished
+from sapo_edge.policy import ExternalRule
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS
 from sapo_edge.state.journal import Journal, JournaledRollout
 from tests.fakes import make_rollout
@@ -151,7 +153,7 @@ def test_a_journal_that_a_node_of_an_earlier_version_writes_is_read(tmp_path: Pa
 
 
 def own(sequence: int, texts: Sequence[str] = ("yes", "no"), rewards: Sequence[float] = (1.0, 0.0)) -> JournaledRollout:
-    return JournaledRollout(make_rollout("me", sequence, texts), tuple(rewards), (0.0,) * len(rewards))
+    return JournaledRollout(make_rollout("me", sequence, texts), tuple(rewards), group_advantages(rewards))
 
 
 def other(sequence: int, author: str = "other", **details: Any) -> JournaledRollout:
@@ -188,6 +190,14 @@ def made(sequence: int, entry: str, rewards: Sequence[float], *, mine: bool) -> 
     return JournaledRollout(rollout, tuple(rewards), (0.0,) * len(rewards), own=mine)
 
 
+def test_what_others_have_all_right_teaches_and_what_the_own_answers_have_does_not(journal: Journal) -> None:
+    right = (1.0, 1.0)
+    theirs = JournaledRollout(make_rollout("friend", 1), right, external_advantages(right, ExternalRule()), own=False)
+    journal.record(finished(1), [own(2, rewards=right), theirs])
+    rollouts, _ = JournalReader(journal.path).rollouts(RolloutQuery())
+    assert [(found.own, found.informative) for found in rollouts] == [(False, True), (True, False)]
+
+
 def test_what_the_swarm_gave_is_right_where_all_own_answers_failed(journal: Journal) -> None:
     none, half, right = (0.0, 0.0), (0.5, 0.9), (0.0, 1.0)
     journal.record(finished(1), [
@@ -206,7 +216,7 @@ def test_what_the_swarm_gave_is_right_where_all_own_answers_failed(journal: Jour
 
 @given(st.text(max_size=600))
 def test_a_long_question_keeps_both_ends(question: str) -> None:
-    shown = RolloutSummary(1, 0, "sums", question, (1.0,), True, "me", 0.0).as_dict()["question"]
+    shown = RolloutSummary(1, 0, "sums", question, (1.0,), False, True, "me", 0.0).as_dict()["question"]
     if len(question) <= 200:
         assert shown == question
     else:

@@ -16,11 +16,10 @@ from sapo_edge.backends.common.loss import LossSums, PackLoss
 from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, pack
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import read_report
-from sapo_edge.errors import ManifestError
-from sapo_edge.node.head_start import WAIT, HeadStart, HeadStartState
+from sapo_edge.node.head_start import FEWEST, TRIES, WAIT, HeadStart, HeadStartState
 from sapo_edge.node.rounds import Node
-from sapo_edge.policy import CallHandle, TrainingGroup, UpdateSettings, UpdateStatistics
-from sapo_edge.rollout import Task
+from sapo_edge.policy import CallHandle, ExternalRule, Prompt, TrainingGroup, UpdateSettings, UpdateStatistics
+from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
 from sapo_edge.tasks.checks import Number, Pattern
@@ -28,7 +27,7 @@ from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.source import Judgement, TaskSource
 from sapo_edge.transport import Solo
-from tests.fakes import FakePolicy
+from tests.fakes import FakePolicy, make_rollout
 
 SETTINGS = Settings(
     own=4, external=0, answers=2, rounds=2, held_out=4, evaluate_every=0, seed=5, network="solo", head_start="0"
@@ -39,6 +38,10 @@ OWN = tuple(OwnQuestion(f"{number} + 1?", str(number + 1), Number()) for number 
 def source(*questions: OwnQuestion, max_tokens: int = 64) -> TaskSource:
     entry = TaskEntry("mine", questions=questions, reading="fit")
     return TaskSource(Manifest("own", (entry,), max_tokens=max_tokens))
+
+
+def no_sample(*_: object) -> tuple[list[ScoredRollout], list[ScoredRollout], int]:
+    raise AssertionError("right answers are known")
 
 
 def run(home: Path, settings: Settings, tasks: TaskSource, policy: FakePolicy) -> list[events.Event]:
@@ -108,7 +111,8 @@ def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -
 def test_where_answers_are_read_in_tags_they_are_learned_in_tags() -> None:
     tasks = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN),), max_tokens=64))
     policy = FakePolicy()
-    HeadStart(policy, tasks, 1, 1, UpdateSettings()).advance(HeadStartState(), 1, CallHandle, lambda _made: True)
+    head_start = HeadStart(policy, tasks, 1, 1, UpdateSettings(), no_sample)
+    head_start.advance(HeadStartState(), 1, CallHandle, lambda _made: True)
     assert policy.updates[0][0].answers[0].text.startswith("<answer>")
 
 
@@ -127,11 +131,10 @@ def test_by_default_it_goes_on_while_validation_rises_and_keeps_the_best(tmp_pat
     assert course[:2] == [(20, 1, False), (40, 2, False)], (
         "the first validation comes soon, the others at growing distances"
     )
-    assert (
-        course[-1][2] and course[-1][0] - 40 >= WAIT and [right for _, right, _ in course[2:]] == [1] * len(course[2:])
-    )
+    assert course[-1][2] and course[-1][0] - 40 >= WAIT and {right for _, right, _ in course[2:-1]} == {1}
     (last,) = (event for event in emitted if isinstance(event, events.HeadStart) and event.done)
     assert last.best_updates == 40
+    assert (last.correct, last.accuracy, last.answers.count("0")) == (2, 2 / 3, 1), "told of the adapter that goes on"
     with Store(Paths.default(tmp_path)) as store:
         best = store.checkpoints.best()
         assert best is not None and best.round == 0, "no run ends below its head start"
@@ -148,9 +151,6 @@ def test_it_ends_when_nearly_all_is_right_and_is_not_begun_where_it_can_t_help(t
     assert notices(run(tmp_path / "knows", settings, Judged(knows), knows)) == [
         "no head start: the model is nearly always right already"
     ]
-    free = tuple(OwnQuestion(f"Date {number}?", "x", Pattern(r"\d+")) for number in range(20))
-    (reason,) = notices(run(tmp_path / "free", settings, source(*free), FakePolicy()))
-    assert reason == "no head start: the right answers to these questions are not known"
     (reason,) = notices(run(tmp_path / "blind", replace(settings, held_out=0), source(*OWN), FakePolicy()))
     assert "nothing tells when to end it" in reason
 
@@ -252,20 +252,17 @@ def test_answers_that_are_wrong_or_too_long_are_left_out() -> None:
     for questions, learned in (((*wrong, *long, *OWN[:4]), {"0 + 1?", "1 + 1?", "2 + 1?", "3 + 1?"}), (wrong, set())):
         policy = FakePolicy()
         tasks = source(*(replace(question, split="train") for question in questions))
-        head_start = HeadStart(policy, tasks, 1, len(questions), UpdateSettings(max_tokens=64))
-        assert head_start.is_possible() == bool(learned)
+        head_start = HeadStart(policy, tasks, 1, len(questions), UpdateSettings(max_tokens=64), no_sample)
+        assert head_start.knows_answers == bool(learned)
         if learned:
             head_start.advance(HeadStartState(), 1, CallHandle, lambda _made: True)
             assert {group.prompt[-1].content for group in policy.updates[0]} == head_start.learned == learned
-        else:
-            with pytest.raises(ManifestError, match="no right answers to learn"):
-                head_start.advance(HeadStartState(), 1, CallHandle, lambda _made: True)
 
 
 def test_the_gradient_is_that_of_cross_entropy() -> None:
     policy = Watched()
     given = UpdateSettings(epochs=3, kl_coefficient=0.1)
-    head_start = HeadStart(policy, source(*OWN), 1, 1, given)
+    head_start = HeadStart(policy, source(*OWN), 1, 1, given, no_sample)
     head_start.advance(HeadStartState(), 1, CallHandle, lambda _made: True)
     settings, (answer,) = policy.settings[0], policy.updates[0][0].answers
     layout = pack([EncodedGroup((0,), (EncodedAnswer((0,) * 200, answer.advantage, None, known=answer.known),))])
@@ -291,8 +288,93 @@ class Walking(FakePolicy):
 
 def test_it_goes_on_from_the_average_in_which_late_weights_count_most() -> None:
     policy = Walking()
-    head_start = HeadStart(policy, source(*OWN), 1, 1, UpdateSettings())
+    head_start = HeadStart(policy, source(*OWN), 1, 1, UpdateSettings(), no_sample)
     head_start.advance(HeadStartState(), 40, CallHandle, lambda _made: True)
     # Polynomial decay with eta = 3 weighs update t like t (t + 1) (t + 2).
     weights = [t * (t + 1) * (t + 2) for t in range(1, 41)]
     assert policy.weight == pytest.approx(np.average(range(1, 41), weights=weights))
+
+
+DATES = tuple(OwnQuestion(f"Date {number}?", "a number", Pattern(r"\d+")) for number in range(60))
+"""No right answer is known, only a verifier."""
+
+
+def even_are_right(prompt: Prompt, position: int) -> str:
+    """One right answer of two to every second question."""
+    number = prompt[-1].content.split()[1].rstrip("?")
+    return f"{number}7" if position == 1 and int(number) % 2 == 0 else "no idea"
+
+
+def test_where_only_a_verifier_exists_its_first_right_answers_are_learned(tmp_path: Path) -> None:
+    tasks, policy = source(*DATES), Watched()
+    policy.script = even_are_right
+    settings = replace(SETTINGS, head_start="auto", rounds=1, learning_rate=1e-4)
+    emitted = run(tmp_path, settings, tasks, policy)
+    assert validations(emitted)[-1][2] and not notices(emitted)
+    learned = [group for groups in policy.updates[:20] for group in groups]
+    assert len({group.prompt for group in learned}) >= FEWEST
+    for group in learned:
+        (answer,), question = group.answers, group.prompt[-1].content
+        assert answer.text == even_are_right(group.prompt, 1) != "no idea" and answer.token_ids is not None
+        assert not tasks.is_held_out(question)
+    asked = [prompt[-1].content for prompts in policy.prompts for prompt in prompts]
+    assert not any(map(tasks.is_held_out, asked)), "nor are answers to held-out questions sampled"
+    used = policy.settings[0]
+    assert used.external_rule == ExternalRule() and used.rate(10) == pytest.approx(5e-4)
+    again = Watched()
+    again.script = even_are_right
+    assert run(tmp_path / "again", settings, tasks, again) and again.updates == policy.updates
+
+
+def test_it_gives_up_after_a_bounded_number_of_answers_and_the_rounds_begin(tmp_path: Path) -> None:
+    for head_start in ("auto", "5"):
+        policy = FakePolicy(lambda _prompt, _position: "no idea")
+        settings = replace(SETTINGS, head_start=head_start, rounds=1)
+        emitted = run(tmp_path / head_start, settings, source(*DATES), policy)
+        (reason,) = notices(emitted)
+        assert "found those to 0 questions only" in reason and policy.log.count("generate") == TRIES + 1
+        assert any(isinstance(event, events.RoundFinished) for event in emitted)
+
+
+def test_a_search_that_is_stopped_begins_again_and_so_does_one_after_a_validation(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, head_start="40", rounds=1)
+    for stopped_in in ("generate", "update"):
+        policy, emitted = FakePolicy(even_are_right), list[events.Event]()
+        with Store(Paths.default(tmp_path)) as store:
+            node = Node(settings, source(*DATES), store, policy, Solo(), emitted.append)
+
+            def stop(policy: FakePolicy, node: Node = node, word: str = stopped_in) -> None:
+                if word == "generate" or len(policy.updates) == 25:
+                    node.stop.after_round()
+
+            policy.before_generate, policy.before_update = (stop, None) if stopped_in == "generate" else (None, stop)
+            node.run()
+        assert notices(emitted) == ["head start: stopped; the next start continues from its best validation"]
+    last = FakePolicy(even_are_right)
+    assert validations(run(tmp_path, settings, source(*DATES), last)) == [(40, 0, True)]
+    assert last.log.count("update") == 20 + 1
+
+
+def test_right_answers_of_others_count_once_their_task_is_verified(tmp_path: Path) -> None:
+    tasks, policy, emitted = source(*DATES), FakePolicy(lambda _prompt, _position: "no idea"), list[events.Event]()
+
+    def rollout(index: int, author: str, **changes: Any) -> Rollout:
+        (task,), _ = tasks.training_tasks(99, index, 1)
+        made = make_rollout(author, index, ("no idea", f"{index}"), "mine", task.question, task.ground_truth)
+        return replace(made, ref=task.ref, **changes)
+
+    settings = replace(SETTINGS, head_start="5", rounds=1, network="swarm", external=4)
+    with Store(Paths.default(tmp_path)) as store:
+        node = Node(settings, tasks, store, policy, Solo(), emitted.append)
+        for index in range(24):
+            node.pool.add(rollout(index, f"author {index % 3}"))
+        held = tasks.held_out("test", 1)[0]
+        node.pool.add(replace(make_rollout("liar", 1, ("1", "2"), "mine", held.question, "a number"), ref=held.ref))
+        node.pool.add(rollout(30, "forger", ground_truth="another"))
+        node.run()
+    learned = [group for groups in policy.updates[:5] for group in groups]
+    texts = [answer.text for group in learned for answer in group.answers]
+    assert len(set(texts)) == len(texts) >= FEWEST and all(text.isdigit() for text in texts), "each once"
+    assert max(map(len, policy.updates[:5])) == 4, "half of an update"
+    assert held.question not in {group.prompt[-1].content for group in learned} and "30" not in texts
+    assert not notices(emitted)

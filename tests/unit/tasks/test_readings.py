@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.tasks.answers import MAX_ANSWER_CHARACTERS
-from sapo_edge.tasks.checks import Choice, Exact, Number
+from sapo_edge.tasks.checks import Choice, Exact, Number, Set
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.readings import FIT, READINGS, read
@@ -88,21 +88,21 @@ def test_the_last_object_counts(text: str, found: str) -> None:
 
 
 @given(st.text(), st.sampled_from(READINGS))
-def test_no_text_gives_more_than_three_answers_of_bounded_length(text: str, reading: str) -> None:
-    answers = read(reading, text)
-    assert len(answers) <= 3
+def test_no_text_gives_more_than_four_answers_of_bounded_length(text: str, reading: str) -> None:
+    answers = read(reading, text, question="What is it?")
+    assert len(answers) <= 4
     assert all(len(answer) <= MAX_ANSWER_CHARACTERS and "\0" not in answer for answer in answers)
 
 
 @pytest.mark.parametrize("reading", READINGS)
 @pytest.mark.parametrize(
     "piece", ["1", "1,", "1,111", "-", "{", '{"', "}", "\\", "**", "`a", '"', "\u201c", "answer ", "answer is", "=",
-     " ", "\n", "<answer>", "1e", "."],
+     " ", "\n", "<answer>", "1e", ".", " is ", "a is "],
 )  # fmt: skip
 def test_reading_takes_time_linear_in_the_text(reading: str, piece: str) -> None:
     begin = time.process_time()
     for _ in range(20):
-        read(reading, piece * (8192 // len(piece)))
+        read(reading, piece * (8192 // len(piece)), question=piece * 100)
     # A quadratic way through 4096 characters takes ten times as long.
     assert time.process_time() - begin < 1.0
 
@@ -120,6 +120,53 @@ def test_each_question_is_read_as_fits_its_check() -> None:
     assert source.judge(tasks["Capital of France?"], "It is **Paris**.") == OTHERWISE
     assert source.judge(tasks["Capital of France?"], "Paris or Rome") == WRONG
     assert source.judge(tasks["Which? A or B"], "The answer is (b).") == OTHERWISE
+
+
+CAPITAL = "What is the capital of France?"
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "text", "right"),
+    [
+        (CAPITAL, "Paris", "Paris is the capital of France.", True),
+        (CAPITAL, "Paris", "The capital of France is Paris.", True),
+        (CAPITAL, "Paris", "I know it.\nIt is Paris", True),
+        (CAPITAL, "The capital is Paris", "The capital is Paris.", True),
+        (CAPITAL, "Paris", "Paris is Rome", False),
+        (CAPITAL, "Rome", "Paris is Rome", False),
+        (CAPITAL, "Paris", "Paris Rome Berlin is the capital of France", False),
+        (CAPITAL, "Paris", "Paris is the capital of France, Rome is the capital of France", False),
+        ("Is it A or B?", "A", "A is B", False),
+        ("Which is larger, A or B?", "B", "B is larger", False),
+    ],
+)
+def test_a_sentence_gives_what_the_question_did_not_say(question: str, answer: str, text: str, right: bool) -> None:
+    assert judged(OwnQuestion(question, answer, Exact(fold=True), "train"), text) == right
+
+
+def test_a_set_may_stand_in_a_sentence() -> None:
+    colours = OwnQuestion("Name the primary colours.", "red, blue, yellow", Set(), "train")
+    for text in ("Red, blue and yellow.", "The primary colours are yellow, red, and blue.", "blue, red, yellow"):
+        assert judged(colours, text), text
+    everything = "red, blue, yellow, green and black"
+    assert not judged(colours, everything) and not judged(colours, f"The primary colours are {everything}.")
+    bread = OwnQuestion("What is on the list?", "bread and butter, jam", Set(), "train")
+    assert judged(bread, "jam, bread and butter") and not judged(bread, "jam, bread, butter")
+
+
+@given(
+    st.lists(st.sampled_from(["Paris", "Rome", "is", "the capital of France", "it", ",", ".", "\n", '"', "**", "="]))
+)
+def test_no_text_gives_two_answers(words: list[str]) -> None:
+    text = " ".join(words)
+    both = (OwnQuestion(CAPITAL, city, Exact(fold=True), "train") for city in ("Paris", "Rome"))
+    assert sum(judged(question, text) for question in both) <= 1
+
+
+def judged(question: OwnQuestion, text: str) -> bool:
+    source = TaskSource(Manifest("own", (TaskEntry("mine", questions=(question,), reading=FIT),)))
+    (task,) = source.own_tasks()
+    return source.judge(task, text).right
 
 
 def test_a_text_that_names_every_number_earns_nothing() -> None:

@@ -24,7 +24,7 @@ from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import SPLIT_QUESTIONS
 from sapo_edge.tasks.skills import SKILLS
-from sapo_edge.tasks.source import TaskSource, derive_seed
+from sapo_edge.tasks.source import JUDGED, TaskSource, derive_seed
 
 STARTER = TaskSource(load_manifest("starter"))
 NINE = TaskSource(load_manifest("reasoning-gym-nine"))
@@ -148,7 +148,7 @@ def test_a_shipped_manifest_has_200_questions_for_choosing_and_200_for_reporting
 def test_a_set_has_a_mark_of_its_questions_and_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     mark = STARTER.question_set("validation", 20)
     assert mark == TaskSource(STARTER.manifest).question_set("validation", 20)
-    assert mark.startswith(f"content-{library_version()}-")
+    assert mark.startswith(f"{JUDGED}-{library_version()}-")
     others = [STARTER.question_set("validation", 19), STARTER.question_set("test", 20)]
     monkeypatch.setattr("sapo_edge.tasks.source.library_version", lambda: "9.9")
     assert len({mark, *others, STARTER.question_set("validation", 20)}) == 4

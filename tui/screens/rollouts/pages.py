@@ -25,7 +25,7 @@ class Filter:
 
     Attributes:
         origin: "any", "own" or "external".
-        informative: only those whose answers differ in reward.
+        informative: only those that teach.
         author, name: peer id and readable name of the only author; empty for any.
         entry: the only task, by the name of the manifest's entry; empty for any.
         search: text in question or answers; empty for any.
@@ -65,7 +65,7 @@ class Row:
         question: its beginning, on one line.
         answers: how many.
         mean, best: of their rewards.
-        informative: whether the answers differ in reward.
+        informative: whether it teaches.
         own: whether this node made it.
         author: peer id, not yet printable.
         name: readable name of the author.
