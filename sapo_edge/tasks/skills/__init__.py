@@ -24,6 +24,18 @@ class Skill(Protocol):
         ...
 
 
+class Maker(Protocol):
+    """What makes the tasks of a skill; its data is read when it is first used."""
+
+    def make(self, config: Mapping[str, Any]) -> Skill:
+        """The skill as configured."""
+        ...
+
+    def version(self) -> str:
+        """Version of its code and data, as in the references of its tasks."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Home:
     def make(self, config: Mapping[str, Any]) -> Skill:
@@ -37,5 +49,18 @@ class _Home:
         return home.version()
 
 
-SKILLS: Mapping[str, _Home] = {"home": _Home()}
+@dataclass(frozen=True, slots=True)
+class _Extract:
+    def make(self, config: Mapping[str, Any]) -> Skill:
+        from sapo_edge.tasks.skills.extract import Extract
+
+        return Extract(**config)
+
+    def version(self) -> str:
+        from sapo_edge.tasks.skills import extract
+
+        return extract.version()
+
+
+SKILLS: Mapping[str, Maker] = {"extract": _Extract(), "home": _Home()}
 """By the name of the generator; each loads its data when it is first used."""
