@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 from typing import Any, Literal, Protocol, TypeAlias
 
 Part: TypeAlias = Literal["train", "validation", "test"]
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
 
 
 class Skill(Protocol):
@@ -24,43 +27,29 @@ class Skill(Protocol):
         ...
 
 
-class Maker(Protocol):
-    """What makes the tasks of a skill; its data is read when it is first used."""
-
-    def make(self, config: Mapping[str, Any]) -> Skill:
-        """The skill as configured."""
-        ...
-
-    def version(self) -> str:
-        """Version of its code and data, as in the references of its tasks."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class _Home:
-    def make(self, config: Mapping[str, Any]) -> Skill:
-        from sapo_edge.tasks.skills.home import Home
+class _Lazy:
+    """A skill in a module of this package, which loads when it is first used, as its data does.
 
-        return Home(**config)
+    Attributes:
+        module: its name; it has a function `version`.
+        maker: name of the class of its tasks, whose arguments are the settings of a manifest.
+    """
+
+    module: str
+    maker: str
+
+    def make(self, config: Mapping[str, Any]) -> Skill:
+        skill: Skill = getattr(self._load(), self.maker)(**config)
+        return skill
 
     def version(self) -> str:
-        from sapo_edge.tasks.skills import home
+        version: str = self._load().version()
+        return version
 
-        return home.version()
-
-
-@dataclass(frozen=True, slots=True)
-class _Extract:
-    def make(self, config: Mapping[str, Any]) -> Skill:
-        from sapo_edge.tasks.skills.extract import Extract
-
-        return Extract(**config)
-
-    def version(self) -> str:
-        from sapo_edge.tasks.skills import extract
-
-        return extract.version()
+    def _load(self) -> ModuleType:
+        return import_module(f"{__name__}.{self.module}")
 
 
-SKILLS: Mapping[str, Maker] = {"extract": _Extract(), "home": _Home()}
-"""By the name of the generator; each loads its data when it is first used."""
+SKILLS: Mapping[str, _Lazy] = {"extract": _Lazy("extract", "Extract"), "home": _Lazy("home", "Home")}
+"""By the name of the generator."""

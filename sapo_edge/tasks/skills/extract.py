@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
-from sapo_edge.tasks.skills import Part
-from sapo_edge.tasks.skills.drawing import PARTS, Draw, misspell, read_data, skill_version
+from sapo_edge.tasks.skills import PARTS, Part
+from sapo_edge.tasks.skills.draw import Draw, misspell, read_data, skill_version
 
 KINDS = ("appointment", "complaint", "invitation", "invoice", "notice", "order", "request")
 FIELDS = ("who", "what", "date", "sum", "currency", "deadline", "wish")
@@ -36,27 +36,6 @@ _DISTRACTING = {"date": {"earlier", "between", "later", "expiry"}, "sum": {"less
 _DEADLINES = {"prior": (-9, -2), "due": (10, 30)}
 """Fewest and most days after the date of deadlines that differ from those of their set."""
 _FIRST_DAY, _DAYS = datetime.date(2024, 1, 1).toordinal(), 5 * 365
-_MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
-)  # fmt: skip
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_DATES = (
-    ("{d} {month} {y}", "{d} {month}"),
-    ("{month} {d}, {y}", "{month} {d}"),
-    ("{d}{th} {month} {y}", "{d}{th} {month}"),
-    ("{mon} {d}, {y}", "{mon} {d}"),
-    ("{d} {mon} {y}", "{d} {mon}"),
-    ("{d:02}.{m:02}.{y}", "{d} {month}"),
-    ("{y}-{m:02}-{d:02}", "{month} {d}{th}"),
-)
-"""Ways to write a date, with the year and without it. None can be read in two ways, as 4/5 can."""
-_CURRENCIES = {
-    "EUR": ("€{}", "€{}", "{} €", "{} EUR", "EUR {}", "{} euros"),
-    "USD": ("${}", "${}", "${}", "USD {}", "{} dollars"),
-    "GBP": ("£{}", "£{}", "£{}", "GBP {}", "{} pounds"),
-    "CHF": ("CHF {}", "CHF {}", "{} CHF", "{} francs"),
-}
 _CENTS = (0, 0, 0, 0, 50, 90, 95, 99)
 
 _Values: TypeAlias = dict[str, tuple[str, Any]]
@@ -88,9 +67,11 @@ class _Template:
 
 @dataclass(frozen=True, slots=True)
 class _Data:
+    """The file, and what of it is split."""
+
+    raw: Mapping[str, Any]
     names: Mapping[str, _Split]
     templates: Mapping[str, _Split]
-    around: Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]
 
 
 class Extract:
@@ -114,7 +95,8 @@ class Extract:
         text = _compose(draw, data, template, share)
         slots = _SLOT.findall(text)
         values = _people(draw, data.names, template.voice, trade, share)
-        values |= {"what": (thing, thing)} | _dates(draw, slots, template.days) | _sums(draw, low, high)
+        values |= {"what": (thing, thing)} | _dates(draw, data.raw, slots, template.days)
+        values |= _sums(draw, data.raw["currencies"], low, high)
         fields = {_MEANINGS.get(slot, slot): values[slot][1] for slot in slots}
         fields |= {"currency": values["currency"][1]} if "sum" in fields else {}
         fields |= {"wish": template.wish} if template.wish != "-" else {}
@@ -162,9 +144,9 @@ def _load() -> _Data:
                 wish, text = line.split(": ", 1)
                 by_kind.setdefault(table["kind"], []).append(_Template(wish, text, form, *shared))
     return _Data(
+        raw,
         {name: _split(line.split("; ")) for name, line in raw["names"].items()},
         {kind: _split(templates, lambda template: template.text) for kind, templates in by_kind.items()},
-        {"open": raw["open"], "close": raw["close"]},
     )
 
 
@@ -196,8 +178,8 @@ def _compose(draw: Draw, data: _Data, template: _Template, share: int) -> str:
         if extras:
             extra, space = draw.of(extras), draw.of(" \n") if mail else " "
             text = extra + space + text if mail and " it " not in extra and draw.below(4) == 0 else text + space + extra
-    opening = draw.of(data.around["open"][template.voice][template.form])
-    closing = draw.of(data.around["close"][template.voice][template.form])
+    opening = draw.of(data.raw["open"][template.voice][template.form])
+    closing = draw.of(data.raw["close"][template.voice][template.form])
     return opening + text + ("" if "{who}" in opening else closing)
 
 
@@ -209,7 +191,7 @@ def _people(draw: Draw, names: Mapping[str, _Split], voice: str, trade: _Trade, 
     sender, person, clerk = (
         f"{firsts[(first + move) % len(firsts)]} {lasts[(last + move) % len(lasts)]}" for move in (1, 2, 3)
     )
-    company = f"{draw.of(names['company'][share])} {draw.of(trade.suffixes or [''])}"
+    company = f"{draw.of(names['company'][share])} {draw.of(trade.suffixes)}"
     who = company if voice == "business" else sender.split()[0] if voice == "friend" and draw.below(2) else sender
     hour, minute = 9 + draw.below(9), 15 * draw.below(4)
     return {
@@ -229,14 +211,14 @@ def _people(draw: Draw, names: Mapping[str, _Split], voice: str, trade: _Trade, 
     }
 
 
-def _dates(draw: Draw, slots: Sequence[str], days: tuple[int, int]) -> _Values:
+def _dates(draw: Draw, words: Mapping[str, Any], slots: Sequence[str], days: tuple[int, int]) -> _Values:
     """Days in their order in time, all written in one way; most messages give the year of all of them, or of none."""
     day = _FIRST_DAY + draw.below(_DAYS)
     least, most = next((_DEADLINES[slot] for slot in slots if slot in _DEADLINES), days)
     deadline = day + least + draw.below(most - least + 1)
     has_deadline = not {"deadline", *_DEADLINES}.isdisjoint(slots)
     first, last = sorted((day, deadline if has_deadline else day + 9))
-    with_year, without = draw.of(_DATES)
+    with_year, without = draw.of(words["dates"])
     weekday, years = draw.below(6) == 0, draw.below(10)
     ordinals = {
         "date": day,
@@ -249,22 +231,22 @@ def _dates(draw: Draw, slots: Sequence[str], days: tuple[int, int]) -> _Values:
     values: _Values = {}
     for slot, ordinal in ordinals.items():
         when = datetime.date.fromordinal(ordinal)
-        month, ending = _MONTHS[when.month - 1], {1: "st", 2: "nd", 3: "rd"}.get(when.day % 10, "th")
+        month, ending = words["months"][when.month - 1], {1: "st", 2: "nd", 3: "rd"}.get(when.day % 10, "th")
         dated = years < 6 or (years == 9 and draw.below(2) == 0)
-        words = (with_year if dated else without).format(
+        text = (with_year if dated else without).format(
             d=when.day, m=when.month, y=when.year, month=month, mon=month[:3], th="th" if 10 < when.day < 14 else ending
         )
-        words = f"{_WEEKDAYS[when.weekday()]}, {words}" if weekday and not words[:4].isdigit() else words
-        values[slot] = (words, when.isoformat() if dated else when.isoformat()[5:])
+        text = f"{words['weekdays'][when.weekday()]}, {text}" if weekday and not text[:4].isdigit() else text
+        values[slot] = (text, when.isoformat() if dated else when.isoformat()[5:])
     return values
 
 
-def _sums(draw: Draw, low: int, high: int) -> _Values:
+def _sums(draw: Draw, currencies: Mapping[str, Sequence[str]], low: int, high: int) -> _Values:
     """Sums in one currency that fit a price: its parts and the prices around it."""
     price = 100 * (low + draw.below(high - low + 1)) + draw.of(_CENTS)
     part = max(200, price // 100 * (15 + draw.below(25)) // 100 * 100)
-    currency = draw.of(tuple(_CURRENCIES))
-    form, comma, zeros = draw.of(_CURRENCIES[currency]), draw.of((",", "")), draw.below(4) == 0
+    currency = draw.of(tuple(currencies))
+    form, comma, zeros = draw.of(currencies[currency]), draw.of((",", "")), draw.below(4) == 0
     cents = {"sum": price, "part": part, "whole": price, "less": price - part, "more": price + part}
     cents |= {"vat": (price + 3) // 6, "fee": 500 + 100 * draw.below(21)}
     values: _Values = {"currency": ("", currency)}

@@ -16,8 +16,8 @@ from functools import cache
 from itertools import accumulate
 from typing import Any
 
-from sapo_edge.tasks.skills import Part
-from sapo_edge.tasks.skills.drawing import PARTS, Draw, misspell, read_data, skill_version
+from sapo_edge.tasks.skills import PARTS, Part
+from sapo_edge.tasks.skills.draw import Draw, dress, misspell, read_data, skill_version
 
 LANGUAGES = ("en", "de", "fr", "es", "pt")
 
@@ -69,7 +69,7 @@ class Home:
         answer |= {slot: value for slot, (_, value) in sorted(values.items())}
         question = misspell(draw, sentence) if draw.below(32) == 0 else sentence
         question = _SLOT.sub(lambda slot: values[slot[1]][0], question)
-        question = _dress(draw, data["polite"], question, intent in _QUESTIONS)
+        question = dress(draw, data["polite"], question, intent in _QUESTIONS)
         return {
             "question": question.lower() if lower else question,
             "answer": json.dumps(answer, ensure_ascii=False, separators=(",", ":")),
@@ -136,15 +136,3 @@ def _number(draw: Draw, name: str, bounds: Sequence[int], comma: str) -> tuple[s
     if name == "temperature" and draw.below(6) == 0:
         return f"{number}{comma}5", number + 0.5
     return str(number), -number if step < 0 else number
-
-
-def _dress(draw: Draw, polite: Sequence[Sequence[str]], question: str, asks: bool) -> str:
-    """The request as some people write it: with a please, a capital letter, a full stop; most write none."""
-    before, after = polite
-    if not asks and draw.below(6) == 0:
-        question = draw.of(before) + question
-    elif not asks and draw.below(8) == 0:
-        question = question + draw.of(after)
-    if draw.below(3) == 0:
-        question = question[0].upper() + question[1:] + ("?" if asks else ("", ".", "!")[draw.below(3)])
-    return question

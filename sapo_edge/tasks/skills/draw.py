@@ -1,4 +1,4 @@
-"""What the skills share: drawing that is the same everywhere, typing errors, and the version of data and code."""
+"""What the skills draw their tasks with, the same on every system and version of Python, and read their data with."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ import re
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import Any
-
-from sapo_edge.tasks.skills import Part
-
-PARTS: tuple[Part, ...] = ("train", "validation", "test")
 
 _SLOT = re.compile(r"\{[^}]*\}")
 _WORD = re.compile(r"[^\W\d_]{5,}")
@@ -52,3 +48,15 @@ def misspell(draw: Draw, template: str) -> str:
     first, second = template[at], template[at + 1]
     typed = (second + first, first, first + first + second)[draw.below(3)]
     return template[:at] + typed + template[at + 2 :]
+
+
+def dress(draw: Draw, polite: Sequence[Sequence[str]], question: str, asks: bool) -> str:
+    """The request as some people write it: with a please, a capital letter, a full stop; most write none."""
+    before, after = polite
+    if not asks and draw.below(6) == 0:
+        question = draw.of(before) + question
+    elif not asks and draw.below(8) == 0:
+        question = question + draw.of(after)
+    if draw.below(3) == 0:
+        question = question[0].upper() + question[1:] + ("?" if asks else ("", ".", "!")[draw.below(3)])
+    return question
