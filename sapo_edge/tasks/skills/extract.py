@@ -178,8 +178,8 @@ def _compose(draw: Draw, data: _Data, template: _Template, share: int) -> str:
         if extras:
             extra, space = draw.of(extras), draw.of(" \n") if mail else " "
             text = extra + space + text if mail and " it " not in extra and draw.below(4) == 0 else text + space + extra
-    opening = draw.of(data.raw["open"][template.voice][template.form])
-    closing = draw.of(data.raw["close"][template.voice][template.form])
+    opening: str = draw.of(data.raw["open"][template.voice][template.form])
+    closing: str = draw.of(data.raw["close"][template.voice][template.form])
     return opening + text + ("" if "{who}" in opening else closing)
 
 
@@ -232,7 +232,7 @@ def _dates(draw: Draw, words: Mapping[str, Any], slots: Sequence[str], days: tup
     for slot, ordinal in ordinals.items():
         when = datetime.date.fromordinal(ordinal)
         month, ending = words["months"][when.month - 1], {1: "st", 2: "nd", 3: "rd"}.get(when.day % 10, "th")
-        dated = years < 6 or (years == 9 and draw.below(2) == 0)
+        dated = years < 6 or slot == "expiry" or (years == 9 and draw.below(2) == 0)
         text = (with_year if dated else without).format(
             d=when.day, m=when.month, y=when.year, month=month, mon=month[:3], th="th" if 10 < when.day < 14 else ending
         )
