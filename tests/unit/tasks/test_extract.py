@@ -15,7 +15,7 @@ import pytest
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.tasks.library import generator_version
-from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
+from sapo_edge.tasks.manifest import TaskEntry, load_manifest
 from sapo_edge.tasks.skills import PARTS
 from sapo_edge.tasks.skills.extract import FIELDS, KINDS, Extract, _load, version
 from sapo_edge.tasks.source import TaskSource
@@ -98,19 +98,18 @@ def test_every_answer_is_right_for_its_own_message_alone() -> None:
         reordered = json.dumps(dict(reversed(answer.items())), indent=1)
         assert SOURCE.score(task, task.ground_truth) == SOURCE.score(task, f"Here it is:\n{reordered}") == 1.0
         same = task.ground_truth == other.ground_truth
-        assert SOURCE.score(task, other.ground_truth) == float(same)
+        assert SOURCE.judge(task, other.ground_truth).right == same
         assert SOURCE.score(task, task.question) == 0.0
     assert SOURCE.verifier_errors == 0
 
 
 def test_partial_credit_is_the_share_of_right_fields() -> None:
-    source = TaskSource(Manifest("one", (TaskEntry("extract", "extract", partial_credit=True),)))
-    for task in source.training_tasks(1, 0, 30)[0]:
+    for task in SOURCE.training_tasks(1, 0, 30)[0]:
         answer: dict[str, Any] = json.loads(task.ground_truth)
         wrong = f"<answer>{json.dumps({**answer, 'what': 'nothing'})}</answer>"
         more = f"<answer>{json.dumps({**answer, 'more': 1})}</answer>"
-        assert source.score(task, wrong) == pytest.approx((len(answer) - 1) / len(answer))
-        assert source.score(task, more) == pytest.approx(len(answer) / (len(answer) + 1))
+        assert SOURCE.score(task, wrong) == pytest.approx((len(answer) - 1) / len(answer))
+        assert SOURCE.score(task, more) == pytest.approx(len(answer) / (len(answer) + 1))
 
 
 def test_kinds_are_chosen() -> None:
