@@ -185,29 +185,26 @@ def _compose(draw: Draw, data: _Data, template: _Template, share: int) -> str:
 
 def _people(draw: Draw, names: Mapping[str, _Split], voice: str, trade: _Trade, share: int) -> _Values:
     """Who writes to whom, who else is named, and numbers and times that no field asks for."""
-    firsts, lasts = names["first"][share], names["last"][share]
-    first, last = draw.below(len(firsts)), draw.below(len(lasts))
-    # Neighbours of the addressee in the lists: nobody has the name of another.
-    sender, person, clerk = (
-        f"{firsts[(first + move) % len(firsts)]} {lasts[(last + move) % len(lasts)]}" for move in (1, 2, 3)
+    firsts, lasts = list(names["first"][share]), list(names["last"][share])
+    reader, sender, person, clerk = (
+        (firsts.pop(draw.below(len(firsts))), lasts.pop(draw.below(len(lasts)))) for _ in range(4)
     )
     company = f"{draw.of(names['company'][share])} {draw.of(trade.suffixes)}"
-    who = company if voice == "business" else sender.split()[0] if voice == "friend" and draw.below(2) else sender
+    signed = sender[0] if voice == "friend" and draw.below(2) else " ".join(sender)
+    who = company if voice == "business" else signed
     hour, minute = 9 + draw.below(9), 15 * draw.below(4)
+    clock = f"{hour}:{minute:02}" if minute or draw.below(2) else f"{(hour - 1) % 12 + 1} {'ap'[hour > 11]}m"
     return {
         "who": (who, who),
-        "first": (firsts[first], None),
-        "last": (lasts[last], None),
+        "first": (reader[0], None),
+        "last": (reader[1], None),
         "title": (draw.of(("Mr", "Ms")), None),
-        "person": (person, None),
-        "clerk": (clerk, None),
+        "person": (" ".join(person), None),
+        "clerk": (" ".join(clerk), None),
         "shop": (company, None),
         "ref": (str(10_000 + draw.below(990_000)), None),
         "phone": (f"0{100 + draw.below(900)} {100_000 + draw.below(900_000)}", None),
-        "time": (
-            f"{hour}:{minute:02}" if minute or draw.below(2) else f"{(hour - 1) % 12 + 1} {'ap'[hour > 11]}m",
-            None,
-        ),
+        "time": (clock, None),
     }
 
 
