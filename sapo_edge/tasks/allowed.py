@@ -168,6 +168,9 @@ ALLOWED: Mapping[str, Mapping[str, Bound]] = {
         **_between("decimal_places", 0, 6, (1, 4)),
         "allow_negation": Flag(False),
     },
+    "extract": {
+        "kinds": Choices(("appointment", "complaint", "invitation", "invoice", "notice", "order", "request")),
+    },
     "fraction_simplification": {
         **_between("value", 1, 10**6, (1, 1000)),
         **_between("factor", 1, 10**4, (1, 100)),

@@ -174,6 +174,7 @@ def test_the_installed_package_has_its_manifests_and_the_apps_stylesheet(install
     assert Path(package).is_relative_to(place) and Path(stylesheet).is_relative_to(place)
     assert stylesheet.endswith(".tcss") and sorted(manifests.split()) == [
         "arithmetic",
+        "extract",
         "home",
         "reasoning-gym-nine",
         "starter",

@@ -31,6 +31,7 @@ from sapo_edge.tasks.source import TaskSource
 MANIFEST = 'name = "own"\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\n'
 SHIPPED = {
     "arithmetic": "40c0cf73194dc0282877f0c29699d0ce64e48b299216f3456f355a27f88b541c",
+    "extract": "b9918d168485c7c0818fcedcc2602c6b7e15d60d7f6935fbe1e14b6a587a23a0",
     "home": "985c67f9603a8248751787b3bb69ddb2a96bbf0a776d004b524bb1d8d2510d38",
     "reasoning-gym-nine": "1c198decdfed1335285c06cca928fe3d4e65c71db34ef5d1aef0257bcbfce050",
     "starter": "1822947f6c3245b5d7f5c6ed49ea77875ab07aa272a095bf73d61ac60ea8ce56",

@@ -1,0 +1,120 @@
+"""The skill `extract`: the same messages everywhere, held-out words and names, and one right object for each."""
+
+from __future__ import annotations
+
+import calendar
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+from typing import Any
+
+import pytest
+
+from sapo_edge.errors import ManifestError
+from sapo_edge.tasks.library import generator_version
+from sapo_edge.tasks.manifest import TaskEntry, load_manifest
+from sapo_edge.tasks.skills import PARTS
+from sapo_edge.tasks.skills.extract import FIELDS, KINDS, Extract, _load, version
+from sapo_edge.tasks.source import TaskSource
+
+DIGEST = "66c0b478e6fea008d5e1ee7d9f3153ec512dd85bacc12efa5aed8f255f6945a4"
+"""Of 100 messages of each part. Renew it after a deliberate change, which is also a new `version`."""
+VERSION = "extract-b9ac914da777"
+SOURCE = TaskSource(load_manifest("extract"))
+MADE = [Extract().generate(seed, PARTS[seed % 3]) for seed in range(3000)]
+WISHES = {
+    "pay", "reply", "send", "call", "bring", "come", "sign", "check", "buy", "lend", "collect", "return", "refund",
+    "replace", "repair", "cancel", "move", "-",
+}  # fmt: skip
+
+
+def test_messages_are_the_same_on_every_system_and_version_of_python() -> None:
+    text = json.dumps([(task["question"], task["answer"]) for task in MADE[:300]])
+    assert (hashlib.sha256(text.encode()).hexdigest(), version()) == (DIGEST, VERSION)
+    assert generator_version("extract") == VERSION
+
+
+def test_parts_share_no_template_thing_or_name() -> None:
+    data = _load()
+    templates = [template for split in data.templates.values() for part in split for template in part]
+    trades = {id(trade): trade for template in templates for trade in template.trades}.values()
+    shared: list[Sequence[Sequence[str]]]
+    shared = [[[template.text for template in part] for part in split] for split in data.templates.values()]
+    assert all(sum(map(len, split)) >= 60 for split in shared)
+    shared += [*data.names.values(), *(template.extras for template in templates)]
+    shared += [[[thing for trade in trades for thing, _, _ in trade.things[part]] for part in range(3)]]
+    for split in shared:
+        assert all(split) and not any(set(one) & set(other) for one, other in combinations(split, 2))
+    for part in range(3):
+        asked = {template.wish for split in data.templates.values() for template in split[part]}
+        assert asked <= WISHES and (part or asked == WISHES), "held-out wishes are trained on"
+
+
+def test_each_template_has_one_thing_and_at_most_one_value_of_a_field() -> None:
+    for split in _load().templates.values():
+        for template in (template for part in split for template in part):
+            slots = Counter(re.findall(r"\{(\w+)\}", template.text))
+            deadlines = slots["deadline"] + slots["prior"] + slots["due"]
+            assert slots["what"] == 1 and slots["date"] <= 1 and slots["sum"] + slots["part"] <= 1
+            assert deadlines <= (template.wish != "-"), "a deadline is the last day for a wish"
+            # A second date, or sum, distracts only where there is a first.
+            assert slots["date"] or not slots.keys() & {"earlier", "between", "later", "expiry"}
+            assert slots["sum"] + slots["part"] or not slots.keys() & {"less", "more", "whole", "vat", "fee"}
+
+
+def test_every_value_stands_in_its_message() -> None:
+    for task in MADE:
+        question, answer = task["question"], json.loads(task["answer"])
+        assert list(answer) == [name for name in FIELDS if name in answer]
+        assert ("sum" in answer) == ("currency" in answer)
+        assert "{" not in question and answer["what"].lower() in question.lower() and answer.get("who", "") in question
+        for name in {"date", "deadline"} & answer.keys():
+            year, month, day = answer[name].rsplit("-", 2) if len(answer[name]) > 5 else ("", *answer[name].split("-"))
+            assert re.search(rf"(?<!\d)0?{int(day)}(?!\d)", question) and year in question
+            assert re.search(rf"\b({calendar.month_abbr[int(month)]}|{month}\b)", question, re.IGNORECASE)
+        if "sum" in answer:
+            assert any(form in question.replace(",", "") for form in (f"{answer['sum']:.2f}", f"{answer['sum']:.0f}"))
+        if len(answer.get("date", "")) == len(answer.get("deadline", "")) == 10:
+            template, later = task["metadata"]["template"], answer["deadline"] > answer["date"]
+            after = task["metadata"]["kind"] in ("complaint", "invoice", "order") and "{prior}" not in template
+            assert later == (after or "{due}" in template)
+
+
+def test_no_message_has_two_answers_and_none_is_long() -> None:
+    answers: dict[str, str] = {}
+    for task in MADE:
+        assert answers.setdefault(task["question"].lower(), task["answer"].lower()) == task["answer"].lower()
+    assert max(len(question) for question in answers) < 600
+    assert len(answers) > 0.99 * len(MADE)
+
+
+def test_every_answer_is_right_for_its_own_message_alone() -> None:
+    tasks = [*SOURCE.training_tasks(3, 0, 100)[0], *SOURCE.held_out("test", 100), *SOURCE.held_out("validation", 100)]
+    for task, other in pairwise(tasks):
+        answer = json.loads(task.ground_truth)
+        reordered = json.dumps(dict(reversed(answer.items())), indent=1)
+        assert SOURCE.score(task, task.ground_truth) == SOURCE.score(task, f"Here it is:\n{reordered}") == 1.0
+        same = task.ground_truth == other.ground_truth
+        assert SOURCE.judge(task, other.ground_truth).right == same
+        assert SOURCE.score(task, task.question) == 0.0
+    assert SOURCE.verifier_errors == 0
+
+
+def test_partial_credit_is_the_share_of_right_fields() -> None:
+    for task in SOURCE.training_tasks(1, 0, 30)[0]:
+        answer: dict[str, Any] = json.loads(task.ground_truth)
+        wrong = f"<answer>{json.dumps({**answer, 'what': 'nothing'})}</answer>"
+        more = f"<answer>{json.dumps({**answer, 'more': 1})}</answer>"
+        assert SOURCE.score(task, wrong) == pytest.approx((len(answer) - 1) / len(answer))
+        assert SOURCE.score(task, more) == pytest.approx(len(answer) / (len(answer) + 1))
+
+
+def test_kinds_are_chosen() -> None:
+    made = Extract(("order", "notice"))
+    assert {made.generate(seed)["metadata"]["kind"] for seed in range(50)} == {"order", "notice"}
+    assert TaskEntry("extract", "extract", {"kinds": KINDS}).config == {"kinds": KINDS}
+    with pytest.raises(ManifestError):
+        TaskEntry("extract", "extract", {"kinds": ("poem",)})
