@@ -29,7 +29,7 @@ NUMERIC = frozenset(
     }
 )  # fmt: skip
 """Generators whose answer is a decimal number; the others' are read by lines."""
-OBJECTS = frozenset({"home", "json", "calls"})
+OBJECTS = frozenset({"home", "tools", "json", "calls"})
 """Generators and checks whose answer is a JSON object."""
 
 # A sign counts where it can't be a minus between two numbers.

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 from typing import Any, Literal, Protocol, TypeAlias
 
 Part: TypeAlias = Literal["train", "validation", "test"]
+PARTS: tuple[Part, ...] = ("train", "validation", "test")
 
 
 class Skill(Protocol):
@@ -25,17 +28,28 @@ class Skill(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Home:
-    def make(self, config: Mapping[str, Any]) -> Skill:
-        from sapo_edge.tasks.skills.home import Home
+class _Lazy:
+    """A skill in a module of this package, which loads when it is first used, as its data does.
 
-        return Home(**config)
+    Attributes:
+        module: its name; it has a function `version`.
+        maker: name of the class of its tasks, whose arguments are the settings of a manifest.
+    """
+
+    module: str
+    maker: str
+
+    def make(self, config: Mapping[str, Any]) -> Skill:
+        skill: Skill = getattr(self._load(), self.maker)(**config)
+        return skill
 
     def version(self) -> str:
-        from sapo_edge.tasks.skills import home
+        version: str = self._load().version()
+        return version
 
-        return home.version()
+    def _load(self) -> ModuleType:
+        return import_module(f"{__name__}.{self.module}")
 
 
-SKILLS: Mapping[str, _Home] = {"home": _Home()}
-"""By the name of the generator; each loads its data when it is first used."""
+SKILLS: Mapping[str, _Lazy] = {"home": _Lazy("home", "Home"), "tools": _Lazy("tools", "Tools")}
+"""By the name of the generator."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import random
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -19,11 +18,11 @@ from importlib import resources
 from itertools import accumulate
 from typing import Any
 
-from sapo_edge.tasks.skills import Part
+from sapo_edge.tasks.skills import PARTS, Part
+from sapo_edge.tasks.skills.draw import Draw, dress
 
 LANGUAGES = ("en", "de", "fr", "es", "pt")
 
-_PARTS: tuple[Part, ...] = ("train", "validation", "test")
 _RULES = 1
 """Counted up when the code below makes other tasks of the same data."""
 _SLOT = re.compile(r"\{(\w+)=(\w+)/([^}]*)\}")
@@ -58,9 +57,9 @@ class Home:
             seed: 0 to 2**63 - 1.
             part: of the templates and names.
         """
-        draw = _Draw(seed)
+        draw = Draw(seed)
         code = self.languages[draw.below(len(self.languages))]
-        data, share = _load(code), _PARTS.index(part)
+        data, share = _load(code), PARTS.index(part)
         ends, templates = data["intents"][share]
         rows = templates[bisect_right(ends, draw.below(ends[-1]))]
         for _ in range(_ATTEMPTS):
@@ -76,7 +75,7 @@ class Home:
         answer |= {slot: value for slot, (_, value) in sorted(values.items())}
         question = _spoil(draw, sentence) if draw.below(32) == 0 else sentence
         question = _SLOT.sub(lambda slot: values[slot[1]][0], question)
-        question = _dress(draw, data["polite"], question, intent in _QUESTIONS)
+        question = dress(draw, data["polite"], question, intent in _QUESTIONS)
         return {
             "question": question.lower() if lower else question,
             "answer": json.dumps(answer, ensure_ascii=False, separators=(",", ":")),
@@ -88,19 +87,6 @@ class Home:
         return self.generate(index)
 
 
-class _Draw:
-    """Draws from `getrandbits`, whose sequence Python keeps between versions; that of `choice` it may change."""
-
-    def __init__(self, seed: int) -> None:
-        self._bits = random.Random(seed).getrandbits
-
-    def below(self, count: int) -> int:
-        return self._bits(32) % count
-
-    def of(self, items: Sequence[Any]) -> Any:
-        return items[self.below(len(items))]
-
-
 def _read(code: str) -> bytes:
     return resources.files(__package__).joinpath("data", f"{code}.json").read_bytes()
 
@@ -110,7 +96,7 @@ def _load(code: str) -> dict[str, Any]:
     """A language's data; `intents` holds for each part the templates by intent, with the running sums of weights."""
     data: dict[str, Any] = json.loads(_read(code))
     data["intents"] = []
-    for part in range(len(_PARTS)):
+    for part in range(len(PARTS)):
         rows: dict[str, list[Any]] = {}
         for row in data["templates"]:
             if row[1] == part:
@@ -121,7 +107,7 @@ def _load(code: str) -> dict[str, Any]:
 
 
 def _fill(
-    draw: _Draw, data: Mapping[str, Any], part: int, kinds: Sequence[str], sentence: str, lower: bool
+    draw: Draw, data: Mapping[str, Any], part: int, kinds: Sequence[str], sentence: str, lower: bool
 ) -> dict[str, tuple[str, Any]] | None:
     """Words and value of each slot; None if nothing fits one. A slot that agrees with another (`@slot`) comes after."""
     filled: dict[str, tuple[str, Any]] = {}
@@ -151,7 +137,7 @@ def _fits(codes: str, fitting: str) -> bool:
     return not codes or not fitting or any(code in fitting for code in codes)
 
 
-def _number(draw: _Draw, name: str, bounds: Sequence[int], comma: str) -> tuple[str, float]:
+def _number(draw: Draw, name: str, bounds: Sequence[int], comma: str) -> tuple[str, float]:
     """Digits and value of a number; half of them are round, as people's are."""
     low, high, step = bounds
     round_to = max(abs(step), 5 if draw.below(2) else 1)
@@ -162,7 +148,7 @@ def _number(draw: _Draw, name: str, bounds: Sequence[int], comma: str) -> tuple[
     return str(number), -number if step < 0 else number
 
 
-def _spoil(draw: _Draw, sentence: str) -> str:
+def _spoil(draw: Draw, sentence: str) -> str:
     """The sentence with a typing error in one of its longer words; names and numbers stay."""
     words = list(_WORD.finditer(_SLOT.sub(lambda slot: " " * len(slot[0]), sentence)))
     if not words:
@@ -171,15 +157,3 @@ def _spoil(draw: _Draw, sentence: str) -> str:
     first, second = sentence[at], sentence[at + 1]
     typed = (second + first, first, first + first + second)[draw.below(3)]
     return sentence[:at] + typed + sentence[at + 2 :]
-
-
-def _dress(draw: _Draw, polite: Sequence[Sequence[str]], question: str, asks: bool) -> str:
-    """The request as some people write it: with a please, a capital letter, a full stop; most write none."""
-    before, after = polite
-    if not asks and draw.below(6) == 0:
-        question = draw.of(before) + question
-    elif not asks and draw.below(8) == 0:
-        question = question + draw.of(after)
-    if draw.below(3) == 0:
-        question = question[0].upper() + question[1:] + ("?" if asks else ("", ".", "!")[draw.below(3)])
-    return question

@@ -80,7 +80,9 @@ def test_every_field_changes_the_digest() -> None:
 
 
 def test_the_shipped_manifests_are_the_papers_nine_and_an_easy_start() -> None:
-    assert shipped_manifests() == ("arithmetic", "home", "reasoning-gym-nine", "starter", "starter-1", "starter-2")
+    assert shipped_manifests() == (
+        "arithmetic", "home", "reasoning-gym-nine", "starter", "starter-1", "starter-2", "tools",
+    )  # fmt: skip
     nine = load_manifest("reasoning-gym-nine")
     assert [entry.generator for entry in nine.tasks] == [
         "base_conversion",
