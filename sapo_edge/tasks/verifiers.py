@@ -118,10 +118,10 @@ def verify_word_sorting(answer: str, generated: Mapping[str, Any]) -> float:
     return max(share, 0.2) if sorted(words) == sorted(expected) else share
 
 
-def verify_home(answer: str, generated: Mapping[str, Any]) -> float:
-    """The share of the call's fields that are right; 1 only for the whole call, in any order, in any case."""
-    given = parse_object(answer)
-    return 0.0 if given is None else field_share(generated["metadata"]["call"], given)
+def verify_object(answer: str, generated: Mapping[str, Any]) -> float:
+    """The share of the JSON object's fields that are right; 1 only for all of it, in any order, in any case."""
+    given, expected = parse_object(answer), parse_object(generated["answer"])
+    return 0.0 if given is None or expected is None else field_share(expected, given)
 
 
 def verify_tools(answer: str, generated: Mapping[str, Any]) -> float:
@@ -133,7 +133,7 @@ OWN_VERIFIERS: Mapping[str, Verifier] = {
     "binary_matrix": verify_binary_matrix,
     "bitwise_arithmetic": verify_bitwise_arithmetic,
     "fraction_simplification": verify_fraction_simplification,
-    "home": verify_home,
+    "home": verify_object,
     "propositional_logic": verify_propositional_logic,
     "spell_backward": verify_spell_backward,
     "tools": verify_tools,

@@ -1,10 +1,16 @@
-"""What the skills draw their tasks with: the same on every system and version of Python."""
+"""What the skills draw their tasks with, the same on every system and version of Python, and read their data with."""
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from importlib import resources
 from typing import Any
+
+_SLOT = re.compile(r"\{[^}]*\}")
+_WORD = re.compile(r"[^\W\d_]{5,}")
 
 
 class Draw:
@@ -18,6 +24,30 @@ class Draw:
 
     def of(self, items: Sequence[Any]) -> Any:
         return items[self.below(len(items))]
+
+
+def read_data(file: str) -> bytes:
+    """A file of the skills' data."""
+    return resources.files(__package__).joinpath("data", file).read_bytes()
+
+
+def skill_version(name: str, rules: int, files: Iterable[str]) -> str:
+    """Name and digest of what makes a skill's tasks: the count of its code's rules, and its files of data."""
+    digest = hashlib.sha256(f"{rules}".encode())
+    for file in files:
+        digest.update(read_data(file))
+    return f"{name}-{digest.hexdigest()[:12]}"
+
+
+def misspell(draw: Draw, template: str) -> str:
+    """The template with a typing error in one of its longer words; what fills its {slots} stays."""
+    words = list(_WORD.finditer(_SLOT.sub(lambda slot: " " * len(slot[0]), template)))
+    if not words:
+        return template
+    at = draw.of(words).start() + 1 + draw.below(3)
+    first, second = template[at], template[at + 1]
+    typed = (second + first, first, first + first + second)[draw.below(3)]
+    return template[:at] + typed + template[at + 2 :]
 
 
 def dress(draw: Draw, polite: Sequence[Sequence[str]], question: str, asks: bool) -> str:

@@ -7,26 +7,23 @@ pure function of the languages, the part and a seed, the same on every system an
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import resources
 from itertools import accumulate
 from typing import Any
 
 from sapo_edge.tasks.skills import PARTS, Part
-from sapo_edge.tasks.skills.draw import Draw, dress
+from sapo_edge.tasks.skills.draw import Draw, dress, misspell, read_data, skill_version
 
 LANGUAGES = ("en", "de", "fr", "es", "pt")
 
 _RULES = 1
 """Counted up when the code below makes other tasks of the same data."""
 _SLOT = re.compile(r"\{(\w+)=(\w+)/([^}]*)\}")
-_WORD = re.compile(r"[^\W\d_]{5,}")
 _ATTEMPTS = 100
 _QUESTIONS = frozenset(
     {"ClimateGetTemperature", "GetCurrentDate", "GetCurrentTime", "GetState", "GetWeather", "TimerStatus"}
@@ -36,10 +33,7 @@ _QUESTIONS = frozenset(
 @cache
 def version() -> str:
     """Changes with whatever changes a task: the data of any language, or the code below."""
-    digest = hashlib.sha256(f"{_RULES}".encode())
-    for code in LANGUAGES:
-        digest.update(_read(code))
-    return f"home-{digest.hexdigest()[:12]}"
+    return skill_version("home", _RULES, (f"{code}.json" for code in LANGUAGES))
 
 
 class Home:
@@ -73,13 +67,13 @@ class Home:
             raise LookupError(f"no name of part {part} fits {sentence}")
         answer = {"intent": intent, **fixed}
         answer |= {slot: value for slot, (_, value) in sorted(values.items())}
-        question = _spoil(draw, sentence) if draw.below(32) == 0 else sentence
+        question = misspell(draw, sentence) if draw.below(32) == 0 else sentence
         question = _SLOT.sub(lambda slot: values[slot[1]][0], question)
         question = dress(draw, data["polite"], question, intent in _QUESTIONS)
         return {
             "question": question.lower() if lower else question,
             "answer": json.dumps(answer, ensure_ascii=False, separators=(",", ":")),
-            "metadata": {"language": code, "template": sentence, "call": answer},
+            "metadata": {"language": code, "template": sentence},
         }
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -87,14 +81,10 @@ class Home:
         return self.generate(index)
 
 
-def _read(code: str) -> bytes:
-    return resources.files(__package__).joinpath("data", f"{code}.json").read_bytes()
-
-
 @cache
 def _load(code: str) -> dict[str, Any]:
     """A language's data; `intents` holds for each part the templates by intent, with the running sums of weights."""
-    data: dict[str, Any] = json.loads(_read(code))
+    data: dict[str, Any] = json.loads(read_data(f"{code}.json"))
     data["intents"] = []
     for part in range(len(PARTS)):
         rows: dict[str, list[Any]] = {}
@@ -146,14 +136,3 @@ def _number(draw: Draw, name: str, bounds: Sequence[int], comma: str) -> tuple[s
     if name == "temperature" and draw.below(6) == 0:
         return f"{number}{comma}5", number + 0.5
     return str(number), -number if step < 0 else number
-
-
-def _spoil(draw: Draw, sentence: str) -> str:
-    """The sentence with a typing error in one of its longer words; names and numbers stay."""
-    words = list(_WORD.finditer(_SLOT.sub(lambda slot: " " * len(slot[0]), sentence)))
-    if not words:
-        return sentence
-    at = draw.of(words).start() + 1 + draw.below(3)
-    first, second = sentence[at], sentence[at + 1]
-    typed = (second + first, first, first + first + second)[draw.below(3)]
-    return sentence[:at] + typed + sentence[at + 2 :]

@@ -12,19 +12,18 @@ is a pure function of the part and a seed, the same on every system and version 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib import resources
 from typing import Any
 
 from sapo_edge.tasks.skills import PARTS, Part
-from sapo_edge.tasks.skills.draw import Draw, dress
+from sapo_edge.tasks.skills.draw import Draw, dress, read_data, skill_version
 
 _RULES = 1
 """Counted up when the code below makes other tasks of the same data."""
+_FILE = "tools.json"
 _SLOT = re.compile(r"\{(\w+)\}")
 _EITHER = re.compile(r"\(([^()|]*(?:\|[^()|]*)+)\)")
 
@@ -32,7 +31,7 @@ _EITHER = re.compile(r"\(([^()|]*(?:\|[^()|]*)+)\)")
 @cache
 def version() -> str:
     """Changes with whatever changes a task: the data, or the code below."""
-    return f"tools-{hashlib.sha256(f'{_RULES}'.encode() + _read()).hexdigest()[:12]}"
+    return skill_version("tools", _RULES, [_FILE])
 
 
 class Tools:
@@ -82,14 +81,10 @@ def ask(tools: Iterable[str], request: str) -> str:
     return "\n".join((*tools, "", request))
 
 
-def _read() -> bytes:
-    return resources.files(__package__).joinpath("data", "tools.json").read_bytes()
-
-
 @cache
 def _load() -> tuple[dict[str, Any], list[list[Any]]]:
     """The data, and the tools of each part, with their values instead of kinds, and all that is drawn from them."""
-    data: dict[str, Any] = json.loads(_read())
+    data: dict[str, Any] = json.loads(read_data(_FILE))
     parts: list[list[Any]] = [[] for _ in PARTS]
     for tool in data["tools"]:
         part = tool["part"]
