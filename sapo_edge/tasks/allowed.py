@@ -200,6 +200,7 @@ ALLOWED: Mapping[str, Mapping[str, Bound]] = {
     },
     "rotate_matrix": {**_between("n", 2, 12, (2, 10)), **_between("rotations", 0, 10, (0, 10))},
     "spell_backward": _between("word_len", 3, 10, (3, 10)),
+    "tools": {},
     "word_sequence_reversal": _between("words", 1, 20, (3, 8)),
     "word_sorting": {**_between("words", 1, 20, (3, 10)), **_between("word_length", 1, 12, (3, 12))},
 }

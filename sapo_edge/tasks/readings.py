@@ -30,7 +30,7 @@ NUMERIC = frozenset(
     }
 )  # fmt: skip
 """Generators whose answer is a decimal number; the others' are read by lines."""
-OBJECTS = frozenset({"extract", "home", "json", "calls"})
+OBJECTS = frozenset({"extract", "home", "tools", "json", "calls"})
 """Generators and checks whose answer is a JSON object."""
 
 # A sign counts where it can't be a minus between two numbers.

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from sapo_edge.tasks.checks import Calls
 from sapo_edge.tasks.library import Dataset, exact_decimals
 from sapo_edge.tasks.logic import truth_table
 from sapo_edge.tasks.objects import field_share, parse_object
@@ -129,6 +130,11 @@ def verify_object(answer: str, generated: Mapping[str, Any]) -> float:
     return 0.0 if given is None or expected is None else field_share(expected, given)
 
 
+def verify_tools(answer: str, generated: Mapping[str, Any]) -> float:
+    """The share of right arguments in a call of the right tool, as for own questions with the check `calls`."""
+    return Calls().score(str(generated["answer"]), answer)
+
+
 OWN_VERIFIERS: Mapping[str, Verifier] = {
     "binary_matrix": verify_binary_matrix,
     "bitwise_arithmetic": verify_bitwise_arithmetic,
@@ -137,6 +143,7 @@ OWN_VERIFIERS: Mapping[str, Verifier] = {
     "home": verify_object,
     "propositional_logic": verify_propositional_logic,
     "spell_backward": verify_spell_backward,
+    "tools": verify_tools,
     "word_sorting": verify_word_sorting,
 }
 """Generators whose verifier is our own."""

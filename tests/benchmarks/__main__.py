@@ -24,6 +24,7 @@ def main() -> None:
         "bandwidth",
         "exports",
         "stability",
+        "bfcl",
         "sharing",
         "churn",
         "crowd",
@@ -60,6 +61,7 @@ def main() -> None:
         choices=["0.5B", "1.7B"],
         help="a shaped model for memory, sampling or update; repeatable. Without it: memory both, the others embedded",
     )
+    parser.add_argument("--cases", type=int, default=400, help="of bfcl, at most")
     parser.add_argument("--tokens", type=int, default=16, help="of an answer, of memory")
     parser.add_argument("--trained", type=int, default=2, help="of memory: groups of the 8 to learn from")
     arguments = parser.parse_args()
@@ -149,6 +151,10 @@ def main() -> None:
         from tests.benchmarks import exports
 
         exports.run(arguments.home[0])
+    if "bfcl" in names:
+        from tests.benchmarks import bfcl
+
+        bfcl.run(arguments.home[0], arguments.cases)
     if "stability" in names:
         from tests.benchmarks import stability
 

@@ -180,6 +180,7 @@ def test_the_installed_package_has_its_manifests_and_the_apps_stylesheet(install
         "starter",
         "starter",
         "starter",
+        "tools",
     ]
 
 

@@ -51,5 +51,9 @@ class _Lazy:
         return import_module(f"{__name__}.{self.module}")
 
 
-SKILLS: Mapping[str, _Lazy] = {"extract": _Lazy("extract", "Extract"), "home": _Lazy("home", "Home")}
+SKILLS: Mapping[str, _Lazy] = {
+    "extract": _Lazy("extract", "Extract"),
+    "home": _Lazy("home", "Home"),
+    "tools": _Lazy("tools", "Tools"),
+}
 """By the name of the generator."""

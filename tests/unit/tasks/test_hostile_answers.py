@@ -12,13 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sapo_edge.rollout import TaskRef
 from sapo_edge.tasks.allowed import ALLOWED
+from sapo_edge.tasks.library import generator_version
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.source import TaskSource
 
 SECONDS = 2.0
 SOURCE = TaskSource(Manifest("all", tuple(TaskEntry(name, name, partial_credit=True) for name in sorted(ALLOWED))))
-TASKS = {task.ref.entry: task for task in (SOURCE.draw(4, index) for index in range(400))}
+# By reference: which tasks are drawn changes with each new generator, and some text below answers a few of them.
+TASKS = {name: SOURCE.regenerate(TaskRef(name, generator_version(name), 4, 2)) for name in sorted(ALLOWED)}
 EFFECTS = ("exec", "compile", "import", "open", "os.", "subprocess.", "socket.", "ctypes.", "pickle.", "shutil.")
 
 _watching = False
@@ -112,10 +115,6 @@ def hostile(sentinel: Path) -> list[str]:
         code,
     ]
     return [*outer, *(f"<answer>{text}</answer>" for text in inner)]
-
-
-def test_all_allowed_generators_are_attacked() -> None:
-    assert set(TASKS) == set(ALLOWED)
 
 
 @pytest.mark.parametrize("generator", sorted(ALLOWED))

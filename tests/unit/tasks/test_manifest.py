@@ -80,7 +80,7 @@ def test_every_field_changes_the_digest() -> None:
 
 
 def test_the_shipped_manifests_are_the_papers_nine_and_an_easy_start() -> None:
-    shipped = "arithmetic extract home reasoning-gym-nine starter starter-1 starter-2"
+    shipped = "arithmetic extract home reasoning-gym-nine starter starter-1 starter-2 tools"
     assert " ".join(shipped_manifests()) == shipped
     nine = load_manifest("reasoning-gym-nine")
     assert [entry.generator for entry in nine.tasks] == [

@@ -37,6 +37,7 @@ SHIPPED = {
     "starter": "1822947f6c3245b5d7f5c6ed49ea77875ab07aa272a095bf73d61ac60ea8ce56",
     "starter-1": "0b6d1d9c8d0bb92564e3e6e6999e3ff1d8234f615a7f57a04cb6be54ffb12b82",
     "starter-2": "a0d2871f81a76f0c4832cb0ec169203d63742eefcb19e3dd6be7fbea461edc7e",
+    "tools": "91c63e36e6153d5eb05a396c0202be478a8da49a62cd4a080c820b1e1a0f925a",
 }
 """Digests from before manifests could have own questions."""
 ONE_OF_EACH: tuple[dict[str, Any], ...] = (

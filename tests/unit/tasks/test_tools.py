@@ -1,0 +1,152 @@
+"""The skill `tools`: the same tasks everywhere, held-out tools and names, and one call that the request spells out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from importlib import resources
+from itertools import pairwise, product
+from typing import Any
+
+import pytest
+
+from sapo_edge.tasks.library import generator_version
+from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
+from sapo_edge.tasks.skills import PARTS
+from sapo_edge.tasks.skills.tools import Tools, version
+from sapo_edge.tasks.source import TaskSource
+from tests.benchmarks.bfcl import is_possible
+
+DIGEST = "9e2dd15b1ab3f655d558c980151da94bff243f5aec303e5f8cd6664a498c779e"
+"""Of 50 tasks of each part. Renew it after a deliberate change, which is also a new `version`."""
+VERSION = "tools-84f603b8fac9"
+SOURCE = TaskSource(load_manifest("tools"))
+DATA: dict[str, Any] = json.loads(
+    resources.files("sapo_edge.tasks.skills").joinpath("data", "tools.json").read_text("utf-8")
+)
+TYPES: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
+
+
+def requests(tool: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each request that a tool's templates can give, before the slots are filled, with what it implies."""
+    for row in tool["requests"]:
+        template, implied = (row, {}) if isinstance(row, str) else row
+        pieces = [piece.split("|") for piece in re.split(r"[()]", template)]
+        for drawn in product(*pieces):
+            yield "".join(drawn), implied
+
+
+def test_tasks_are_the_same_on_every_system_and_version_of_python() -> None:
+    made = [Tools().generate(seed, part) for part in PARTS for seed in range(50)]
+    text = json.dumps([(task["question"], task["answer"]) for task in made])
+    assert hashlib.sha256(text.encode()).hexdigest() == DIGEST
+    assert version() == generator_version("tools") == VERSION
+
+
+def test_parts_share_no_tool_no_request_and_no_name() -> None:
+    tools: list[set[str]] = [set(), set(), set()]
+    frames: list[set[str]] = [set(), set(), set()]
+    for tool in DATA["tools"]:
+        tools[tool["part"]].add(tool["name"])
+        frames[tool["part"]] |= {re.sub(r"\{\w+\}", "{}", text).lower() for text, _ in requests(tool)}
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert not tools[one] & tools[other]
+        assert not frames[one] & frames[other]
+        for kind in DATA["names"].values():
+            assert not set(kind[one]) & set(kind[other])
+    used = {
+        kind: {tool["part"] for tool in DATA["tools"] if kind in tool["values"].values()} for kind in DATA["values"]
+    }
+    # Numbers, days and times are free; any other list serves the tools of one part.
+    assert {kind for kind, parts in used.items() if len(parts) > 1} <= {"few", "date", "time"}
+
+
+def test_there_are_enough_tools_and_three_of_a_domain_to_choose_from() -> None:
+    domains = Counter((tool["part"], tool["domain"]) for tool in DATA["tools"])
+    assert len(DATA["tools"]) >= 80 and len({domain for _, domain in domains}) >= 12
+    assert min(domains.values()) >= 3
+    assert min(len(tool["requests"]) for tool in DATA["tools"]) >= 8
+
+
+def test_each_request_names_what_its_tool_requires() -> None:
+    for tool in DATA["tools"]:
+        parameters = {name.rstrip("?") for name in tool["parameters"]}
+        required = {name for name in tool["parameters"] if not name.endswith("?")}
+        assert 1 <= len(parameters) <= 4
+        asked: set[str] = set()
+        for text, implied in requests(tool):
+            named = {*re.findall(r"\{(\w+)\}", text), *implied}
+            assert required <= named <= parameters, text
+            asked |= named
+        assert asked == parameters, tool["name"]
+
+
+def test_a_call_has_the_types_of_its_tool_and_says_what_the_request_says() -> None:
+    tools = {tool["name"]: tool for tool in DATA["tools"]}
+    for seed in range(3000):
+        task = Tools().generate(seed, PARTS[seed % 3])
+        call, (*lines, empty, request) = json.loads(task["answer"]), task["question"].split("\n")
+        assert empty == "" and len({line.split("(")[0] for line in lines}) == 4
+        assert sum(line.startswith(f"{call['name']}(") for line in lines) == 1
+        tool = tools[call["name"]]
+        parameters = {name.rstrip("?"): kind for name, kind in tool["parameters"].items()}
+        for name, value in call["arguments"].items():
+            kind = parameters[name]
+            if "|" in kind:
+                assert value in kind.split("|")
+            else:
+                assert isinstance(value, TYPES[kind]) and isinstance(value, bool) == (kind == "boolean")
+            if kind == "string":
+                assert value.lower() in request.lower()
+
+
+def test_no_question_has_two_answers() -> None:
+    answers: dict[str, str] = {}
+    for seed in range(5000):
+        task = Tools().generate(seed, PARTS[seed % 3])
+        answer = task["answer"].lower()
+        request = task["question"].split("\n\n")[1].lower().rstrip(".!?")
+        # Not even where other tools are shown: the request alone decides.
+        assert answers.setdefault(request, answer) == answer
+
+
+def test_every_answer_is_right_for_its_own_request_alone() -> None:
+    tasks = [*SOURCE.training_tasks(3, 0, 200)[0], *SOURCE.held_out("test", 200), *SOURCE.held_out("validation", 200)]
+    assert len({task.question for task in tasks[200:]}) == 400
+    for task, other in pairwise(tasks):
+        assert SOURCE.score(task, task.ground_truth) == 1.0
+        call = json.loads(task.ground_truth)
+        spoken = {"arguments": dict(reversed(call["arguments"].items())), "name": call["name"]}
+        assert SOURCE.score(task, f"Sure: {json.dumps(spoken, indent=1)}") == 1.0
+        assert SOURCE.score(task, other.ground_truth) == float(task.ground_truth == other.ground_truth)
+    assert SOURCE.verifier_errors == 0
+
+
+def test_partial_credit_counts_the_arguments_of_the_right_tool() -> None:
+    source = TaskSource(Manifest("one", (TaskEntry("tools", "tools", partial_credit=True, reading="fit"),)))
+    task = next(
+        task for task in source.training_tasks(1, 0, 200)[0] if len(json.loads(task.ground_truth)["arguments"]) == 2
+    )
+    call = json.loads(task.ground_truth)
+    more = {**call, "arguments": {**call["arguments"], "more": 1}}
+    assert source.score(task, json.dumps(more)) == pytest.approx(2 / 3)
+    assert source.score(task, json.dumps({**call, "name": "nothing"})) == 0.0
+
+
+def test_what_a_reference_gives_is_a_task_for_training() -> None:
+    held_out = (*SOURCE.held_out("test", 200), *SOURCE.held_out("validation", 200))
+    unseen = {name for task in held_out for name in task.generated["metadata"]["tools"]}
+    for task in (*held_out[:20], *SOURCE.training_tasks(1, 0, 200)[0]):
+        assert not unseen & set(SOURCE.regenerate(task.ref).generated["metadata"]["tools"])
+
+
+def test_a_case_of_others_has_several_possible_calls() -> None:
+    possible: dict[str, Any] = {"area": {"base": [10], "height": [5, 5.5], "unit": ["cm", ""]}}
+    for arguments in ('{"base": 10, "height": 5}', '{"height": 5.5, "base": 10, "unit": "CM"}'):
+        assert is_possible(possible, f'{{"name": "area", "arguments": {arguments}}}')
+    for arguments in ('{"base": 10}', '{"base": 10, "height": 6}', '{"base": 10, "height": 5, "unit": "m"}'):
+        assert not is_possible(possible, f'{{"name": "area", "arguments": {arguments}}}')
+    assert not is_possible(possible, '{"name": "volume", "arguments": {"base": 10, "height": 5}}')
