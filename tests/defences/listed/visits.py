@@ -6,6 +6,7 @@ from tests.defences.defence import Defence
 
 _RELAY = "sapo_edge/swarm/finding/hop.py"
 _RELAY_TESTS = "tests/swarm/visits/test_relay.py::"
+_KEPT = "tests/swarm/test_promises_kept.py::"
 
 _REAL_CIRCUITS = "tests/swarm/visits/test_relay.py::test_the_bounds_of_a_circuit_hold_between_real_hosts"
 
@@ -88,14 +89,28 @@ DEFENCES = (
         _RELAY,
         " or self._openings.exhausted(address_of([host])):",
         ":",
-        (_RELAY_TESTS + "test_circuits_are_opened_at_a_rate",),
+        (_KEPT + "test_a_member_lets_one_address_open_eight_circuits_and_then_one_in_five_seconds",),
+    ),
+    Defence(
+        "circuits of a member",
+        _RELAY,
+        "displaced = self._places.add(scope, host)",
+        "displaced = None",
+        (_KEPT + "test_a_member_carries_eight_circuits",),
+    ),
+    Defence(
+        "bytes a second of a member's circuits",
+        _RELAY,
+        "                    if (delay := self._wait(sender, len(data))) > 0:\n",
+        "                    if (delay := 0) > 0:\n",
+        (_KEPT + "test_what_a_member_carries_for_one_address_is_little_more_than_half_of_64_kib_a_second",),
     ),
     Defence(
         "connections through one relay",
         "sapo_edge/swarm/finding/circuit.py",
         "self._opening[relay] + self._open(relay) >= MAX_CIRCUITS_OF_RELAY",
         "False",
-        (_RELAY_TESTS + "test_a_relay_brings_a_bounded_number_of_connections",),
+        (_KEPT + "test_sixteen_connections_come_through_one_relay_and_no_more",),
     ),
     Defence(
         "streams of all connections",

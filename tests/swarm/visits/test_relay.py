@@ -236,37 +236,6 @@ def test_one_address_uses_up_neither_the_openings_nor_the_bytes_of_a_member() ->
     assert hop._openings.exhausted("9.9.9.9")
 
 
-def test_circuits_are_opened_at_a_rate() -> None:
-    async def scenario() -> None:
-        offer = Offer(openings=(1e-6, 1.0, 1e-6, 1.0))  # and one on credit
-        async with lab(4, offer) as (hop, (attacker, *targets)):
-            for target in targets:
-                assert await target.reserve() == OK
-            await attacker.reach(targets[0])
-            await attacker.reach(targets[1])
-            with pytest.raises(FAILED):
-                await attacker.reach(targets[2])
-            assert hop.circuits == 2
-
-    play(scenario)
-
-
-def test_a_relay_brings_a_bounded_number_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuit, "MAX_CIRCUITS_OF_RELAY", 2)
-
-    async def scenario() -> None:
-        async with lab(4) as (_, (target, *others)):
-            assert await target.reserve() == OK
-            for other in others[:2]:
-                await other.reach(target)
-            with pytest.raises(FAILED):
-                await others[2].reach(target)
-            assert target.tally.counts["circuits refused: too many of one relay"] == 1
-            assert await others[0].echoes(target)
-
-    play(scenario)
-
-
 def test_circuits_are_bounded() -> None:
     async def scenario() -> None:
         async with lab(4, Offer(circuits_from_one=2)) as (hop, (attacker, *targets)):
