@@ -13,7 +13,7 @@ from sapo_edge.cli import metrics
 from sapo_edge.cli.web import serve, server
 from sapo_edge.config.settings import Settings
 from sapo_edge.pool import PoolLimits
-from sapo_edge.swarm.addresses import HOME_BITS, LOWEST_PORT, neighbourhood, region
+from sapo_edge.swarm.addresses import HOME_BITS, LOWEST_PORT, LocalNetworks, neighbourhood, region
 from sapo_edge.swarm.addresses import Address as At
 from sapo_edge.swarm.finding import circuit, dialing, hop, mapping, mdns, peerbook, router
 from sapo_edge.swarm.finding.outside import AGREE
@@ -26,6 +26,13 @@ from tests.defences import defence
 
 MIB = 1024 * 1024
 DOCUMENTS = Path(__file__).parents[2]
+
+
+def may_dial(port: int) -> bool:
+    """Whether a peer may name a port."""
+    return LocalNetworks((), (), loopback=False).may_dial(At("ip4", "9.9.9.9", port, ""))
+
+
 KEPT = "tests/swarm/test_promises_kept.py::test_"
 OFFER, SHARE = hop.MEMBERS_OFFER, Settings().share
 
@@ -44,7 +51,7 @@ SECURITY: dict[str, bool] = {
     "eight networks": pull.PULLS.max_served == 8,
     "The mesh takes 24 neighbours": pubsub.MAX_MESH == 24,
     "at most a quarter of it": PoolLimits().author_share == 1 / 4,
-    "on ports from 1024 on": LOWEST_PORT == 1024,
+    "on port 443 or from 1024 on": [port for port in range(2048) if may_dial(port)] == [443, *range(1024, 2048)],
     "one peer a second after the first eight, at three addresses at most": (
         dialing.DIALS_PER_SECOND,
         dialing.DIAL_BURST,
@@ -149,7 +156,7 @@ COMPARED: dict[str, tuple[str, ...]] = {
     "no network has a part in it: tests of the function show it": (
         "At most 4096 characters are verified", "At most 256 KiB; generators", "a header has at most 64 MiB",
         "arrays 3 million elements", "for tasks of peers, 5 seconds", "twice at most", "at most a quarter of it",
-        "on ports from 1024 on", "(of IPv6, of the /56)", "an IPv4 /24 or IPv6 /48 each", "several /16 networks",
+        "on port 443 or from 1024 on", "(of IPv6, of the /56)", "an IPv4 /24 or IPv6 /48 each", "several /16 networks",
         "at most 32 unreached ones", "a minute at first and up to an hour", "among more than 16 others",
         "four budgets a round", "a factor of 4 each half hour, down to the budget / 16384",
     ),
