@@ -10,6 +10,8 @@ _MANIFEST = "sapo_edge/tasks/manifest.py"
 _QUESTIONS = "sapo_edge/tasks/questions.py"
 _TESTS = "tests/unit/tasks/test_own_questions.py::"
 _ERRORS = _TESTS + "test_errors_name_file_and_line"
+_EXPRESSIONS = _TESTS + "test_expressions_that_others_write_are_not_kept_without_end_nor_shown"
+_ANY_VALUE = "tests/unit/tasks/test_manifest.py::test_no_value_of_a_question_raises_anything_but_a_manifest_error"
 _BOUNDS = _TESTS + "test_a_strangers_questions_are_bounded"
 
 DEFENCES = (
@@ -36,6 +38,39 @@ DEFENCES = (
         _CHECKS,
         'check_text("a choice", choice, MAX_CHOICE_BYTES)',
         'check_text("a choice", choice)',
+        (_BOUNDS,),
+    ),
+    Defence(
+        "memory of expressions that others write",
+        _CHECKS,
+        "@lru_cache(maxsize=256)",
+        "@lru_cache(maxsize=None)",
+        (_EXPRESSIONS,),
+    ),
+    Defence(
+        "expressions that others write are not shown", _CHECKS, "    options.log_errors = False\n", "", (_EXPRESSIONS,)
+    ),
+    Defence(
+        "number of texts of an expression",
+        _CHECKS,
+        "2 <= len(self.texts) <= MAX_ITEMS",
+        "2 <= len(self.texts)",
+        (_BOUNDS,),
+    ),
+    Defence("choices are a list", _CHECKS, "isinstance(self.choices, list | tuple) and ", "", (_ANY_VALUE,)),
+    Defence("texts are a list", _CHECKS, "isinstance(self.texts, list | tuple) and ", "", (_ANY_VALUE,)),
+    Defence(
+        "a call inside of a call is an object",
+        _CHECKS,
+        'isinstance(call.get("function"), dict)',
+        'call.get("function")',
+        (_TESTS + "test_checks_compare_by_content", _ANY_VALUE),
+    ),
+    Defence(
+        "a flag is a flag",
+        _CHECKS,
+        '        Flag(False).check("fold", self.fold)\n',
+        "        pass\n",
         (_BOUNDS,),
     ),
     Defence("items of a set", _CHECKS, "require(1 <= count <= MAX_ITEMS,", "require(1 <= count,", (_BOUNDS,)),

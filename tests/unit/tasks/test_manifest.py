@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ExitCode, ManifestError
 from sapo_edge.policy import Message
+from sapo_edge.tasks.checks import CHECKS
 from sapo_edge.tasks.manifest import (
     MAX_MANIFEST_BYTES,
     Manifest,
@@ -320,6 +321,21 @@ def test_no_value_of_an_entry_raises_anything_but_a_manifest_error(key: str, val
     entry = {**TINY.tasks[0].as_dict(), key: value}
     with contextlib.suppress(ManifestError):
         Manifest.from_bytes(packed(tasks=[entry]))
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, True, -7, 2**64 - 1, float("nan"), "ab", b"ab", [], ["a", 7], ["a", ["!b"]], {"a": 1}, "[" * 4000,
+        '{"name": "f", "function": "g"}', '{"name": ["f"], "arguments": 7}',
+    ],
+)  # fmt: skip
+def test_no_value_of_a_question_raises_anything_but_a_manifest_error(check: str, value: object) -> None:
+    for question in (["?", "1", "", check, value], ["?", value, "", check, None], [value, "1", value, "exact", None]):
+        entry = {"name": "mine", "questions": [question], "partial_credit": False, "weight": 1.0}
+        with contextlib.suppress(ManifestError):
+            Manifest.from_bytes(packed(tasks=[entry]))
 
 
 def test_importing_manifests_and_tasks_loads_no_library() -> None:

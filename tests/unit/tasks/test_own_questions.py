@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.rollout import TaskRef
-from sapo_edge.tasks.checks import Calls, Choice, Exact, Json, Lines, Matches, Number, Pattern, Set
+from sapo_edge.tasks.checks import Calls, Choice, Exact, Json, Lines, Matches, Number, Pattern, Set, compile_pattern
 from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
 from sapo_edge.tasks.question_file import MAX_MISTAKES, read_lines, read_questions
@@ -229,6 +229,7 @@ def test_questions_stand_inside_a_manifest_too() -> None:
         ("calls", None, '{"name": "f", "arguments": {"x": 1}}',
          '{"function": {"name": "f", "arguments": "{\\"x\\":1}"}}', 1.0),
         ("calls", None, '{"name": "f", "arguments": {"x": 1, "y": 2}}', '{"name": "f", "arguments": {"x": 1}}', 0.5),
+        ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "f", "function": "g"}', 0.0),
         ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "g", "arguments": {"x": 1}}', 0.0),
         ("lines", None, "one\ntwo", "One\n\n two ", 1.0),
         ("lines", None, "one\ntwo", "two\none", 0.0),
@@ -293,12 +294,26 @@ def test_an_entry_has_so_many_questions_at_most() -> None:
         ("1", "number", 1e13),
         ("1" * 4097, "exact", False),
         ("\x1b[2J", "exact", False),
+        ("1", "exact", 1),
+        ("a", "matches", ["!b", *"a" * 64]),
+        ("1" * 41, "number", None),
+        ("1e9999", "number", None),
     ],
 )
 def test_a_strangers_questions_are_bounded(answer: str, check: str, value: object) -> None:
     assert OwnQuestion.from_list(["?", "1", "", "exact", False]) == OwnQuestion("?", "1")
     with pytest.raises(ManifestError):
         OwnQuestion.from_list(["?", answer, "", check, value])
+
+
+def test_expressions_that_others_write_are_not_kept_without_end_nor_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    """Answers to such a question are expressions, of which RE2 would write invalid ones on the terminal."""
+    check = Matches(("a", "!b"))
+    for number in range(300):
+        assert check.score("a", f"a|c{number}") == 1.0
+    assert compile_pattern.cache_info().currsize <= 256
+    assert check.score("a", "(\x1b[2J") == 0.0
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("raw", [None, "abcde", {}, [], ["?", "1", "", "exact"], ["?", "1", "", "exact", False, 1]])
