@@ -10,6 +10,7 @@ _MANIFEST = "sapo_edge/tasks/manifest.py"
 _QUESTIONS = "sapo_edge/tasks/questions.py"
 _TESTS = "tests/unit/tasks/test_own_questions.py::"
 _ERRORS = _TESTS + "test_errors_name_file_and_line"
+_INVALID = "tests/unit/tasks/test_manifest.py::test_an_invalid_manifest_is_rejected_with_a_remedy"
 _EXPRESSIONS = _TESTS + "test_expressions_that_others_write_are_not_kept_without_end_nor_shown"
 _ANY_VALUE = "tests/unit/tasks/test_manifest.py::test_no_value_of_a_question_raises_anything_but_a_manifest_error"
 _BOUNDS = _TESTS + "test_a_strangers_questions_are_bounded"
@@ -110,6 +111,27 @@ DEFENCES = (
         '        require(count <= MAX_QUESTIONS, f"{where} has {count} questions", f"keep at most {MAX_QUESTIONS}")\n',
         "",
         (_TESTS + "test_an_entry_has_so_many_questions_at_most",),
+    ),
+    Defence(
+        "a list with more or fewer items is another one",
+        "sapo_edge/tasks/objects.py",
+        "len(expected) == len(given) and ",
+        "",
+        ("tests/unit/tasks/test_objects.py::test_truth_is_no_number_and_an_accent_may_be_composed",),
+    ),
+    Defence(
+        "the reading of an entry",
+        _MANIFEST,
+        '        require(known, f"{where}: reading is not known", nearest(str(self.reading)[:64], READINGS))\n',
+        "",
+        (_INVALID,),
+    ),
+    Defence(
+        "the share of the form in a reward",
+        _MANIFEST,
+        '_FORM.check(f"{where}: form", self.form)',
+        "self.form",
+        (_INVALID,),
     ),
     Defence(
         "shape of a stranger's question",

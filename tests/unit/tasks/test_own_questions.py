@@ -262,6 +262,8 @@ def test_a_manifest_has_an_end(tmp_path: Path) -> None:
     (tmp_path / "tasks.jsonl").write_bytes(b" " * (2 * 1024 * 1024 + 1))
     with pytest.raises(ManifestError, match="too large"):
         load_manifest(tmp_path / "manifest.toml")
+    with pytest.raises(ManifestError, match=f"has {MAX_MANIFEST_BYTES + 1} bytes"):
+        Manifest.from_bytes(bytes(MAX_MANIFEST_BYTES + 1))
 
 
 def test_a_file_has_so_many_questions_and_mistakes_at_most(tmp_path: Path) -> None:
