@@ -74,6 +74,16 @@ DEFENCES = (
         "        pass\n",
         (_BOUNDS,),
     ),
+    Defence(
+        "texts that can't be encoded",
+        "sapo_edge/tasks/texts.py",
+        'not in ("Cc", "Cs")',
+        'not in ("Cc",)',
+        (_BOUNDS,),
+    ),
+    Defence(
+        "length of a text in bytes", "sapo_edge/tasks/texts.py", 'len(text.encode("utf-8"))', "len(text)", (_BOUNDS,)
+    ),
     Defence("items of a set", _CHECKS, "require(1 <= count <= MAX_ITEMS,", "require(1 <= count,", (_BOUNDS,)),
     Defence("largest tolerance", _CHECKS, "Real(0.0, MAX_TOLERANCE, 0.0)", "Real(0.0, 1e300, 0.0)", (_BOUNDS,)),
     Defence(

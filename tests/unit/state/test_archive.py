@@ -305,7 +305,7 @@ def test_a_file_that_inflates_to_more_than_its_bound_is_not_inflated(
     with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("state/manifests/x", bytes(30_000_000))
     written: list[int] = []
-    monkeypatch.setattr(archive.os, "fsync", lambda number: written.append(os.fstat(number).st_size))
+    monkeypatch.setattr(os, "fsync", lambda number: written.append(os.fstat(number).st_size))
     with pytest.raises(StateError, match="has changed"):
         restore_backup(Paths.default(tmp_path / "other"), file)
     assert written[-1] == 10

@@ -295,6 +295,8 @@ def test_an_entry_has_so_many_questions_at_most() -> None:
         (", ".join(str(number) for number in range(65)), "set", None),
         ("1", "number", 1e13),
         ("1" * 4097, "exact", False),
+        ("\u00e9" * 2049, "exact", False),
+        ("\ud800", "exact", False),
         ("\x1b[2J", "exact", False),
         ("1", "exact", 1),
         ("a", "matches", ["!b", *"a" * 64]),
