@@ -358,7 +358,7 @@ DEFENCES = (
         "sapo_edge/swarm/finding/dialing.py",
         "                if not self._bucket.take():\n                    return list(peers.values())\n",
         "",
-        ("tests/swarm/finding/test_discovery.py::test_a_node_does_not_flood_the_addresses_that_peers_name", _DIALS),
+        ("tests/swarm/finding/test_discovery.py::test_a_node_does_not_flood_the_addresses_that_peers_name",),
     ),
     Defence(
         "dials at the same time",
