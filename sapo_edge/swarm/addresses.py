@@ -217,6 +217,10 @@ class LocalNetworks:
         ip = address.ip
         return ip is not None and (ip.is_loopback or any(ip in network for network in self.subnets))
 
+    def may_announce(self, address: Address) -> bool:
+        """Whether to dial an address that an announcement on the local network names: one of it, without a relay."""
+        return address.relay is None and self.is_local(address) and self.may_dial(address)
+
 
 def find_local_networks(listen: str = "all") -> LocalNetworks:
     """The networks that this machine is connected to now; takes about a millisecond.

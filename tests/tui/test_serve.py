@@ -18,7 +18,7 @@ import aiohttp
 import psutil
 import pytest
 
-from sapo_edge.cli.web.server import ASSETS, MAX_SESSIONS
+from sapo_edge.cli.web.server import ASSETS, MAX_MESSAGE_BYTES, MAX_SESSIONS
 from sapo_edge.state.paths import Paths
 from tests.tui.browser import browser, chromium
 from tests.tui.fake_node import ScriptedNode
@@ -118,9 +118,19 @@ async def test_the_page_names_no_other_host_and_may_load_from_none(served: Serve
     async with aiohttp.ClientSession() as session, session.get(served.url) as reply:
         text, headers = await reply.text(), reply.headers
         assert re.findall(r"https?://", text) == []
-        policy = headers["Content-Security-Policy"]
-        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe-eval" not in policy
+        policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+        scripts = policy.pop("script-src")
+        assert re.fullmatch(r"'self' 'nonce-[\w-]{22}'", scripts)
+        assert {policy.pop(name) for name in ("default-src", "base-uri", "form-action", "frame-ancestors")} == {
+            "'none'"
+        }
+        assert not [source for source in policy.values() if not source.startswith("'self'") or "*" in source]
         assert (headers["Referrer-Policy"], headers["Cache-Control"]) == ("no-referrer", "no-store")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cross-Origin-Resource-Policy"] == headers["Cross-Origin-Opener-Policy"] == "same-origin"
+        async with session.get(served.url, params={"fontsize": '"><script>'}) as other:
+            assert scripts not in other.headers["Content-Security-Policy"], "each page has a secret of its own"
+            assert '"><script>' not in await other.text()
         for name in ASSETS:
             assert f"static/{name}" in text and await status(f"{served.url}static/{name}") == 200
     for name in ("nothing.js", "..%2fapp_service.py", "%2e%2e/%2e%2e/server.py", ""):
@@ -157,7 +167,10 @@ async def test_what_no_page_sends_ends_that_session_alone(served: Served) -> Non
             async with served.websocket(session) as websocket:
                 app = await told(websocket)
                 await websocket.send_str(sent)
-                assert (await websocket.receive(timeout=10)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+                reply = await websocket.receive(timeout=10)
+                assert reply.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+                if len(sent) > MAX_MESSAGE_BYTES:
+                    assert reply.data == aiohttp.WSCloseCode.MESSAGE_TOO_BIG, "it is not even read"
             assert gone(app["pid"])
     place = urlsplit(served.url)
     for line in (b"\x16\x03\x01 noise", b"OPTIONS * HTTP/1.1", b"GET http://x/ HTTP/1.1", b"CONNECT x:1 HTTP/1.1"):

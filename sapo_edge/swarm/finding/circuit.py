@@ -33,6 +33,7 @@ from libp2p.security.pnet.protector import new_protected_conn
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, find_local_networks, parse_address, region
+from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.hardening import ENDED, quietly
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
@@ -56,6 +57,12 @@ MAX_PUNCHED = 4
 """Addresses of one peer that are dialled for a hole punch."""
 PUNCH_ATTEMPTS = 2
 """Attempts for each relayed connection; each takes up to 20 s."""
+PUNCH_SECONDS = 20.0
+"""Least time between two hole punches at one address, each of which dials it three times."""
+PUNCHES_PER_SECOND, PUNCH_BURST = 0.2, 8.0
+"""Hole punches in total, as anybody behind a relay can ask for them."""
+MAX_PUNCHED_ADDRESSES = 256
+"""Addresses of which it is remembered that they were dialled for a hole punch."""
 RELAYED_STAYS = 10.0
 """Seconds for which a relayed connection stays beside a direct one; `pubsub.StreamMover` moves its GossipSub stream."""
 POLL_SECONDS = 2.0
@@ -173,7 +180,7 @@ def may_punch(address: Address) -> bool:
 
 
 class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
-    """Replaces relayed connections by direct ones. Dials a few public addresses; the library dials all.
+    """Replaces relayed connections by direct ones. Dials a few public addresses, at a rate; the library dials all.
 
     Args:
         host: a host that listens.
@@ -193,6 +200,29 @@ class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
         self._nursery = nursery
         self._own_addresses = own_addresses
         self._dial_checked = dial_checked
+        self._bucket = TokenBucket(PUNCHES_PER_SECOND, PUNCH_BURST)
+        self._punched: Recent[str, float] = Recent(MAX_PUNCHED_ADDRESSES)
+
+    async def _handle_dcutr_stream(self, stream: INetStream) -> None:
+        try:
+            await super()._handle_dcutr_stream(stream)
+        finally:
+            self._forget_addresses(stream.muxed_conn.peer_id)
+
+    def _forget_addresses(self, peer_id: ID) -> None:
+        """The library keeps what a peer names in each request, and dials all of it for each of them."""
+        self.host.get_peerstore().clear_addrs(peer_id)
+
+    async def _perform_hole_punch(self, peer_id: ID, addrs: list[Multiaddr], as_responder: bool = False) -> bool:
+        self._forget_addresses(peer_id)
+        now = time.monotonic()
+        named = dict.fromkeys(str(addr).split("/p2p/")[0] for addr in addrs)
+        plain = [text for text in named if now - self._punched.get(text, -PUNCH_SECONDS) >= PUNCH_SECONDS]
+        if not plain or not self._bucket.take():
+            return False
+        for text in plain:
+            self._punched[text] = now
+        return bool(await super()._perform_hole_punch(peer_id, list(map(Multiaddr, plain)), as_responder))
 
     async def _get_observed_addrs(self) -> list[bytes]:
         own = [Multiaddr(str(address).partition("/p2p/")[0]).to_bytes() for address in self._own_addresses()]

@@ -231,7 +231,7 @@ class Discovery:
             self.book.mark_connected(address.peer_id)
 
     def _add_local(self, address: Address) -> None:
-        if address.relay is None and self._networks.is_local(address) and self._networks.may_dial(address):
+        if self._networks.may_announce(address):
             self.book.add(address, Origin.LAN)
 
     async def _watch_networks(self) -> None:

@@ -90,7 +90,7 @@ class _Search:
         """Try whoever announces the number on the local network."""
 
         def found(address: Address) -> None:
-            if len(self._nearby) < MAX_NEARBY and address not in self._nearby and self._networks.may_dial(address):
+            if len(self._nearby) < MAX_NEARBY and address not in self._nearby and self._networks.may_announce(address):
                 self._nearby.add(address)
                 nursery.start_soon(self.try_place, address)
 

@@ -11,6 +11,7 @@ _PLACE_TESTS = "tests/swarm/finding/test_meeting_place.py::"
 _ACCEPTING = "sapo_edge/swarm/visits/accepting.py"
 _OFFERING = "sapo_edge/swarm/visits/offering.py"
 _VISIT_TESTS = "tests/swarm/visits/test_codes.py::"
+_NEARBY = _VISIT_TESTS + "test_few_addresses_of_the_local_network_are_tried_and_for_a_while"
 
 DEFENCES = (
     Defence(
@@ -47,6 +48,62 @@ DEFENCES = (
         "trio.fail_after(HELLO_SECONDS)",
         "trio.fail_after(1e6)",
         (_VISIT_TESTS + "test_a_silent_place_costs_no_guess",),
+    ),
+    Defence(
+        "only addresses of the local network are taken from an announcement of a code",
+        _ACCEPTING,
+        " and self._networks.may_announce(address):",
+        ":",
+        (_NEARBY,),
+    ),
+    Defence(
+        "announcements of a code that are tried",
+        _ACCEPTING,
+        "len(self._nearby) < MAX_NEARBY and ",
+        "",
+        (_NEARBY,),
+    ),
+    Defence(
+        "a search for who waits ends",
+        _ACCEPTING,
+        "trio.move_on_after(seconds) as",
+        "trio.move_on_after(1e6) as",
+        (_NEARBY,),
+    ),
+    Defence(
+        "the length of an inviter's first message",
+        _ACCEPTING,
+        "read_frame(stream, HELLO_BYTES)",
+        "read_frame(stream, 2**31)",
+        (_VISIT_TESTS + "test_a_message_of_a_place_is_bounded_before_it_is_read",),
+    ),
+    Defence(
+        "the length of a sealed invite that is read",
+        _ACCEPTING,
+        "read_frame(stream, MAX_SEALED_BYTES)",
+        "read_frame(stream, 2**31)",
+        (_VISIT_TESTS + "test_a_message_of_a_place_is_bounded_before_it_is_read",),
+    ),
+    Defence(
+        "the length of a guess",
+        _OFFERING,
+        "read_frame(stream, GUESS_BYTES)",
+        "read_frame(stream, 2**31)",
+        (_VISIT_TESTS + "test_a_guess_is_bounded_before_it_is_read",),
+    ),
+    Defence(
+        "an inviter waits at few places",
+        _OFFERING,
+        "places[:MAX_PLACES]",
+        "places",
+        (_VISIT_TESTS + "test_an_inviter_waits_at_four_places",),
+    ),
+    Defence(
+        "who guesses and then says nothing holds an inviter up for seconds",
+        _OFFERING,
+        "trio.fail_after(EXCHANGE_SECONDS)",
+        "trio.fail_after(1e6)",
+        (_VISIT_TESTS + "test_whoever_asks_for_the_number_and_says_nothing_leaves_the_code_to_others",),
     ),
     Defence(
         "a code ends after its time",

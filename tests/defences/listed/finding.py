@@ -21,6 +21,9 @@ _PEERBOOK = "sapo_edge/swarm/finding/peerbook.py"
 
 _CIRCUIT = "sapo_edge/swarm/finding/circuit.py"
 _RELAY_TESTS = "tests/swarm/visits/test_relay.py::"
+_KEPT = "tests/swarm/test_promises_kept.py::"
+_DIALS = _KEPT + "test_whatever_peers_name_eight_are_dialled_and_then_one_a_second_at_three_addresses"
+_PUNCHES = _KEPT + "test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_punches"
 
 _ROUTER_LIMITS = (
     "tests/swarm/finding/test_mapping.py::"
@@ -166,7 +169,10 @@ DEFENCES = (
         _OUTSIDE,
         "AGREE = 2\n",
         "AGREE = 1\n",
-        (_OUTSIDE_TESTS + "test_one_voice_does_not_drop_relay_places",),
+        (
+            _OUTSIDE_TESTS + "test_one_voice_does_not_drop_relay_places",
+            _KEPT + "test_what_peers_say_of_a_node_counts_once_two_networks_say_it",
+        ),
     ),
     Defence(
         "an IPv6 /64 is one address",
@@ -276,6 +282,34 @@ DEFENCES = (
         ("tests/swarm/finding/test_circuit.py::test_few_addresses_are_dialled_for_a_hole_punch_all_of_them_tcp",),
     ),
     Defence(
+        "the rate of hole punches",
+        _CIRCUIT,
+        "if not plain or not self._bucket.take():",
+        "if not plain:",
+        (_PUNCHES,),
+    ),
+    Defence(
+        "hole punches at one address are spaced",
+        _CIRCUIT,
+        " if now - self._punched.get(text, -PUNCH_SECONDS) >= PUNCH_SECONDS]",
+        "]",
+        (_PUNCHES,),
+    ),
+    Defence(
+        "a hole punch dials what was named for it alone",
+        _CIRCUIT,
+        "        self._forget_addresses(peer_id)\n        now",
+        "        now",
+        (_PUNCHES,),
+    ),
+    Defence(
+        "addresses that were named for hole punches are forgotten",
+        _CIRCUIT,
+        "            self._forget_addresses(stream.muxed_conn.peer_id)\n",
+        "            pass\n",
+        (_PUNCHES,),
+    ),
+    Defence(
         "a hole is punched by TCP",
         "sapo_edge/swarm/finding/circuit.py",
         ' if "/tcp/" in str(addr)]',
@@ -317,7 +351,7 @@ DEFENCES = (
         "sapo_edge/swarm/finding/dialing.py",
         "            if now - self._recent.get(key, -SAME_HOST_SECONDS) < SAME_HOST_SECONDS:\n",
         "            if False:\n",
-        ("tests/swarm/finding/test_discovery.py::test_a_node_does_not_flood_the_addresses_that_peers_name",),
+        ("tests/swarm/finding/test_discovery.py::test_a_node_does_not_flood_the_addresses_that_peers_name", _DIALS),
     ),
     Defence(
         "the rate of dials",
@@ -419,23 +453,23 @@ DEFENCES = (
     ),
     Defence(
         "only addresses of the local network are taken from an announcement",
-        _DISCOVERY,
-        "self._networks.is_local(address) and ",
+        _ADDRESSES,
+        "self.is_local(address) and ",
         "",
         (_ANNOUNCED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_it",),
     ),
     Defence(
         "no low port is taken from an announcement",
-        _DISCOVERY,
-        " and self._networks.may_dial(address):",
-        ":",
+        _ADDRESSES,
+        " and self.may_dial(address)\n",
+        "\n",
         (_ANNOUNCED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_it",),
     ),
     Defence(
         "no relay is taken from an announcement",
-        _DISCOVERY,
-        "address.relay is None and self._networks",
-        "self._networks",
+        _ADDRESSES,
+        "address.relay is None and self.is_local",
+        "self.is_local",
         (_ANNOUNCED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_it",),
     ),
     Defence(

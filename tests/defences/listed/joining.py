@@ -45,6 +45,13 @@ DEFENCES = (
         (_IDENTITY_TESTS + "test_a_long_text_is_not_decoded",),
     ),
     Defence(
+        "peer ids whose keys are remembered",
+        _IDENTITY,
+        "@lru_cache(maxsize=4096)",
+        "@lru_cache(maxsize=None)",
+        (_IDENTITY_TESTS + "test_so_many_ids_that_others_make_up_are_remembered",),
+    ),
+    Defence(
         "a key has one peer id",
         _IDENTITY,
         " or peer_id_of(public_key) != peer_id:",

@@ -12,6 +12,9 @@ _TESTS = "tests/unit/tasks/test_own_questions.py::"
 _DATA = "sapo_edge/tasks/question_data.py"
 _DATA_TESTS = "tests/unit/tasks/test_question_data.py::"
 _ERRORS = _TESTS + "test_errors_name_file_and_line"
+_INVALID = "tests/unit/tasks/test_manifest.py::test_an_invalid_manifest_is_rejected_with_a_remedy"
+_EXPRESSIONS = _TESTS + "test_expressions_that_others_write_are_not_kept_without_end_nor_shown"
+_ANY_VALUE = "tests/unit/tasks/test_manifest.py::test_no_value_of_a_question_raises_anything_but_a_manifest_error"
 _BOUNDS = _TESTS + "test_a_strangers_questions_are_bounded"
 
 DEFENCES = (
@@ -39,6 +42,49 @@ DEFENCES = (
         'check_text("a choice", choice, MAX_CHOICE_BYTES)',
         'check_text("a choice", choice)',
         (_BOUNDS,),
+    ),
+    Defence(
+        "memory of expressions that others write",
+        _CHECKS,
+        "@lru_cache(maxsize=256)",
+        "@lru_cache(maxsize=None)",
+        (_EXPRESSIONS,),
+    ),
+    Defence(
+        "expressions that others write are not shown", _CHECKS, "    options.log_errors = False\n", "", (_EXPRESSIONS,)
+    ),
+    Defence(
+        "number of texts of an expression",
+        _CHECKS,
+        "2 <= len(self.texts) <= MAX_ITEMS",
+        "2 <= len(self.texts)",
+        (_BOUNDS,),
+    ),
+    Defence("choices are a list", _CHECKS, "isinstance(self.choices, list | tuple) and ", "", (_ANY_VALUE,)),
+    Defence("texts are a list", _CHECKS, "isinstance(self.texts, list | tuple) and ", "", (_ANY_VALUE,)),
+    Defence(
+        "a call inside of a call is an object",
+        _CHECKS,
+        'isinstance(call.get("function"), dict)',
+        'call.get("function")',
+        (_TESTS + "test_checks_compare_by_content", _ANY_VALUE),
+    ),
+    Defence(
+        "a flag is a flag",
+        _CHECKS,
+        '        Flag(False).check("fold", self.fold)\n',
+        "        pass\n",
+        (_BOUNDS,),
+    ),
+    Defence(
+        "texts that can't be encoded",
+        "sapo_edge/tasks/texts.py",
+        'not in ("Cc", "Cs")',
+        'not in ("Cc",)',
+        (_BOUNDS,),
+    ),
+    Defence(
+        "length of a text in bytes", "sapo_edge/tasks/texts.py", 'len(text.encode("utf-8"))', "len(text)", (_BOUNDS,)
     ),
     Defence("items of a set", _CHECKS, "require(1 <= count <= MAX_ITEMS,", "require(1 <= count,", (_BOUNDS,)),
     Defence("largest tolerance", _CHECKS, "Real(0.0, MAX_TOLERANCE, 0.0)", "Real(0.0, 1e300, 0.0)", (_BOUNDS,)),
@@ -76,6 +122,27 @@ DEFENCES = (
         '        require(count <= MAX_QUESTIONS, f"{where} has {count} questions", f"keep at most {MAX_QUESTIONS}")\n',
         "",
         (_TESTS + "test_an_entry_has_so_many_questions_at_most",),
+    ),
+    Defence(
+        "a list with more or fewer items is another one",
+        "sapo_edge/tasks/objects.py",
+        "len(expected) == len(given) and ",
+        "",
+        ("tests/unit/tasks/test_objects.py::test_truth_is_no_number_and_an_accent_may_be_composed",),
+    ),
+    Defence(
+        "the reading of an entry",
+        _MANIFEST,
+        '        require(known, f"{where}: reading is not known", nearest(str(self.reading)[:64], READINGS))\n',
+        "",
+        (_INVALID,),
+    ),
+    Defence(
+        "the share of the form in a reward",
+        _MANIFEST,
+        '_FORM.check(f"{where}: form", self.form)',
+        "self.form",
+        (_INVALID,),
     ),
     Defence(
         "shape of a stranger's question",

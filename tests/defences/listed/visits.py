@@ -6,6 +6,12 @@ from tests.defences.defence import Defence
 
 _RELAY = "sapo_edge/swarm/finding/hop.py"
 _RELAY_TESTS = "tests/swarm/visits/test_relay.py::"
+_KEPT = "tests/swarm/test_promises_kept.py::"
+_FETCHED = "tests/swarm/visits/test_fetch.py::"
+_SILENT = _FETCHED + "test_a_machine_that_says_nothing_holds_nobody_up"
+_SERVES = _RELAY_TESTS + "test_a_relay_serves_as_many_as_it_was_told"
+_VISITED = "sapo_edge/swarm/visits/relay.py"
+_PLACES = "sapo_edge/swarm/visits/places.py"
 
 _REAL_CIRCUITS = "tests/swarm/visits/test_relay.py::test_the_bounds_of_a_circuit_hold_between_real_hosts"
 
@@ -88,14 +94,89 @@ DEFENCES = (
         _RELAY,
         " or self._openings.exhausted(address_of([host])):",
         ":",
-        (_RELAY_TESTS + "test_circuits_are_opened_at_a_rate",),
+        (_KEPT + "test_a_member_lets_one_address_open_eight_circuits_and_then_one_in_five_seconds",),
+    ),
+    Defence(
+        "connections of a relay",
+        _VISITED,
+        "tally, config.capacity, Shares(*PROCESSOR))",
+        "tally, processor=Shares(*PROCESSOR))",
+        (_SERVES,),
+    ),
+    Defence("what a relay carries", _VISITED, "Hop(host, config.offer, ", "Hop(host, Offer(), ", (_SERVES,)),
+    Defence(
+        "a fetched manifest has the digest of the invite",
+        "sapo_edge/swarm/visits/fetch.py",
+        " and manifest.digest == digest.hex()",
+        "",
+        (_FETCHED + "test_a_manifest_is_taken_that_has_the_digest_of_the_invite",),
+    ),
+    Defence(
+        "garbage in place of a manifest ends nothing",
+        "sapo_edge/swarm/visits/fetch.py",
+        "except (RequestError, WireError, ManifestError):",
+        "except RequestError:",
+        (_FETCHED + "test_a_manifest_is_taken_that_has_the_digest_of_the_invite",),
+    ),
+    Defence(
+        "time to fetch a manifest",
+        "sapo_edge/swarm/visits/fetch.py",
+        "trio.move_on_after(timeout)",
+        "trio.move_on_after(1e6)",
+        (_FETCHED + "test_few_peers_are_asked_and_for_a_while",),
+    ),
+    Defence(
+        "peers that are asked for their view",
+        "sapo_edge/swarm/visits/opinions.py",
+        "                    if len(views) >= MAX_ASKED:\n                        break\n",
+        "",
+        (_FETCHED + "test_few_peers_are_asked_and_for_a_while",),
+    ),
+    Defence(
+        "time for one address of a visit",
+        "sapo_edge/swarm/visits/meeting.py",
+        "trio.move_on_after(DIAL_SECONDS)",
+        "trio.move_on_after(1e6)",
+        (_SILENT,),
+    ),
+    Defence(
+        "time for whoever answers at a meeting place",
+        _PLACES,
+        "trio.move_on_after(DIAL_SECONDS)",
+        "trio.move_on_after(1e6)",
+        (_SILENT,),
+    ),
+    Defence(
+        "time for an answer to a claim", _PLACES, "trio.fail_after(ASK_SECONDS)", "trio.fail_after(60.0)", (_SILENT,)
+    ),
+    Defence(
+        "length of an answer to a claim",
+        _PLACES,
+        "read_frame(stream, MAX_CLAIM_BYTES)",
+        "read_frame(stream, 2**31)",
+        (_SILENT,),
+    ),
+    Defence("names that are no names", _PLACES, "except (OSError, UnicodeError):", "except OSError:", (_SILENT,)),
+    Defence(
+        "circuits of a member",
+        _RELAY,
+        "displaced = self._places.add(scope, host)",
+        "displaced = None",
+        (_KEPT + "test_a_member_carries_eight_circuits",),
+    ),
+    Defence(
+        "bytes a second of a member's circuits",
+        _RELAY,
+        "                    if (delay := self._wait(sender, len(data))) > 0:\n",
+        "                    if (delay := 0) > 0:\n",
+        (_KEPT + "test_what_a_member_carries_for_one_address_is_little_more_than_half_of_64_kib_a_second",),
     ),
     Defence(
         "connections through one relay",
         "sapo_edge/swarm/finding/circuit.py",
         "self._opening[relay] + self._open(relay) >= MAX_CIRCUITS_OF_RELAY",
         "False",
-        (_RELAY_TESTS + "test_a_relay_brings_a_bounded_number_of_connections",),
+        (_KEPT + "test_sixteen_connections_come_through_one_relay_and_no_more",),
     ),
     Defence(
         "streams of all connections",

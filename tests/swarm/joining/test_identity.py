@@ -87,6 +87,12 @@ def test_a_key_has_exactly_one_id(text: str) -> None:
         public_key_of(text)
 
 
+def test_so_many_ids_that_others_make_up_are_remembered() -> None:
+    for number in range(5000):
+        assert public_key_of(peer_id_of(number.to_bytes(32, "big")))
+    assert public_key_of.cache_info().currsize <= 4096
+
+
 def test_a_long_text_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[str] = []
 

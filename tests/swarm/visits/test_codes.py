@@ -16,7 +16,8 @@ from sapo_edge.swarm.finding.meeting_place import MeetingPlace
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import read_frame, write_frame
 from sapo_edge.swarm.joining.code import Code
-from sapo_edge.swarm.joining.handover import GUESS_BYTES, HELLO_BYTES, Joiner
+from sapo_edge.swarm.joining.handover import GUESS_BYTES, HELLO_BYTES, MAX_SEALED_BYTES, Joiner, Offer
+from sapo_edge.swarm.joining.handover import Inviter as Side
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.admission import Admission
 from sapo_edge.swarm.judging.reputation import Reputation
@@ -197,9 +198,6 @@ def test_a_lying_place_gets_one_guess_from_a_joiner(monkeypatch: pytest.MonkeyPa
     guesses: list[bytes] = []
 
     async def behave(stream: Any) -> None:
-        from sapo_edge.swarm.joining.handover import Inviter as Side
-        from sapo_edge.swarm.joining.handover import Offer
-
         side = Side(Offer(Code(7, WRONG_WORDS), "sapo://join/evil"))
         await write_frame(stream, encode_answer(Answer.PAIRED))
         await write_frame(stream, side.hello)
@@ -224,6 +222,98 @@ def test_a_place_that_sends_nonsense_is_a_wrong_code(reply: bytes) -> None:
     async def scenario() -> None:
         async with liar(behave) as one:
             assert await accept(Code(7, WRONG_WORDS), one) is Failure.WRONG
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("bytes_of_hello", [HELLO_BYTES + 1, HELLO_BYTES])
+def test_a_message_of_a_place_is_bounded_before_it_is_read(bytes_of_hello: int) -> None:
+    """What is too long is not even looked at: a hello costs no guess, and what comes for the invite breaks off."""
+
+    async def behave(stream: Any) -> None:
+        hello = Side(Offer(Code(7, WRONG_WORDS), LINE)).hello
+        await write_frame(stream, encode_answer(Answer.PAIRED))
+        await write_frame(stream, hello.ljust(bytes_of_hello))
+        with contextlib.suppress(*LOST):
+            await read_frame(stream, GUESS_BYTES)
+            await write_frame(stream, bytes(MAX_SEALED_BYTES + 1))
+
+    async def scenario() -> None:
+        async with liar(behave) as one:
+            failure = Failure.NOBODY if bytes_of_hello > HELLO_BYTES else Failure.BROKEN
+            assert await accept(Code(7, WRONG_WORDS), one) is failure
+
+    play(scenario)
+
+
+def test_a_guess_is_bounded_before_it_is_read() -> None:
+    async def behave(stream: Any) -> None:
+        await write_frame(stream, encode_answer(Answer.WAITING))
+        await write_frame(stream, encode_answer(Answer.PAIRED))
+        await read_frame(stream, HELLO_BYTES)
+        await write_frame(stream, bytes(GUESS_BYTES + 1))
+
+    async def scenario() -> None:
+        async with liar(behave) as one, trio.open_nursery() as nursery:
+            assert await Inviter(nursery, one, seconds=1.0).end() is Outcome.NOBODY
+
+    play(scenario)
+
+
+def test_whoever_asks_for_the_number_and_says_nothing_leaves_the_code_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offering, "EXCHANGE_SECONDS", 0.2)
+
+    async def scenario() -> None:
+        async with trio.open_nursery() as nursery, visiting_host(None) as third:
+            inviter = Inviter(nursery)
+            code, own = await inviter.code(), inviter.offered.own[0]
+            assert await connect(third, own)
+            stream, _ = await ask_place(third, own.peer_id, Claim(code.number, False))
+            await read_frame(stream, HELLO_BYTES)
+            with trio.fail_after(8), contextlib.suppress(*LOST):
+                await read_frame(stream, 0)
+            nursery.cancel_scope.cancel()
+
+    play(scenario)
+
+
+def test_an_inviter_waits_at_four_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Place | Address] = []
+
+    async def reach(host: object, place: Place | Address) -> None:
+        await trio.lowlevel.checkpoint()
+        tried.append(place)
+
+    monkeypatch.setattr(offering, "reach", reach)
+    trio.run(offering._reach, None, [[Place(str(number), 1)] for number in range(9)])
+    assert {place.host for place in tried} == set("0123")
+
+
+def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device announces that somebody waits under the number at fifty addresses, and elsewhere."""
+    tried: list[Place | Address] = []
+
+    async def announce(announcement: object, look: object, found: Callable[[Address], None], tally: object) -> None:
+        found(direct_address("9.9.9.9", 4001, MEMBER.peer_id))
+        found(Address("ip4", "127.0.0.1", 4001, MEMBER.peer_id, relay=MEMBER.peer_id))
+        for number in range(100):
+            found(direct_address(f"127.0.0.{number % 50}", 4001, MEMBER.peer_id))
+        await trio.sleep_forever()
+
+    async def reach(host: object, place: Place | Address) -> None:
+        await trio.lowlevel.checkpoint()
+        tried.append(place)
+
+    monkeypatch.setattr(accepting, "run_mdns", announce)
+    monkeypatch.setattr(accepting, "reach", reach)
+
+    async def scenario() -> None:
+        with trio.fail_after(8):
+            await accept_invite(Code(7, WRONG_WORDS), listen="loopback", seconds=0.3)
+        assert {place.host for place in tried} == {f"127.0.0.{number}" for number in range(16)}
+        assert len(tried) == 16
 
     play(scenario)
 

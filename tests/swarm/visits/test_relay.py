@@ -31,7 +31,7 @@ from libp2p.utils.varint import encode_varint_prefixed
 from multiaddr import Multiaddr
 
 from sapo_edge.doctor.network import examine_network
-from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, parse_address
 from sapo_edge.swarm.finding import circuit
 from sapo_edge.swarm.finding import hop as hop_module
 from sapo_edge.swarm.finding.circuit import FAILED, Inbound, RelayClient, dial_through
@@ -236,37 +236,6 @@ def test_one_address_uses_up_neither_the_openings_nor_the_bytes_of_a_member() ->
     assert hop._openings.exhausted("9.9.9.9")
 
 
-def test_circuits_are_opened_at_a_rate() -> None:
-    async def scenario() -> None:
-        offer = Offer(openings=(1e-6, 1.0, 1e-6, 1.0))  # and one on credit
-        async with lab(4, offer) as (hop, (attacker, *targets)):
-            for target in targets:
-                assert await target.reserve() == OK
-            await attacker.reach(targets[0])
-            await attacker.reach(targets[1])
-            with pytest.raises(FAILED):
-                await attacker.reach(targets[2])
-            assert hop.circuits == 2
-
-    play(scenario)
-
-
-def test_a_relay_brings_a_bounded_number_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuit, "MAX_CIRCUITS_OF_RELAY", 2)
-
-    async def scenario() -> None:
-        async with lab(4) as (_, (target, *others)):
-            assert await target.reserve() == OK
-            for other in others[:2]:
-                await other.reach(target)
-            with pytest.raises(FAILED):
-                await others[2].reach(target)
-            assert target.tally.counts["circuits refused: too many of one relay"] == 1
-            assert await others[0].echoes(target)
-
-    play(scenario)
-
-
 def test_circuits_are_bounded() -> None:
     async def scenario() -> None:
         async with lab(4, Offer(circuits_from_one=2)) as (hop, (attacker, *targets)):
@@ -299,6 +268,32 @@ def test_circuits_are_shared_between_addresses() -> None:
             assert await newcomer.echoes(targets[0]) and await attacker.echoes(targets[0])
             while hop.circuits > 2:
                 await trio.sleep(0.05)
+
+    play(scenario)
+
+
+def test_a_relay_serves_as_many_as_it_was_told() -> None:
+    async def scenario() -> None:
+        own: list[str] = []
+        config = RelayConfig(Identity(bytes(32)), listen="loopback", members=2, members_per_address=4)
+        async with trio.open_nursery() as nursery, contextlib.AsyncExitStack() as stack:
+            stack.callback(nursery.cancel_scope.cancel)
+            nursery.start_soon(run_relay, config, Tally(lambda event: None), own.extend)
+            hosts = [await stack.enter_async_context(Host().running()) for _ in range(3)]
+            while not own:
+                await trio.sleep(0.01)
+            relay = parse_address(own[0])
+            for host in hosts:
+                await host.join(relay)
+            first, second, third = hosts
+            assert [await first.reserve(), await second.reserve()] == [OK, OK] and await third.reserve() in REFUSED
+            await third.reach(first)
+            with pytest.raises(FAILED):
+                await third.reach(second)
+            for is_served in (True, False):
+                stream = await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", relay.port))
+                with contextlib.suppress(trio.BrokenResourceError):
+                    assert bool(await stream.receive_some(1)) is is_served, "four of one address"
 
     play(scenario)
 

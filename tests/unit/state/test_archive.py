@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import struct
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -244,7 +247,10 @@ def test_a_newer_backup_says_so(paths: Paths, tmp_path: Path) -> None:
 
 def bytes_changed(data: bytes) -> list[bytes]:
     end = data.rindex(b"PK\x05\x06")
-    long = data[:end] + b"PK\x06\x07" + bytes(16) + data[end:]
+    *_, entries, length, place, _ = struct.unpack("<4s4H2LH", data[end:])
+    # The extension of the format, whose lengths count instead.
+    long = data[:end] + struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, entries, entries, length, place)
+    long += struct.pack("<4sLQL", b"PK\x06\x07", 0, end, 1) + data[end:]
     many = data[: end + 10] + b"\xff\xff" + data[end + 12 :]
     return [
         b"",
@@ -277,3 +283,44 @@ def test_a_method_that_takes_much_memory_is_refused(paths: Paths, tmp_path: Path
             new.writestr(name, data)
     with pytest.raises(StateError, match="compressed in another way"):
         restore_backup(Paths.default(tmp_path / "other"), file)
+
+
+@pytest.mark.parametrize("bound", ["_MAX_INDEX_BYTES", "_MAX_DIRECTORY_BYTES", "MAX_SETTINGS_BYTES"])
+def test_what_is_read_into_memory_is_bounded(
+    paths: Paths, tmp_path: Path, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths.config_file.write_text("own = 6\n")
+    write_backup(paths, tmp_path / "backup.zip")
+    monkeypatch.setattr(archive, bound, 5)
+    with pytest.raises(StateError, match=r"too large|too many"):
+        restore_backup(Paths.default(tmp_path / "other"), tmp_path / "backup.zip")
+
+
+def test_a_file_that_inflates_to_more_than_its_bound_is_not_inflated(
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "backup.zip"
+    write_backup(paths, file)
+    rewritten(file, lambda record: record["files"].update({"state/manifests/x": [9, "00"]}))
+    with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr("state/manifests/x", bytes(30_000_000))
+    written: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda number: written.append(os.fstat(number).st_size))
+    with pytest.raises(StateError, match="has changed"):
+        restore_backup(Paths.default(tmp_path / "other"), file)
+    assert written[-1] == 10
+
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr(INDEX, b" " * 30_000_000)
+    tracemalloc.start()
+    with pytest.raises(StateError, match="too large"):
+        restore_backup(Paths.default(tmp_path / "other"), file)
+    assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    tracemalloc.stop()
+
+
+def test_an_index_that_is_nested_too_deep_is_damage(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "backup.zip", "w") as file:
+        file.writestr(INDEX, "[" * 100_000)
+    with pytest.raises(StateError, match="nested too deep"):
+        restore_backup(Paths.default(tmp_path / "other"), tmp_path / "backup.zip")

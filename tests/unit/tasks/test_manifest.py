@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ExitCode, ManifestError
 from sapo_edge.policy import Message
+from sapo_edge.tasks.checks import CHECKS
 from sapo_edge.tasks.manifest import (
     MAX_MANIFEST_BYTES,
     Manifest,
@@ -165,6 +166,10 @@ def test_an_unknown_manifest_lists_the_shipped_ones_and_the_nearest_name() -> No
         (HEAD + TASK + "weight = 0", "weight is out of bounds", "0.001"),
         (HEAD + TASK + "weight = nan", "weight is out of bounds", "0.001"),
         (HEAD + TASK + "weight = inf", "weight is out of bounds", "0.001"),
+        (HEAD + TASK + 'reading = "all"', "reading is not known", "choose one of"),
+        (HEAD + TASK + "reading = [1]", "reading is not known", "choose one of"),
+        (HEAD + TASK + "form = 0.6", "form is out of bounds", "from 0 to 0.5"),
+        (HEAD + TASK + "form = -1", "form is out of bounds", "from 0 to 0.5"),
         (HEAD + TASK + 'partial_credit = "no"', "partial_credit is not a boolean", "true or false"),
         (HEAD + TASK.replace("sums", "Sums!"), "is not a name", "a-z"),
         (HEAD.replace("test", "te\\u001bst") + TASK, "is not a name", "a-z"),
@@ -173,6 +178,7 @@ def test_an_unknown_manifest_lists_the_shipped_ones_and_the_nearest_name() -> No
         (HEAD + "protocol = 2\n" + TASK, "another protocol than 1", "update"),
         (HEAD + "system = 3\n" + TASK, "system is not text", "quotes"),
         (HEAD + 'system = "\\u001b[2J"\n' + TASK, "control characters", "remove"),
+        (HEAD + 'examples = [["1 + 1?", "\\u001b[2J"]]\n' + TASK, "control characters", "remove"),
         (HEAD + f'system = "{"x" * 4097}"\n' + TASK, "system has 4097 bytes", "4096"),
         (
             HEAD + 'reading = "tags"\nexamples = [["1 + 1?", "2"]]\n' + TASK,
@@ -316,11 +322,26 @@ def test_no_value_of_a_field_raises_anything_but_a_manifest_error(key: str, valu
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from(["name", "generator", "config", "weight", "partial_credit"]), VALUES)
+@given(st.sampled_from(["name", "generator", "config", "weight", "partial_credit", "reading", "form"]), VALUES)
 def test_no_value_of_an_entry_raises_anything_but_a_manifest_error(key: str, value: object) -> None:
     entry = {**TINY.tasks[0].as_dict(), key: value}
     with contextlib.suppress(ManifestError):
         Manifest.from_bytes(packed(tasks=[entry]))
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, True, -7, 2**64 - 1, float("nan"), "ab", b"ab", [], ["a", 7], ["a", ["!b"]], {"a": 1}, "[" * 4000,
+        '{"name": "f", "function": "g"}', '{"name": ["f"], "arguments": 7}',
+    ],
+)  # fmt: skip
+def test_no_value_of_a_question_raises_anything_but_a_manifest_error(check: str, value: object) -> None:
+    for question in (["?", "1", "", check, value], ["?", value, "", check, None], [value, "1", value, "exact", None]):
+        entry = {"name": "mine", "questions": [question], "partial_credit": False, "weight": 1.0}
+        with contextlib.suppress(ManifestError):
+            Manifest.from_bytes(packed(tasks=[entry]))
 
 
 def test_importing_manifests_and_tasks_loads_no_library() -> None:

@@ -119,6 +119,7 @@ def test_truth_is_no_number_and_an_accent_may_be_composed() -> None:
     assert not same(None, False)
     assert same("caf\N{LATIN SMALL LETTER E WITH ACUTE}", "CAFE\N{COMBINING ACUTE ACCENT}")
     assert not same([1, 2], [2, 1])
+    assert not same([1, 2], [1]) and not same([1], [1, 2]) and not same([1], [])
     assert same({"a": [{"b": 1.5}]}, {"a": [{"b": 1.6}]}, tolerance=0.11)
 
 

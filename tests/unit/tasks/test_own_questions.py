@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.rollout import TaskRef
-from sapo_edge.tasks.checks import Calls, Choice, Exact, Json, Lines, Matches, Number, Pattern, Set
+from sapo_edge.tasks.checks import Calls, Choice, Exact, Json, Lines, Matches, Number, Pattern, Set, compile_pattern
 from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
 from sapo_edge.tasks.question_data import QuestionData
@@ -240,6 +240,7 @@ def test_questions_stand_inside_a_manifest_too() -> None:
         ("calls", None, '{"name": "f", "arguments": {"x": 1}}',
          '{"function": {"name": "f", "arguments": "{\\"x\\":1}"}}', 1.0),
         ("calls", None, '{"name": "f", "arguments": {"x": 1, "y": 2}}', '{"name": "f", "arguments": {"x": 1}}', 0.5),
+        ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "f", "function": "g"}', 0.0),
         ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "g", "arguments": {"x": 1}}', 0.0),
         ("lines", None, "one\ntwo", "One\n\n two ", 1.0),
         ("lines", None, "one\ntwo", "two\none", 0.0),
@@ -272,6 +273,8 @@ def test_a_manifest_has_an_end(tmp_path: Path) -> None:
     (tmp_path / "tasks.jsonl").write_bytes(b" " * (2 * 1024 * 1024 + 1))
     with pytest.raises(ManifestError, match="too large"):
         load_manifest(tmp_path / "manifest.toml")
+    with pytest.raises(ManifestError, match=f"has {MAX_MANIFEST_BYTES + 1} bytes"):
+        Manifest.from_bytes(bytes(MAX_MANIFEST_BYTES + 1))
 
 
 def test_a_file_has_so_many_questions_and_mistakes_at_most(tmp_path: Path) -> None:
@@ -300,13 +303,29 @@ def test_an_entry_has_so_many_questions_at_most() -> None:
         (", ".join(str(number) for number in range(65)), "set", None),
         ("1", "number", 1e13),
         ("1" * 4097, "exact", False),
+        ("\u00e9" * 2049, "exact", False),
+        ("\ud800", "exact", False),
         ("\x1b[2J", "exact", False),
+        ("1", "exact", 1),
+        ("a", "matches", ["!b", *"a" * 64]),
+        ("1" * 41, "number", None),
+        ("1e9999", "number", None),
     ],
 )
 def test_a_strangers_questions_are_bounded(answer: str, check: str, value: object) -> None:
     assert OwnQuestion.from_list(["?", "1", "", "exact", False]) == OwnQuestion("?", "1")
     with pytest.raises(ManifestError):
         OwnQuestion.from_list(["?", answer, "", check, value])
+
+
+def test_expressions_that_others_write_are_not_kept_without_end_nor_shown(capfd: pytest.CaptureFixture[str]) -> None:
+    """Answers to such a question are expressions, of which RE2 would write invalid ones on the terminal."""
+    check = Matches(("a", "!b"))
+    for number in range(300):
+        assert check.score("a", f"a|c{number}") == 1.0
+    assert compile_pattern.cache_info().currsize <= 256
+    assert check.score("a", "(\x1b[2J") == 0.0
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("raw", [None, "abcde", {}, [], ["?", "1", "", "exact"], ["?", "1", "", "exact", False, 1]])

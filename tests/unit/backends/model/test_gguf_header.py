@@ -14,7 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.backends.model import gguf_header
-from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, parse_header, read_header
+from sapo_edge.backends.model.gguf_header import (
+    MAX_ENTRIES,
+    GgufHeader,
+    file_digest,
+    parse_header,
+    read_arrays,
+    read_header,
+)
 from sapo_edge.errors import ModelError
 from tests.models import CHAT_TEMPLATE, SHAPES, VOCABULARY, make_tensors
 
@@ -162,6 +169,7 @@ ABSURD = {
     "array of texts": gguf([entry("x", 9, struct.pack("<IQ", 8, HUGE) + bytes(640))], []),
     "array of a long text": gguf([entry("x", 9, struct.pack("<IQQ", 8, 1000, HUGE) + bytes(64))], []),
     "array of arrays": gguf([entry("x", 9, struct.pack("<IQ", 9, 1) + bytes(64))], []),
+    "arrays in arrays": gguf([entry("x", 9, struct.pack("<IQ", 9, 1) * 20_000)], []),
     "array of unknown": gguf([entry("x", 9, struct.pack("<IQ", 77, 1000) + bytes(64))], []),
     "few of unknown": gguf([entry("x", 9, struct.pack("<IQ", 77, 2) + bytes(64))], []),
     "unknown value": gguf([entry("x", 13, bytes(64))], []),
@@ -206,6 +214,18 @@ def test_a_long_text_is_refused_before_it_is_read_in_a_file_that_is_as_long(tmp_
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_file_has_so_many_values_at_most(tmp_path: Path) -> None:
+    values = [entry("", 0, b"\0")] * (MAX_ENTRIES + 1)
+    assert "claims 65537 values" in refused(tmp_path / "model.gguf", gguf(values, [])).message
+
+
+def test_a_number_in_place_of_a_vocabulary_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf([ARCHITECTURE, entry("tokens", 4, bytes(4))], [EMBEDDING], bytes(32)))
+    with pytest.raises(ModelError, match="no usable tokens"):
+        read_arrays(path, ["tokens"])
 
 
 def read_header_once(directory: Path) -> None:

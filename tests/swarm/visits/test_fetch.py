@@ -1,0 +1,111 @@
+"""Short visits to peers: what is believed of a manifest, and how long and how many peers are asked."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from libp2p.custom_types import TProtocol
+
+from sapo_edge.swarm.addresses import direct_address
+from sapo_edge.swarm.host.host import listen_port
+from sapo_edge.swarm.host.requests import RequestError
+from sapo_edge.swarm.visits import fetch, opinions
+from sapo_edge.swarm.visits.meeting import connect, visiting_host
+from sapo_edge.swarm.visits.places import LOST, Place, ask_place, identify
+from sapo_edge.swarm.wire.claim import PROTOCOL, Claim
+from sapo_edge.swarm.wire.exchange import ExchangeResponse
+from sapo_edge.swarm.wire.messages import encode_manifest_response
+from sapo_edge.tasks.manifest import load_manifest
+from tests.swarm.finding.test_circuit import PEER
+
+WANTED, OTHER = load_manifest("starter"), load_manifest("arithmetic")
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_believed"),
+    [
+        (encode_manifest_response(WANTED.to_bytes()), True),
+        (encode_manifest_response(OTHER.to_bytes()), False),
+        (encode_manifest_response(WANTED.to_bytes()[:-1]), False),
+        (encode_manifest_response(None), False),
+        (b"\xff", False),
+        (RequestError("silent"), False),
+    ],
+    ids=["right", "another", "damaged", "none", "garbage", "silent"],
+)
+def test_a_manifest_is_taken_that_has_the_digest_of_the_invite(
+    answer: bytes | Exception, is_believed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def request(*arguments: object) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(fetch, "request", request)
+    host: Any = None
+    manifest = trio.run(fetch._ask, host, PEER, bytes.fromhex(WANTED.digest))
+    assert manifest == (WANTED if is_believed else None)
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is visited names others without end."""
+
+    async def meet(*arguments: object) -> AsyncIterator[str]:
+        while True:
+            await trio.sleep(0.01)
+            yield PEER
+
+    async def ask(*arguments: object) -> ExchangeResponse | None:
+        return ExchangeResponse(True, "", None, time.time())
+
+    async def ask_for_manifest(*arguments: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    for module in (fetch, opinions):
+        monkeypatch.setattr(module, "meet", meet)
+    monkeypatch.setattr(opinions, "ask", ask)
+    monkeypatch.setattr(fetch, "_ask", ask_for_manifest)
+
+
+def test_few_peers_are_asked_and_for_a_while(endless: None) -> None:
+    async def scenario() -> None:
+        with trio.fail_after(5):
+            assert len(await opinions.ask_peers(0, "loopback", (), b"s" * 32, None)) == 5
+            assert await fetch._fetch(b"d" * 32, (), None, 0.2) is None
+
+    trio.run(scenario)
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x3f\xff\xff\xff"], ids=["nothing", "the length of a gigabyte"])
+def test_a_machine_that_says_nothing_holds_nobody_up(sent: bytes) -> None:
+    async def say_nothing(stream: Any) -> None:
+        if sent:
+            await stream.write(sent)
+        await trio.sleep_forever()
+
+    async def scenario() -> None:
+        async with visiting_host(None, "loopback") as other, visiting_host(None) as host:
+            port = silent.getsockname()[1]
+            assert await identify(host, Place("a..b", port)) is None
+            started = trio.current_time()
+            assert await identify(host, Place("127.0.0.1", port)) is None
+            assert not await connect(host, direct_address("127.0.0.1", port, PEER))
+            assert 18 < trio.current_time() - started < 22
+            other.set_stream_handler(TProtocol(PROTOCOL), say_nothing)
+            assert await connect(host, direct_address("127.0.0.1", listen_port(other), str(other.get_id())))
+            started = trio.current_time()
+            with contextlib.suppress(*LOST):
+                await ask_place(host, str(other.get_id()), Claim(7, False))
+            assert trio.current_time() - started < (5 if sent else 11)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0.05))
