@@ -21,7 +21,8 @@ from sapo_edge.swarm.host import hardening, host, identify, pubsub, traffic, wor
 from sapo_edge.swarm.joining import code, identity
 from sapo_edge.swarm.judging import external, reputation
 from sapo_edge.swarm.member import config, pull, session
-from sapo_edge.tasks import answers, bounded, manifest
+from sapo_edge.swarm.wire import messages
+from sapo_edge.tasks import answers, bounded, manifest, question_data
 from tests.defences import defence
 
 MIB = 1024 * 1024
@@ -39,6 +40,10 @@ OFFER, SHARE = hop.MEMBERS_OFFER, Settings().share
 SECURITY: dict[str, bool] = {
     "At most 4096 characters are verified": answers.MAX_ANSWER_CHARACTERS == 4096,
     "At most 256 KiB; generators": manifest.MAX_MANIFEST_BYTES == 256 * 1024,
+    "At most 200,000 questions and 64 MB in all": (question_data.MAX_DATA_QUESTIONS, question_data.MAX_DATA_BYTES)
+    == (200_000, 64_000_000),
+    "in pieces of 256 KiB": messages.PIECE_BYTES == 256 * 1024,
+    "a manifest that names 64 MB of questions": True,
     "a header has at most 64 MiB": gguf_header.MAX_HEADER_BYTES == 64 * MIB,
     "arrays 3 million elements": gguf_header.MAX_ELEMENTS == 3 << 20,
     "for tasks of peers, 5 seconds": external.TASK_SECONDS == 5,
@@ -147,6 +152,8 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "tests/swarm/visits/test_codes.py::test_a_place_that_guesses_gets_one_guess_from_an_inviter": (
         "two tries in 1.7 million a code",
     ),
+    "tests/swarm/member/test_libp2p.py::"
+    "test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobody_else": ("in pieces of 256 KiB",),
     "tests/cli/test_metrics.py::test_whoever_asks_without_end_is_answered_at_a_rate": ("5 requests a second",),
     "tests/tui/test_serve.py::test_only_loopback_is_listened_on": ("127.0.0.1 alone is listened on",),
     "tests/tui/test_serve.py::test_a_few_pages_at_a_time": ("4 apps at a time",),
@@ -154,6 +161,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
 """Tests with py-libp2p's hosts, or the real sockets and processes that a promise is about."""
 COMPARED: dict[str, tuple[str, ...]] = {
     "no network has a part in it: tests of the function show it": (
+        "At most 200,000 questions and 64 MB in all", "a manifest that names 64 MB of questions",
         "At most 4096 characters are verified", "At most 256 KiB; generators", "a header has at most 64 MiB",
         "arrays 3 million elements", "for tasks of peers, 5 seconds", "twice at most", "at most a quarter of it",
         "on port 443 or from 1024 on", "(of IPv6, of the /56)", "an IPv4 /24 or IPv6 /48 each", "several /16 networks",

@@ -313,8 +313,8 @@ DEFENCES = (
     Defence(
         "a manifest is verified before it is stored",
         _MEMBERSHIP,
-        "        manifest = verify_manifest(data, digest)\n        make_private_directory(self._manifests)\n",
-        "        manifest = Manifest.from_bytes(data)\n        make_private_directory(self._manifests)\n",
+        "        manifest = verify_manifest(data, digest)\n        make_private_directory(self.kept)\n",
+        "        manifest = Manifest.from_bytes(data)\n        make_private_directory(self.kept)\n",
         (_MEMBERSHIP_TESTS + "test_shipped_manifests_are_known_and_others_are_stored_and_verified",),
     ),
     Defence(

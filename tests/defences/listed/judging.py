@@ -213,8 +213,8 @@ DEFENCES = (
     Defence(
         "others' text in a head start counts as in a round",
         _HEAD_START,
-        "external_rule=settings.external_rule, equal_groups=True",
-        "equal_groups=True",
+        "prompt_for(rollout.question), (right,), external=True)",
+        "prompt_for(rollout.question), (right,))",
         (_HEAD_START_TESTS + "test_where_only_a_verifier_exists_its_first_right_answers_are_learned",),
     ),
     Defence(

@@ -79,8 +79,8 @@ DEFENCES = (
     Defence(
         "texts that can't be encoded",
         "sapo_edge/tasks/texts.py",
-        'not in ("Cc", "Cs")',
-        'not in ("Cc",)',
+        r"\x9f\ud800-\udfff]",
+        r"\x9f]",
         (_BOUNDS,),
     ),
     Defence(

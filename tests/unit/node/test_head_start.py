@@ -316,6 +316,7 @@ def test_where_only_a_verifier_exists_its_first_right_answers_are_learned(tmp_pa
     for group in learned:
         (answer,), question = group.answers, group.prompt[-1].content
         assert answer.text == even_are_right(group.prompt, 1) != "no idea" and answer.token_ids is not None
+        assert group.external and not answer.known
         assert not tasks.is_held_out(question)
     asked = [prompt[-1].content for prompts in policy.prompts for prompt in prompts]
     assert not any(map(tasks.is_held_out, asked)), "nor are answers to held-out questions sampled"
