@@ -380,7 +380,6 @@ class SapoApp(App[ExitCode]):
         return any(worker.group == group and not worker.is_finished for worker in self.workers)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide or dim keys that do nothing now."""
         if action == "command_palette":
             # Another screen would hide an open dialog.
             return not (self.screen_stack and self.screen.is_modal)
@@ -473,7 +472,6 @@ class SapoApp(App[ExitCode]):
             self.notify(f"saved as {printable(event.path)}", markup=False)
 
     def on_delivery_failed(self, event: DeliveryFailed) -> None:
-        """Say why a file could not be saved."""
         if event.name == "saved":
             self.notify(printable(event.exception), title="Not saved", severity="error", markup=False)
 
@@ -502,7 +500,6 @@ class SapoApp(App[ExitCode]):
             await super().switch_mode(mode)
 
     def action_help(self) -> None:
-        """Open or close the help for the current screen."""
         from sapo_edge.tui.screens.help import HelpScreen
 
         if isinstance(self.screen, HelpScreen):

@@ -56,5 +56,4 @@ class Jump(ModalScreen[Widget | None]):
         self.dismiss(self._parts.get(event.key))
 
     def on_click(self) -> None:
-        """Close."""
         self.dismiss(None)

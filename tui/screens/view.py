@@ -73,7 +73,6 @@ class NavItem(Static):
         self.update(Text.assemble((f"{self._number}{space}", "dim"), VIEWS[self.mode] if titled else ""))
 
     def on_click(self, event: Click) -> None:
-        """Show the screen."""
         event.stop()
         self.app.switch_mode(self.mode)
 
@@ -90,7 +89,6 @@ class Nav(Horizontal):
         self._current = current
 
     def compose(self) -> ComposeResult:
-        """One title for each screen."""
         for number, mode in enumerate(VIEWS, 1):
             item = NavItem(mode, number)
             item.set_class(mode == self._current, "-here", update=False)
@@ -98,7 +96,6 @@ class Nav(Horizontal):
             yield item
 
     def on_resize(self) -> None:
-        """Fit the titles."""
         self.set_class(NAV_TWO_COLUMNS <= self.app.size.width < NAV_TIGHT_COLUMNS, "-two")
         for item in self.query(NavItem):
             item.fit(self.app.size.width)
@@ -163,7 +160,6 @@ class View(Screen[None]):
         self.call_after_refresh(self.refresh_bindings)
 
     def on_screen_resume(self, event: ScreenResume) -> None:
-        """Show what changed while another screen was shown."""
         # By default Textual applies all styles again, which takes half the time of a switch of screens.
         event.refresh_styles = self.app.theme != self._theme_shown
         self._theme_shown = self.app.theme

@@ -55,7 +55,6 @@ class Ask(Dialog[str]):
 
     @on(Input.Submitted)
     def action_take(self) -> None:
-        """Take the text."""
         self.dismiss(self._text if self._fixed else self.query_one(Input).value.strip())
 
     def action_leave(self) -> None:

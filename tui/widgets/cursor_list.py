@@ -231,7 +231,6 @@ class CursorList(ScrollView, can_focus=True):
         return Strip(segments).adjust_cell_length(width, base)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Post `Moved` for the new visible part."""
         super().watch_scroll_y(old_value, new_value)
         if round(old_value) != round(new_value):
             # The rows scroll below a fixed header, so every line changes.
@@ -239,7 +238,6 @@ class CursorList(ScrollView, can_focus=True):
             self.post_message(self.Moved(self))
 
     def on_resize(self) -> None:
-        """Keep the cursor visible."""
         self.show_cursor()
         self.post_message(self.Moved(self))
 
@@ -263,15 +261,12 @@ class CursorList(ScrollView, can_focus=True):
                 self.post_message(self.Opened(self))
 
     def action_move(self, by: int) -> None:
-        """Move the cursor."""
         self.go(self.cursor + by)
 
     def action_page(self, by: int) -> None:
-        """Move the cursor by a page."""
         self.go(self.cursor + by * self.rows_in_sight)
 
     def action_end(self, by: int) -> None:
-        """Move to the first or the last row."""
         self.go(0 if by < 0 else self._count)
 
 

@@ -69,6 +69,5 @@ class WorkDialog(Dialog[bool]):
             self.dismiss(True)
 
     def on_screen_resume(self, event: ScreenResume) -> None:
-        """Close after work that has ended meanwhile."""
         if self._finished:
             self.dismiss(True)

@@ -27,7 +27,6 @@ class KeyFooter(Footer):
     _shown: ShownKeys | None = None
 
     def compose(self) -> ComposeResult:
-        """The keys that fit."""
         keys = [*super().compose()]
         for key in keys:
             # Textual adds this after the styles are applied, and applies them again.
@@ -36,7 +35,6 @@ class KeyFooter(Footer):
         yield from keys
 
     def on_resize(self) -> None:
-        """Show the keys that fit now."""
         self._fit([*self.query(FooterKey)])
 
     def _fit(self, widgets: Sequence[Widget]) -> None:

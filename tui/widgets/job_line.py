@@ -46,11 +46,9 @@ class JobLine(Static):
         return self._job is not None
 
     def on_mount(self) -> None:
-        """Draw the elapsed time while a command runs."""
         self._timer = self.set_interval(TICK_SECONDS, self._tick, pause=True)
 
     def on_unmount(self) -> None:
-        """End the command with the app or the dialog."""
         if self._job is not None:
             self.app.run_worker(self._job.close, thread=True, exit_on_error=False)
 

@@ -70,7 +70,6 @@ class Pages(Dialog[None]):
         return [Text(f"\n{title}", heading), table] if table.rows else []
 
     def action_search(self) -> None:
-        """Open the search."""
         self.query_one(FindLine).open()
 
     def action_leave(self) -> None:

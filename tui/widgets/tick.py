@@ -28,6 +28,5 @@ class Tick(Checkbox):
         super().__init__(label, value, id=id, compact=True)
 
     def watch_value(self) -> None:
-        """Draw the other state."""
         self.BUTTON_INNER = "[x]" if self.value else "[ ]"
         super().watch_value()

@@ -39,7 +39,6 @@ class Waiting(Static):
         self._timer: Timer | None = None
 
     def on_mount(self) -> None:
-        """Draw the elapsed time while it waits."""
         self._timer = self.set_interval(TICK_SECONDS, self._tick, pause=self._since is None)
 
     def begin(self) -> None:

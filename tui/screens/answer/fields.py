@@ -65,7 +65,6 @@ class AnswerField(Input):
             self.post_message(self.Pasted(self, lines))
 
     def action_go(self, step: int) -> None:
-        """Move to the field above or below."""
         self.post_message(self.Go(self, step))
 
     def action_delete_left(self) -> None:
@@ -92,7 +91,6 @@ class AnswerRow(Horizontal):
         self._number = number
 
     def compose(self) -> ComposeResult:
-        """Number and field."""
         yield Static(f"{self._number} ", markup=False)
         yield self.field
 
@@ -113,7 +111,6 @@ class AnswerFields(VerticalScroll, can_focus=False):
             self.reason = reason
 
     def compose(self) -> ComposeResult:
-        """The first field."""
         yield AnswerRow(1)
 
     @property
@@ -188,7 +185,6 @@ class AnswerFields(VerticalScroll, can_focus=False):
         return row.field
 
     def on_mount(self) -> None:
-        """Show the hint."""
         self._hint()
 
     def _hint(self) -> None:

@@ -108,7 +108,6 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
         yield Static(markup=False, id="tally", classes="hint")
 
     def on_mount(self) -> None:
-        """Set the titles of the panels."""
         self.query_one("#typing").border_title = "Your answers"
         self.query_one("#verdict").border_title = "Verdict"
         self.query_one("#verdict").border_subtitle = "Enter or j for the next question"
@@ -167,7 +166,6 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
     # Keys.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide keys that do nothing now."""
         if action in ("type", "submit"):
             return self._stage == "typing"
         if action == "back":
@@ -175,7 +173,6 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
         return super().check_action(action, parameters)
 
     def action_type(self) -> None:
-        """Go to the answer field."""
         if self._stage == "typing":
             self.query_one(AnswerFields).type()
 
@@ -219,13 +216,11 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
         self._set_note(event.reason)
 
     def action_copy(self) -> None:
-        """Copy the question."""
         if self._question is not None:
             self.app.copy_to_clipboard(printable(self._question.text, lines=True))
             self.notify("copied the question", markup=False)
 
     def action_back(self) -> None:
-        """Leave the fields and keep their text."""
         self._rest.focus()
 
     @property

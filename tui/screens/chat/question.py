@@ -87,12 +87,10 @@ class AskBox(TextArea):
         self.insert(text[:room])
 
     def action_submit(self) -> None:
-        """Ask the question."""
         if text := self.text.strip():
             self.post_message(self.Asked(text))
 
     def action_newline(self) -> None:
-        """Start a new line."""
         self.insert("\n")
 
     def action_cursor_up(self, select: bool = False) -> None:
@@ -133,7 +131,6 @@ class AskChip(Static):
         self._action = action
 
     async def on_click(self, event: Click) -> None:
-        """Run the action."""
         event.stop()
         await self.screen.run_action(self._action)
 
@@ -164,7 +161,6 @@ class AskOptions(Horizontal):
         yield Static(markup=False, id="why")
 
     def on_mount(self) -> None:
-        """Show the defaults."""
         self._show()
 
     def toggle_task(self) -> None:

@@ -105,13 +105,11 @@ without a question, or with `m`. The conversation is forgotten then.
         yield AskOptions()
 
     def on_mount(self) -> None:
-        """Show the state of the models."""
         self._drawing = self.set_interval(DRAW_SECONDS, self._draw, pause=True)
         self.query_one(AskBox).border_title = "Your question"
         self._show_models()
 
     async def on_unmount(self) -> None:
-        """End the process with the app."""
         await self._session.close()
 
     def on_screen_suspend(self) -> None:
@@ -120,7 +118,6 @@ without a question, or with `m`. The conversation is forgotten then.
             self._leave()
 
     def on_screen_resume(self, event: ScreenResume) -> None:
-        """Show what came meanwhile."""
         super().on_screen_resume(event)
         self._draw()
 
@@ -129,7 +126,6 @@ without a question, or with `m`. The conversation is forgotten then.
         self.set_class(event.size.width < STACKED_BELOW, "-stacked")
 
     def on_ask_box_asked(self, event: AskBox.Asked) -> None:
-        """Ask both models."""
         if self._answering is not None:
             self.notify("one question at a time: wait for the answer, or stop it with Esc", markup=False)
             return
@@ -143,7 +139,6 @@ without a question, or with `m`. The conversation is forgotten then.
         self._start(event.text, as_task=options.as_task, temperature=options.temperature)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Put an example into the question box."""
         event.stop()
         if event.option.id == "own":
             self.action_example()
@@ -222,7 +217,6 @@ without a question, or with `m`. The conversation is forgotten then.
     # Keys.
 
     def action_type(self) -> None:
-        """Go to the question box."""
         self.query_one(AskBox).focus()
 
     @work(exclusive=True, group="example")
@@ -252,11 +246,9 @@ without a question, or with `m`. The conversation is forgotten then.
         self.query_one(AskOptions).toggle_task()
 
     def action_temperature(self) -> None:
-        """Use the next temperature."""
         self.query_one(AskOptions).next_temperature()
 
     def action_copy(self) -> None:
-        """Copy an answer."""
         box = self.query_one(Transcript).to_copy(self.focused)
         if box is None:
             self.notify("there is no answer to copy", severity="warning", markup=False)
@@ -265,7 +257,6 @@ without a question, or with `m`. The conversation is forgotten then.
             self.notify(f"copied the answer of the {box.border_title}", markup=False)
 
     def action_again(self) -> None:
-        """Ask the last question again."""
         last = self.query_one(Transcript).last
         if last is not None and self._answering is None:
             self._start(last.question, as_task=last.as_task, temperature=last.temperature, again=True)

@@ -51,7 +51,6 @@ class CurvesPlot(PlotextPlot):
         self._picture = Text()
 
     def on_mount(self) -> None:
-        """Colour the legend for the theme."""
         self._title()
         self.app.theme_changed_signal.subscribe(self, lambda theme: self._title())
 

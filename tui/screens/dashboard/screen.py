@@ -150,7 +150,6 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
                     yield Steady(id="machine", classes="panel")
 
     def on_mount(self) -> None:
-        """Title the panels."""
         for name, title in (
             ("by_task", "Right answers by task, before → now"),
             ("batch", "Last batch"),
@@ -183,7 +182,6 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         plot.shown = Shown.REWARD if self._view == BY_TASK else Shown(self._view)
 
     def action_next_view(self) -> None:
-        """Show the next of the views."""
         views = [Shown.REWARD, *(() if self.has_class("-both") else (BY_TASK,)), Shown.TEACHING, Shown.SPEED]
         self._view = views[(views.index(self._view) + 1) % len(views)]
         self._arrange()
@@ -192,15 +190,12 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         self.refresh_node(Change.ROUND)
 
     def action_zoom(self, nearer: int) -> None:
-        """Show half or twice as many rounds."""
         self._look(self._window.zoomed(nearer > 0, self.sapo.state.history.last_round))
 
     def action_shift(self, by: int) -> None:
-        """Show earlier or later rounds."""
         self._look(self._window.moved(by, self.sapo.state.history.last_round))
 
     def action_whole(self) -> None:
-        """Show the whole run."""
         self._look(Window())
 
     def _look(self, window: Window) -> None:
@@ -294,7 +289,6 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             widget.update(f"{self._news}. Key 8 shows more.")
 
     def on_screen_suspend(self) -> None:
-        """The news are seen."""
         self.sapo.news = ""
 
     def _waiting(self) -> str:

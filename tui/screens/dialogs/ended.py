@@ -107,7 +107,6 @@ After a restart by itself, the message stays until you close it.
         yield Static(id="then", markup=False)
 
     def on_mount(self) -> None:
-        """Start the countdown."""
         self.set_interval(COUNT_SECONDS, self._count)
         self._fill()
 
@@ -183,7 +182,6 @@ After a restart by itself, the message stays until you close it.
             self._stop_counting()
 
     def on_click(self, event: Click) -> None:
-        """Stop the countdown."""
         self._stop_counting()
 
     def _stop_counting(self) -> None:
@@ -197,12 +195,10 @@ After a restart by itself, the message stays until you close it.
         self.dismiss(again)
 
     def action_scroll(self, lines: int) -> None:
-        """Scroll the last lines by pages."""
         log = self.query_one("#log")
         log.scroll_relative(y=lines * max(1, log.size.height - 1), animate=False)
 
     def action_copy(self) -> None:
-        """Copy the reason and the last lines."""
         self.app.copy_to_clipboard(f"{self._reason}\n{self._lines}")
         self.notify("Reason and last lines are copied.")
 

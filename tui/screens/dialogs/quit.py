@@ -97,11 +97,9 @@ this app again. **Stop after this round**: it finishes the round, saves a checkp
         yield Static("The setting on_quit (key 7) changes it.", id="later", markup=False)
 
     def action_leave(self, choice: Fate) -> None:
-        """Close with an answer."""
         self.dismiss(Answer(choice, self.query_one(Tick).value))
 
     def action_remember(self) -> None:
-        """Change whether the answer is remembered."""
         self.query_one(Tick).toggle()
 
 

@@ -69,7 +69,6 @@ class OneOf(Widget, can_focus=True):
         self.set_reactive(OneOf.value, value)
 
     def compose(self) -> ComposeResult:
-        """One widget for each option."""
         for value, label in self._options.items():
             option = _Option(value, label)
             option.mark(value == self.value)
@@ -87,13 +86,11 @@ class OneOf(Widget, can_focus=True):
         self.value = value
 
     def watch_value(self) -> None:
-        """Mark the choice."""
         for option in self.query(_Option):
             option.mark(option.name == self.value)
         self.post_message(self.Changed())
 
     def action_move(self, steps: int) -> None:
-        """Choose a following or a previous option."""
         values = list(self._options)
         self.value = values[(values.index(self.value) + steps) % len(values)]
 
@@ -137,15 +134,12 @@ class Stepper(Static, can_focus=True):
         )
 
     def validate_value(self, value: int) -> int:
-        """Clamp the number to its range."""
         return max(0, min(self.high, value))
 
     def watch_high(self) -> None:
-        """Clamp the number to the new range."""
         self.value = min(self.value, self.high)
 
     def action_step(self, by: int) -> None:
-        """Add to the number."""
         self.value += by
 
     def on_click(self, event: Click) -> None:

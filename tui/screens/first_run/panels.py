@@ -95,11 +95,9 @@ class Company(Vertical):
                 yield Static(id=name, classes="what", markup=False)
 
     def on_mount(self) -> None:
-        """Explain the initial choice."""
         self.explain()
 
     def on_resize(self) -> None:
-        """Adapt the texts to the width."""
         self.explain()
 
     async def offer(self, choices: Choices, network: Network) -> None:
@@ -176,11 +174,9 @@ class Plan(Vertical):
             yield Waiting("checking ...", id="ready", classes="what")
 
     def on_mount(self) -> None:
-        """Show what is known."""
         self.on_resize()
 
     def on_resize(self) -> None:
-        """Adapt the texts to the width."""
         roomy = is_roomy(self)
         end = f"{counted(self._rounds, 'round')}" if self._rounds else "until you stop it"
         self.query_one("#gain", Static).update(GAIN[roomy])
@@ -234,7 +230,6 @@ class FoundRow(Horizontal):
         self._finding = finding
 
     def compose(self) -> ComposeResult:
-        """Its three texts."""
         finding = self._finding
         mark = ("✓ ", "$text-success") if finding.good else ("✗ ", "bold $text-error")
         yield Static(Content.assemble(mark, printable(finding.name)), classes="name")

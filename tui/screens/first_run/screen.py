@@ -261,7 +261,6 @@ offered where a service manager answers, and not for a run of so many rounds.
             self.query_one(Input).focus()
 
     def action_choose(self, network: str) -> None:
-        """Choose a network."""
         self.query_one(Company).choose(network)
         self.query_one("#invite" if network == "invite" else "#start").focus()
 
@@ -272,7 +271,6 @@ offered where a service manager answers, and not for a run of so many rounds.
         self._details = page.has_class("-details")
 
     def action_scroll(self, pages: int) -> None:
-        """Scroll what was found."""
         found, body = self.query_one("#found"), self.query_one("#body")
         area = found if found.display and found.max_scroll_y else body
         area.scroll_relative(y=pages * max(1, area.size.height - 1), animate=False)

@@ -93,17 +93,14 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
             yield FindLine("text to find in the whole log")
 
     def on_mount(self) -> None:
-        """Look for new records regularly."""
         self._timer = self.set_interval(POLL_SECONDS, self._poll, pause=True)
 
     def on_screen_resume(self, event: ScreenResume) -> None:
-        """Read again what came meanwhile."""
         if self._timer is not None:
             self._timer.resume()
         self._poll()
 
     def on_screen_suspend(self) -> None:
-        """Read nothing while another screen is in front."""
         if self._timer is not None:
             self._timer.pause()
 
@@ -177,11 +174,9 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
         self._lines.follow(not self._lines.following)
 
     def action_end(self) -> None:
-        """Go to the newest record and follow."""
         self._lines.follow(True)
 
     def action_start(self) -> None:
-        """Go to the oldest record."""
         self._lines.follow(False)
         if self._lines.records:
             self._lines.select(0)
@@ -198,16 +193,13 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
         self._update_frame()
 
     def action_move(self, by: int) -> None:
-        """Move the cursor."""
         self._lines.move(by)
 
     def action_page(self, direction: int) -> None:
-        """Move the cursor by a screenful."""
         if self._lines.records:
             self._lines.page(direction)
 
     def action_sideways(self, direction: int) -> None:
-        """Scroll long lines."""
         self._lines.sideways(direction * SIDEWAYS)
 
     def action_copy(self) -> None:
@@ -216,14 +208,12 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
 
     @on(LogView.Chosen)
     def action_open(self) -> None:
-        """Show the whole record under the cursor."""
         if self._lines.record is not None:
             self.app.push_screen(LogDetail(self._lines.record))
 
     # Searching.
 
     def action_search(self) -> None:
-        """Ask for a text."""
         self._find_line.open()
         self._find_line.value = self._query
         self._update_frame()
@@ -254,7 +244,6 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
         self.refresh_bindings()
 
     def action_match(self, up: bool) -> None:
-        """Find the next match."""
         if self._query:
             self._find(up=up)
         else:

@@ -164,13 +164,11 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
             self.post_message(self.Chosen())
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Stop following when the user scrolls up."""
         super().watch_scroll_y(old_value, new_value)
         if not self._scrolling and new_value < old_value and new_value < self.max_scroll_y:
             self.follow(False)
 
     def on_resize(self, event: Resize) -> None:
-        """Wrap for another width."""
         self._lay_out()
 
     # Drawing.

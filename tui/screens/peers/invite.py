@@ -84,11 +84,9 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
         yield JobLine(id="asking")
 
     def on_mount(self) -> None:
-        """Make the invite."""
         self.query_one(JobLine).begin(self._launcher.job("swarm", "invite"), "making the invite", self._show)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Dim what needs the line."""
         return True if action not in ("copy", "qr") or self._line else None
 
     def _show(self, result: JobResult) -> None:
@@ -100,7 +98,6 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
         self.refresh_bindings()
 
     def action_copy(self) -> None:
-        """Copy the line."""
         self.app.copy_to_clipboard(self._line)
         self.notify("the invite is copied: paste it into a message", timeout=3)
 
@@ -119,7 +116,6 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
         self.add_class("-qr")
 
     def action_code(self) -> None:
-        """Offer the invite under a short code."""
         job = self._launcher.job("swarm", "invite", "--code")
         self.query_one(JobLine).begin(job, "waiting for the other side", self._given, self._offered)
 

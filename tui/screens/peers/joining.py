@@ -107,7 +107,6 @@ class Join(SwarmChange):
 
     @on(Input.Submitted)
     def action_join(self) -> None:
-        """Join."""
         text = self.query_one(Input).value.strip()
         if text:
             # Not as an argument: every user of this machine can read those, and an invite may hold a key.
@@ -133,7 +132,6 @@ class Create(SwarmChange):
         yield JobLine(id="creating")
 
     def action_create(self, private: bool) -> None:
-        """Create it."""
         self.begin("create", "--private" if private else "--open")
 
 
@@ -152,5 +150,4 @@ class Leave(SwarmChange):
         yield JobLine(id="leaving")
 
     def action_go(self) -> None:
-        """Leave it."""
         self.begin("leave")

@@ -90,7 +90,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
             yield Static(id="about", markup=False)
 
     def on_mount(self) -> None:
-        """Start in the list."""
         self._next: SwarmCard | None = None
         self.peers.focus()
 
@@ -139,7 +138,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         self.refresh_bindings()
 
     def action_invite(self) -> None:
-        """Invite others."""
         from sapo_edge.tui.screens.peers.invite import Invite
 
         self.app.push_screen(Invite(self.sapo.launcher, NOT_HERE if self._pending else ""))
@@ -156,19 +154,16 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
             await restart(self.sapo, [("swarm", card_text(self._in), card_text(self._next))])
 
     def action_join(self) -> None:
-        """Join a swarm."""
         from sapo_edge.tui.screens.peers.joining import Join
 
         self._change(Join(self.sapo.launcher))
 
     def action_create(self) -> None:
-        """Create a swarm."""
         from sapo_edge.tui.screens.peers.joining import Create
 
         self._change(Create(self.sapo.launcher))
 
     def action_leave(self) -> None:
-        """Leave the swarm."""
         from sapo_edge.tui.screens.peers.joining import Leave
 
         self._change(Leave(self.sapo.launcher))
@@ -187,19 +182,15 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
             self.notify(f"The next node: {card_text(self._next)}.", markup=False)
 
     def on_cursor_list_moved(self) -> None:
-        """Show the details of another peer."""
         self._show_details()
 
     def on_cursor_list_opened(self) -> None:
-        """Open the details at a double click."""
         self.action_details()
 
     def on_cursor_list_head_clicked(self, message: CursorList.HeadClicked) -> None:
-        """Sort by the clicked column."""
         self.peers.sort_by(message.key)
 
     def on_resize(self) -> None:
-        """Wrap the details for another width."""
         self.call_after_refresh(self._show_details)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -221,22 +212,18 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         self.query_one("#peer").focus()
 
     def action_back(self) -> None:
-        """Go back to the list."""
         if self.has_class("-open"):
             self.remove_class("-open")
         if self.focused is not self.peers:
             self.peers.focus()
 
     def action_sort(self) -> None:
-        """Sort by the next column."""
         self.peers.sort_by_next()
 
     def action_reverse(self) -> None:
-        """Reverse the order."""
         self.peers.sort_by(self.peers.sorted_by)
 
     async def action_rollouts(self) -> None:
-        """Show the rollouts of this peer."""
         from sapo_edge.tui.screens.rollouts.screen import Rollouts
 
         peer = self.peers.chosen

@@ -106,7 +106,6 @@ replaced. `c` copies the first command that loads the result.
     @on(OptionList.OptionSelected)
     @on(Input.Submitted)
     def action_write(self) -> None:
-        """Write the chosen format into the folder."""
         line = self.query_one(JobLine)
         option = self.query_one("#formats", OptionList).highlighted_option
         folder = self.query_one("#folder", Input).value.strip()

@@ -101,7 +101,6 @@ an experiment.
                 yield Button(id=action, action=f"screen.{action}", compact=True)
 
     def on_resize(self) -> None:
-        """Fit the bars and the buttons."""
         roomy = self.app.size.width >= ROOMY
         self.query_one("#actions").set_class(TWO_ROWS <= self.app.size.width < ONE_ROW, "-rows")
         for action, (key, label, short) in self.BUTTONS.items():
@@ -118,7 +117,6 @@ an experiment.
 
     @work(group="results-read", exclusive=True)
     async def action_reload(self) -> None:
-        """Read journal and checkpoints."""
         try:
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
         except SapoError as error:
@@ -165,7 +163,6 @@ an experiment.
         return True
 
     def action_export(self) -> None:
-        """Open the export."""
         from sapo_edge.tui.screens.results.export import Export
 
         self.app.push_screen(Export(self.sapo.launcher))
@@ -175,7 +172,6 @@ an experiment.
         self.app.switch_mode("chat")
 
     def action_test(self) -> None:
-        """Ask both models the test questions."""
         job = self.sapo.launcher.job("eval")
         self.query_one(JobLine).begin(job, "both models answer the test questions", self._show_test)
 
@@ -189,7 +185,6 @@ an experiment.
 
     @work(group="results-more", exclusive=True)
     async def action_more(self) -> None:
-        """Continue the run."""
         outcome = self._outcome
         if outcome is None:
             return
@@ -207,7 +202,6 @@ an experiment.
         line.say(f"✓ the run continues and stops after round {target}; the setting rounds says so", "good")
 
     def action_picture(self) -> None:
-        """Save a picture of the curve."""
         from sapo_edge.tui.screens.results.picture import draw_run, to_png, to_svg
 
         if self._outcome is None:
@@ -218,21 +212,17 @@ an experiment.
             self.sapo.save_bytes(png, f"{PICTURE}.png")
 
     def action_copy(self) -> None:
-        """Copy the result in words."""
         if self._report is not None:
             self.app.copy_to_clipboard("\n".join(spoken(self._report)))
             self.notify("the result is copied", timeout=3)
 
     def action_runs(self) -> None:
-        """Show all runs."""
         self.app.switch_mode("runs")
 
     def action_scroll(self, lines: int) -> None:
-        """Scroll the report."""
         self.query_one("#learned").scroll_relative(y=lines, animate=False)
 
     def action_stop(self) -> None:
-        """Stop a command."""
         self.query_one(JobLine).stop()
 
 

@@ -34,7 +34,6 @@ class SearchInput(Input):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave", id="rollouts.leave_search")]
 
     def action_leave(self) -> None:
-        """Close the field and keep the search."""
         self.query_ancestor(RolloutBrowser).end_search()
 
 
@@ -244,11 +243,9 @@ class RolloutBrowser(Vertical):
         return NONE_YET if pages.filter == Filter() else NO_MATCH
 
     def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
-        """Load what comes into view."""
         message.stop()
         self.update_bar()
         self._load()
 
     def on_resize(self) -> None:
-        """Show as many filters as fit."""
         self.call_after_refresh(self.update_bar)

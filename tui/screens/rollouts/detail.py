@@ -184,30 +184,25 @@ class RolloutDetail(Vertical, can_focus=True):
             self._draw()
 
     def on_resize(self) -> None:
-        """Give the list its share of the height."""
         self._draw()
 
     def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
-        """An answer was clicked."""
         message.stop()
         if self.answers and message.list.cursor != self._chosen:
             self._chosen = message.list.cursor
             self._show_text()
 
     def on_cursor_list_opened(self, message: CursorList.Opened) -> None:
-        """Show a double-clicked answer alone."""
         message.stop()
         self.alone = True
 
     def action_choose(self, by: int) -> None:
-        """Choose another answer."""
         if 0 <= self._chosen + by < len(self.answers):
             self._chosen += by
             self.query_one(AnswerList).go(self._chosen)
             self._show_text()
 
     def action_read(self, by: int) -> None:
-        """Scroll the text of the answer."""
         pane = self.query_one("#reading")
         pane.scroll_relative(y=by * max(1, pane.size.height - 1), animate=False)
 

@@ -108,7 +108,6 @@ class FilterChip(Static):
         self._action = action
 
     async def on_click(self, event: Click) -> None:
-        """Run the action."""
         event.stop()
         await self.run_action(f"screen.{self._action}")
 

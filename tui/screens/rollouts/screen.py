@@ -91,7 +91,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
                 yield Static(id="then", markup=False)
 
     def on_mount(self) -> None:
-        """Start in the list."""
         self.browser.list.focus()
 
     @property
@@ -140,7 +139,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self.browser.filter(Filter(author=author, name=name))
 
     def on_cursor_list_opened(self, message: CursorList.Opened) -> None:
-        """A line was clicked."""
         self.action_open()
 
     def on_rollout_detail_changed(self) -> None:
@@ -158,7 +156,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
     # Keys.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Enable each key only where it does something."""
         if not self.has_widgets:
             return True
         if action in IN_LIST:
@@ -170,7 +167,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         return True
 
     def action_open(self) -> None:
-        """Show the chosen rollout with its answers."""
         if self.browser.chosen is None:
             return
         self.query_one("#pages", ContentSwitcher).current = "detail"
@@ -186,14 +182,12 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
             self._to_list()
 
     def action_neighbour(self, by: int) -> None:
-        """Show the next or previous rollout of the list."""
         if self.browser.move(by) is not None:
             self._show()
         else:
             self.notify("this is the last one" if by > 0 else "this is the newest one", timeout=2)
 
     def action_reorder(self) -> None:
-        """Sort the answers another way."""
         self.detail.next_order()
 
     def action_whole(self) -> None:
@@ -211,11 +205,9 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
             self.notify(f"copied {what}, {counted(len(text), 'character')}", timeout=3)
 
     def action_search(self) -> None:
-        """Open the search field."""
         self.browser.begin_search()
 
     def action_newest(self) -> None:
-        """Go to the newest rollout."""
         self.browser.newest()
 
     def action_origin(self) -> None:
@@ -260,7 +252,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self.browser.filter_author()
 
     def action_clear(self) -> None:
-        """Clear all filters."""
         self.browser.filter(Filter())
 
     def _to_list(self) -> None:

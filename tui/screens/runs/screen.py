@@ -116,7 +116,6 @@ round.
         self.set_interval(WATCH_SECONDS, self._look_again)
 
     def on_resize(self) -> None:
-        """Arrange curves and words."""
         self.set_class(self.app.size.width < BOTH or self.app.size.height < 20, "-one")
 
     @property
@@ -188,7 +187,6 @@ round.
             self.query_one(JobLine).say(printable(f"{error.message}; {error.remedy}"), "bad")
 
     def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
-        """Compare another run."""
         message.stop()
         self._compare()
         self.refresh_bindings()
@@ -200,7 +198,6 @@ round.
         return self.sapo.state.standing is not Standing.ENDED
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Enable each key only where it does something."""
         if not self.has_widgets:
             return True
         if action == "back":
@@ -212,7 +209,6 @@ round.
         return not (action in IN_RUNS and self.in_experiment)
 
     def action_mark(self) -> None:
-        """Compare others with the run under the cursor."""
         if (run := self.list.chosen) is not None:
             self._compared = run.name
             self.list.show(self.list.runs, run.name)
@@ -223,11 +219,9 @@ round.
         self.toggle_class("-curves")
 
     def action_scroll(self, lines: int) -> None:
-        """Scroll the words."""
         self.query_one("#experiment" if self.in_experiment else "#words").scroll_relative(y=lines, animate=False)
 
     def action_back(self) -> None:
-        """Return to the runs."""
         self._experiment = ""
         self.query_one("#pages", ContentSwitcher).current = "all"
         self.list.focus()
@@ -235,7 +229,6 @@ round.
 
     @work(group="runs-change")
     async def action_new(self) -> None:
-        """Begin a run."""
         from sapo_edge.state.runs import unused
 
         proposed = unused([run.name for run in self.list.runs])
@@ -281,7 +274,6 @@ round.
 
     @work(group="runs-watch", exclusive=True)
     async def action_watch(self) -> None:
-        """Watch an experiment."""
         proposed = next(iter(sorted(Path.cwd().glob("sapo-experiment-*"))), Path.cwd())
         directory = await self.app.push_screen_wait(Ask("Watch an experiment", WATCH, str(proposed)))
         if directory:

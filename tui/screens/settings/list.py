@@ -75,7 +75,6 @@ class SettingList(OptionList, inherit_bindings=False):
         self.highlighted = index
 
     def on_resize(self, event: Resize) -> None:
-        """Fit the columns to the new width."""
         self._fill()
 
     def _fill(self) -> None:

@@ -131,7 +131,6 @@ class SettingPanel(VerticalScroll, can_focus=False):
         self.scroll_home(animate=False)
 
     def on_resize(self) -> None:
-        """Keep the editor in view."""
         if self.editing is not None:
             self.call_after_refresh(self.scroll_end, animate=False)
 

@@ -104,7 +104,6 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
 
     @work(group="settings-read", exclusive=True)
     async def action_reload(self) -> None:
-        """Read the settings from file and node."""
         await self._read()
 
     async def _read(self) -> None:
@@ -153,7 +152,6 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
         return [(name, *values) for name, values in rows if values is not None]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide keys that do nothing now."""
         if action == "leave":
             return self.is_mounted and (self._busy or bool(self._search))
         if action in ("edit", "default", "search", "restart", "advanced") and self._busy:
@@ -163,13 +161,11 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
         return True
 
     def action_go(self, where: Literal["cursor_up", "cursor_down", "page_up", "page_down", "first", "last"]) -> None:
-        """Highlight another setting."""
         if self.query_one(SettingPanel).editing is None:
             getattr(self._list, f"action_{where}")()
 
     @on(OptionList.OptionSelected, "#list")
     def action_edit(self) -> None:
-        """Change the highlighted setting."""
         row = self._list.row
         if row is None:
             return
@@ -191,7 +187,6 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
         self._show()
 
     def action_default(self) -> None:
-        """Remove the highlighted setting from the file."""
         row = self._list.row
         if row is None:
             return
@@ -251,14 +246,12 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
         return "good", "in effect from the next round"
 
     def action_copy(self) -> None:
-        """Copy name and value as in the file."""
         if (row := self._list.row) is not None:
             # TOML and JSON write numbers and texts alike.
             self.app.copy_to_clipboard(f"{row.name} = {json.dumps(row.value)}")
             self.notify(f"{row.name} is copied with its value")
 
     def action_leave(self) -> None:
-        """Leave the editor or the search."""
         if self.query_one(SettingPanel).editing is not None:
             self._close()
             self._explain()
@@ -277,7 +270,6 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
         self.refresh_bindings()
 
     def action_search(self) -> None:
-        """Open the search."""
         self.query_one(FindLine).open()
         self.refresh_bindings()
 

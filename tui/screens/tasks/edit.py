@@ -87,7 +87,6 @@ letters are large or small. A manifest or a table is shown as it is. `Ctrl+S` sa
             self._say("not saved yet: Ctrl+S saves, Esc again discards the changes")
 
     def on_text_area_changed(self) -> None:
-        """Warn again after a change."""
         self._warned = False
         self.remove_class("-wrong")
 

@@ -107,12 +107,10 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         yield JobLine(id="job")
 
     def on_screen_resume(self, event: ScreenResume) -> None:
-        """Read the list again."""
         self.action_reload()
 
     @work(group="tasks-list", exclusive=True)
     async def action_reload(self) -> None:
-        """List the manifests."""
         job = self.sapo.launcher.job("tasks", "list")
         try:
             result = await asyncio.to_thread(job.run)
@@ -209,7 +207,6 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         self.query_one(JobLine).begin(job, "checking", done, show)
 
     def action_preview(self) -> None:
-        """Let the model try the questions."""
         job = self.sapo.launcher.job("tasks", "preview", self._file)
         line = self.query_one(JobLine)
         line.begin(job, "the model tries eight questions", lambda result: self._say(preview_text(result.record)))
@@ -219,7 +216,6 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         self._use(str(self._rows[event.option_index]["use"]))
 
     def action_use(self) -> None:
-        """Train on the file in hand."""
         self._use(self._file)
 
     @work(group="tasks-use", exclusive=True)
@@ -270,9 +266,7 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
             self.query_one(JobLine).say(f"✓ the node starts the run {run} on {printable(name)}", "good")
 
     def action_scroll(self, lines: int) -> None:
-        """Scroll what was found."""
         self.query_one("#told").scroll_relative(y=lines, animate=False)
 
     def action_stop(self) -> None:
-        """Stop a command."""
         self.query_one(JobLine).stop()
