@@ -158,7 +158,7 @@ def trl(manifest: str, seed_text: str, seconds_text: str) -> None:
         {"prompt": [{"role": turn.role, "content": turn.content} for turn in source.manifest.prompt_for(question)]}
         for question in tasks
     ]
-    spent, evaluated = time.process_time(), 0.0
+    spent = 0.0
     with tempfile.TemporaryDirectory() as workspace:
         directory = Path(workspace)
         sampler = LlamaCppPolicy(
@@ -166,24 +166,25 @@ def trl(manifest: str, seed_text: str, seconds_text: str) -> None:
         )
 
         def validate() -> None:
-            nonlocal evaluated
-            begin = time.process_time()
             model.save_pretrained(str(directory / "adapter"))
             sampler.load(directory / "adapter")
             share = evaluate(sampler, asked, source.manifest.prompt_for, source.judge, limit).accuracy
-            print(json.dumps([begin - spent - evaluated, share]), flush=True)
-            evaluated += time.process_time() - begin
+            print(json.dumps([spent, share]), flush=True)
 
         class Until(TrainerCallback):  # type: ignore[misc]
-            """Validates ten times, and ends the trainer after its share of the time."""
+            """Adds up the steps' processor time, validates ten times, and ends the trainer after its share of it."""
 
             def __init__(self, end: float) -> None:
-                self.end, self.next = end, time.process_time() - spent - evaluated + seconds / 10
+                self.end, self.next = end, spent + seconds / 10
+
+            def on_step_begin(self, _settings: Any, _state: Any, _control: Any, **_others: Any) -> None:
+                self.begin = time.process_time()
 
             def on_step_end(self, _settings: Any, _state: Any, control: Any, **_others: Any) -> None:
-                used = time.process_time() - spent - evaluated
-                control.should_training_stop = used >= self.end
-                if used >= min(self.next, self.end):
+                nonlocal spent
+                spent += time.process_time() - self.begin
+                control.should_training_stop = spent >= self.end
+                if spent >= min(self.next, self.end):
                     validate()
                     self.next += seconds / 10
 
