@@ -24,9 +24,7 @@ class Piece:
     Attributes:
         adapter: whether the adapter generates it, or the base model.
         text: the whole answer so far.
-        done: whether it is complete.
         ended: whether the model ended it, not the token limit; False before it is complete.
-        tokens: so far.
         tokens_per_second: so far; 0 while unknown.
     """
 
@@ -106,7 +104,6 @@ class Conversation:
         """Let both answer, one after the other. An exchange that was cancelled is not remembered.
 
         Args:
-            text: the question.
             task: use the manifest's prompt and stop at the answer tag, as in training; otherwise plain chat. A task
                 stands alone, as in training.
             temperature: 0 is greedy.

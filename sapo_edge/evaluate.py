@@ -30,7 +30,6 @@ class Evaluation:
 
     Attributes:
         marks: for each question, `WRONG`, `FORMED` or `OTHERWISE`.
-        texts: the answers.
         entries: the manifest's entry of each question, by name.
         too_long: questions that were not asked, because the model's context has no room for them and an answer. They
             count as wrong.
@@ -190,11 +189,7 @@ def evaluate(
     """Answer each task once, greedily. One that is too long for the model counts as wrong.
 
     Args:
-        policy: base model and adapter.
-        tasks: the held-out tasks.
         prompt_for, judge: the manifest's prompt, and whether an answer is right.
-        max_tokens: longest answer.
-        handle: progress and cancellation.
         use_adapter: False evaluates the base model.
 
     Raises:

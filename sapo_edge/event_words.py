@@ -64,7 +64,6 @@ def describe_held_out(event: events.HeldOut, base: events.HeldOut | None = None)
     """A held-out evaluation with its 95 % interval.
 
     Args:
-        event: the evaluation.
         base: an earlier one to compare with; it is left out if it asked other questions.
     """
     name = f"held-out {event.split}".strip()

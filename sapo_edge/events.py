@@ -43,7 +43,6 @@ class NodeStarted(Event):
     Attributes:
         model, backend: display names.
         reasons: the reason for each choice of the program, one sentence each.
-        settings: the resolved settings by name.
         round: the last finished round, 0 for a fresh start.
     """
 
@@ -60,7 +59,6 @@ class Progress(Event):
     """Progress of a long step. Sent often, never journaled.
 
     Attributes:
-        phase: the step.
         done, total: in `unit`.
         unit: "answers", "groups", "bytes" ...
     """
@@ -80,7 +78,6 @@ class RoundFinished(Event):
         round: from 1.
         reward_own: mean reward of own answers before any filter, in [0, 1].
         reward_external: mean reward of external answers as sampled; None without any.
-        groups: groups in the update.
         informative: groups that had a gradient.
         own, external: groups by origin.
         shared: own rollouts that were published.
@@ -208,7 +205,6 @@ class CheckpointSaved(Event):
     """A checkpoint is complete on disk.
 
     Attributes:
-        round: of the checkpoint.
         path: its directory.
         best: whether it has the best held-out accuracy so far.
     """

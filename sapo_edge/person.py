@@ -38,8 +38,6 @@ class Question:
     """A question for a person.
 
     Attributes:
-        ref: of the task.
-        text: the question.
         manifest: digest (hex) of the task's manifest.
     """
 
@@ -68,7 +66,6 @@ class PersonAnswers:
     """A person's answers to one question.
 
     Attributes:
-        ref: of the task.
         answers: the texts to share, with answer tags.
         manifest: digest (hex) of the task's manifest.
         time: Unix seconds at which they were given.
@@ -150,7 +147,6 @@ def draw_question(source: TaskSource, seed: int) -> Question:
     """Draw a question that is not held out, and hardly ever one that was asked before.
 
     Args:
-        source: the manifest's tasks.
         seed: the node's own.
     """
     # Every verifier: the terminal app only shows the question.
@@ -215,9 +211,6 @@ class Outbox:
 
         Returns:
             Number of sets that wait now.
-
-        Raises:
-            StateError: if the file can't be read or written.
         """
         with locked(self._lock):
             waiting = [*self.read(), answers][-MAX_OUTBOX:]

@@ -94,7 +94,6 @@ class Pool:
 
     Args:
         own_author: the node's id, whose rollouts are not accepted.
-        limits: bounds of the pool.
         clock: steady seconds, for ages.
         wall_clock: Unix seconds, for ages over a restart.
 
@@ -144,7 +143,6 @@ class Pool:
         """Add a rollout that was checked already; the oldest ones make room for it.
 
         Args:
-            rollout: of another node.
             neighbourhood: the network from which it came, "" if unknown.
         """
         entry = _entry(rollout, self._clock(), neighbourhood)

@@ -80,8 +80,6 @@ def sapo_round(
         cursor: position in the node's task sequence.
         seed: seed of everything random in this round.
         first_sequence: sequence number of the round's first rollout.
-        context: what the round works with.
-        settings: its numbers.
         generating, updating: progress and cancellation of steps 2 and 6.
 
     Raises:
@@ -235,9 +233,6 @@ class RoundSettings:
         external: J, external rollouts in the update.
         questions: questions drawn in a round, at least `own`.
         answers: L, answers to each question.
-        max_tokens, temperature: limit and temperature of sampling.
-        strategy: chooses among the external rollouts.
-        update: numbers of the update.
         train: False for a generator, which stops after sharing.
     """
 
@@ -257,7 +252,6 @@ class RoundContext:
     """The parts of a node that a round works with.
 
     Attributes:
-        policy, pool, transport: those of the node.
         training_tasks: (cursor, count) -> tasks of the node's own sequence, and the next cursor.
         score: (task, text) -> reward in [0, 1].
         score_external: (another node's rollout, L) -> the rollout with the local rewards of its first L answers, cut;
@@ -265,7 +259,6 @@ class RoundContext:
         cut_external: a rollout of `score_external` -> the same with its answers as they were scored.
         prompt_for: question -> prompt.
         select: SelectSubset: (own rollouts, random generator) -> the rollouts to share.
-        author: the node's id.
         rates: of the node's own success.
         right_answer: the right answer to a task, if it is known and is to be learned where all own ones are wrong.
     """
@@ -289,7 +282,6 @@ class RoundResult:
     """The outcome of a round.
 
     Attributes:
-        number: the round's number.
         cursor: position of the next round's first task.
         own: all own rollouts of the round, before any filter.
         external: the external rollouts in the update.
@@ -298,7 +290,6 @@ class RoundResult:
         reward_own, reward_external: mean rewards; `reward_external` is None without any.
         tokens: tokens generated in the round.
         seconds_generate, seconds_update: wall-clock time of steps 2 and 6, without pauses.
-        statistics: figures of the update.
         corrected: sequence numbers of own rollouts in the update that taught a known right answer.
     """
 

@@ -114,8 +114,6 @@ class AutoPause:
     """Pauses and resumes a node by its sensors. Use it as a context manager while the node runs, or call `look`.
 
     Args:
-        stop: of the node.
-        settings: gives the current settings.
         emit: receives notices about sensors that can't be read, one for each.
         sensors: the machine's own by default.
         clock: monotonic seconds.

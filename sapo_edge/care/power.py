@@ -29,7 +29,6 @@ class Power:
     """Power at the moment.
 
     Attributes:
-        watts: of `source`.
         source: what was measured: the whole processor, or the whole machine by its battery; or an estimate for one
             program.
     """

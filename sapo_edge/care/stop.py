@@ -153,11 +153,6 @@ class _StopHandle(CallHandle):
         return self._stop.is_immediate or super().cancelled
 
     def check(self) -> None:
-        """Block while the node is paused.
-
-        Raises:
-            Cancelled: if this step is cancelled or the node stops immediately.
-        """
         begin = time.perf_counter()
         self._stop.wait_while_paused()
         self.paused_seconds += time.perf_counter() - begin

@@ -73,7 +73,6 @@ class ControlClient:
 
         Args:
             method: one of those in `docs/control.md`.
-            params: of the method.
             timeout: seconds.
 
         Raises:
@@ -186,7 +185,6 @@ class ControlClient:
             raise _ended() from error
 
     def _next(self, until: float | None) -> dict[str, Any]:
-        """The next message."""
         while b"\n" not in self._received:
             timeout = None if until is None else until - time.monotonic()
             if timeout is not None and timeout <= 0:
@@ -233,7 +231,6 @@ def connect(paths: Paths, timeout: float = TIMEOUT, *, patience: float = 0.0) ->
     """Connect to the node that uses `paths`.
 
     Args:
-        paths: the node's directories.
         timeout: seconds to connect, and to wait for the greeting.
         patience: seconds to wait for a node that holds the lock and does not listen yet, because it is starting.
 

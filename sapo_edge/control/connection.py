@@ -22,8 +22,6 @@ class ClientConnection:
         socket: non-blocking.
         backlog: bytes that wait to be sent.
         busy: whether a request is being answered.
-        subscribed: whether it gets events.
-        progress: whether it gets `Progress` events too.
         held: events published while past ones are being read; None otherwise.
         closing: monotonic time at which it is closed, read or not; None if it is not being dropped.
         ended: whether the client has closed its sending side.

@@ -79,7 +79,6 @@ class RolloutQuery:
     """Which rollouts to return.
 
     Attributes:
-        limit: most rollouts to return.
         before: round and position; only older rollouts are returned. None: begin with the newest.
         origin: of this node, of other nodes, or either.
         author: peer id; None for any.
@@ -109,7 +108,6 @@ class RolloutSummary:
         question: complete.
         rewards: one for each answer.
         informative: whether it teaches: an answer has an advantage.
-        own: whether it is of this node.
         author: peer id.
         time: of its creation, Unix seconds.
     """
@@ -170,9 +168,6 @@ class JournalReader:
         Args:
             points: most buckets, and most held-out evaluations; at least 3.
             rounds: the first and the last round of the buckets; None for all. Evaluations are those of the whole run.
-
-        Raises:
-            StateError: if the journal can't be read.
         """
         with reading(self._path) as connection:
             # One transaction, so that all queries see the same state.
@@ -201,11 +196,7 @@ class JournalReader:
         }
 
     def rounds(self) -> Iterator[tuple[RoundFinished, tuple[float, int, str] | None]]:
-        """Every round, oldest first, with accuracy, number and mark of the validation questions if it was evaluated.
-
-        Raises:
-            StateError: if the journal can't be read.
-        """
+        """Every round, oldest first, with accuracy, number and mark of the validation questions if it was evaluated."""
         with reading(self._path) as connection:
             for text, *evaluation in connection.execute(_ROUNDS):
                 event = from_json(text)
@@ -219,9 +210,6 @@ class JournalReader:
         Returns:
             The rollouts, and the `before` of the next page (None at the end). A long search may return fewer than
             `query.limit`, even none, with more to come.
-
-        Raises:
-            StateError: if the journal can't be read.
         """
         until = time.monotonic() + SCAN_SECONDS
         select = _ROLLOUTS.format(_GAVE if query.gave else "")
@@ -237,11 +225,7 @@ class JournalReader:
         return page, None
 
     def rollout(self, round: int, position: int) -> JournaledRollout | None:
-        """One rollout with all its answers; None if it is not kept (any more).
-
-        Raises:
-            StateError: if the journal can't be read.
-        """
+        """One rollout with all its answers; None if it is not kept (any more)."""
         with reading(self._path) as connection:
             query = "SELECT * FROM rollouts WHERE round = ? AND position = ?"
             row = connection.execute(query, (round, position)).fetchone()
@@ -250,11 +234,7 @@ class JournalReader:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that only reads a journal, which this or another process writes.
-
-    Raises:
-        StateError: if the journal can't be read.
-    """
+    """A connection that only reads a journal, which this or another process writes."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     with (
         reported_errors(path),

@@ -74,9 +74,6 @@ def read_report(journal: Path, best: int | None) -> Report | None:
     Args:
         journal: the SQLite file.
         best: round of the checkpoint that `sapo export` takes; None without one.
-
-    Raises:
-        StateError: if the journal can't be read.
     """
     if not journal.exists():
         return None

@@ -60,8 +60,6 @@ class RunReport:
         answers: of this node.
         external: rollouts of others that were trained on.
         adapter: directory of the checkpoint that `sapo export` takes; "" before the first.
-        adapter_round: its round.
-        steps: what may come next.
     """
 
     run: RunView
@@ -108,11 +106,7 @@ def _pair(pair: tuple[Example, Example]) -> dict[str, Any]:
 
 
 def read_run_report(paths: Paths, name: str) -> RunReport:
-    """A run, whether a node works on it or not.
-
-    Raises:
-        StateError: if its journal or checkpoints can't be read.
-    """
+    """A run, whether a node works on it or not."""
     run, view = paths.run_of(name), read_run(paths, name)
     if not run.journal.exists():
         return replace(report := RunReport(view), steps=tuple(_steps(report, ())))
@@ -190,11 +184,7 @@ def _onward(report: RunReport, reason: str) -> Iterator[Step]:
 
 
 def read_news(journal: Path, looked: int) -> tuple[int, str]:
-    """The last finished round, and what was learned since a round that somebody saw; "" if none was finished since.
-
-    Raises:
-        StateError: if the journal can't be read.
-    """
+    """The last finished round, and what was learned since a round that somebody saw; "" if none was finished since."""
     if not journal.exists():
         return 0, ""
     with reading(journal) as connection:

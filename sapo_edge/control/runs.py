@@ -41,7 +41,6 @@ class Best:
     Attributes:
         round: after which it was.
         right, questions: how many were answered right of how many.
-        split: which questions.
         answers: "1" or "0" for each; empty if an earlier version stored none.
         question_set: mark of the questions and of their verifiers; empty if an earlier version stored none.
     """
@@ -59,7 +58,6 @@ class RunView:
     """One run.
 
     Attributes:
-        name: of the run.
         current: whether nodes continue it.
         rounds: its last round; 0 before the first.
         began, ended: times of its first event and its last round, Unix seconds; 0 before the first round.
@@ -86,11 +84,7 @@ class RunView:
 
 
 def read_runs(paths: Paths) -> list[RunView]:
-    """All runs of a state directory, in the order of `run_names`; of one that can't be read, why.
-
-    Raises:
-        StateError: if it can't be read which runs there are.
-    """
+    """All runs of a state directory, in the order of `run_names`; of one that can't be read, why."""
     return [_read_or_say_why(paths, name) for name in run_names(paths)]
 
 

@@ -47,7 +47,6 @@ class Ended:
         reason: in one sentence.
         expected: whether it was asked to stop, or its rounds were done.
         lines: the last ones of its log and its output, oldest first, unescaped.
-        done: whether all its rounds are done.
     """
 
     reason: str
@@ -61,7 +60,6 @@ class _Record:
     """The node last started in the background, by this or another process.
 
     Attributes:
-        pid: of its process.
         created: when that was started, in the system's Unix seconds.
         log: the log's file, and its size, before: what follows is of this node or a later one, whatever the clock says.
         lock: when a node had last taken the lock by then, in nanoseconds.
@@ -89,7 +87,6 @@ class Background:
     """The node of one installation, as a process in the background.
 
     Args:
-        paths: its directories.
         home: as given with --home; None without.
     """
 
@@ -105,9 +102,6 @@ class Background:
 
         Args:
             options: for `sapo run`.
-
-        Raises:
-            StateError: if its files can't be written or the process can't be started.
         """
         self._paths.create()
         if self.running():
@@ -128,11 +122,7 @@ class Background:
             write_atomically(self._paths.background, json.dumps(record).encode("ascii"))
 
     def running(self) -> bool:
-        """Whether a node is starting, running or stopping, whichever process started it.
-
-        Raises:
-            StateError: if the lock can't be read.
-        """
+        """Whether a node is starting, running or stopping, whichever process started it."""
         if self._child is not None and self._child.poll() is None:
             return True
         record = self._read_record()
@@ -143,11 +133,7 @@ class Background:
         return _last_lines(self._paths.background_output)
 
     def ended(self) -> Ended | None:
-        """How the last node ended; None while one is running.
-
-        Raises:
-            StateError: if the lock can't be read.
-        """
+        """How the last node ended; None while one is running."""
         if self.running():
             return None
         record = self._read_record()

@@ -102,28 +102,16 @@ class NodeControl:
         return [] if self._swarm is None else self._swarm().as_dict()["peers"]
 
     def history(self, points: int) -> Mapping[str, Any]:
-        """The whole run in at most so many points.
-
-        Raises:
-            StateError: if the journal can't be read.
-        """
+        """The whole run in at most so many points."""
         return self._reader.history(points)
 
     def rollouts(self, query: RolloutQuery) -> Mapping[str, Any]:
-        """A page of rollouts, newest first, and where the next page begins.
-
-        Raises:
-            StateError: if the journal can't be read.
-        """
+        """A page of rollouts, newest first, and where the next page begins."""
         page, after = self._reader.rollouts(query)
         return {"rollouts": [rollout.as_dict() for rollout in page], "next": None if after is None else list(after)}
 
     def rollout(self, round: int, position: int) -> Mapping[str, Any] | None:
-        """One rollout with all its answers; None if the journal does not hold it.
-
-        Raises:
-            StateError: if the journal can't be read.
-        """
+        """One rollout with all its answers; None if the journal does not hold it."""
         scored = self._reader.rollout(round, position)
         return None if scored is None else in_full(round, position, scored)
 

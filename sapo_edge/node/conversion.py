@@ -16,8 +16,6 @@ def round_settings(settings: Settings, max_tokens: int, external: int | None = N
     """The settings of a round. A node that works alone replaces external rollouts by own ones.
 
     Args:
-        settings: of the node.
-        max_tokens: longest answer.
         external: J, at most `settings.external`, which is the default; own rollouts replace the others.
     """
     taken = settings.external if external is None else external

@@ -33,11 +33,8 @@ class Evaluations:
     """Evaluates a node's policy and records the results.
 
     Args:
-        policy: base model and adapter.
-        source: the manifest's tasks.
         store: its journal and checkpoints record the results.
         questions: most questions of each set; 0 makes no evaluations.
-        max_tokens: longest answer.
         thinking: whether the model thinks before it answers.
         emit: journals an event and passes it on.
         judge: says what an evaluation that is not journaled yet changes.

@@ -69,12 +69,10 @@ class HeadStartState:
     """How far a head start is; JSON values.
 
     Attributes:
-        updates: made so far.
         cursor: position in its task sequence.
         best: right answers to the validation questions at its best.
         best_updates: updates made when it was at its best.
         answers: marks of the validation questions then, as in `events.HeldOut`; "" before it was validated.
-        over: whether it is.
         vain: updates since its best that earlier starts of the program made, and this one repeats.
         rate: of learning, as a multiple of that of the rounds.
     """
@@ -96,7 +94,6 @@ class HeadStartState:
         """The state after a validation.
 
         Args:
-            answers: its marks.
             limit: number of updates that the owner asked for; None if validation decides.
         """
         state, questions = self, len(answers)
@@ -127,11 +124,8 @@ class HeadStart:
     """Makes the updates.
 
     Args:
-        policy: learns.
-        source: draws training questions, and knows their right answers.
         seed: of the node; the questions are drawn in another order than those of its rounds.
         batch: questions in an update.
-        settings: of the node's updates.
         sample: gives answers where the right ones are not known.
 
     Attributes:
@@ -195,8 +189,6 @@ class HeadStart:
         """Make so many updates.
 
         Args:
-            state: how far it is.
-            updates: number of updates.
             handle: cancellation of one update.
             goes_on: called before each update with the number of those made; False ends it.
 

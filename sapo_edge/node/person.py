@@ -27,13 +27,7 @@ def share(node: Node, given: PersonAnswers, *, shared: bool) -> Verdict:
 
 
 class OutboxSharer:
-    """Shares the answers that a person gave while no node ran, once there is a peer. Call it between rounds.
-
-    Args:
-        node: publishes them.
-        outbox: the file of the answers.
-        is_connected: whether the swarm has peers.
-    """
+    """Shares the answers that a person gave while no node ran, once there is a peer. Call it between rounds."""
 
     def __init__(self, node: Node, outbox: Path, is_connected: Callable[[], bool]) -> None:
         self._node, self._is_connected = node, is_connected

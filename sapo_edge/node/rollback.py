@@ -16,12 +16,10 @@ def find_target(checkpoints: Checkpoints, round: int | None) -> Checkpoint:
     """The checkpoint to return to, verified.
 
     Args:
-        checkpoints: of the state directory.
         round: of one of them; None: the best one.
 
     Raises:
         CheckpointError: if there is no such checkpoint, or it is damaged.
-        StateError: if one can't be read.
     """
     kept = checkpoints.rounds()
     if not kept:
@@ -40,9 +38,6 @@ def remember_used(store: Store) -> None:
     """Keep in the saved pool which external rollouts were trained on: the journal forgets those of later rounds.
 
     For a state directory without a running node.
-
-    Raises:
-        StateError: if the pool can't be written.
     """
     pool = Pool(Identity(store.secret).peer_id)
     used = store.journal.used_external(pool.limits.remembered)

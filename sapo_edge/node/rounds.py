@@ -70,13 +70,9 @@ class Node:
 
     Args:
         settings: resolved; replaced while the node runs when a live setting changes.
-        source: the manifest's tasks.
-        store: the opened state directory.
         policy: created with `adapter_seed(seed)`.
-        transport: the swarm.
         emit: receives every event; must not raise.
         reasons: of the choices made at startup, in words, for the first event.
-        stop: pauses and stops the node.
         room: what the swarm accepts of others; set after each round.
 
     Attributes:
@@ -87,7 +83,6 @@ class Node:
         best: the checkpoint with the best accuracy on the validation questions; None if there is none.
         head_start: the newest validation of the head start since this start; None without one.
         comparison: the last one of base model and adapter on the test questions; None before the first.
-        guard: decides how many external rollouts a round takes.
         between_rounds: called before each round.
         after_first_round: called once, when all is loaded that rounds need.
         others: gives the percent of the processor that other programs use; None if unknown.
@@ -388,7 +383,6 @@ class Node:
         return self.stop.call_handle(self._progress(phase, unit))
 
     def _progress(self, phase: Phase, unit: str) -> Callable[[int, int], None]:
-        """A function that shows how far a step is."""
         last = 0.0
 
         def progress(done: int, total: int) -> None:
@@ -618,11 +612,6 @@ class Node:
             self.stop.wait_while_paused(lambda: self.rollback_to is not None)
 
     def _roll_back_if_asked(self) -> None:
-        """Return to an earlier checkpoint if that was asked for.
-
-        Raises:
-            StateError: if a file can't be changed; the next start completes what was decided.
-        """
         target, self.rollback_to = self.rollback_to, None
         if target is None or target >= self.round:
             return

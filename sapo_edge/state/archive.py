@@ -100,9 +100,6 @@ def write_backup(paths: Paths, file: Path, *, with_identity: bool = True) -> Bac
         paths: of the node; it may run.
         file: must not exist.
         with_identity: whether the secret keys of node and relay are in it.
-
-    Raises:
-        StateError: if the file exists, can't be written or would be too large, or something can't be read.
     """
     with reported("write the backup", file, "name another file"):
         if file.exists():
@@ -136,7 +133,6 @@ def restore_backup(paths: Paths, file: Path) -> Backup:
 
     Raises:
         StateLockedError: if a node runs there.
-        StateError: if something exists already, or the file can't be read, is damaged or of a newer version.
     """
     with _opened(file) as archive:
         backup = _read_index(archive, file)

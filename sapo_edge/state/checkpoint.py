@@ -29,12 +29,10 @@ class Checkpoint:
     """The state of a node after a round, apart from the policy's own files.
 
     Attributes:
-        round: the last finished round.
         model_digest: SHA-256 (hex) of the base model.
         manifest_digest: SHA-256 (hex) of the task manifest.
         seed: of the task sequence.
         cursor: position in the task sequence; JSON values.
-        settings: the resolved settings by name.
         accuracy: of this adapter on validation questions; None if it was not evaluated.
         questions: number of those questions; 0 for an accuracy on the one held-out set of version 1.
         question_set: mark of those questions, from `TaskSource.question_set`; "" if an earlier version asked them.
@@ -108,7 +106,6 @@ class Checkpoint:
 
         Raises:
             CheckpointError: if a file is missing or has changed.
-            StateError: if a file may not be read.
         """
         for name, expected in self.files.items():
             path = self.directory / name

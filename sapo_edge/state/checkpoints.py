@@ -53,11 +53,7 @@ class Checkpoints:
         self.reserved: int | None = None
 
     def rounds(self) -> list[int]:
-        """The rounds that have a checkpoint, complete or not, oldest first.
-
-        Raises:
-            StateError: if the directory can't be read.
-        """
+        """The rounds that have a checkpoint, complete or not, oldest first."""
         with reported("read", self.directory):
             if not self.directory.exists():
                 return []
@@ -104,7 +100,6 @@ class Checkpoints:
 
         Raises:
             CheckpointError: if it is missing or damaged.
-            StateError: if it may not be read, or was written by a newer version.
         """
         return _of_round(read_record(self.directory / _name(round)), round)
 
@@ -113,27 +108,18 @@ class Checkpoints:
 
         Raises:
             CheckpointError: if it is missing or damaged.
-            StateError: if it may not be read, or was written by a newer version.
         """
         return _of_round(read_checkpoint(self.directory / _name(round)), round)
 
     def newest_record(self) -> Checkpoint | None:
-        """The newest readable record, whose files are not checked; None without one.
-
-        Raises:
-            StateError: if one may not be read, or was written by a newer version.
-        """
+        """The newest readable record, whose files are not checked; None without one."""
         for round in reversed(self.rounds()):
             with contextlib.suppress(CheckpointError):
                 return self.read(round)
         return None
 
     def latest(self) -> Checkpoint | None:
-        """The newest complete checkpoint, verified. Damaged ones are skipped, with a warning in the log.
-
-        Raises:
-            StateError: if one may not be read, or was written by a newer version.
-        """
+        """The newest complete checkpoint, verified. Damaged ones are skipped, with a warning in the log."""
         for round in reversed(self.rounds()):
             try:
                 return self.load(round)
@@ -154,9 +140,6 @@ class Checkpoints:
 
         Returns:
             None if no complete checkpoint was evaluated.
-
-        Raises:
-            StateError: if one may not be read, or was written by a newer version.
         """
         evaluated = self._evaluated(warn)
         newest = _ranked(checkpoint for checkpoint in evaluated if checkpoint.asked == evaluated[-1].asked)
@@ -167,7 +150,6 @@ class Checkpoints:
 
         Raises:
             CheckpointError: if it is missing or damaged.
-            StateError: if it can't be written.
         """
         checkpoint = replace(self.read(round), accuracy=accuracy, questions=questions, question_set=question_set)
         with reported("write", checkpoint.directory):
@@ -181,9 +163,6 @@ class Checkpoints:
 
         Returns:
             The newest complete checkpoint, verified, and what was repaired, one sentence each.
-
-        Raises:
-            StateError: if the directory can't be changed.
         """
         repairs: list[str] = []
         with reported("tidy up", self.directory):
@@ -324,7 +303,6 @@ def _ranked(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
 def _first_complete(
     ranked: list[Checkpoint], verified: Checkpoint | None, warn: Callable[[str], None]
 ) -> Checkpoint | None:
-    """The first complete checkpoint."""
     for checkpoint in ranked:
         try:
             if verified is None or (checkpoint.round, checkpoint.files) != (verified.round, verified.files):

@@ -68,9 +68,6 @@ def write_consent(file: Path, how: str, choices: Mapping[str, object] | None = N
         file: in a directory that exists.
         how: as in `Agreement`.
         choices: what else was chosen at the same time.
-
-    Raises:
-        StateError: if it can't be written.
     """
     record = {
         "v": _VERSION, "terms": TERMS, "program": __version__, "time": time.time(), "how": how,

@@ -24,9 +24,7 @@ class Example:
 
     Attributes:
         entry: the manifest's entry of the question, by name.
-        question: as asked.
         expected: the right answer; "" if there are several.
-        answer: the model's.
         right: whether it is right, in whatever form.
         formed: whether it is right in the form that the manifest asks for.
     """

@@ -50,11 +50,7 @@ def is_read_only(path: Path) -> bool:
 
 
 def check_space(directory: Path, needed: int) -> None:
-    """Check that `needed` bytes fit on the disk of `directory`, with a margin.
-
-    Raises:
-        StateError: if they don't.
-    """
+    """Check that `needed` bytes fit on the disk of `directory`, with a margin."""
     free = free_bytes(directory)
     if free < needed + SPACE_MARGIN:
         raise StateError(
@@ -67,9 +63,7 @@ def state_error(error: OSError, action: str, path: Path, elsewhere: str = _ELSEW
     """The `StateError`, with a remedy, for an `OSError` about `path`.
 
     Args:
-        error: of the operating system.
         action: the verb that failed: "write", "read".
-        path: the file or directory.
         elsewhere: how the user chooses another place for it.
     """
     message = f"can't {action} {path}: {error.strerror or error}"
@@ -96,11 +90,7 @@ def reported(action: str, path: Path, elsewhere: str = _ELSEWHERE) -> Iterator[N
 
 
 def make_private_directory(path: Path) -> None:
-    """Create a directory with mode 0700; an existing one keeps its mode.
-
-    Raises:
-        StateError: if it can't be created or written to, or if a file is in its place.
-    """
+    """Create a directory with mode 0700; an existing one keeps its mode."""
     with reported("create", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
@@ -109,11 +99,7 @@ def make_private_directory(path: Path) -> None:
 
 
 def check_creatable(path: Path) -> None:
-    """Check that `make_private_directory` can create a directory, or use it as it is; creates nothing.
-
-    Raises:
-        StateError: if it can't, or if a file is in its place.
-    """
+    """Check that `make_private_directory` can create a directory, or use it as it is; creates nothing."""
     nearest = nearest_existing(path)
     if not nearest.is_dir():
         raise state_error(NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)), "create", path)
@@ -149,7 +135,6 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
 
     Args:
         path: the file, in a directory that exists.
-        data: the whole new content.
         mode: permissions of a new file; an existing one keeps its own.
 
     Raises:

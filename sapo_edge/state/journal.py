@@ -146,9 +146,6 @@ class Journal:
         Args:
             path: the SQLite file, in a directory of its own, which is created.
             keep_rollouts: newest rounds whose rollouts are kept; 0 keeps all.
-
-        Raises:
-            StateError: if it can't be opened, is damaged, or is not a journal of this version.
         """
         self.path = path
         self.keep_rollouts = keep_rollouts
@@ -183,7 +180,6 @@ class Journal:
             counters: numbers to store under their names.
 
         Raises:
-            StateError: if the disk is full or the journal is damaged.
             ValueError: if rollouts come with another event.
         """
         if rollouts and not isinstance(event, RoundFinished):

@@ -34,7 +34,6 @@ class StateLock:
 
         Raises:
             StateLockedError: if another node, or another part of this process, holds it; names the holder.
-            StateError: if the file can't be written or its file system has no locks.
         """
         descriptor = _open(self.path)
         try:
@@ -54,7 +53,6 @@ class StateLock:
         self._descriptor = descriptor
 
     def __enter__(self) -> Self:
-        """As `acquire`, until the block ends."""
         self.acquire()
         return self
 
@@ -85,11 +83,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def lock_holder(path: Path) -> int | None:
-    """The id of the process that holds a lock, 0 if unknown; None if the lock is free. Changes nothing.
-
-    Raises:
-        StateError: if the file can't be read or its file system has no locks.
-    """
+    """The id of the process that holds a lock, 0 if unknown; None if the lock is free. Changes nothing."""
     with reported("look at", path):
         if not path.exists():
             return None
@@ -101,11 +95,7 @@ def lock_holder(path: Path) -> int | None:
 
 
 def wait_until_released(path: Path, pid: int) -> None:
-    """Return once this process does not hold a lock (any more).
-
-    Raises:
-        StateError: if the file can't be read or its file system has no locks.
-    """
+    """Return once this process does not hold a lock (any more)."""
     while lock_holder(path) in (pid, 0):
         time.sleep(0.05)
 
@@ -133,7 +123,6 @@ def _try_lock(descriptor: int, path: Path, *, shared: bool = False) -> bool:
     """Lock without waiting; False if another process has the lock.
 
     Args:
-        descriptor: of the open file.
         path: its path, for messages.
         shared: take a shared lock, where the system has them, so that two readers don't block each other.
     """

@@ -97,7 +97,6 @@ def configure(level: str = "warning", file: Path | None = None, *, stderr: bool 
 
     Raises:
         ConfigError: if the level is unknown.
-        StateError: if the file can't be opened.
     """
     if level not in LEVELS:
         raise ConfigError(f"there is no log level {level!r}", f"choose one of {', '.join(LEVELS)}")

@@ -37,11 +37,7 @@ def check_run_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
-    """What one run has for itself.
-
-    Attributes:
-        directory: of it all.
-    """
+    """What one run has for itself."""
 
     directory: Path
 
@@ -77,7 +73,6 @@ class Paths:
 
     Attributes:
         state: identity, journal, checkpoints, pool, log: data that must not be lost.
-        config: the user's settings.
         cache: data that can be created again.
         runtime: the control socket.
     """
@@ -93,9 +88,6 @@ class Paths:
 
         Args:
             home: one directory for everything; None: `SAPO_EDGE_HOME`, or else the platform's own directories.
-
-        Raises:
-            StateError: if a home directory can't be determined.
         """
         if home is None and (named := os.environ.get(HOME_VARIABLE, "").strip()):
             home = Path(named)
@@ -208,20 +200,12 @@ class Paths:
         return self.state / "consent.json"
 
     def create(self) -> None:
-        """Create all four directories with mode 0700; existing ones keep their mode.
-
-        Raises:
-            StateError: if one can't be created or written to, or if a file is in its place.
-        """
+        """Create all four directories with mode 0700; existing ones keep their mode."""
         for directory in self._needed():
             make_private_directory(directory)
 
     def check(self) -> None:
-        """Check that `create` would succeed; creates nothing.
-
-        Raises:
-            StateError: if it would not.
-        """
+        """Check that `create` would succeed; creates nothing."""
         for directory in self._needed():
             check_creatable(directory)
 

@@ -56,7 +56,6 @@ class SavedPool:
         removed: ids (hex) of rollouts that left the pool.
         used_tasks: 16-byte marks of the tasks of used rollouts.
         used_texts: 16-byte marks of the texts of the rollouts used last.
-        rollouts: those that the pool holds.
     """
 
     removed: Sequence[str] = ()
@@ -70,7 +69,6 @@ def write_pool(path: Path, saved: SavedPool) -> None:
 
     Args:
         path: in a directory that exists.
-        saved: its content.
 
     Raises:
         StateError: if it can't be written; the old file is untouched.
@@ -86,7 +84,6 @@ def read_pool(path: Path, max_rollouts: int, max_bytes: int, max_remembered: int
     """What `write_pool` or an earlier version wrote; nothing if the file is missing.
 
     Args:
-        path: the file.
         max_rollouts, max_bytes, max_remembered: limits of the pool; a larger file is not read.
 
     Raises:

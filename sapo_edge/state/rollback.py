@@ -45,11 +45,7 @@ def write_rollback(path: Path, rollback: Rollback) -> None:
 
 
 def read_rollback(path: Path) -> Rollback | None:
-    """The return that was decided and not completed; None if there is none.
-
-    Raises:
-        StateError: if the file can't be read or is damaged.
-    """
+    """The return that was decided and not completed; None if there is none."""
     with reported("read", path):
         if not path.exists():
             return None
@@ -67,11 +63,7 @@ def read_rollback(path: Path) -> Rollback | None:
 
 
 def remove_rollback(path: Path) -> None:
-    """Remove the file once the return is complete.
-
-    Raises:
-        StateError: if it can't be removed.
-    """
+    """Remove the file once the return is complete."""
     with reported("remove", path):
         path.unlink(missing_ok=True)
         sync_directory(path.parent)

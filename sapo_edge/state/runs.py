@@ -21,11 +21,7 @@ from sapo_edge.state.store import GENERATOR_CURSOR, ROLLED_BACK_CURSOR
 
 
 def run_names(paths: Paths) -> list[str]:
-    """The runs that there are, the first one first, then by name; the current one even before its first round.
-
-    Raises:
-        StateError: if the directory can't be read.
-    """
+    """The runs that there are, the first one first, then by name; the current one even before its first round."""
     names = set()
     # `use_run` replaces a damaged file.
     with suppress(StateError):
@@ -41,11 +37,7 @@ def run_names(paths: Paths) -> list[str]:
 
 
 def unused_name(paths: Paths) -> str:
-    """A name for a new run: run-2, run-3, ...
-
-    Raises:
-        StateError: if the directory can't be read.
-    """
+    """A name for a new run: run-2, run-3, ..."""
     return unused(run_names(paths))
 
 
@@ -95,7 +87,6 @@ def remove_run(paths: Paths, name: str) -> None:
     Raises:
         ConfigError: if there is none of this name, or it is the current one.
         StateLockedError: if a node runs.
-        StateError: if something can't be deleted.
     """
     with _locked(paths):
         check_run_exists(paths, name)
@@ -126,22 +117,14 @@ def _locked(paths: Paths) -> Iterator[None]:
 
 
 def read_looked(run: RunPaths) -> int:
-    """The last round that somebody has seen in the terminal app; 0 if nobody looked, or the file holds anything else.
-
-    Raises:
-        StateError: if it can't be read.
-    """
+    """The last round that somebody has seen in the app; 0 if nobody looked, or the file holds anything else."""
     with reported("read", run.looked):
         text = run.looked.read_bytes().decode("ascii", "replace").strip() if run.looked.exists() else ""
     return int(text) if text.isdigit() and len(text) < 13 else 0
 
 
 def write_looked(run: RunPaths, round: int) -> None:
-    """Remember the last round that somebody has seen. Of several apps, the last one to write has the newest round.
-
-    Raises:
-        StateError: if it can't be written.
-    """
+    """Remember the last round that somebody has seen. Of several apps, the last one to write has the newest round."""
     if run.directory.is_dir():
         with reported("write", run.looked):
             write_atomically(run.looked, f"{round}\n".encode("ascii"))
@@ -152,7 +135,6 @@ def check_run_exists(paths: Paths, name: str) -> None:
 
     Raises:
         ConfigError: if there is none.
-        StateError: if the directory can't be read.
     """
     names = run_names(paths)
     if name not in names:

@@ -57,7 +57,6 @@ def write_secret(path: Path, secret: bytes) -> None:
     """Replace the identity by `secret`, completely or not at all, with mode 0600.
 
     Raises:
-        StateError: if it can't be written.
         ValueError: if it has another length.
     """
     if len(secret) != SECRET_BYTES:

@@ -33,10 +33,7 @@ class Store:
     """The open state directory of the running node. Use it as a context manager.
 
     Attributes:
-        paths: the directories.
         run: the run that this node continues, whichever is chosen later.
-        journal: of rounds, rollouts and events.
-        checkpoints: of the adapter.
         latest: the newest complete checkpoint, verified once at startup; None before the first.
         secret: the identity's 32 bytes.
         notices: what was repaired at startup, one sentence each, for the user.
@@ -46,12 +43,10 @@ class Store:
         """Create the directories, take the lock, repair what a killed node left, and open everything.
 
         Args:
-            paths: the directories.
             keep_checkpoints: newest checkpoints to keep, beside the best one.
 
         Raises:
             StateLockedError: if another node uses the directory.
-            StateError: if something can't be created, read or written, or is damaged.
         """
         paths.create()
         self.paths = paths
@@ -128,7 +123,6 @@ class Store:
         Later checkpoints are renamed. A node that is killed meanwhile leaves the state before or after.
 
         Args:
-            round: of the checkpoint.
             cursor: position in the task sequence; None: that of the latest checkpoint.
 
         Returns:

@@ -36,9 +36,6 @@ class Address:
 
     Attributes:
         kind: "ip4", "ip6", or "dns", "dns4", "dns6".
-        host: the IP address or name.
-        port: TCP port.
-        peer_id: the peer to reach.
         relay: peer id of the relay that listens at host and port; None if the peer itself listens there.
     """
 
@@ -166,7 +163,6 @@ class LocalNetworks:
     Attributes:
         addresses: IP addresses of this machine, IPv4 first, without loopback and link-local ones; those of container
             bridges come last.
-        subnets: the networks of these addresses.
         loopback: whether the node listens on loopback only, or the machine has no other address.
     """
 

@@ -59,12 +59,7 @@ class TokenBucket:
 
 
 class Buckets(Recent[str, TokenBucket]):
-    """A bucket for each of the names that were used last.
-
-    Args:
-        limit: most names.
-        make: makes the bucket of an unknown name.
-    """
+    """A bucket for each of the names that were used last."""
 
     def __init__(self, limit: int, make: Callable[[], TokenBucket]) -> None:
         super().__init__(limit)

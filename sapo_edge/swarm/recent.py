@@ -10,11 +10,7 @@ V = TypeVar("V")
 
 
 class Recent(OrderedDict[K, V]):
-    """Setting an entry makes it the newest one and drops the oldest ones beyond the limit; reading changes nothing.
-
-    Args:
-        limit: most entries.
-    """
+    """Setting an entry makes it the newest one and drops the oldest ones beyond the limit; reading changes nothing."""
 
     def __init__(self, limit: int) -> None:
         super().__init__()

@@ -22,7 +22,6 @@ class PeerInfo:
         peer_id: as libp2p writes it.
         name: readable name, derived from the id.
         address: multiaddress of the other end.
-        direction: who opened the connection.
         since: Unix seconds at which it was opened.
         mesh: whether it is in the GossipSub mesh: messages flow without being requested.
         subscribed: whether it takes part in this swarm.
@@ -49,16 +48,10 @@ class SwarmStatus:
     """A snapshot of the transport.
 
     Attributes:
-        state: see `State`.
-        peer_id, name: this node's.
         swarm: its id in hexadecimal: the manifest's digest, or `membership.swarm_id` of a private swarm.
         addresses: multiaddresses at which others can dial this node.
         reachable: whether peers of other networks reach this node's port; None while two of them don't agree.
-        router: see `Router`.
         clock_ahead: seconds by which the clocks of peers are ahead of this one; 0 while two of them don't agree.
-        peers: connected ones.
-        rollouts_out: own rollouts published.
-        rollouts_in: external rollouts accepted.
         bytes_out, bytes_in: on the wire since startup, over all connections.
         rejections: number of rejected rollouts and messages, by reason.
         counts: everything else that was skipped, dropped, served or repaired, by name.

@@ -25,7 +25,6 @@ class Tally:
     """Counters and notices. Thread-safe.
 
     Args:
-        emit: receives notices.
         clock: seconds.
     """
 

@@ -9,11 +9,7 @@ T = TypeVar("T")
 
 
 class Turns(Generic[T]):
-    """Items that wait, by source.
-
-    Args:
-        limit: most items.
-    """
+    """Items that wait, by source."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

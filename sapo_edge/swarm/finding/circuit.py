@@ -153,7 +153,6 @@ class Inbound(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
             self._opening[relay] -= 1
 
     def _open(self, relay: str) -> int:
-        """Connections through a relay."""
         connections = self.host.get_network().get_connections()
         paths = [str(address) for connection in connections for address in connection.get_transport_addresses()]
         return sum(f"/p2p/{relay}/p2p-circuit" in path for path in paths)
@@ -183,7 +182,6 @@ class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
     """Replaces relayed connections by direct ones. Dials a few public addresses, at a rate; the library dials all.
 
     Args:
-        host: a host that listens.
         nursery: for tasks that outlast an attempt.
         own_addresses: public addresses of this node, beside the IPv4 address and port at which peers see it.
         dial_checked: dials a peer at addresses that others reached, and returns whether that worked.
@@ -276,12 +274,10 @@ class RelayClient:
     """Keeps reservations with relays, and replaces relayed connections by direct ones.
 
     Args:
-        host: a host that listens.
         reached_at: the direct address at which this node reached a peer.
         is_needed: whether this node needs relays; False while others reach it directly.
         carries: whether a relay at an address carries connections to this node, see `probe.py`.
         own_addresses, dial_checked: as of `HolePunch`.
-        tally: counts and notices.
     """
 
     def __init__(

@@ -69,13 +69,9 @@ class Dialler:
     """Dials known peers until there are enough connections.
 
     Args:
-        host: a host that listens.
-        book: known peers.
-        networks: returns the networks of this machine.
         is_member: whether a connected peer is in the swarm; relays and strangers don't count.
         on_reached: called with each address that answered.
         min_members, max_members: dialled members to aim for; up to twice as many if most are of one region.
-        tally: counts.
     """
 
     def __init__(

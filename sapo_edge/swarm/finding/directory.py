@@ -50,7 +50,6 @@ class Probe:
     """Attempts to connect to a port of a peer.
 
     Attributes:
-        address: where.
         started: when the last one began, in seconds of trio's clock.
         reachable: whether the port answered the last time; None before that.
     """
@@ -91,12 +90,9 @@ class Directory:
     connect to a third party.
 
     Args:
-        host: a host that listens.
         tag: of this node's swarm; None for a relay, which answers members of any swarm.
-        networks: returns the networks of this machine.
         own_addresses: returns the addresses of this node if it is a relay; circuit addresses may name them.
         on_checked: called with each address of a member that was checked.
-        tally: counts.
         max_entries: most peers that are remembered; with them grows what is answered and probed at the same time.
     """
 
@@ -231,7 +227,6 @@ class _Forgetter(AtDisconnect):
         self._introductions = introductions
 
     async def disconnected(self, network: INetwork, conn: INetConn) -> None:
-        """Forget the peer, unless another connection to it remains."""
         await trio.lowlevel.checkpoint()
         peer_id = conn.muxed_conn.peer_id
         if peer_id not in network.connections:
@@ -239,7 +234,6 @@ class _Forgetter(AtDisconnect):
 
 
 async def _answers(host: str, port: int) -> bool:
-    """Whether a TCP port answers."""
     try:
         with trio.fail_after(PROBE_SECONDS):
             await (await trio.open_tcp_stream(host, port)).aclose()

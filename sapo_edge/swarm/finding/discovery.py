@@ -56,7 +56,6 @@ class DiscoveryConfig:
         relay_rate: bytes a second that this node carries for other members once it is reachable; 0 for none.
         listen: "loopback" if only this machine can reach the host.
         peers_file: JSON file of peers of earlier runs; None to remember none.
-        ports: the ports that this node had before.
         min_members: dialled members of the swarm below which more are dialled without waiting.
         max_members: dialled members at which dialling stops, see `Dialler`. Others may still dial in.
     """
@@ -76,18 +75,7 @@ class DiscoveryConfig:
 class Discovery:
     """Keeps a host connected to peers of its swarm.
 
-    Attributes:
-        outside: how this node looks from outside, by what peers agree on.
-        mapping: the port that the router forwards.
-        book: known peers.
-        directory: answers peer requests of others.
-        dialler: dials known peers.
-        relays: keeps reservations with relays.
-
     Args:
-        host: a host that listens.
-        config: settings.
-        tally: counts, faults and notices.
         is_proven: whether a peer has sent good rollouts for a while.
     """
 

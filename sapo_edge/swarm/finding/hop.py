@@ -40,7 +40,6 @@ class Offer:
 
     Attributes:
         reservations: most nodes with a reservation.
-        circuits: most circuits.
         circuits_to_one, circuits_from_one: most of one node.
         requests_of_one: most open requests of one node, its circuits included.
         circuit_seconds: longest duration of a circuit; its ends then open another one.
@@ -72,9 +71,6 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
     limit circuits in total or from one peer; and when a circuit to a node ends, it closes another one to that node.
 
     Args:
-        host: a host that listens.
-        offer: what is carried.
-        tally: counts.
         wait: called with an address and a number of its bytes before they are forwarded; returns the seconds to wait.
         reserves: whether a peer may have a reservation now, by its id.
         connects: whether a peer may connect to those that have one, by its id.
@@ -243,8 +239,6 @@ def members_hop(
     """The small relay of a member.
 
     Args:
-        host: a host that listens.
-        tally: counts.
         rate: bytes a second for all circuits together. Half of it is divided into as many shares as there may be
             circuits, one for each address.
         reserves: whether a peer is a member, and this node one that others reach.

@@ -10,12 +10,7 @@ from sapo_edge.swarm.finding.outside import Outside
 
 
 class InboundWatch:
-    """Reports each new inbound connection, except those through relays and through holes that were punched.
-
-    Args:
-        host: a host that listens.
-        outside: gets the reports.
-    """
+    """Reports each new inbound connection, except those through relays and through holes that were punched."""
 
     def __init__(self, host: IHost, outside: Outside) -> None:
         self._host = host

@@ -73,12 +73,10 @@ class Mapping:
 
     Attributes:
         current: the mapping; None while there is none.
-        state: what the router answered.
 
     Args:
         port: at which this node listens.
         outside: gets the router's claim about its public address.
-        tally: counts and notices.
         ports: remembers the router's port, which is asked for again.
     """
 

@@ -49,7 +49,6 @@ class Announcement:
 
     Attributes:
         tag: of the swarm, 32 bytes; the first 8 are announced.
-        peer_id: of this node.
         port: TCP port at which it listens; 0 to look only.
     """
 
@@ -114,7 +113,6 @@ class _Listener(ServiceListener):
     update_service = add_service
 
     def remove_service(self, zc: Zeroconf, type_: str, name: str) -> None:
-        """Forget a service that disappeared."""
         self.services.pop(name, None)
 
     def report(self, name: str) -> None:
@@ -162,7 +160,6 @@ async def run_mdns(
     """Announce this node and look for others until cancelled.
 
     Args:
-        announcement: what to announce.
         look: returns the machine's networks; called in a worker thread.
         on_address: called in trio's thread with each address of the same swarm, repeatedly.
         tally: counts and notices. Missing multicast is a notice, not an error.

@@ -67,7 +67,6 @@ class MeetingPlace:
     """Answers claims.
 
     Args:
-        host: a host that listens.
         tally: counts claims by what became of them.
         slots: inviters that may wait here at a time.
     """

@@ -57,7 +57,6 @@ class KnownPeer:
     """One peer.
 
     Attributes:
-        peer_id: its id.
         origin: how this node learned of it.
         region: of its first address.
         addresses: most promising first.
@@ -86,7 +85,6 @@ class PeerBook:
     Args:
         own_id: the node's peer id, which is never added.
         clock: monotonic seconds.
-        rng: jitter.
     """
 
     def __init__(

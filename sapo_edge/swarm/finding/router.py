@@ -46,7 +46,6 @@ class Task:
         external: port wanted on the router's side.
         nonce: PCP's, in hexadecimal.
         by: "pcp", "nat-pmp" or "upnp", how the mapping was made; "" to try all.
-        remove: whether to remove the mapping.
     """
 
     port: int

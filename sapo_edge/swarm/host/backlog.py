@@ -34,7 +34,6 @@ class Backlog:
     """All connections of a host. When they hold too much, the fullest one of the fullest address ends.
 
     Args:
-        tally: counts the connections that end.
         max_unread: bytes.
     """
 

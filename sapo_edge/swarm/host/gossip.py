@@ -30,13 +30,10 @@ class Gossip:
     """The topic of one swarm.
 
     Args:
-        host: a running host.
-        topic: name of the topic.
         check: judges messages of others, and keeps their content.
         blame: called with a peer and its offence when it sends what no honest peer does.
         score: a peer's score by its past conduct; 0 or less.
         meter: with the upload cap, and the budget of what is sent on request.
-        tally: counts.
     """
 
     def __init__(

@@ -62,7 +62,6 @@ class AtDisconnect(INotifee):  # type: ignore[misc] # libp2p is not followed
     """Acts when a connection ends, and on nothing else. Register it with the network."""
 
     async def disconnected(self, network: INetwork, conn: INetConn) -> None:
-        """Act."""
         raise NotImplementedError
 
     async def _ignore(self, *_: object) -> None:
@@ -304,10 +303,8 @@ def contain_tasks(service: Any, place: str, nursery: trio.Nursery, tally: Tally)
     The library's manager ends the service, and with it the host, at the first exception of any task.
 
     Args:
-        service: a running service.
         place: its name in counters and notices.
         nursery: runs the tasks from now on.
-        tally: counts failures.
     """
 
     async def contained(function: Callable[..., Awaitable[None]], *arguments: Any) -> None:

@@ -57,15 +57,12 @@ class IdentityKey(PrivateKey):  # type: ignore[misc] # libp2p is not followed
         self._identity = identity
 
     def sign(self, data: bytes) -> bytes:
-        """The signature of `data`."""
         return self._identity.sign(data)
 
     def get_public_key(self) -> PublicKey:
-        """The public half."""
         return Ed25519PublicKey.from_bytes(self._identity.public_key)
 
     def get_type(self) -> KeyType:
-        """Ed25519."""
         return KeyType.Ed25519
 
     def to_bytes(self) -> bytes:
@@ -84,10 +81,7 @@ def make_host(
     """Make a host; `running` starts it.
 
     Args:
-        identity: the node's key.
         psk: 32 bytes that encrypt every connection of a private swarm; None in an open one.
-        meter: counts the bytes of its sockets.
-        tally: counts its faults.
         keepalive: seconds between two pings on a connection.
         max_connections: most connections, inbound and outbound; the library closes idle ones beyond.
     """

@@ -120,7 +120,6 @@ class _Forgetter(AtDisconnect):
         self._store = host.get_peerstore()
 
     async def disconnected(self, network: INetwork, conn: INetConn) -> None:
-        """Forget the peer, unless another connection to it remains."""
         await trio.lowlevel.checkpoint()
         peer_id = conn.muxed_conn.peer_id
         if peer_id not in network.connections and self._store.has_peer(peer_id):

@@ -54,7 +54,6 @@ class Capacity:
 
     Attributes:
         places: most open inbound connections, half-open ones included.
-        per_address: most of one address.
         per_second: sustained arrivals a second in all.
         burst: arrivals of one network that need not wait.
         unread: most bytes of all connections that arrived and that nobody has read.
@@ -73,10 +72,6 @@ class Places(Generic[Holder]):
     One address may hold most places while nobody else wants them. When there are too many holders, the newest one of
     the largest address of the largest network has to go, so that who was first stays, and a crowd displaces only its
     own.
-
-    Args:
-        total: most holders.
-        per_address: most holders of one address.
     """
 
     def __init__(self, total: int, per_address: int) -> None:

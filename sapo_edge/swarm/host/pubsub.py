@@ -82,7 +82,6 @@ class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
     meter: Meter
 
     async def heartbeat(self) -> None:
-        """Maintain the mesh until cancelled."""
         while True:
             try:
                 await super().heartbeat()

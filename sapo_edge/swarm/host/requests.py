@@ -64,9 +64,6 @@ class RequestServer:
     """Answers the requests of other peers.
 
     Args:
-        host: a host that listens.
-        protocol: which requests, and their bounds.
-        answer: returns the response.
         tally: counts requests that are served or refused, by reason.
         refusal: another reason to refuse a peer's request now; empty for none.
         blame: called with a peer that sends an invalid request, and "request".

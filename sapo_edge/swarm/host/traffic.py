@@ -59,7 +59,6 @@ class Meter:
 
     Args:
         upload, download: bytes a second; 0 for no cap.
-        tally: counts refused sockets.
         capacity: how many inbound sockets it accepts, and how much unread data.
         processor: processor time that addresses may use; None for that of a node.
     """
@@ -223,12 +222,10 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
         self.raw.socket.close()
 
     async def close(self) -> None:
-        """Close the socket."""
         self.abort()
         await trio.lowlevel.checkpoint()
 
     def get_remote_address(self) -> tuple[str, int] | None:
-        """Host and port of the other end."""
         return self._remote
 
 
@@ -253,7 +250,6 @@ class _Listener(TCPListener):  # type: ignore[misc] # libp2p is not followed
         self._meter = meter
 
     async def listen(self, maddr: Multiaddr) -> None:
-        """Listen at an address."""
         known = len(self.listeners)
         await super().listen(maddr)
         for listener in self.listeners[known:]:
@@ -287,7 +283,6 @@ class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
         tcp_module._set_reuse_flags = set_flags
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
-        """Dial."""
         return self._metered(await super().dial(maddr))
 
     async def dial_with_source(self, maddr: Multiaddr, source: tuple[str, int]) -> IRawConnection:

@@ -55,12 +55,10 @@ class Offer:
     """An invite that one guess may ask for, over whichever connection it comes.
 
     Attributes:
-        code: the code.
         spent: whether a guess was made, right or wrong. No other one is looked at.
         given: whether it was right.
 
     Args:
-        code: the code.
         line: the invite, at most `MAX_LINE` characters of ASCII.
     """
 
@@ -72,11 +70,7 @@ class Offer:
 
 
 class Inviter:
-    """The inviter's side of one exchange.
-
-    Attributes:
-        hello: the first message.
-    """
+    """The inviter's side of one exchange."""
 
     def __init__(self, offer: Offer, entropy: Entropy = os.urandom) -> None:
         from spake2 import SPAKE2_A

@@ -106,9 +106,6 @@ class Membership:
         current: the joined swarm; None if none was joined, or the last one was left.
         alone: whether the last one was left.
         kept: directory of the manifests, and of the questions that they name by digest.
-
-    Raises:
-        StateError: if the file can't be read, is damaged, or has a newer version.
     """
 
     def __init__(self, state: Path) -> None:
@@ -138,9 +135,6 @@ class Membership:
 
         Returns:
             The swarm with all its addresses.
-
-        Raises:
-            StateError: if the file can't be written.
         """
         known = next((other for other in self.swarms if other.id == swarm.id), None)
         if known is not None:
@@ -155,9 +149,6 @@ class Membership:
 
         Returns:
             The swarm that was left; None if none was joined.
-
-        Raises:
-            StateError: if the file can't be written.
         """
         left = self.current
         self._write(tuple(swarm for swarm in self.swarms if swarm != left), None, True)
@@ -185,11 +176,7 @@ class Membership:
         )
 
     def manifest(self, digest: bytes) -> Manifest | None:
-        """The manifest with a digest, shipped or stored; None if it has to be fetched from a peer.
-
-        Raises:
-            StateError: if the stored one is damaged or can't be read.
-        """
+        """The manifest with a digest, shipped or stored; None if it has to be fetched from a peer."""
         for name in shipped_manifests():
             shipped = load_manifest(name)
             if shipped.digest == digest.hex():
@@ -218,12 +205,10 @@ class Membership:
 
         Args:
             data: its canonical bytes.
-            digest: expected.
             store: directory of the questions that it names by digest; None: they are not here, or kept already.
 
         Raises:
             ManifestError: if it has another digest, or is invalid.
-            StateError: if it can't be written.
         """
         manifest = verify_manifest(data, digest)
         make_private_directory(self.kept)

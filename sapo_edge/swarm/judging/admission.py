@@ -97,7 +97,6 @@ class Admission:
 
     Args:
         swarm: the swarm's id, 32 bytes.
-        source: regenerates tasks.
         reputation: of peers; every outcome is recorded there.
         now: Unix seconds.
         clock: monotonic seconds.
@@ -127,7 +126,6 @@ class Admission:
         """Check a gossip message, except for its tasks.
 
         Args:
-            data: the message.
             sender: peer id of the neighbour that forwarded it.
             publisher: peer id of the peer that signed it.
         """
@@ -205,8 +203,6 @@ class Admission:
         """Check records that arrived together.
 
         Args:
-            records: to check.
-            sender: from which they arrived.
             publisher: their author, whose rate was checked, if they arrived in a message.
             may_repeat: whether an honest sender may send all of them again and again.
         """
@@ -237,8 +233,6 @@ class Admission:
         """A record that passed all checks of records; a WireError gives the reason of a failed one.
 
         Args:
-            record: to check.
-            sender: from which it arrived.
             is_gossip: whether it arrived in a message, whose author's rate was checked.
         """
         author = peer_id_of(read_author(record))

@@ -65,11 +65,7 @@ def verified_task(source: TaskSource, rollout: Rollout) -> Task:
 
 
 class TaskCheck:
-    """Verifies tasks with a time limit, in a thread of its own. Thread-safe.
-
-    Args:
-        source: regenerates tasks.
-    """
+    """Verifies tasks with a time limit, in a thread of its own. Thread-safe."""
 
     def __init__(self, source: TaskSource) -> None:
         self._source = source
@@ -119,10 +115,6 @@ class ExternalScorer:
 
     Answers are cut first: what is scored is exactly what `cut` returns to be trained on. Only rewards are kept from
     round to round, because the texts and token ids of thousands of rollouts would fill the memory.
-
-    Args:
-        source: regenerates tasks and scores answers.
-        cut: cuts an answer.
 
     Attributes:
         rejected: numbers of rejected rollouts by their reason in words.

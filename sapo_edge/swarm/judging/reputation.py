@@ -235,7 +235,6 @@ class Reputation:
 
     Args:
         now: steady seconds.
-        room: what to accept of others.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic, room: Room | None = None) -> None:
@@ -437,7 +436,6 @@ class Reputation:
         return self._established.count(_Kind.ESTABLISHED, peer.source) < most
 
     def _demote(self, peer_id: str) -> None:
-        """Make an established peer a newcomer again."""
         peer = self._established.take(peer_id)
         assert peer is not None
         peer.is_established, peer.accepted, peer.first_seen = False, 0, peer.last_seen

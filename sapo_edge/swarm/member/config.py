@@ -18,7 +18,6 @@ class SwarmConfig:
     """Settings of a member of a swarm.
 
     Attributes:
-        identity: the node's key.
         manifest: what the swarm trains on; its digest identifies the swarm.
         psk: 32 bytes that all members of a private swarm share; None in an open one.
         bootstrap: multiaddresses with `/p2p/` of peers to dial.

@@ -37,8 +37,6 @@ class Libp2pTransport:
     reported as a notice.
 
     Args:
-        config: how to join.
-        admission: checks everything that arrives.
         emit: receives notices in the swarm's thread; must return soon and not raise.
     """
 

@@ -69,8 +69,6 @@ class PullServer:
     """Answers pulls of other peers from the records of a member.
 
     Args:
-        host: a host that listens.
-        member: its state.
         meter: with the upload cap, and the budget of what is sent on request.
     """
 
@@ -141,8 +139,6 @@ class Puller:
     """Fetches announced rollouts from peers that may have them.
 
     Args:
-        host: a running host.
-        member: its state.
         meter: with the download cap.
         neighbours: returns the peer ids of connected members of the swarm, best first.
         on_records: called with records and the peer that sent them.

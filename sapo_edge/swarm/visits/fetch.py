@@ -38,11 +38,7 @@ def fetch_manifest(
     Args:
         digest: SHA-256 of the manifest, 32 bytes.
         bootstrap: multiaddresses with `/p2p/` of members; asked in turn.
-        psk: of a private swarm.
         timeout: seconds for all of them together.
-
-    Raises:
-        SwarmError: if nobody sends a manifest of that digest.
     """
     if not bootstrap:
         raise SwarmError(
@@ -88,15 +84,9 @@ def fetch_questions(
     Members are asked in turn. One sends all of them: whose piece was wrong could not be told otherwise.
 
     Args:
-        data: what the manifest says of them.
         store: directory for the file.
         swarm: digest of the manifest, 32 bytes.
         bootstrap: multiaddresses with `/p2p/` of members.
-        psk: of a private swarm.
-
-    Raises:
-        SwarmError: if nobody sends them.
-        StateError: if they can't be written.
     """
     make_private_directory(store)
     check_space(store, data.size)

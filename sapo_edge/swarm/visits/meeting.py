@@ -37,7 +37,6 @@ async def visiting_host(
     """Run a host with a throw-away identity, for the duration of this context.
 
     Args:
-        psk: of a private swarm.
         listen: where to listen; None to dial out only.
         port: TCP port to listen on; 0 for any.
 
@@ -55,8 +54,6 @@ async def connect(host: IHost, address: Address, introduction: ExchangeRequest |
     """Connect to an address, direct or through a relay, and return whether that worked.
 
     Args:
-        host: a running host.
-        address: where.
         introduction: says to a relay which swarm this host visits; members relay for their own only.
     """
     with trio.move_on_after(DIAL_SECONDS):
@@ -78,7 +75,6 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
     """Connect to members of a swarm one after the other.
 
     Args:
-        host: a running host.
         bootstrap: multiaddresses that the owner trusts, of members or relays; invalid ones are skipped.
         swarm: the manifest's digest.
 

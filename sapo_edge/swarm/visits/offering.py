@@ -65,7 +65,6 @@ class Offered:
     """A code that can be passed on now.
 
     Attributes:
-        code: the code.
         own: addresses of the inviter's own meeting place, which only its network reaches.
         places: the meeting places that answered, each by its best name for others.
     """
@@ -143,9 +142,6 @@ async def offer_invite(
         listen: on which interfaces to be a meeting place too.
         mdns: whether to announce that on the local network.
         seconds: for which the code is valid.
-
-    Raises:
-        SwarmError: if it can't listen.
     """
     tally = Tally(lambda event: None)
     async with visiting_host(None, listen) as host:

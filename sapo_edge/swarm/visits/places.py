@@ -48,7 +48,6 @@ class Place:
 
     Attributes:
         host: a host name or an IP address.
-        port: TCP port.
     """
 
     host: str

@@ -109,13 +109,10 @@ async def run_relay(
     """Run a relay until cancelled.
 
     Args:
-        config: settings.
-        tally: counts, faults and notices.
         ready: called with its multiaddresses once it listens, announced ones first.
         report: called every few seconds.
 
     Raises:
-        SwarmError: if it can't listen on the port.
         ValueError: if an announced host is neither a host name nor an IP address.
     """
     meter = Meter(config.upload, config.download, tally, config.capacity, Shares(*PROCESSOR))

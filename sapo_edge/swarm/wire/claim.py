@@ -48,7 +48,6 @@ class Claim:
         waits   boolean
 
     Attributes:
-        number: of the code.
         waits: True from the inviter, False from who was told the code.
     """
 

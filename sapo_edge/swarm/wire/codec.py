@@ -52,9 +52,6 @@ class WireError(SapoError):
     Args:
         reason: for which it is rejected.
         detail: what is wrong; never contains a peer's text.
-
-    Attributes:
-        reason, detail: the arguments.
     """
 
     def __init__(self, reason: Rejection, detail: str) -> None:

@@ -38,7 +38,6 @@ class ExchangeRequest:
         probe     boolean
 
     Attributes:
-        tag: of the node's swarm.
         port: TCP port at which the node listens; 0 for none.
         circuits: its addresses through relays. It sends no direct ones: others are told only of addresses that
             somebody saw, not of claimed ones.
@@ -115,7 +114,6 @@ def decode_request(data: bytes, sender: str) -> ExchangeRequest:
     """Decode a request.
 
     Args:
-        data: the request.
         sender: peer id of the asking node. Addresses of other peers, and direct ones, are left out.
 
     Raises:

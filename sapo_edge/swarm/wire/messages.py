@@ -65,7 +65,6 @@ class Message:
         have      array      0 to `MAX_ANNOUNCED` digests (32 bytes) of rollouts that did not fit
 
     Attributes:
-        swarm: `swarm`.
         records: `rollouts`, not decoded yet.
         announced: `have`.
     """
@@ -88,7 +87,6 @@ class Request:
         offset    integer    questions: first byte of the piece
 
     Attributes:
-        kind: `kind`.
         digests: `digests` of rollouts, or the one `digest` of a manifest or of questions.
         swarm, count: of recent rollouts.
         offset: of questions.

@@ -56,7 +56,6 @@ class RawRecord:
     """A record as bytes.
 
     Attributes:
-        body: the encoded rollout.
         signature: 64 bytes.
     """
 
@@ -74,7 +73,6 @@ class SignedRollout:
     """A record with its decoded rollout.
 
     Attributes:
-        record: body and signature.
         rollout: from the body; its author is the peer id of the key in the body, its id the record's digest.
         swarm: id of the swarm for which it was created, 32 bytes.
     """
