@@ -46,9 +46,6 @@ def experiment(
     manifest: Annotated[str | None, typer.Option(help="Train on this manifest: a shipped name or a TOML file.")] = None,
     model: Annotated[str | None, typer.Option(help="Train this model: a GGUF file or a directory.")] = None,
     backend: Annotated[str | None, typer.Option(help="llama_cpp, torch, mlx, or an installed one.")] = None,
-    network: Annotated[
-        str | None, typer.Option(help="memory, or loopback: members talk over libp2p on this machine.")
-    ] = None,
     jobs: Annotated[int, typer.Option(min=0, max=256, help="Swarms at a time; 0: as many as cores allow.")] = 0,
     list_: Annotated[bool, typer.Option("--list", help="Show settings and arms, and run nothing.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Only write the report of what is finished.")] = False,
@@ -59,14 +56,12 @@ def experiment(
     """Compare ways to train, over whole swarms on this machine. Run it again to go on where it ended."""
     from sapo_edge.experiment.libraries import check_libraries
 
-    chosen = _choose(scale, plan, setting or [], arm or [])
-    chosen = _connect(_override(chosen, seeds, rounds, nodes, manifest, model, backend), network)
+    chosen = _override(_choose(scale, plan, setting or [], arm or []), seeds, rounds, nodes, manifest, model, backend)
     if list_:
         _print_list(chosen, as_json=json)
         return
     check_libraries(plots=plots)
-    suffix = "" if chosen.network == "memory" else f"-{chosen.network}"
-    directory = to or Path(f"sapo-experiment-{chosen.scale}{suffix}")
+    directory = to or Path(f"sapo-experiment-{chosen.scale}")
     if not report:
         _run(chosen, directory, jobs, home, as_json=json)
     _report(chosen, directory, plots=plots, as_json=json)
@@ -197,36 +192,6 @@ def _override(
         model=model or plan.model,
         backend=backend or plan.backend,
     )
-
-
-def _connect(plan: Plan, network: str | None) -> Plan:
-    """The plan with a network.
-
-    Raises:
-        ConfigError: if there is no such network, or it does not carry what an arm needs.
-    """
-    from sapo_edge.experiment.plan import NETWORKS
-
-    network = network or plan.network
-    if network not in NETWORKS:
-        raise ConfigError(
-            f"there is no network {network}", did_you_mean(network, NETWORKS, f"choose {' or '.join(NETWORKS)}")
-        )
-    if network != "memory":
-        plan = replace(plan, settings=tuple(map(_without_claims, plan.settings)))
-    return replace(plan, network=network)
-
-
-def _without_claims(setting: Setting) -> Setting:
-    claiming = {arm.name for arm in setting.arms if arm.training.claims}
-    if setting.baseline in claiming:
-        raise ConfigError(
-            f"{setting.name} compares with {setting.baseline}, which needs log-probabilities that the wire lacks",
-            "use --network memory",
-        )
-    if claiming:
-        narrate(f"{setting.name}: left out, because the wire carries no log-probabilities: {', '.join(claiming)}")
-    return _with_arms(setting, {arm.name for arm in setting.arms} - claiming)
 
 
 def _print_list(plan: Plan, *, as_json: bool) -> None:

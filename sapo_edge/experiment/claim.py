@@ -15,7 +15,7 @@ from sapo_edge.state.durable import write_atomically
 
 PLAN = "plan.json"
 _REMEDY = "give another directory with --to"
-_SHARED = ("scale", "manifest", "model", "backend", "threads", "network", "learning")
+_SHARED = ("scale", "manifest", "model", "backend", "threads", "learning")
 
 
 def check_claim(directory: Path, plan: Plan) -> dict[str, str]:

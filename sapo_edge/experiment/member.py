@@ -19,10 +19,8 @@ from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES
 from sapo_edge.swarm.judging.external import ExternalScorer
 from sapo_edge.tasks.source import TaskSource, derive_seed
-from sapo_edge.transport import Solo, Transport
+from sapo_edge.transport import Transport
 
-PAST = 5
-"""Age in rounds of the own rollouts that a member takes as if they were others'."""
 FROZEN = "frozen"
 """What the ids of members that never learn begin with."""
 
@@ -92,7 +90,6 @@ class Member:
         self.pool = Pool(
             self.author, PoolLimits(seconds=float(training.keeps), distinct=training.distinct), clock, clock
         )
-        self._past: list[list[Rollout]] = []
         scorer = ExternalScorer(source, self._cut) if training.cut else UncutScorer(source)
         self._settings = RoundSettings(
             own=training.own,
@@ -108,7 +105,6 @@ class Member:
                 decay_after=learning.decay_after,
                 temperature=learning.temperature,
                 max_tokens=self.max_tokens,
-                equal_groups=training.equal_groups,
                 external_rule=training.rule,
             ),
             train=not frozen,
@@ -117,7 +113,7 @@ class Member:
         self._context = RoundContext(
             shelf.policy,
             self.pool,
-            self._transport(transport),
+            transport,
             self._tasks,
             source.score,
             scorer,
@@ -149,7 +145,6 @@ class Member:
         self.seconds = time.process_time() - start
         self.cursor = result.cursor
         self.sequence += len(result.own)
-        self._remember(result)
         if not self.frozen:
             self.shelf.keep(self.place)
         return _record(self.number, result)
@@ -164,24 +159,12 @@ class Member:
         if self.balance is not None:
             self.balance.observe(correct, took_external=True)
 
-    def _transport(self, transport: Transport) -> Transport:
-        return Solo() if self._training.origin == "past" else transport
-
     def _cut(self, text: str, ended: bool) -> CutAnswer:
         return self.shelf.cut(text, ended, self.max_tokens)
 
     def _receive(self, rollout: Rollout, _neighbourhood: str) -> None:
         if self._training.external and (self._training.origin == "peers" or rollout.author.startswith(FROZEN)):
             self.pool.add(rollout)
-
-    def _remember(self, result: RoundResult) -> None:
-        """Offer the member its own rollouts of some rounds ago, if it takes them for others'."""
-        if self._training.origin != "past":
-            return
-        self._past.append([replace(scored.rollout.as_text(), author="past") for scored in result.own])
-        if len(self._past) > PAST:
-            for rollout in self._past.pop(0):
-                self.pool.add(rollout)
 
     def _tasks(self, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
         if self._only is None:

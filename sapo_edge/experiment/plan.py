@@ -11,8 +11,6 @@ from typing import Any
 
 from sapo_edge.policy import ExternalRule
 
-NETWORKS = ("memory", "loopback")
-
 RESULTS: Mapping[str, int] = {"llama_cpp": 2, "auto": 2}
 """By backend, 1 where it is not named. Raised when the same plan gives other records than before, so that a directory
 never mixes them."""
@@ -27,14 +25,11 @@ class Training:
         answers: L.
         strategy: of SampleExternal, by its name in the settings.
         rule: what external answers may do.
-        equal_groups: whether groups weigh the same in the loss; otherwise answer tokens do.
         cut: whether external answers are cut as own ones are, before they are scored. Without it, all answers of a
             group count, by their last pair of tags, as in versions before the cure.
         distinct: whether a pool refuses a second rollout of an author's task, and copies.
         keeps: rounds for which a pool keeps a rollout.
-        origin: whose rollouts a member takes: "peers"; "frozen", those of members that do not learn; "past", its own
-            ones of `PAST` rounds ago.
-        claims: whether answers come with their author's log-probability.
+        origin: whose rollouts a member takes: "peers"; "frozen", those of members that do not learn.
         protect: whether a member takes fewer external rollouts when its validation accuracy falls.
     """
 
@@ -43,12 +38,10 @@ class Training:
     answers: int = 8
     strategy: str = "informative"
     rule: ExternalRule = field(default_factory=ExternalRule)
-    equal_groups: bool = False
     cut: bool = True
     distinct: bool = True
     keeps: int = 1000
     origin: str = "peers"
-    claims: bool = False
     protect: bool = False
 
     def __post_init__(self) -> None:
@@ -182,7 +175,6 @@ class Plan:
         model: file or directory; "" for the scale's own.
         backend: name; "" for the scale's own.
         threads: of each process; 0: as many as are useful here.
-        network: how members talk: "memory", or "loopback": libp2p on 127.0.0.1.
     """
 
     scale: str
@@ -193,7 +185,6 @@ class Plan:
     model: str = ""
     backend: str = ""
     threads: int = 1
-    network: str = "memory"
 
     def __post_init__(self) -> None:
         names = [setting.name for setting in self.settings]
@@ -213,7 +204,7 @@ def swarm_digest(setting: Setting, arm: Arm) -> str:
     fields = _changed(training) | {"rule": asdict(training.rule)}
     if not training.external:
         # Nothing that concerns external rollouts matters to who takes none.
-        fields = {name: value for name, value in fields.items() if name in ("own", "answers", "equal_groups")}
+        fields = {name: value for name, value in fields.items() if name in ("own", "answers")}
     return _digest([_changed(setting, "title", "arms", "baseline"), _changed(arm, "title", "training"), fields])
 
 

@@ -23,12 +23,8 @@ _DRAFT = ".draft"
 
 
 def can_resume(swarm: Swarm) -> bool:
-    """Whether a swarm's whole state can be saved.
-
-    Attackers and rollouts of the past live in memory only, and the file of a pool has no claims.
-    """
-    training = swarm.arm.training
-    return not swarm.arm.attack and training.origin != "past" and not training.claims
+    """Whether a swarm's whole state can be saved: attackers live in memory only."""
+    return not swarm.arm.attack
 
 
 def save(swarm: Swarm, directory: Path) -> None:

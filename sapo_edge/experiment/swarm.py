@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from sapo_edge.evaluate import evaluate
 from sapo_edge.events import FORMED
@@ -60,14 +59,6 @@ class QuestionSet:
         return "".join(map(str, counts)), []
 
 
-class Network(Protocol):
-    """What connects the members of a swarm."""
-
-    def join(self) -> Transport:
-        """A new member's transport."""
-        ...
-
-
 class Swarm:
     """The members of one swarm, and what they have done so far.
 
@@ -78,7 +69,6 @@ class Swarm:
         source: the manifest's tasks.
         shelves: of the models; cleared.
         sets: questions by the set's name; "validation" is asked on the way, all others at the end.
-        network: connects the members, and is closed by who opened it; None: in memory.
 
     Attributes:
         members: honest ones first, then those that never learn.
@@ -95,7 +85,6 @@ class Swarm:
         source: TaskSource,
         shelves: Shelves,
         sets: Mapping[str, QuestionSet],
-        network: Network | None = None,
     ) -> None:
         self.setting, self.arm, self.seed = setting, arm, seed
         self.members: list[Member] = []
@@ -105,7 +94,7 @@ class Swarm:
         self.finished = 0
         self._sets = sets
         self._clock = Clock()
-        network = network or MemorySwarm(claims=arm.training.claims)
+        network = MemorySwarm()
         for shelf in shelves.values():
             shelf.clear()
         honest = setting.nodes - arm.hostile

@@ -93,22 +93,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def report_text(plan: Plan, results: Sequence[SettingResult]) -> str:
     """`table.md`: everything that is the same whenever the same command runs."""
-    lines = [f"# Experiment: {plan.scale}", "", *_network(plan), *_missing(plan, results), _READING]
+    lines = [f"# Experiment: {plan.scale}", "", *_missing(plan, results), _READING]
     for result in results:
         lines += [f"## {_escaped(result.setting.title)}", "", *_about(result), *_main(result, plan.seeds)]
         lines += [*_other_sets(result), *_against_baseline(result), *_tasks(result)]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _network(plan: Plan) -> list[str]:
-    if plan.network == "memory":
-        return []
-    return ["Members talked over libp2p on loopback: not reproducible byte for byte.", ""]
-
-
 def summary_text(plan: Plan, results: Sequence[SettingResult]) -> str:
     """`summary.txt`: test accuracies in 80 columns where names are short."""
-    lines = [*_network(plan), *_missing(plan, results)]
+    lines = _missing(plan, results)
     for result in results:
         lines += [f"{result.setting.title} ({result.setting.name})", ""]
         lines.append(f"  {'':22} swarms  test accuracy, difference from {result.setting.baseline}")

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -21,9 +21,8 @@ from sapo_edge.experiment.jobs import Job
 from sapo_edge.experiment.plan import Plan
 from sapo_edge.experiment.records import write_costs, write_record
 from sapo_edge.experiment.scene import Scene
-from sapo_edge.experiment.swarm import Network, Swarm
+from sapo_edge.experiment.swarm import Swarm
 from sapo_edge.state.durable import is_disk_full
-from sapo_edge.swarm.memory import MemorySwarm
 
 SAVE_SECONDS = 120.0
 """Between two saves of a swarm in progress."""
@@ -91,20 +90,19 @@ def run_job(job: Job, scene: Scene, directory: Path, report: Callable[[int], Non
         SapoError: if it can't be run or written.
     """
     state = job.state(directory)
-    with ExitStack() as networks:
-        swarm = _continued(job, scene, state, networks)
+    swarm = _continued(job, scene, state)
+    report(swarm.finished)
+    saved = time.monotonic()
+
+    def after_round(swarm: Swarm) -> None:
+        nonlocal saved
         report(swarm.finished)
-        saved = time.monotonic()
+        is_due = swarm.finished < swarm.last and time.monotonic() - saved >= SAVE_SECONDS
+        if is_due and resume.can_resume(swarm):
+            resume.save(swarm, state)
+            saved = time.monotonic()
 
-        def after_round(swarm: Swarm) -> None:
-            nonlocal saved
-            report(swarm.finished)
-            is_due = swarm.finished < swarm.last and time.monotonic() - saved >= SAVE_SECONDS
-            if is_due and resume.can_resume(swarm):
-                resume.save(swarm, state)
-                saved = time.monotonic()
-
-        record, costs = swarm.run(after_round)
+    record, costs = swarm.run(after_round)
     path = job.record(directory)
     with reported("create", path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,31 +111,22 @@ def run_job(job: Job, scene: Scene, directory: Path, report: Callable[[int], Non
     resume.remove(state)
 
 
-def _continued(job: Job, scene: Scene, state: Path, networks: ExitStack) -> Swarm:
+def _continued(job: Job, scene: Scene, state: Path) -> Swarm:
     """The swarm with its saved state; a new one where there is none, or a damaged one."""
-    swarm = _new_swarm(job, scene, networks)
+    swarm = _new_swarm(job, scene)
     if resume.can_resume(swarm):
         try:
             resume.restore(swarm, state)
         except StateError as error:
             scene.narrate(f"{error.message}: {job.name} starts again")
             resume.remove(state)
-            return _new_swarm(job, scene, networks)
+            return _new_swarm(job, scene)
     return swarm
 
 
-def _new_swarm(job: Job, scene: Scene, networks: ExitStack) -> Swarm:
-    network = networks.enter_context(_network(job, scene))
+def _new_swarm(job: Job, scene: Scene) -> Swarm:
     shelves, sets = scene.shelves(job.setting), scene.question_sets(job.setting)
-    return Swarm(job.setting, job.arm, scene.plan.learning, job.seed, scene.source, shelves, sets, network)
-
-
-def _network(job: Job, scene: Scene) -> AbstractContextManager[Network]:
-    if scene.plan.network == "memory":
-        return nullcontext(MemorySwarm(claims=job.arm.training.claims))
-    from sapo_edge.experiment.loopback import LoopbackSwarm
-
-    return closing(LoopbackSwarm(scene.source))
+    return Swarm(job.setting, job.arm, scene.plan.learning, job.seed, scene.source, shelves, sets)
 
 
 def _end_with_parent(workspace: Path) -> None:

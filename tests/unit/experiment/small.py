@@ -23,26 +23,19 @@ SETS: Mapping[str, QuestionSet] = {
 }
 ALONE = Arm("4/0", "alone", Training(own=4, answers=4))
 HALF = Arm("2/2", "half from peers", Training(own=2, external=2, answers=4))
-AS_PUBLISHED = replace(
-    HALF.training, strategy="published", rule=PUBLISHED, equal_groups=False, cut=False, distinct=False
-)
+AS_PUBLISHED = replace(HALF.training, strategy="published", rule=PUBLISHED, cut=False, distinct=False)
 RESUMABLE = (
     ALONE,
     HALF,
     Arm("published", "as published", AS_PUBLISHED),
-    Arm("needed", "where own groups fail", replace(HALF.training, strategy="needed")),
     Arm("protect", "fewer when validation falls", replace(HALF.training, protect=True)),
     Arm("short", "pools that forget", replace(HALF.training, keeps=2)),
     Arm("generators", "with two that never learn", HALF.training, frozen=2),
     Arm("frozen", "only theirs", replace(HALF.training, origin="frozen"), frozen=2),
 )
-LOST = (
-    Arm("past", "own older ones", replace(HALF.training, origin="past")),
-    Arm("ratio", "with claims", replace(HALF.training, claims=True)),
-    Arm("flood", "with a hostile member", HALF.training, "flood", 1),
-)
-"""Arms whose swarms can't be resumed."""
-SETTING = Setting("small", "Small", (*RESUMABLE, *LOST), "4/0", nodes=3, rounds=8, every=2)
+LOST = Arm("flood", "with a hostile member", HALF.training, "flood", 1)
+"""An arm whose swarms can't be resumed."""
+SETTING = Setting("small", "Small", (*RESUMABLE, LOST), "4/0", nodes=3, rounds=8, every=2)
 
 
 def shelves(directory: Path, *names: str) -> Shelves:

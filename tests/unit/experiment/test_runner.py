@@ -27,7 +27,7 @@ from sapo_edge.experiment.swarm import QuestionSet
 from sapo_edge.experiment.worker import run_job
 from tests.unit.experiment.small import HALF, LOST, RESUMABLE, SETS, SETTING, SOURCE, shelves
 
-ARMS = (*RESUMABLE[:3], LOST[0])
+ARMS = (*RESUMABLE[:3], LOST)
 
 
 def silent(_text: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from sapo_edge.experiment import scoring
-from sapo_edge.experiment.member import PAST, Shelves
+from sapo_edge.experiment.member import Shelves
 from sapo_edge.experiment.plan import Arm
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import ADVERTISED, Swarm
@@ -40,7 +40,7 @@ from tests.unit.experiment.small import (
     shelves,
 )
 
-ARMS = {arm.name: arm for arm in (*RESUMABLE, *LOST)}
+ARMS = {arm.name: arm for arm in (*RESUMABLE, LOST)}
 
 
 @pytest.fixture
@@ -200,7 +200,6 @@ def test_frozen_members_generate_and_never_learn(models: Shelves) -> None:
         ("2/2", {"node-0", "node-1", "node-2"}),
         ("generators", {"node-0", "node-1", "node-2", "frozen-3", "frozen-4"}),
         ("frozen", {"frozen-3", "frozen-4"}),
-        ("past", {"past"}),
         ("flood", {"node-0", "node-1", "hostile-0"}),
     ],
 )
@@ -220,13 +219,6 @@ def test_an_arm_offers_its_learners_the_rollouts_it_names(
 
     assert offered == authors
     assert any(row.taken for row in record.rounds) == bool(authors)
-
-
-def test_the_placebo_takes_own_rollouts_of_some_rounds_ago(models: Shelves) -> None:
-    record = record_of(ARMS["past"], models, setting=replace(SETTING, rounds=PAST + 3))
-
-    # Those of round 1 are offered after round 6.
-    assert {row.round for row in record.rounds if row.taken} == {PAST + 2, PAST + 3}
 
 
 def test_hostile_members_take_the_place_of_the_last_honest_ones(models: Shelves) -> None:
