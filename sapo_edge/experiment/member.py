@@ -9,7 +9,7 @@ from dataclasses import replace
 from sapo_edge.advantage import informative
 from sapo_edge.balance import Balance
 from sapo_edge.experiment.plan import Arm, Learning, Setting
-from sapo_edge.experiment.records import RoundRecord
+from sapo_edge.experiment.results import RoundRecord
 from sapo_edge.experiment.scoring import UncutScorer
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.policy import CallHandle, CutAnswer, UpdateSettings
@@ -54,7 +54,6 @@ class Member:
         author: its id.
         cursor, sequence: of its next round.
         balance: how many external rollouts it takes; None if that is fixed.
-        seconds: processor seconds of its last round.
     """
 
     def __init__(
@@ -78,7 +77,6 @@ class Member:
         self.place = shelf.add(derive_seed("experiment adapter", seed, number))
         self.cursor = 0
         self.sequence = 0
-        self.seconds = 0.0
         self._training = training = arm.training
         self.balance = Balance(training.external) if training.protect and not frozen else None
         self._source = source
@@ -142,12 +140,12 @@ class Member:
             CallHandle(),
             CallHandle(),
         )
-        self.seconds = time.process_time() - start
+        seconds = time.process_time() - start
         self.cursor = result.cursor
         self.sequence += len(result.own)
         if not self.frozen:
             self.shelf.keep(self.place)
-        return _record(self.number, result)
+        return _record(self.number, result, seconds)
 
     @property
     def rates(self) -> dict[str, float]:
@@ -177,7 +175,7 @@ class Member:
         return tuple(tasks), cursor
 
 
-def _record(node: int, result: RoundResult) -> RoundRecord:
+def _record(node: int, result: RoundResult, seconds: float) -> RoundRecord:
     tasks: dict[str, tuple[float, int]] = {}
     for scored in result.own:
         earned, answers = tasks.get(scored.rollout.ref.entry, (0.0, 0))
@@ -194,6 +192,7 @@ def _record(node: int, result: RoundResult) -> RoundRecord:
         informative_external=_informative(result.external),
         taken=len(result.external),
         tasks=tasks,
+        seconds=seconds,
     )
 
 

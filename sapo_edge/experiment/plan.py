@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, is_dataclass
 from dataclasses import fields as dataclass_fields
+from pathlib import Path
 from typing import Any
 
 from sapo_edge.policy import ExternalRule
@@ -193,6 +194,12 @@ class Plan:
         _check_positive(self, "seeds")
 
     @property
+    def jobs(self) -> list[Job]:
+        """All swarms: the first of every arm, then the second of every arm, and so on."""
+        arms = [(setting, arm) for setting in self.settings for arm in setting.arms]
+        return [Job(setting, arm, seed) for seed in range(self.seeds) for setting, arm in arms]
+
+    @property
     def digest(self) -> str:
         """SHA-256 (hex) of all that determines a swarm: not of how many are run, nor of which arms and settings."""
         return _digest([RESULTS.get(self.backend, 1), _changed(self, "settings", "seeds")])
@@ -206,6 +213,45 @@ def swarm_digest(setting: Setting, arm: Arm) -> str:
         # Nothing that concerns external rollouts matters to who takes none.
         fields = {name: value for name, value in fields.items() if name in ("own", "answers")}
     return _digest([_changed(setting, "title", "arms", "baseline"), _changed(arm, "title", "training"), fields])
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One swarm to run."""
+
+    setting: Setting
+    arm: Arm
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.setting.name} {self.arm.name}, swarm {self.seed}"
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of the swarm."""
+        return self.setting.rounds_of(self.arm)
+
+    @property
+    def effort(self) -> int:
+        """How long it takes, in rollouts of all members."""
+        training = self.arm.training
+        return self.rounds * (self.setting.nodes + self.arm.frozen) * (training.own + training.external)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What its record is found by."""
+        return swarm_digest(self.setting, self.arm), self.seed
+
+    def state(self, directory: Path) -> Path:
+        """The directory of its state while it runs."""
+        return state_of(self.key, directory)
+
+
+def state_of(key: tuple[str, int], directory: Path) -> Path:
+    """The directory of a swarm's state while it runs, by the key of its job."""
+    return directory / "running" / f"{key[0]}-{key[1]}"
 
 
 def _check_positive(item: object, *names: str) -> None:

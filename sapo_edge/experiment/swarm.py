@@ -10,8 +10,8 @@ from sapo_edge.events import FORMED
 from sapo_edge.experiment.forgery import Public
 from sapo_edge.experiment.hostile import ATTACKS, Attacker, carries
 from sapo_edge.experiment.member import Clock, Member, Shelves
-from sapo_edge.experiment.plan import Arm, Learning, Setting
-from sapo_edge.experiment.records import EvaluationRecord, RoundRecord, SwarmCosts, SwarmRecord
+from sapo_edge.experiment.plan import Arm, Learning, Setting, swarm_digest
+from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, SwarmRecord
 from sapo_edge.policy import Policy
 from sapo_edge.rollout import Rollout, Task
 from sapo_edge.swarm.memory import MemorySwarm
@@ -72,7 +72,7 @@ class Swarm:
 
     Attributes:
         members: honest ones first, then those that never learn.
-        rounds, evaluations, seconds: so far.
+        rounds, evaluations: so far.
         finished: rounds that are done.
     """
 
@@ -90,7 +90,6 @@ class Swarm:
         self.members: list[Member] = []
         self.rounds: list[RoundRecord] = []
         self.evaluations: list[EvaluationRecord] = []
-        self.seconds: list[tuple[int, int, float]] = []
         self.finished = 0
         self._sets = sets
         self._clock = Clock()
@@ -124,7 +123,7 @@ class Swarm:
         """The last round."""
         return self.setting.rounds_of(self.arm)
 
-    def run(self, after_round: Callable[[Swarm], None] = lambda swarm: None) -> tuple[SwarmRecord, SwarmCosts]:
+    def run(self, after_round: Callable[[Swarm], None] = lambda swarm: None) -> SwarmRecord:
         """Run the rounds that are left; returns what was recorded.
 
         Args:
@@ -138,10 +137,9 @@ class Swarm:
         entries = {name: tuple(task.ref.entry for task in questions.tasks) for name, questions in self._sets.items()}
         if self.arm.attack:
             entries[ADVERTISED] = entries[TEST]
-        swarm = self.setting.name, self.arm.name, self.seed
-        return (
-            SwarmRecord(*swarm, tuple(self.rounds), tuple(self.evaluations), entries),
-            SwarmCosts(*swarm, tuple(self.seconds)),
+        digest = swarm_digest(self.setting, self.arm)
+        return SwarmRecord(
+            self.setting.name, self.arm.name, digest, self.seed, tuple(self.rounds), tuple(self.evaluations), entries
         )
 
     def set_round(self, number: int) -> None:
@@ -154,7 +152,6 @@ class Swarm:
             hostile.publish(number)
         for member in self.members:
             self.rounds.append(member.run_round(number))
-            self.seconds.append((number, member.number, member.seconds))
         self.finished = number
         if number == self.last:
             self._examine(number, list(self._sets))

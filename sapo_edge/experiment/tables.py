@@ -279,7 +279,7 @@ def _tasks(result: SettingResult) -> list[str]:
 def _costs(result: SettingResult) -> list[str]:
     arms = [arm for arm in result.arms if arm.seconds is not None]
     if not arms:
-        return ["No costs are known.", ""]
+        return ["No swarm is finished.", ""]
     head = ["arm", "swarms", "processor seconds", "for 1000 own answers"]
     lines = table(head, [_cost_row(arm) for arm in arms])
     rows = [[_label(arm), *_equal_cells(arm.equal_seconds)] for arm in arms if not _is_baseline(result, arm)]
@@ -288,12 +288,10 @@ def _costs(result: SettingResult) -> list[str]:
 
 
 def _cost_row(arm: ArmResult) -> list[str]:
-    if arm.seconds is None:
-        return [_label(arm), "0", _EMPTY, _EMPTY]
-    swarms = [swarm for swarm in arm.swarms if swarm.seconds is not None]
-    return [_label(arm), str(len(swarms)), estimate_cell(arm.seconds.estimate, 1), _rate(swarms)]
+    seconds = estimate_cell(arm.seconds.estimate if arm.seconds else None, 1)
+    return [_label(arm), str(len(arm.swarms)), seconds, _rate(arm.swarms)]
 
 
 def _rate(swarms: Sequence[Measures]) -> str:
     answers = math.fsum(swarm.values[OWN_ANSWERS] for swarm in swarms)
-    return number(1000 * math.fsum(swarm.seconds or 0.0 for swarm in swarms) / answers, 2) if answers else _EMPTY
+    return number(1000 * math.fsum(swarm.seconds for swarm in swarms) / answers, 2) if answers else _EMPTY

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from sapo_edge.experiment.member import Shelves
 from sapo_edge.experiment.plan import Arm, Learning, Setting, Training
-from sapo_edge.experiment.records import SwarmRecord
+from sapo_edge.experiment.results import SwarmRecord
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import QuestionSet, Swarm
 from sapo_edge.policy import PUBLISHED
@@ -50,9 +51,14 @@ def new_swarm(arm: Arm, models: Shelves, seed: int = 1, setting: Setting = SETTI
 
 def record_of(arm: Arm, models: Shelves, seed: int = 1, setting: Setting = SETTING) -> SwarmRecord:
     """The record of an undisturbed swarm."""
-    return new_swarm(arm, models, seed, setting).run()[0]
+    return new_swarm(arm, models, seed, setting).run()
 
 
 def rows(record: SwarmRecord) -> list[dict[str, object]]:
     """Its rounds, for comparisons that show what differs."""
     return [asdict(row) for row in record.rounds]
+
+
+def text(record: SwarmRecord) -> str:
+    """All of it but what a clock measured."""
+    return json.dumps(asdict(replace(record, rounds=tuple(replace(row, seconds=0.0) for row in record.rounds))))
