@@ -49,8 +49,6 @@ class Attacker(ABC):
     """A hostile member: questions of a sequence of its own, and rollouts with increasing numbers.
 
     Args:
-        public: the swarm.
-        author: the member's id.
         seed: of all that is random.
 
     Attributes:
@@ -72,7 +70,6 @@ class Attacker(ABC):
         """What the member publishes in a round; the seed determines all but the time.
 
         Args:
-            round: its number.
             seen: rollouts of other members that arrived since the last call.
             count: rollouts that an honest member publishes in a round.
         """
@@ -101,7 +98,6 @@ class Attacker(ABC):
         """The answers to a question: 1 to `MAX_ANSWERS`."""
 
     def wrong(self, question: Question, count: int) -> list[str]:
-        """So many plausible wrong answers."""
         return list(islice(wrong_answers(self.public, question, self.rng), count))
 
     def half_right(self, question: Question, right: str) -> list[str]:

@@ -38,7 +38,6 @@ class Measures:
     """What the statistics need of one swarm.
 
     Attributes:
-        seed: of the swarm.
         values: measure -> number; measures that the swarm lacks are absent.
         tasks: (question set, task entry) -> final accuracy.
         rewards: task entry -> mean own reward of the honest learning nodes over all rounds.
@@ -98,10 +97,6 @@ def accuracies(questions: str, correct: str) -> dict[str, float]:
 
     For a sampled set, pass@k is the share of questions with at least one right sample of all k, and pass@1 the share of
     right samples. Both are unbiased (Chen et al., arXiv 2107.03374, with n = k).
-
-    Args:
-        questions: name of the set.
-        correct: as in `EvaluationRecord`.
     """
     counts = [int(digit) for digit in correct]
     if (samples := sampled(questions)) is None:
@@ -111,7 +106,6 @@ def accuracies(questions: str, correct: str) -> dict[str, float]:
 
 
 def measure(record: SwarmRecord) -> Measures:
-    """The numbers of one swarm."""
     nodes = sorted({evaluation.node for evaluation in record.evaluations})
     rounds = [row for row in record.rounds if row.node in set(nodes)]
     by_round = _validation(record.evaluations)
@@ -149,7 +143,6 @@ def at(series: Series, x: float) -> float:
 
     Args:
         series: at least one point. Where several have one x, the last counts: nothing was spent between them.
-        x: where.
     """
     xs = [point[0] for point in series]
     index = bisect_right(xs, x)

@@ -32,7 +32,6 @@ class Clock:
         self.round = 0
 
     def __call__(self) -> float:
-        """The round, as seconds."""
         return float(self.round)
 
 
@@ -40,19 +39,9 @@ class Member:
     """A member that answers and shares, and learns unless it is frozen.
 
     Args:
-        number: in the swarm.
-        setting, arm: what it takes part in.
-        learning: numbers that all share.
-        seed: of the swarm.
-        source: the manifest's tasks.
-        shelf: of its model.
-        transport: to the other members.
-        clock: of the swarm.
         frozen: whether it never learns.
 
     Attributes:
-        author: its id.
-        cursor, sequence: of its next round.
         balance: how many external rollouts it takes; None if that is fixed.
     """
 
@@ -153,7 +142,6 @@ class Member:
         return self._context.rates.rates
 
     def observe(self, correct: Sequence[bool]) -> None:
-        """An evaluation on the validation set."""
         if self.balance is not None:
             self.balance.observe(correct, took_external=True)
 

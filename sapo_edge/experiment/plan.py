@@ -230,7 +230,6 @@ class Job:
 
     @property
     def rounds(self) -> int:
-        """Rounds of the swarm."""
         return self.setting.rounds_of(self.arm)
 
     @property

@@ -45,7 +45,6 @@ def write_report(
     """Write the report of all finished swarms; missing ones are counted in its tables.
 
     Args:
-        plan: of the experiment.
         records: of finished swarms, in any order; those of other plans are left out.
         directory: for the files; created if it is missing.
         plots: pictures too, as SVG and PNG.

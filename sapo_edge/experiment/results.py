@@ -78,7 +78,6 @@ class EvaluationRecord:
 
     Attributes:
         round: after which it was asked; 0 is before training.
-        node: its number.
         questions: name of the set: "validation", "test", "harder", "unseen"; with "@8", 8 samples a question.
         correct: one character a question: "0" or "1" for greedy answers, else the number of right samples.
     """

@@ -92,7 +92,6 @@ def restore(swarm: Swarm, directory: Path) -> None:
 
 
 def remove(directory: Path) -> None:
-    """Remove all states of a swarm."""
     shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -61,7 +61,6 @@ def run_jobs(plan: Plan, directory: Path, cache: Path, workers: int, narrate: Na
     Closing the generator ends the workers. Call it in the main thread.
 
     Args:
-        plan: the experiment.
         directory: of the results; created.
         cache: for files that a backend derives from a model.
         workers: most processes.
@@ -197,9 +196,6 @@ def run_job(
     """Run one swarm; continues from its saved state if there is one.
 
     Args:
-        job: the swarm.
-        scene: of its plan.
-        directory: of the results.
         report: called with the number of finished rounds, at once and after each.
 
     Raises:

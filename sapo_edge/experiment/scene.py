@@ -31,7 +31,6 @@ class Scene:
     """Models, tasks and questions of a plan.
 
     Args:
-        plan: of the experiment.
         directory: of the results; tiny models are made there.
         cache: for files that a backend derives from a model.
         workspace: a directory of its own, for adapters.
@@ -62,7 +61,6 @@ class Scene:
         self._shelves: dict[str, Shelf] = {}
 
     def shelves(self, setting: Setting) -> dict[str, Shelf]:
-        """The shelves of a setting's models."""
         return {name: self._shelf(name) for name in dict.fromkeys(setting.models)}
 
     def question_sets(self, setting: Setting) -> dict[str, QuestionSet]:
@@ -83,7 +81,6 @@ class Scene:
         return sets
 
     def close(self) -> None:
-        """Free the models."""
         for shelf in self._shelves.values():
             shelf.policy.close()
         self._shelves.clear()

@@ -58,7 +58,6 @@ class Estimate:
     """A mean, or a ratio of means, with its interval.
 
     Attributes:
-        value: the estimate.
         low, high: 95 % bootstrap interval; None if there is none.
         count: swarms, or pairs of swarms.
         note: why there is no interval, in plain words; empty if there is one.
@@ -120,7 +119,6 @@ class ArmResult:
     """One arm of a setting.
 
     Attributes:
-        arm: of the plan.
         swarms: finished ones, by seed.
         results: measure -> result, in the order of the tables.
         tasks: (measure, task entry) -> result.

@@ -30,8 +30,6 @@ class QuestionSet:
     """Questions to examine members on.
 
     Attributes:
-        source: their tasks'.
-        tasks: the questions.
         samples: answers to each; 1: greedy.
     """
 
@@ -63,17 +61,11 @@ class Swarm:
     """The members of one swarm, and what they have done so far.
 
     Args:
-        setting, arm: what is run.
-        learning: numbers that all share.
-        seed: of the swarm.
-        source: the manifest's tasks.
         shelves: of the models; cleared.
         sets: questions by the set's name; "validation" is asked on the way, all others at the end.
 
     Attributes:
         members: honest ones first, then those that never learn.
-        rounds, evaluations: so far.
-        finished: rounds that are done.
     """
 
     def __init__(
@@ -120,7 +112,6 @@ class Swarm:
 
     @property
     def last(self) -> int:
-        """The last round."""
         return self.setting.rounds_of(self.arm)
 
     def run(self, after_round: Callable[[Swarm], None] = lambda swarm: None) -> SwarmRecord:
@@ -143,7 +134,6 @@ class Swarm:
         )
 
     def set_round(self, number: int) -> None:
-        """Set the clock of the pools."""
         self._clock.round = number
 
     def _run_round(self, number: int) -> None:
@@ -184,8 +174,6 @@ class Hostile:
     """A hostile member's connection to the swarm.
 
     Args:
-        attacker: writes its rollouts.
-        transport: to the other members.
         count: rollouts that an honest member publishes in a round.
     """
 
@@ -197,7 +185,6 @@ class Hostile:
         transport.subscribe(lambda rollout, _neighbourhood: self._seen.append(rollout))
 
     def publish(self, round: int) -> None:
-        """Publish what the attacker writes."""
         seen = list(self._seen)
         self._seen.clear()
         self._transport.publish(self._attacker.rollouts(round, seen, self._count))

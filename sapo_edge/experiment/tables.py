@@ -60,7 +60,6 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """A difference, with its sign."""
     text = number(value, digits)
     return text if text.startswith("-") or float(text) == 0 else f"+{text}"
 

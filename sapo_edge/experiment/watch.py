@@ -32,7 +32,6 @@ class ArmView:
 
     @property
     def accuracy(self) -> float | None:
-        """Mean over finished swarms."""
         return mean(self.accuracies.values()) if self.accuracies else None
 
     def difference(self, baseline: ArmView) -> tuple[float, int] | None:
@@ -58,10 +57,7 @@ class ExperimentView:
     """An experiment so far.
 
     Attributes:
-        directory: of its results.
-        scale: of the plan.
         seeds: swarms of each arm.
-        settings: of the plan.
     """
 
     directory: Path
@@ -71,12 +67,10 @@ class ExperimentView:
 
     @property
     def planned(self) -> int:
-        """Swarms of the plan."""
         return self.seeds * sum(len(setting.arms) for setting in self.settings)
 
     @property
     def finished(self) -> int:
-        """Swarms that are finished."""
         return sum(len(arm.accuracies) for setting in self.settings for arm in setting.arms)
 
     @property
