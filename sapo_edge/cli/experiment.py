@@ -54,7 +54,7 @@ def experiment(
     json: JsonEvents = False,
 ) -> None:
     """Compare ways to train, over whole swarms on this machine. Run it again to go on where it ended."""
-    from sapo_edge.experiment.libraries import check_libraries
+    from sapo_edge.experiment.report import check_libraries
 
     chosen = _override(_choose(scale, plan, setting or [], arm or []), seeds, rounds, nodes, manifest, model, backend)
     if list_:

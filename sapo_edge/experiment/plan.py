@@ -125,15 +125,8 @@ class Setting:
                 raise ValueError(f"{self.nodes} members of setting {self.name} leave no honest one in arm {arm.name}")
 
     def arm(self, name: str) -> Arm:
-        """The arm of this name.
-
-        Raises:
-            KeyError: if there is none.
-        """
-        for arm in self.arms:
-            if arm.name == name:
-                return arm
-        raise KeyError(name)
+        """The arm of this name, or a KeyError."""
+        return {arm.name: arm for arm in self.arms}[name]
 
     def rounds_of(self, arm: Arm) -> int:
         """Rounds of each member in an arm."""

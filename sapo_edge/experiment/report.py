@@ -7,13 +7,14 @@ bytes. What depends on measured processor seconds is in `costs.md`, `costs.csv` 
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from sapo_edge.experiment.libraries import check_libraries
+from sapo_edge.errors import SapoError
 from sapo_edge.experiment.plan import Plan
 from sapo_edge.experiment.results import SwarmRecord, reported
 from sapo_edge.experiment.statistics import (
@@ -26,6 +27,7 @@ from sapo_edge.experiment.statistics import (
     is_accuracy,
 )
 from sapo_edge.experiment.tables import costs_text, report_text, summary_text
+from sapo_edge.installing import how_to_install_extra
 from sapo_edge.state.durable import write_atomically
 
 SUMMARY = "summary.txt"
@@ -75,6 +77,27 @@ def write_report(
 
         paths += [_write(directory / name, data) for result in results for name, data in pictures(result)]
     return paths
+
+
+def check_libraries(*, plots: bool = True) -> None:
+    """Check that the libraries of a report can be loaded: before hours of work rather than after.
+
+    Args:
+        plots: matplotlib too.
+
+    Raises:
+        SapoError: if one is missing or can't be loaded; names the remedy.
+    """
+    purposes = {"scipy.stats": "the intervals", **({"matplotlib.figure": "the plots"} if plots else {})}
+    for module, purpose in purposes.items():
+        try:
+            importlib.import_module(module)
+        except (ImportError, OSError) as error:
+            name = module.partition(".")[0]
+            raise SapoError(
+                f"{name}, which {purpose} of an experiment need, can't be loaded ({error})",
+                how_to_install_extra("experiment"),
+            ) from error
 
 
 def _write(path: Path, data: bytes) -> Path:
