@@ -223,12 +223,11 @@ class Results(Generic[T]):
         self.read()
 
     def _take(self, data: bytes) -> None:
-        self._lines += 1
         try:
             line = decoder(_Line).validate_json(data, strict=True)
         except ValueError as error:
             raise StateError(
-                f"line {self._lines} of {self._path} is damaged",
+                f"line {self._lines + 1} of {self._path} is damaged",
                 "remove that line and run the same command again, which repeats what it has",
             ) from error
         if line.plan is not None:
@@ -236,6 +235,7 @@ class Results(Generic[T]):
         self.origin.update(line.origin or {})
         if line.swarm is not None:
             self.swarms[line.swarm.digest, line.swarm.seed] = self._keep(line.swarm)
+        self._lines += 1
 
 
 def read_records(directory: Path, plan: Plan) -> list[SwarmRecord]:

@@ -18,14 +18,12 @@ class ArmView:
     """An arm so far.
 
     Attributes:
-        name, title: of the plan.
         accuracies: seed -> mean test accuracy of the honest learning nodes of that swarm; of finished swarms.
         running: seed -> rounds of a swarm in progress that were saved.
         rounds: of each swarm.
     """
 
     name: str
-    title: str
     accuracies: Mapping[int, float]
     running: Mapping[int, int]
     rounds: int
@@ -46,7 +44,6 @@ class ArmView:
 class SettingView:
     """A setting so far: the baseline is the name of one of its arms."""
 
-    name: str
     title: str
     baseline: str
     arms: tuple[ArmView, ...]
@@ -54,14 +51,8 @@ class SettingView:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentView:
-    """An experiment so far.
+    """An experiment so far; `seeds`: swarms of each arm."""
 
-    Attributes:
-        seeds: swarms of each arm.
-    """
-
-    directory: Path
-    scale: str
     seeds: int
     settings: tuple[SettingView, ...]
 
@@ -103,12 +94,12 @@ class ExperimentWatch:
             )
         settings = tuple(
             SettingView(
-                setting.name, setting.title, setting.baseline,
+                setting.title, setting.baseline,
                 tuple(_arm(self._results, setting, arm, plan.seeds) for arm in setting.arms),
             )
             for setting in plan.settings
         )  # fmt: skip
-        return ExperimentView(directory, plan.scale, plan.seeds, settings)
+        return ExperimentView(plan.seeds, settings)
 
 
 def _arm(results: Results[float], setting: Setting, arm: Arm, seeds: int) -> ArmView:
@@ -118,7 +109,7 @@ def _arm(results: Results[float], setting: Setting, arm: Arm, seeds: int) -> Arm
         seed: saved_rounds(state_of((digest, seed), results.directory)) for seed in range(seeds) if seed not in finished
     }
     running = {seed: rounds for seed, rounds in saved.items() if rounds}
-    return ArmView(arm.name, arm.title, finished, running, setting.rounds_of(arm))
+    return ArmView(arm.name, finished, running, setting.rounds_of(arm))
 
 
 def _accuracy(record: SwarmRecord) -> float:
