@@ -163,28 +163,28 @@ def _memory_directory(workers: int) -> str | None:
 
 # What follows runs in the workers.
 
-_given: tuple[Any, ...] = ()
+_arguments: tuple[Any, ...] = ()
 
 
-def begin_worker(*given: Any) -> None:
+def begin_worker(*arguments: Any) -> None:
     from sapo_edge.care.priority import lower_priority
 
-    global _given
-    _given = given
-    _, _, _, workspace, _, _, end = given
+    global _arguments
+    _arguments = arguments
+    _, _, _, workspace, _, _, end = arguments
     threading.Thread(target=_end_with_parent, args=(end, workspace), daemon=True).start()
     logging.disable(logging.INFO)
     lower_priority(NICE)
 
 
 def run_in_worker(number: int, job: Job) -> SwarmRecord:
-    _, directory, *_, news, _ = _given
+    _, directory, *_, news, _ = _arguments
     return run_job(job, _scene(), directory, lambda finished: news.put((number, finished)))
 
 
 @cache
 def _scene() -> Scene:
-    plan, directory, cache, workspace, opening, news, _ = _given
+    plan, directory, cache, workspace, opening, news, _ = _arguments
     own = workspace / str(os.getpid())
     own.mkdir()
     return Scene(plan, directory, cache, own, news.put, news.put, opening)

@@ -50,11 +50,11 @@ class SmallScene:
         return dict(SETS)
 
 
-def begin_small(*given: Any) -> None:
+def begin_small(*arguments: Any) -> None:
     """A worker with fake models that saves after each round."""
     runner.Scene = SmallScene  # type: ignore[assignment, attr-defined]
     runner.SAVE_SECONDS = 0.0
-    begin_worker(*given)
+    begin_worker(*arguments)
 
 
 def be_killed(*_arguments: Any) -> None:
