@@ -164,9 +164,11 @@ def _memory_directory(workers: int) -> str | None:
 # What follows runs in the workers.
 
 _arguments: tuple[Any, ...] = ()
+"""Plan, directory, cache, workspace, lock of opening a model, queue of news, and what ends with the parent."""
 
 
 def begin_worker(*arguments: Any) -> None:
+    """Prepare this process; what can fail waits for the first swarm, whose error reaches the parent."""
     from sapo_edge.care.priority import lower_priority
 
     global _arguments
