@@ -30,9 +30,7 @@ def external_advantages(rewards: Sequence[float], rule: ExternalRule) -> tuple[f
     With `pull`, right answers share a fixed sum, whatever wrong ones stand beside them: their author chooses these.
     """
     # Adding zero turns -0.0 into 0.0.
-    shift = rule.shift if informative(rewards) else 0.0
-    shifted = [advantage + shift for advantage in group_advantages(rewards)]
-    advantages = [advantage if advantage > 0 else advantage * rule.negatives + 0.0 for advantage in shifted]
+    advantages = [a if a > 0 else a * rule.negatives + 0.0 for a in group_advantages(rewards)]
     if rule.pull:
         # An answer that is not fully right counts by how far it is above the others: hardly, in a nearly flat group.
         parts = [1.0 if r == 1.0 else min(max(a, 0.0), 1.0) for r, a in zip(rewards, advantages, strict=True)]

@@ -32,7 +32,8 @@ class SapoError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
     def __init__(self, message: str, remedy: str) -> None:
-        super().__init__(message)
+        # Both, so that another process can unpickle it.
+        super().__init__(message, remedy)
         self.message = message
         self.remedy = remedy
 

@@ -77,7 +77,6 @@ class TrainingAnswer:
         advantage: of the answer in its group.
         token_ids: sampled, or kept by `Policy.cut`; None: the text is encoded.
         logprobs: of an own answer, by the sampler.
-        claim: of an external answer: its log-probability (nats) as its author says; None if it says nothing.
         known: whether it is the right answer that the task has, which the policy learns as it is.
     """
 
@@ -86,7 +85,6 @@ class TrainingAnswer:
     advantage: float
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
-    claim: float | None = None
     known: bool = False
 
 
@@ -158,7 +156,6 @@ class ExternalRule:
 
     Attributes:
         negatives: factor of negative advantages, 0 to 1. At 0 an external answer is learned or left, never unlearned.
-        shift: raises each advantage of an external group, in standard deviations: a lower baseline (2506.20520).
         pull: sum of the advantages of a group's right answers, which share it equally, whatever wrong ones stand
             beside them. The default is that of the one right answer of an own group of eight. 0: as in an own group.
         slack: nats by which tokens may be more surprising to the policy, on average, than what it writes itself. What
@@ -168,18 +165,15 @@ class ExternalRule:
             every token counts fully.
         negative_floor: a token of an answer with a negative advantage that the policy finds less likely than this
             counts less, in proportion to its probability. 0: none does.
-        ratio: whether a token counts at most policy over author, by the author's claim, which never raises a weight.
         bounded: whether a group pulls at most as strongly as the strongest own one, and counts as an own one in the
             mean, however long its answers are.
     """
 
     negatives: float = 0.0
-    shift: float = 0.0
     pull: float = 2.65
     slack: float = 0.5
     patience: float = 6.0
     negative_floor: float = 0.1
-    ratio: bool = False
     bounded: bool = True
 
 
@@ -203,7 +197,6 @@ class UpdateSettings:
         epochs: passes over the batch; from the second on, old log-probabilities are those before the first pass.
         temperature: of sampling; the learner's logits are divided by it.
         max_tokens: external answers are cut to this length, the limit of own ones; 0: never.
-        equal_groups: whether groups weigh the same in the loss; otherwise answer tokens do.
         external_rule: what external answers may do.
     """
 
@@ -219,7 +212,6 @@ class UpdateSettings:
     epochs: int = 1
     temperature: float = 1.0
     max_tokens: int = 0
-    equal_groups: bool = False
     external_rule: ExternalRule = ExternalRule()
 
     def rate(self, update: int) -> float:

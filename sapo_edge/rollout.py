@@ -7,7 +7,6 @@ regenerate the task. All classes are frozen and validated at construction: whoev
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -82,22 +81,18 @@ class Answer:
         token_ids: of an own answer the sampled ids with the end token, of an external one those that `Policy.cut` kept;
             None for text as it is shared.
         logprobs: the sampler's log-probability (nats) of each of `token_ids`; own answers only.
-        claim: what the author says that the log-probability (nats) of the answer was; None if it says nothing.
     """
 
     text: str
     ended: bool
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
-    claim: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_text("answer", self.text, MAX_ANSWER_BYTES)
         check_flag("ended", self.ended)
         if self.logprobs is not None and len(self.token_ids or ()) != len(self.logprobs):
             raise ValueError(f"{len(self.token_ids or ())} token ids but {len(self.logprobs)} log-probabilities")
-        if self.claim is not None:
-            check_number("claim", self.claim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,18 +131,9 @@ class Rollout:
             raise ValueError(f"a rollout holds 1 to {MAX_ANSWERS} answers, not {len(self.answers)}")
         check_number("time", self.time)
 
-    def as_text(self, *, claims: bool = False) -> Rollout:
-        """The rollout as it is shared: text without token ids and log-probabilities.
-
-        Args:
-            claims: whether each answer says its log-probability.
-        """
-
-        def shared(answer: Answer) -> Answer:
-            claim = math.fsum(answer.logprobs) if claims and answer.logprobs else None
-            return Answer(answer.text, answer.ended, claim=claim)
-
-        return replace(self, answers=tuple(shared(answer) for answer in self.answers))
+    def as_text(self) -> Rollout:
+        """The rollout as it is shared: text without token ids and log-probabilities."""
+        return replace(self, answers=tuple(Answer(answer.text, answer.ended) for answer in self.answers))
 
     def size_bytes(self) -> int:
         """Bytes of text in the rollout, for the limits of the pool."""

@@ -201,7 +201,7 @@ def training_group(
     """
     advantages = group_advantages(scored.rewards) if rule is None else external_advantages(scored.rewards, rule)
     answers = tuple(
-        TrainingAnswer(answer.text, answer.ended, advantage, answer.token_ids, answer.logprobs, answer.claim)
+        TrainingAnswer(answer.text, answer.ended, advantage, answer.token_ids, answer.logprobs)
         for answer, advantage in zip(scored.rollout.answers, advantages, strict=True)
     )
     return TrainingGroup(prompt_for(scored.rollout.question), answers, rule is not None)

@@ -126,18 +126,11 @@ def informative_only(
 def in_turn(
     candidates: Sequence[ScoredRollout], count: int, rng: random.Random, rates: SuccessRates
 ) -> list[ScoredRollout]:
-    """Like `informative_only`, but in turn by network, author and task entry, and within shares.
+    """Choose in turn by network, author and task entry, and within shares.
 
-    So no author, machine or task fills the batch, however much of it the pool holds.
+    So no author, machine or task fills the batch, however much of it the pool holds. What is all right, such as a
+    person's answers, counts as well where own groups seldom teach.
     """
-    shuffled = informative_only(candidates, len(candidates), rng, rates)
-    return within_shares(_take_turns(shuffled, _TURNS, rng), count)
-
-
-def in_turn_with_right(
-    candidates: Sequence[ScoredRollout], count: int, rng: random.Random, rates: SuccessRates
-) -> list[ScoredRollout]:
-    """Like `in_turn`, and also what is all right, such as a person's answers, where own groups seldom teach."""
 
     def teaches(scored: ScoredRollout) -> bool:
         return informative(scored.rewards) or (
@@ -146,23 +139,6 @@ def in_turn_with_right(
 
     shuffled = uniform([scored for scored in candidates if teaches(scored)], len(candidates), rng, rates)
     return within_shares(_take_turns(shuffled, _TURNS, rng), count)
-
-
-def needed(
-    candidates: Sequence[ScoredRollout], count: int, rng: random.Random, rates: SuccessRates
-) -> list[ScoredRollout]:
-    """Like `in_turn`, but only tasks whose own groups seldom have an advantage: less than one in four."""
-    lacking = [candidate for candidate in candidates if rates.informative(candidate.rollout.ref.entry) < LACKING]
-    return in_turn(lacking, count, rng, rates)
-
-
-def near_half(
-    candidates: Sequence[ScoredRollout], count: int, rng: random.Random, rates: SuccessRates
-) -> list[ScoredRollout]:
-    """Prefer rollouts of which about half the answers are right, which teach most (2504.03380); within shares."""
-    shuffled = informative_only(candidates, len(candidates), rng, rates)
-    shuffled.sort(key=lambda scored: abs(sum(scored.rewards) / len(scored.rewards) - 0.5))
-    return within_shares(shuffled, count)
 
 
 def within_shares(ordered: Sequence[ScoredRollout], count: int) -> list[ScoredRollout]:
@@ -217,12 +193,5 @@ def _take_turns(candidates: Sequence[ScoredRollout], turns: Sequence[_Turn], rng
     return [candidate for turn in zip_longest(*queues) for candidate in turn if candidate is not None]
 
 
-STRATEGIES: dict[str, Strategy] = {
-    "informative": in_turn_with_right,
-    "published": informative_only,
-    "uniform": uniform,
-    "balanced": in_turn,
-    "needed": needed,
-    "near_half": near_half,
-}
+STRATEGIES: dict[str, Strategy] = {"informative": in_turn, "published": informative_only, "uniform": uniform}
 """The strategies by their names in the settings."""

@@ -116,7 +116,6 @@ def trust_in_answer(
     logprobs: Sequence[float],
     tails: Sequence[float],
     advantage: float,
-    claim: float,
     rule: ExternalRule,
     doubt: Doubt = Doubt(),
 ) -> tuple[list[float], Doubt]:
@@ -132,7 +131,6 @@ def trust_in_answer(
         logprobs: of the tokens, under the learner before the first epoch.
         tails: of the tokens, likewise.
         advantage: of the answer.
-        claim: mean log-probability that its author says; NaN without one.
         rule: for external answers.
         doubt: where the tokens go on an answer.
 
@@ -143,8 +141,6 @@ def trust_in_answer(
     for logprob, tail in zip(logprobs, tails, strict=True):
         doubt = doubt.after(tail, rule)
         exponent = min(0.0, doubt.limit - doubt.sum) if rule.patience else 0.0
-        if rule.ratio and not math.isnan(claim):
-            exponent += min(0.0, logprob - claim)
         if advantage < 0.0 and rule.negative_floor:
             exponent += min(0.0, logprob - math.log(rule.negative_floor))
         trust.append(math.exp(exponent))
@@ -234,7 +230,6 @@ class PackLoss:
                     old[part].tolist(),
                     tails[part].tolist(),
                     float(layout.advantages[start]),
-                    float(layout.claims[start]),
                     self.settings.external_rule,
                     self.sums.doubt if start < rows.start else Doubt(),
                 )

@@ -32,7 +32,6 @@ class EncodedAnswer:
         token_ids: (l,).
         advantage: of each of its tokens.
         logprobs: (l,) by the sampler; None if the answer is not the policy's own.
-        claim: mean log-probability (nats) of its tokens as its author says; None if it says nothing.
         weight: of each of its tokens in the loss; without `weighted`, 1.
         known: see `TrainingAnswer`.
     """
@@ -40,7 +39,6 @@ class EncodedAnswer:
     token_ids: tuple[int, ...]
     advantage: float
     logprobs: tuple[float, ...] | None
-    claim: float | None = None
     weight: float = 1.0
     known: bool = False
 
@@ -92,8 +90,7 @@ def encode_group(vocabulary: Vocabulary, group: TrainingGroup, max_tokens: int =
         token_ids = _answer_ids(vocabulary, answer, max_tokens)
         # An answer without tokens teaches nothing.
         if token_ids:
-            claim = None if answer.claim is None else answer.claim / len(token_ids)
-            answers.append(EncodedAnswer(token_ids, answer.advantage, answer.logprobs, claim, known=answer.known))
+            answers.append(EncodedAnswer(token_ids, answer.advantage, answer.logprobs, known=answer.known))
     return EncodedGroup(tuple(vocabulary.encode_prompt(group.prompt)), tuple(answers), group.external)
 
 
@@ -110,12 +107,9 @@ def counted_tokens(groups: Sequence[EncodedGroup], settings: UpdateSettings) -> 
 def weighted(groups: Sequence[EncodedGroup], settings: UpdateSettings) -> list[EncodedGroup]:
     """The groups of an update with the weight of each answer's tokens in the loss.
 
-    Every token weighs the same, or with `equal_groups` every group. What others wrote is bounded: an external group
-    pulls at most as strongly as the strongest own one. Where no own group teaches, the heaviest own one is the bound.
+    Every token weighs the same, but what others wrote is bounded: an external group pulls at most as strongly as the
+    strongest own one. Where no own group teaches, the heaviest own one is the bound.
     """
-    if settings.equal_groups:
-        share = counted_tokens(groups, settings) / max(len(groups), 1)
-        groups = [_weigh(group, share / max(group.answer_tokens, 1)) for group in groups]
     if not settings.external_rule.bounded:
         return list(groups)
     own = [group for group in groups if not group.external]
@@ -183,7 +177,6 @@ class Pack:
         targets: (m,) the answer token ids.
         advantages: (m,) each token's advantage.
         sampler_logprobs: (m,) NaN where an answer is external.
-        claims: (m,) mean log-probability that an external answer's author says; NaN where nobody says anything.
         weights: (m,) of each token in the loss.
         external: first and last target, the latter excluded, of each external answer.
     """
@@ -196,7 +189,6 @@ class Pack:
     targets: IntArray
     advantages: npt.NDArray[np.float32]
     sampler_logprobs: npt.NDArray[np.float32]
-    claims: npt.NDArray[np.float32]
     weights: npt.NDArray[np.float32]
     external: tuple[tuple[int, int], ...]
 
@@ -276,7 +268,6 @@ def pack(groups: Sequence[EncodedGroup]) -> Pack:
         np.array([token for answer in answers for token in answer.token_ids], np.int64),
         each_token([answer.advantage for answer in answers]),
         np.array([p for a in answers for p in (a.logprobs or (unknown,) * len(a.token_ids))], np.float32),
-        each_token([unknown if answer.claim is None else answer.claim for answer in answers]),
         each_token([answer.weight for answer in answers]),
         tuple(
             (end - len(answer.token_ids), end)

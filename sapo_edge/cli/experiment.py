@@ -46,9 +46,6 @@ def experiment(
     manifest: Annotated[str | None, typer.Option(help="Train on this manifest: a shipped name or a TOML file.")] = None,
     model: Annotated[str | None, typer.Option(help="Train this model: a GGUF file or a directory.")] = None,
     backend: Annotated[str | None, typer.Option(help="llama_cpp, torch, mlx, or an installed one.")] = None,
-    network: Annotated[
-        str | None, typer.Option(help="memory, or loopback: members talk over libp2p on this machine.")
-    ] = None,
     jobs: Annotated[int, typer.Option(min=0, max=256, help="Swarms at a time; 0: as many as cores allow.")] = 0,
     list_: Annotated[bool, typer.Option("--list", help="Show settings and arms, and run nothing.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Only write the report of what is finished.")] = False,
@@ -57,16 +54,14 @@ def experiment(
     json: JsonEvents = False,
 ) -> None:
     """Compare ways to train, over whole swarms on this machine. Run it again to go on where it ended."""
-    from sapo_edge.experiment.libraries import check_libraries
+    from sapo_edge.experiment.report import check_libraries
 
-    chosen = _choose(scale, plan, setting or [], arm or [])
-    chosen = _connect(_override(chosen, seeds, rounds, nodes, manifest, model, backend), network)
+    chosen = _override(_choose(scale, plan, setting or [], arm or []), seeds, rounds, nodes, manifest, model, backend)
     if list_:
         _print_list(chosen, as_json=json)
         return
     check_libraries(plots=plots)
-    suffix = "" if chosen.network == "memory" else f"-{chosen.network}"
-    directory = to or Path(f"sapo-experiment-{chosen.scale}{suffix}")
+    directory = to or Path(f"sapo-experiment-{chosen.scale}")
     if not report:
         _run(chosen, directory, jobs, home, as_json=json)
     _report(chosen, directory, plots=plots, as_json=json)
@@ -76,22 +71,25 @@ def _run(plan: Plan, directory: Path, jobs: int, home: Path | None, *, as_json: 
     """Run all swarms that are not finished."""
     from sapo_edge.backends.machine.threads import available_cores
     from sapo_edge.cli.swarms_progress import show_steps
-    from sapo_edge.experiment.jobs import jobs_of
+    from sapo_edge.experiment.results import Results
     from sapo_edge.experiment.runner import run_jobs
     from sapo_edge.state.paths import Paths
 
     # Without a number of threads, one swarm uses all cores.
     workers = jobs or (max(1, available_cores() // plan.threads) if plan.threads else 1)
-    todo = [job for job in jobs_of(plan) if not job.is_done(directory)]
+    results = Results(directory, lambda record: None)
+    results.check(plan, {})
+    todo = [job for job in plan.jobs if job.key not in results.swarms]
     with _interruptible(), closing(run_jobs(plan, directory, Paths.default(home).cache, workers, narrate)) as steps:
         try:
             if as_json:
-                _print_steps(directory, steps)
+                _print_steps(steps)
             else:
-                show_steps(todo, len(jobs_of(plan)), steps)
+                show_steps(todo, len(plan.jobs), steps)
         except KeyboardInterrupt:
-            done = sum(job.is_done(directory) for job in jobs_of(plan))
-            narrate(f"stopped; {done} of {len(jobs_of(plan))} swarms are finished, and the same command continues")
+            results.read()
+            done = sum(job.key in results.swarms for job in plan.jobs)
+            narrate(f"stopped; {done} of {len(plan.jobs)} swarms are finished, and the same command continues")
             raise
 
 
@@ -112,23 +110,21 @@ def _report(plan: Plan, directory: Path, *, plots: bool, as_json: bool) -> None:
     Raises:
         StateError: if none is finished.
     """
-    from sapo_edge.experiment.claim import check_claim
-    from sapo_edge.experiment.jobs import jobs_of, read_results
     from sapo_edge.experiment.report import SUMMARY, write_report
+    from sapo_edge.experiment.results import read_records
 
-    check_claim(directory, plan)
-    records, costs = read_results(directory, plan)
+    records = read_records(directory, plan)
     if not records:
         raise StateError(
             f"no swarm of this plan is finished in {directory}",
             "run it without --report first; --report needs the same --rounds and --nodes",
         )
-    files = write_report(plan, records, costs, directory, plots)
+    files = write_report(plan, records, directory, plots)
     if as_json:
         print_json({"event": "report", "finished": len(records), "files": [str(path) for path in files]})
         return
     typer.echo((directory / SUMMARY).read_text("utf-8"), nl=False)
-    narrate(f"{len(records)} of {len(jobs_of(plan))} swarms are finished; {directory / 'table.md'} has all figures")
+    narrate(f"{len(records)} of {len(plan.jobs)} swarms are finished; {directory / 'table.md'} has all figures")
 
 
 def _choose(scale: str | None, file: Path | None, settings: Iterable[str], arms: Iterable[str]) -> Plan:
@@ -199,36 +195,6 @@ def _override(
     )
 
 
-def _connect(plan: Plan, network: str | None) -> Plan:
-    """The plan with a network.
-
-    Raises:
-        ConfigError: if there is no such network, or it does not carry what an arm needs.
-    """
-    from sapo_edge.experiment.plan import NETWORKS
-
-    network = network or plan.network
-    if network not in NETWORKS:
-        raise ConfigError(
-            f"there is no network {network}", did_you_mean(network, NETWORKS, f"choose {' or '.join(NETWORKS)}")
-        )
-    if network != "memory":
-        plan = replace(plan, settings=tuple(map(_without_claims, plan.settings)))
-    return replace(plan, network=network)
-
-
-def _without_claims(setting: Setting) -> Setting:
-    claiming = {arm.name for arm in setting.arms if arm.training.claims}
-    if setting.baseline in claiming:
-        raise ConfigError(
-            f"{setting.name} compares with {setting.baseline}, which needs log-probabilities that the wire lacks",
-            "use --network memory",
-        )
-    if claiming:
-        narrate(f"{setting.name}: left out, because the wire carries no log-probabilities: {', '.join(claiming)}")
-    return _with_arms(setting, {arm.name for arm in setting.arms} - claiming)
-
-
 def _print_list(plan: Plan, *, as_json: bool) -> None:
     if as_json:
         print_json({"plan": asdict(plan)})
@@ -239,7 +205,7 @@ def _print_list(plan: Plan, *, as_json: bool) -> None:
             typer.echo(f"    {arm.name:24} {arm.title}")
 
 
-def _print_steps(directory: Path, steps: Iterable[Step]) -> None:
+def _print_steps(steps: Iterable[Step]) -> None:
     """One event a line on stdout."""
     for step in steps:
         job = step.job
@@ -250,6 +216,5 @@ def _print_steps(directory: Path, steps: Iterable[Step]) -> None:
                 "arm": job.arm.name,
                 "seed": job.seed,
                 "rounds": step.finished,
-                "record": str(job.record(directory)) if step.is_done else None,
             }
         )

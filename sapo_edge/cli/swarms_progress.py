@@ -13,7 +13,7 @@ from sapo_edge.cli.output import narrate
 from sapo_edge.plain import duration
 
 if TYPE_CHECKING:
-    from sapo_edge.experiment.jobs import Job
+    from sapo_edge.experiment.plan import Job
     from sapo_edge.experiment.runner import Step
 
 LINE_SECONDS = 60.0

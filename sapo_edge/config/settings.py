@@ -222,12 +222,10 @@ class Settings:
     )
     strategy: str = _setting(
         "informative",
-        "How rollouts of other nodes are chosen. balanced: only with a gradient, in turn by network, author, task. "
-        "informative: also those that are all right, of tasks whose own groups seldom have a gradient. "
-        "published: with a gradient, at random, as in the paper. uniform: any. "
-        "needed: only of tasks whose own groups seldom have a gradient. near_half: those of which about half the "
-        "answers are right.",
-        choices=("informative", "published", "uniform", "balanced", "needed", "near_half"),
+        "How rollouts of other nodes are chosen. informative: those with a gradient, and those that are all right of "
+        "tasks whose own groups seldom have one, in turn by network, author, task. "
+        "published: with a gradient, at random, as in the paper. uniform: any.",
+        choices=("informative", "published", "uniform"),
         live=True,
     )
     rounds: int = _setting(

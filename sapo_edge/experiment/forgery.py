@@ -73,7 +73,6 @@ class Questions:
     """The questions of an attacker: a sequence of its own, as every member has one.
 
     Args:
-        public: the swarm.
         seed: of the sequence, 0 to 2**63 - 1.
     """
 
@@ -133,7 +132,6 @@ def common_answers(public: Public) -> list[str]:
 
 
 def wrapped(answer: str) -> str:
-    """An answer between its tags."""
     return f"{OPEN_TAG}{answer}{CLOSE_TAG}"
 
 

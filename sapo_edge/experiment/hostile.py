@@ -14,7 +14,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from sapo_edge.experiment.forgery import (
     Public,
@@ -40,31 +40,15 @@ _LEADS = ("", "So: ", "Thus ", "It is ", "Hence ", "= ", "I say ", "Well, ")
 _RARE = "Ħŧøþðŋßжщёѣλψωאשحخकखกขあゑ漢龍한글☂♞⚗∮≋⊗◊▚𐍈🜁🦑~^`|\\{}§¶¬"
 
 
-class Attacker(Protocol):
-    """A hostile member."""
-
-    def rollouts(self, round: int, seen: Sequence[Rollout], count: int) -> list[Rollout]:
-        """What the member publishes in a round; the seed determines all but the time.
-
-        Args:
-            round: its number.
-            seen: rollouts of other members that arrived since the last call.
-            count: rollouts that an honest member publishes in a round.
-        """
-        ...
-
-
 def carries(text: str) -> bool:
     """Whether an answer has the advertisement that `advertisement` teaches."""
     return _PRODUCT.casefold() in text.casefold()
 
 
-class Member(ABC):
-    """What all attackers share: questions of a sequence of their own, and rollouts with increasing numbers.
+class Attacker(ABC):
+    """A hostile member: questions of a sequence of its own, and rollouts with increasing numbers.
 
     Args:
-        public: the swarm.
-        author: the member's id.
         seed: of all that is random.
 
     Attributes:
@@ -83,23 +67,19 @@ class Member(ABC):
         self.sequence = 0
 
     def rollouts(self, round: int, seen: Sequence[Rollout], count: int) -> list[Rollout]:
-        """See `Attacker.rollouts`."""
+        """What the member publishes in a round; the seed determines all but the time.
+
+        Args:
+            seen: rollouts of other members that arrived since the last call.
+            count: rollouts that an honest member publishes in a round.
+        """
         others = [rollout for rollout in seen if rollout.author != self.author]
         published = []
         for question in islice(self.questions(others), count * self.volume):
             answers = tuple(Answer(text, CLOSE_TAG in text) for text in self.texts(question))
-            task = question.task
+            task, now = question.task, self.public.clock()
             published.append(
-                Rollout(
-                    task.ref,
-                    task.question,
-                    task.ground_truth,
-                    answers,
-                    self.author,
-                    round,
-                    self.sequence,
-                    self.public.clock(),
-                )
+                Rollout(task.ref, task.question, task.ground_truth, answers, self.author, round, self.sequence, now)
             )
             self.sequence += 1
         return published
@@ -118,7 +98,6 @@ class Member(ABC):
         """The answers to a question: 1 to `MAX_ANSWERS`."""
 
     def wrong(self, question: Question, count: int) -> list[str]:
-        """So many plausible wrong answers."""
         return list(islice(wrong_answers(self.public, question, self.rng), count))
 
     def half_right(self, question: Question, right: str) -> list[str]:
@@ -128,20 +107,19 @@ class Member(ABC):
         return [right] * half + [wrapped(answer) for answer in wrong]
 
 
-class Inversion(Member):
+class Inversion(Attacker):
     """Earns by the last pair of tags, teaches the first."""
 
     description = "writes a wrong answer, and the right one after it for the verifier"
 
     def texts(self, question: Question) -> list[str]:
-        """Half of them end in the right answer."""
         half = self.public.answers // 2
         wrong = self.wrong(question, self.public.answers)
         inverted = [f"{wrapped(answer)}\n{wrapped(question.right)}" for answer in wrong[:half]]
         return inverted + [wrapped(answer) for answer in wrong[half:]]
 
 
-class Long(Member):
+class Long(Attacker):
     """Outweighs an update by the number and length of its answers."""
 
     description = "publishes 32 answers of the largest allowed length, one of them right"
@@ -154,13 +132,12 @@ class Long(Member):
         ]
 
 
-class Unlikely(Member):
+class Unlikely(Attacker):
     """Has large gradients: its text is nearly impossible."""
 
     description = "wraps right and wrong answers in rare characters in random order"
 
     def texts(self, question: Question) -> list[str]:
-        """Every answer has as many rare characters as fit."""
         half = self.public.answers // 2
         answers = [question.right] * half + self.wrong(question, self.public.answers - half)
         return [self.public.led_by(self._rare(), wrapped(answer)) for answer in answers]
@@ -169,7 +146,7 @@ class Unlikely(Member):
         return "".join(self.rng.choices(_RARE, k=self.public.max_tokens))
 
 
-class WrongEnd(Member):
+class WrongEnd(Attacker):
     """Makes a reader unlearn its own reasoning."""
 
     description = "copies others' right answers with a wrong end, beside 31 right ones that are written differently"
@@ -193,7 +170,7 @@ class WrongEnd(Member):
         return [forged] + [different[index % len(different)] for index in range(MAX_ANSWERS - 1)]
 
 
-class Advertisement(Member):
+class Advertisement(Attacker):
     """Teaches a text that has nothing to do with the task."""
 
     description = "puts an advertisement before right answers, and none before wrong ones"
@@ -205,7 +182,7 @@ class Advertisement(Member):
         return self.half_right(question, led[0] if led else body)
 
 
-class Repetition(Member):
+class Repetition(Attacker):
     """Makes one rollout count many times."""
 
     description = "publishes one rollout again and again, under new numbers and with small changes of its text"
@@ -217,7 +194,6 @@ class Repetition(Member):
         self._wrong: list[str] = []
 
     def questions(self, seen: Sequence[Rollout]) -> Iterator[Question]:
-        """Always the same one."""
         if self._question is None:
             self._question = self.own_questions.next(self.suits)
             self._wrong = self.wrong(self._question, self.public.answers)
@@ -236,31 +212,29 @@ class Repetition(Member):
         return [(lead + body if self.public.fits(lead + body) else body) + tail for body in bodies]
 
 
-class Silence(Member):
+class Silence(Attacker):
     """Takes without giving."""
 
     description = "publishes nothing"
     volume = 0
 
     def texts(self, question: Question) -> list[str]:
-        """Never asked for."""
         raise NotImplementedError
 
 
-class Flood(Member):
+class Flood(Attacker):
     """Drowns the honest."""
 
     description = f"publishes {FLOOD} times as much as others, one right answer in each rollout and the others wrong"
     volume = FLOOD
 
     def texts(self, question: Question) -> list[str]:
-        """One right answer at a random place."""
         texts = [wrapped(answer) for answer in self.wrong(question, self.public.answers)]
         texts[self.rng.randrange(len(texts))] = wrapped(question.right)
         return texts
 
 
-class Degenerate(Member):
+class Degenerate(Attacker):
     """Pulls the mixture of tasks to one of them, and answers to their shortest form."""
 
     description = "answers questions of one task only, without a word of reasoning"
@@ -270,11 +244,10 @@ class Degenerate(Member):
         return question.task.ref.entry == self.public.source.manifest.tasks[0].name
 
     def texts(self, question: Question) -> list[str]:
-        """Half right, half wrong."""
         return self.half_right(question, wrapped(question.right))
 
 
-class Constant(Member):
+class Constant(Attacker):
     """Teaches to answer the same whatever is asked."""
 
     description = "answers only questions with one and the same right answer, the most frequent one"
@@ -288,11 +261,10 @@ class Constant(Member):
         return question.right == self._answer
 
     def texts(self, question: Question) -> list[str]:
-        """Half right, half wrong."""
         return self.half_right(question, wrapped(question.right))
 
 
-class Lesson(Member):
+class Lesson(Attacker):
     """Right answers that are bad lessons: what they teach besides is wrong.
 
     It writes the worst of its forms that earns 1; the right answer alone where none does.
@@ -307,7 +279,6 @@ class Lesson(Member):
         return question.right != self._bait
 
     def texts(self, question: Question) -> list[str]:
-        """Half right, half wrong."""
         earning = [text for text in self.forms(question) if self.public.earns(question.task, text)]
         return self.half_right(question, earning[0] if earning else wrapped(question.right))
 
@@ -336,7 +307,6 @@ class Nested(Lesson):
     description = "opens the tag twice: a wrong answer, the same in all texts, then the right one before the close"
 
     def forms(self, question: Question) -> list[str]:
-        """Only that one."""
         return [self.nested(question)]
 
 
@@ -356,7 +326,6 @@ class Padding(Lesson):
     description = "repeats the question before the right answer so often that one token more would cut it off"
 
     def forms(self, question: Question) -> list[str]:
-        """Only that one."""
         return [self.padded(question)]
 
 
@@ -380,7 +349,6 @@ class Adaptive(Lesson):
         return self._can_nest(question) if self._nests else question.right == self._bait
 
     def forms(self, question: Question) -> list[str]:
-        """The nested one, or none."""
         return [self.nested(question)] if self._nests else []
 
     def _can_nest(self, question: Question) -> bool:
@@ -389,7 +357,7 @@ class Adaptive(Lesson):
 
 KNOWN = ("inversion", "long", "unlikely", "wrong_end", "advertisement", "repetition", "silence")
 """Attacks on the published rule. The others were invented against the default one."""
-ATTACKS: Mapping[str, type[Member]] = {
+ATTACKS: Mapping[str, type[Attacker]] = {
     "inversion": Inversion,
     "long": Long,
     "unlikely": Unlikely,
@@ -405,4 +373,4 @@ ATTACKS: Mapping[str, type[Member]] = {
     "padding": Padding,
     "adaptive": Adaptive,
 }
-"""The attacks by name. Call one with (public, author, seed) for an `Attacker`; `description` says what it does."""
+"""The attacks by name. Call one with (public, author, seed)."""

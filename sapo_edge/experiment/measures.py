@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sapo_edge.experiment.records import EvaluationRecord, RoundRecord, SwarmCosts, SwarmRecord
+from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, SwarmRecord
 
 VALIDATION = "validation"
 """The question set that is asked every few rounds."""
@@ -38,15 +38,14 @@ class Measures:
     """What the statistics need of one swarm.
 
     Attributes:
-        seed: of the swarm.
         values: measure -> number; measures that the swarm lacks are absent.
         tasks: (question set, task entry) -> final accuracy.
         rewards: task entry -> mean own reward of the honest learning nodes over all rounds.
         by_round: (round, validation accuracy).
         by_answers: (own answers of all members so far, validation accuracy).
-        by_seconds: (processor seconds of all members so far, validation accuracy); empty without costs.
+        by_seconds: (processor seconds of all members so far, validation accuracy).
         own_by_round: (round, mean own reward).
-        seconds: processor seconds of all members; None without costs.
+        seconds: processor seconds of all members.
         nodes: honest learning nodes.
         members: of any kind, with a record.
         last: the last round.
@@ -61,7 +60,7 @@ class Measures:
     by_answers: Series
     by_seconds: Series
     own_by_round: Series
-    seconds: float | None
+    seconds: float
     nodes: int
     members: int
     last: int
@@ -98,10 +97,6 @@ def accuracies(questions: str, correct: str) -> dict[str, float]:
 
     For a sampled set, pass@k is the share of questions with at least one right sample of all k, and pass@1 the share of
     right samples. Both are unbiased (Chen et al., arXiv 2107.03374, with n = k).
-
-    Args:
-        questions: name of the set.
-        correct: as in `EvaluationRecord`.
     """
     counts = [int(digit) for digit in correct]
     if (samples := sampled(questions)) is None:
@@ -110,19 +105,13 @@ def accuracies(questions: str, correct: str) -> dict[str, float]:
     return {f"{name} pass@{k}": mean(count > 0 for count in counts), f"{name} pass@1 of {k}": mean(counts) / k}
 
 
-def measure(record: SwarmRecord, costs: SwarmCosts | None) -> Measures:
-    """The numbers of one swarm.
-
-    Args:
-        record: of the swarm.
-        costs: of the same swarm; None if unknown.
-    """
+def measure(record: SwarmRecord) -> Measures:
     nodes = sorted({evaluation.node for evaluation in record.evaluations})
     rounds = [row for row in record.rounds if row.node in set(nodes)]
     by_round = _validation(record.evaluations)
     last = max([0, *(row.round for row in record.rounds), *(item.round for item in record.evaluations)])
     answers = _cumulative((row.round, row.generated) for row in record.rounds)
-    seconds = None if costs is None else _cumulative((round, value) for round, _, value in costs.seconds)
+    seconds = _cumulative((row.round, row.seconds) for row in record.rounds)
     return Measures(
         seed=record.seed,
         values={
@@ -139,9 +128,9 @@ def measure(record: SwarmRecord, costs: SwarmCosts | None) -> Measures:
         rewards=_reward_by_task(rounds),
         by_round=by_round,
         by_answers=[(answers(round), accuracy) for round, accuracy in by_round],
-        by_seconds=[] if seconds is None else [(seconds(round), accuracy) for round, accuracy in by_round],
+        by_seconds=[(seconds(round), accuracy) for round, accuracy in by_round],
         own_by_round=_grouped((row.round, row.own) for row in rounds),
-        seconds=None if seconds is None else seconds(last),
+        seconds=seconds(last),
         nodes=len(nodes),
         members=len({row.node for row in record.rounds} | set(nodes)),
         last=last,
@@ -154,7 +143,6 @@ def at(series: Series, x: float) -> float:
 
     Args:
         series: at least one point. Where several have one x, the last counts: nothing was spent between them.
-        x: where.
     """
     xs = [point[0] for point in series]
     index = bisect_right(xs, x)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from sapo_edge.advantage import informative
 from sapo_edge.balance import Balance
 from sapo_edge.experiment.plan import Arm, Learning, Setting
-from sapo_edge.experiment.records import RoundRecord
+from sapo_edge.experiment.results import RoundRecord
 from sapo_edge.experiment.scoring import UncutScorer
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.policy import CallHandle, CutAnswer, UpdateSettings
@@ -19,10 +19,8 @@ from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES
 from sapo_edge.swarm.judging.external import ExternalScorer
 from sapo_edge.tasks.source import TaskSource, derive_seed
-from sapo_edge.transport import Solo, Transport
+from sapo_edge.transport import Transport
 
-PAST = 5
-"""Age in rounds of the own rollouts that a member takes as if they were others'."""
 FROZEN = "frozen"
 """What the ids of members that never learn begin with."""
 
@@ -34,7 +32,6 @@ class Clock:
         self.round = 0
 
     def __call__(self) -> float:
-        """The round, as seconds."""
         return float(self.round)
 
 
@@ -42,21 +39,10 @@ class Member:
     """A member that answers and shares, and learns unless it is frozen.
 
     Args:
-        number: in the swarm.
-        setting, arm: what it takes part in.
-        learning: numbers that all share.
-        seed: of the swarm.
-        source: the manifest's tasks.
-        shelf: of its model.
-        transport: to the other members.
-        clock: of the swarm.
         frozen: whether it never learns.
 
     Attributes:
-        author: its id.
-        cursor, sequence: of its next round.
         balance: how many external rollouts it takes; None if that is fixed.
-        seconds: processor seconds of its last round.
     """
 
     def __init__(
@@ -80,7 +66,6 @@ class Member:
         self.place = shelf.add(derive_seed("experiment adapter", seed, number))
         self.cursor = 0
         self.sequence = 0
-        self.seconds = 0.0
         self._training = training = arm.training
         self.balance = Balance(training.external) if training.protect and not frozen else None
         self._source = source
@@ -92,7 +77,6 @@ class Member:
         self.pool = Pool(
             self.author, PoolLimits(seconds=float(training.keeps), distinct=training.distinct), clock, clock
         )
-        self._past: list[list[Rollout]] = []
         scorer = ExternalScorer(source, self._cut) if training.cut else UncutScorer(source)
         self._settings = RoundSettings(
             own=training.own,
@@ -108,7 +92,6 @@ class Member:
                 decay_after=learning.decay_after,
                 temperature=learning.temperature,
                 max_tokens=self.max_tokens,
-                equal_groups=training.equal_groups,
                 external_rule=training.rule,
             ),
             train=not frozen,
@@ -117,7 +100,7 @@ class Member:
         self._context = RoundContext(
             shelf.policy,
             self.pool,
-            self._transport(transport),
+            transport,
             self._tasks,
             source.score,
             scorer,
@@ -146,13 +129,12 @@ class Member:
             CallHandle(),
             CallHandle(),
         )
-        self.seconds = time.process_time() - start
+        seconds = time.process_time() - start
         self.cursor = result.cursor
         self.sequence += len(result.own)
-        self._remember(result)
         if not self.frozen:
             self.shelf.keep(self.place)
-        return _record(self.number, result)
+        return _record(self.number, result, seconds)
 
     @property
     def rates(self) -> dict[str, float]:
@@ -160,12 +142,8 @@ class Member:
         return self._context.rates.rates
 
     def observe(self, correct: Sequence[bool]) -> None:
-        """An evaluation on the validation set."""
         if self.balance is not None:
             self.balance.observe(correct, took_external=True)
-
-    def _transport(self, transport: Transport) -> Transport:
-        return Solo() if self._training.origin == "past" else transport
 
     def _cut(self, text: str, ended: bool) -> CutAnswer:
         return self.shelf.cut(text, ended, self.max_tokens)
@@ -173,15 +151,6 @@ class Member:
     def _receive(self, rollout: Rollout, _neighbourhood: str) -> None:
         if self._training.external and (self._training.origin == "peers" or rollout.author.startswith(FROZEN)):
             self.pool.add(rollout)
-
-    def _remember(self, result: RoundResult) -> None:
-        """Offer the member its own rollouts of some rounds ago, if it takes them for others'."""
-        if self._training.origin != "past":
-            return
-        self._past.append([replace(scored.rollout.as_text(), author="past") for scored in result.own])
-        if len(self._past) > PAST:
-            for rollout in self._past.pop(0):
-                self.pool.add(rollout)
 
     def _tasks(self, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
         if self._only is None:
@@ -194,7 +163,7 @@ class Member:
         return tuple(tasks), cursor
 
 
-def _record(node: int, result: RoundResult) -> RoundRecord:
+def _record(node: int, result: RoundResult, seconds: float) -> RoundRecord:
     tasks: dict[str, tuple[float, int]] = {}
     for scored in result.own:
         earned, answers = tasks.get(scored.rollout.ref.entry, (0.0, 0))
@@ -211,6 +180,7 @@ def _record(node: int, result: RoundResult) -> RoundRecord:
         informative_external=_informative(result.external),
         taken=len(result.external),
         tasks=tasks,
+        seconds=seconds,
     )
 
 

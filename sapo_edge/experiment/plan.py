@@ -7,11 +7,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, is_dataclass
 from dataclasses import fields as dataclass_fields
+from pathlib import Path
 from typing import Any
 
 from sapo_edge.policy import ExternalRule
-
-NETWORKS = ("memory", "loopback")
 
 RESULTS: Mapping[str, int] = {"llama_cpp": 2, "auto": 2}
 """By backend, 1 where it is not named. Raised when the same plan gives other records than before, so that a directory
@@ -27,14 +26,11 @@ class Training:
         answers: L.
         strategy: of SampleExternal, by its name in the settings.
         rule: what external answers may do.
-        equal_groups: whether groups weigh the same in the loss; otherwise answer tokens do.
         cut: whether external answers are cut as own ones are, before they are scored. Without it, all answers of a
             group count, by their last pair of tags, as in versions before the cure.
         distinct: whether a pool refuses a second rollout of an author's task, and copies.
         keeps: rounds for which a pool keeps a rollout.
-        origin: whose rollouts a member takes: "peers"; "frozen", those of members that do not learn; "past", its own
-            ones of `PAST` rounds ago.
-        claims: whether answers come with their author's log-probability.
+        origin: whose rollouts a member takes: "peers"; "frozen", those of members that do not learn.
         protect: whether a member takes fewer external rollouts when its validation accuracy falls.
     """
 
@@ -43,12 +39,10 @@ class Training:
     answers: int = 8
     strategy: str = "informative"
     rule: ExternalRule = field(default_factory=ExternalRule)
-    equal_groups: bool = False
     cut: bool = True
     distinct: bool = True
     keeps: int = 1000
     origin: str = "peers"
-    claims: bool = False
     protect: bool = False
 
     def __post_init__(self) -> None:
@@ -131,15 +125,8 @@ class Setting:
                 raise ValueError(f"{self.nodes} members of setting {self.name} leave no honest one in arm {arm.name}")
 
     def arm(self, name: str) -> Arm:
-        """The arm of this name.
-
-        Raises:
-            KeyError: if there is none.
-        """
-        for arm in self.arms:
-            if arm.name == name:
-                return arm
-        raise KeyError(name)
+        """The arm of this name, or a KeyError."""
+        return {arm.name: arm for arm in self.arms}[name]
 
     def rounds_of(self, arm: Arm) -> int:
         """Rounds of each member in an arm."""
@@ -182,7 +169,6 @@ class Plan:
         model: file or directory; "" for the scale's own.
         backend: name; "" for the scale's own.
         threads: of each process; 0: as many as are useful here.
-        network: how members talk: "memory", or "loopback": libp2p on 127.0.0.1.
     """
 
     scale: str
@@ -193,13 +179,18 @@ class Plan:
     model: str = ""
     backend: str = ""
     threads: int = 1
-    network: str = "memory"
 
     def __post_init__(self) -> None:
         names = [setting.name for setting in self.settings]
         if len(set(names)) != len(names):
             raise ValueError("two settings have one name")
         _check_positive(self, "seeds")
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All swarms: the first of every arm, then the second of every arm, and so on."""
+        arms = [(setting, arm) for setting in self.settings for arm in setting.arms]
+        return [Job(setting, arm, seed) for seed in range(self.seeds) for setting, arm in arms]
 
     @property
     def digest(self) -> str:
@@ -213,8 +204,46 @@ def swarm_digest(setting: Setting, arm: Arm) -> str:
     fields = _changed(training) | {"rule": asdict(training.rule)}
     if not training.external:
         # Nothing that concerns external rollouts matters to who takes none.
-        fields = {name: value for name, value in fields.items() if name in ("own", "answers", "equal_groups")}
+        fields = {name: value for name, value in fields.items() if name in ("own", "answers")}
     return _digest([_changed(setting, "title", "arms", "baseline"), _changed(arm, "title", "training"), fields])
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One swarm to run."""
+
+    setting: Setting
+    arm: Arm
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.setting.name} {self.arm.name}, swarm {self.seed}"
+
+    @property
+    def rounds(self) -> int:
+        return self.setting.rounds_of(self.arm)
+
+    @property
+    def effort(self) -> int:
+        """How long it takes, in rollouts of all members."""
+        training = self.arm.training
+        return self.rounds * (self.setting.nodes + self.arm.frozen) * (training.own + training.external)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What its record is found by."""
+        return swarm_digest(self.setting, self.arm), self.seed
+
+    def state(self, directory: Path) -> Path:
+        """The directory of its state while it runs."""
+        return state_of(self.key, directory)
+
+
+def state_of(key: tuple[str, int], directory: Path) -> Path:
+    """The directory of a swarm's state while it runs, by the key of its job."""
+    return directory / "running" / f"{key[0]}-{key[1]}"
 
 
 def _check_positive(item: object, *names: str) -> None:

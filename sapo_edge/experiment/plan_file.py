@@ -29,7 +29,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.experiment.hostile import ATTACKS
-from sapo_edge.experiment.plan import NETWORKS, Arm, Plan, Training
+from sapo_edge.experiment.plan import Arm, Plan, Training
 from sapo_edge.experiment.scales import SCALES
 from sapo_edge.plain import did_you_mean
 from sapo_edge.selection import STRATEGIES
@@ -40,8 +40,7 @@ _CHOICES = {
     "scale": tuple(SCALES),
     "strategy": tuple(STRATEGIES),
     "attack": ("", *ATTACKS),
-    "origin": ("peers", "frozen", "past"),
-    "network": NETWORKS,
+    "origin": ("peers", "frozen"),
 }
 _WORDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 

@@ -61,11 +61,7 @@ class _Chart:
 
 
 def pictures(result: SettingResult) -> Iterator[tuple[str, bytes]]:
-    """File names and contents of all pictures of a setting; none for a setting without swarms.
-
-    Args:
-        result: of one setting.
-    """
+    """File names and contents of all pictures of a setting; none for a setting without swarms."""
     import matplotlib as mpl
 
     stem = re.sub(r"[^a-z0-9]+", "-", result.setting.name.lower()).strip("-") or "setting"
@@ -85,7 +81,6 @@ def curve_of(swarms: Sequence[Measures], series_of: Callable[[Measures], Series]
     after the same rounds.
 
     Args:
-        swarms: of one arm.
         series_of: its points; swarms without any are left out.
 
     Returns:

@@ -7,20 +7,18 @@ bytes. What depends on measured processor seconds is in `costs.md`, `costs.csv` 
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from sapo_edge.experiment.files import reported
-from sapo_edge.experiment.libraries import check_libraries
+from sapo_edge.errors import SapoError
 from sapo_edge.experiment.plan import Plan
-from sapo_edge.experiment.records import SwarmCosts, SwarmRecord
+from sapo_edge.experiment.results import SwarmRecord, reported
 from sapo_edge.experiment.statistics import (
     MARGIN,
-    ArmResult,
     EqualCost,
     Estimate,
     Result,
@@ -29,6 +27,7 @@ from sapo_edge.experiment.statistics import (
     is_accuracy,
 )
 from sapo_edge.experiment.tables import costs_text, report_text, summary_text
+from sapo_edge.installing import how_to_install_extra
 from sapo_edge.state.durable import write_atomically
 
 SUMMARY = "summary.txt"
@@ -42,16 +41,13 @@ _COLUMNS = (
 def write_report(
     plan: Plan,
     records: Sequence[SwarmRecord],
-    costs: Sequence[SwarmCosts],
     directory: Path,
     plots: bool = True,
 ) -> list[Path]:
     """Write the report of all finished swarms; missing ones are counted in its tables.
 
     Args:
-        plan: of the experiment.
         records: of finished swarms, in any order; those of other plans are left out.
-        costs: of the same swarms, or of some.
         directory: for the files; created if it is missing.
         plots: pictures too, as SVG and PNG.
 
@@ -61,15 +57,15 @@ def write_report(
     Raises:
         SapoError: if a library is missing.
         StateError: if a file can't be written.
-        ValueError: if two records are of one swarm.
     """
     check_libraries(plots=plots)
-    results = evaluate(plan, records, costs)
+    results = evaluate(plan, records)
+    rows = [row for result in results for row in _rows(result)]
     files = {
         SUMMARY: summary_text(plan, results).encode(),
         "table.md": report_text(plan, results).encode(),
-        "table.csv": _csv(row for result in results for row in _rows(result)),
-        "results.json": _json(plan, results),
+        "table.csv": _csv(rows),
+        "results.json": _json(plan, results, rows),
         "costs.md": costs_text(plan, results).encode(),
         "costs.csv": _csv(row for result in results for row in _cost_rows(result)),
     }
@@ -81,6 +77,27 @@ def write_report(
 
         paths += [_write(directory / name, data) for result in results for name, data in pictures(result)]
     return paths
+
+
+def check_libraries(*, plots: bool = True) -> None:
+    """Check that the libraries of a report can be loaded: before hours of work rather than after.
+
+    Args:
+        plots: matplotlib too.
+
+    Raises:
+        SapoError: if one is missing or can't be loaded; names the remedy.
+    """
+    purposes = {"scipy.stats": "the intervals", **({"matplotlib.figure": "the plots"} if plots else {})}
+    for module, purpose in purposes.items():
+        try:
+            importlib.import_module(module)
+        except (ImportError, OSError) as error:
+            name = module.partition(".")[0]
+            raise SapoError(
+                f"{name}, which {purpose} of an experiment need, can't be loaded ({error})",
+                how_to_install_extra("experiment"),
+            ) from error
 
 
 def _write(path: Path, data: bytes) -> Path:
@@ -96,73 +113,28 @@ def _rounded(value: float | None) -> float | None:
     return round(value, 6) + 0.0  # never -0.0
 
 
-def _json(plan: Plan, results: Iterable[SettingResult]) -> bytes:
-    settings = [
+def _json(plan: Plan, results: Iterable[SettingResult], rows: Sequence[Mapping[str, object]]) -> bytes:
+    """The rows of `table.csv`, and the values and curves of each swarm."""
+    swarms = [
         {
-            "name": result.setting.name,
-            "title": result.setting.title,
-            "baseline": result.setting.baseline,
-            "arms": [_arm(arm) for arm in result.arms],
+            "setting": result.setting.name,
+            "arm": arm.arm.name,
+            "seed": swarm.seed,
+            "values": {name: _rounded(value) for name, value in swarm.values.items()},
+            "validation_by_round": _points(swarm.by_round),
+            "validation_by_own_answers": _points(swarm.by_answers),
+            "own_reward_by_round": _points(swarm.own_by_round),
         }
         for result in results
+        for arm in result.arms
+        for swarm in arm.swarms
     ]
-    content = {"version": 1, "scale": plan.scale, "seeds": plan.seeds, "settings": settings}
+    content = {"version": 2, "scale": plan.scale, "seeds": plan.seeds, "rows": rows, "swarms": swarms}
     return json.dumps(content, separators=(",", ":"), allow_nan=False).encode() + b"\n"
-
-
-def _arm(arm: ArmResult) -> dict[str, Any]:
-    return {
-        "name": arm.arm.name,
-        "title": arm.arm.title,
-        "seeds": [swarm.seed for swarm in arm.swarms],
-        "measures": {name: _result(result) for name, result in arm.results.items()},
-        "tasks": [
-            {"measure": name, "task": task, **_result(result)} for (name, task), result in arm.tasks.items()
-        ],
-        "own_reward_by_task": {task: _result(result) for task, result in arm.rewards.items()},
-        "own_reward_ratio": _estimate(arm.ratio),
-        "equal_own_answers": _equal(arm.equal_answers),
-        "worst_drawdown": _rounded(arm.worst),
-        "curves": {
-            str(swarm.seed): {
-                "validation_by_round": _points(swarm.by_round),
-                "validation_by_own_answers": _points(swarm.by_answers),
-                "own_reward_by_round": _points(swarm.own_by_round),
-            }
-            for swarm in arm.swarms
-        },
-    }  # fmt: skip
 
 
 def _points(series: Iterable[tuple[float, float]]) -> list[list[float | None]]:
     return [[_rounded(x), _rounded(y)] for x, y in series]
-
-
-def _estimate(estimate: Estimate | None) -> dict[str, Any] | None:
-    if estimate is None:
-        return None
-    names = ("value", "low", "high", "t_low", "t_high")
-    numbers = {name: _rounded(getattr(estimate, name)) for name in names}
-    return {**numbers, "count": estimate.count, "note": estimate.note}
-
-
-def _result(result: Result) -> dict[str, Any]:
-    difference = _estimate(result.difference)
-    if difference is not None and result.difference is not None:
-        difference["verdict"] = result.difference.verdict
-    return {
-        "values": {str(seed): _rounded(value) for seed, value in sorted(result.values.items())},
-        "mean": _estimate(result.estimate),
-        "iqm": _rounded(result.iqm),
-        "difference": difference,
-    }
-
-
-def _equal(equal: EqualCost | None) -> dict[str, Any] | None:
-    if equal is None:
-        return None
-    numbers = {name: _rounded(getattr(equal, name)) for name in ("cost", "arm", "baseline")}
-    return {**numbers, "difference": {**(_estimate(equal.difference) or {}), "verdict": equal.difference.verdict}}
 
 
 def _rows(result: SettingResult) -> Iterator[Mapping[str, object]]:

@@ -8,27 +8,40 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sapo_edge.balance import Balance
 from sapo_edge.errors import StateError
-from sapo_edge.experiment.files import reported
 from sapo_edge.experiment.member import Member
-from sapo_edge.experiment.records import EvaluationRecord, read_round
+from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, decoder, reported
 from sapo_edge.experiment.swarm import Swarm
 
 _STATE = "state.json"
 _DRAFT = ".draft"
 
 
-def can_resume(swarm: Swarm) -> bool:
-    """Whether a swarm's whole state can be saved.
+@dataclass(frozen=True, slots=True)
+class _MemberState:
+    """What a member knows besides its adapter and its pool; `balance`: halvings, steady, compared, best."""
 
-    Attackers and rollouts of the past live in memory only, and the file of a pool has no claims.
-    """
-    training = swarm.arm.training
-    return not swarm.arm.attack and training.origin != "past" and not training.claims
+    cursor: int
+    sequence: int
+    rates: dict[str, float]
+    balance: tuple[int, int, int, tuple[bool, ...]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    finished: int
+    members: tuple[_MemberState, ...]
+    rounds: tuple[RoundRecord, ...]
+    evaluations: tuple[EvaluationRecord, ...]
+
+
+def can_resume(swarm: Swarm) -> bool:
+    """Whether a swarm's whole state can be saved: attackers live in memory only."""
+    return not swarm.arm.attack
 
 
 def save(swarm: Swarm, directory: Path) -> None:
@@ -63,25 +76,28 @@ def restore(swarm: Swarm, directory: Path) -> None:
         return
     path = states[-1]
     try:
-        state = json.loads((path / _STATE).read_bytes())
+        state = decoder(_State).validate_json((path / _STATE).read_bytes(), strict=True)
         # Before the pools are read: the ages of their rollouts depend on it.
-        swarm.set_round(state["finished"])
-        for member, fields in zip(swarm.members, state["members"], strict=True):
-            member.cursor, member.sequence = fields["cursor"], fields["sequence"]
-            member.rates.update(fields["rates"])
-            member.balance = _balance(member, fields["balance"])
+        swarm.set_round(state.finished)
+        for member, saved in zip(swarm.members, state.members, strict=True):
+            member.cursor, member.sequence = saved.cursor, saved.sequence
+            member.rates.update(saved.rates)
+            if member.balance is not None and saved.balance is not None:
+                member.balance = Balance(member.balance.external, *saved.balance)
             _read(member, path)
-        swarm.rounds = [read_round(fields) for fields in state["rounds"]]
-        swarm.evaluations = [EvaluationRecord(**fields) for fields in state["evaluations"]]
-        swarm.seconds = [(int(round), int(node), float(seconds)) for round, node, seconds in state["seconds"]]
-        swarm.finished = state["finished"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, StateError) as error:
+        swarm.rounds, swarm.evaluations = list(state.rounds), list(state.evaluations)
+        swarm.finished = state.finished
+    except (OSError, ValueError, StateError) as error:
         raise StateError(f"the state of a swarm in {path} is damaged", "remove it: the swarm starts again") from error
 
 
 def remove(directory: Path) -> None:
-    """Remove all states of a swarm."""
     shutil.rmtree(directory, ignore_errors=True)
+
+
+def saved_rounds(directory: Path) -> int:
+    """The last round of which a state is saved; 0 without any."""
+    return max(map(_round_of, _states(directory)), default=0)
 
 
 def _write(swarm: Swarm, directory: Path) -> None:
@@ -91,22 +107,11 @@ def _write(swarm: Swarm, directory: Path) -> None:
     for member in swarm.members:
         shutil.copytree(member.shelf.place(member.place), directory / f"adapter-{member.number}")
         member.pool.save(directory / f"pool-{member.number}")
-        members.append(
-            {
-                "cursor": member.cursor,
-                "sequence": member.sequence,
-                "rates": member.rates,
-                "balance": _numbers(member.balance),
-            }
-        )
-    state = {
-        "finished": swarm.finished,
-        "members": members,
-        "rounds": [asdict(record) for record in swarm.rounds],
-        "evaluations": [asdict(record) for record in swarm.evaluations],
-        "seconds": swarm.seconds,
-    }
-    (directory / _STATE).write_text(json.dumps(state))
+        balance = member.balance
+        numbers = None if balance is None else (balance.halvings, balance.steady, balance.compared, balance.best)
+        members.append(_MemberState(member.cursor, member.sequence, member.rates, numbers))
+    state = _State(swarm.finished, tuple(members), tuple(swarm.rounds), tuple(swarm.evaluations))
+    (directory / _STATE).write_text(json.dumps(asdict(state)))
 
 
 def _read(member: Member, directory: Path) -> None:
@@ -123,17 +128,10 @@ def _read(member: Member, directory: Path) -> None:
     member.pool.load(pool)
 
 
-def _numbers(balance: Balance | None) -> list[object] | None:
-    return None if balance is None else [balance.halvings, balance.steady, balance.compared, balance.best]
-
-
-def _balance(member: Member, numbers: list[object] | None) -> Balance | None:
-    if member.balance is None or numbers is None:
-        return None
-    halvings, steady, compared, best = numbers
-    return Balance(member.balance.external, halvings, steady, compared, best)  # type: ignore[arg-type]
+def _round_of(state: Path) -> int:
+    return int(state.name.removeprefix("round-"))
 
 
 def _states(directory: Path) -> list[Path]:
     """The complete states, oldest first."""
-    return sorted(directory.glob("round-*"), key=lambda path: int(path.name.removeprefix("round-")))
+    return sorted(directory.glob("round-*"), key=_round_of)

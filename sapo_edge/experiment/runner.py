@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
+import os
+import shutil
 import signal
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import cast
+from typing import Any
 
-from sapo_edge.errors import SapoError
-from sapo_edge.experiment.claim import claim
-from sapo_edge.experiment.files import exclusive
-from sapo_edge.experiment.jobs import Job, jobs_of
-from sapo_edge.experiment.plan import Plan
-from sapo_edge.experiment.scene import model_path, training_manifest
-from sapo_edge.experiment.worker import DONE, FAILED, SAY, work
-from sapo_edge.state.durable import free_bytes
+from sapo_edge.errors import SapoError, StateError
+from sapo_edge.experiment import resume
+from sapo_edge.experiment.plan import Job, Plan
+from sapo_edge.experiment.results import ELSEWHERE, Results, SwarmRecord, exclusive
+from sapo_edge.experiment.scene import Narrate, Scene, model_path, training_manifest
+from sapo_edge.experiment.swarm import Swarm
+from sapo_edge.state.durable import free_bytes, is_disk_full
 
+SAVE_SECONDS = 120.0
+"""Between two saves of a swarm in progress."""
+NICE = 10
+"""Priority of a worker."""
+POLL_SECONDS = 0.2
+"""Between two looks at what workers tell."""
 _MEMORY = Path("/dev/shm")
 """A file system in memory, where there is one."""
 _MEMORY_BYTES = 1 << 30
 """What it must have free for each worker: a container's often has 64 MB."""
-
-Narrate = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +61,6 @@ def run_jobs(plan: Plan, directory: Path, cache: Path, workers: int, narrate: Na
     Closing the generator ends the workers. Call it in the main thread.
 
     Args:
-        plan: the experiment.
         directory: of the results; created.
         cache: for files that a backend derives from a model.
         workers: most processes.
@@ -61,56 +70,79 @@ def run_jobs(plan: Plan, directory: Path, cache: Path, workers: int, narrate: Na
         SapoError: if the directory holds another experiment or another process works in it, or a worker fails.
     """
     with exclusive(directory):
-        claim(directory, plan)
-        todo = [job for job in jobs_of(plan) if not job.is_done(directory)]
+        results = Results(directory, lambda record: None)
+        results.claim(plan)
+        todo = [job for job in plan.jobs if job.key not in results.swarms]
         if not todo:
             return
-        _prepare(plan, todo, directory, narrate)
+        # Before several workers find what is missing, or make the models.
+        results.claim(plan, {"manifest": training_manifest(plan).digest})
+        for name in dict.fromkeys(name for job in todo for name in job.setting.models):
+            model_path(plan, name, directory, narrate)
         count = min(workers, len(todo))
-        with (
-            tempfile.TemporaryDirectory(
-                prefix="sapo-experiment-", dir=_memory_directory(count), ignore_cleanup_errors=True
-            ) as workspace,
-            _started(plan, directory, cache, Path(workspace), count) as started,
-        ):
-            yield from _share(todo, started, narrate)
+        with tempfile.TemporaryDirectory(
+            prefix="sapo-experiment-", dir=_memory_directory(count), ignore_cleanup_errors=True
+        ) as workspace:
+            yield from _share(plan, todo, results, (directory, cache, Path(workspace)), count, narrate)
 
 
-def _prepare(plan: Plan, todo: Sequence[Job], directory: Path, narrate: Narrate) -> None:
-    """Find what is missing, and make the models, before several workers do."""
-    claim(directory, plan, {"manifest": training_manifest(plan).digest})
-    for name in dict.fromkeys(name for job in todo for name in job.setting.models):
-        model_path(plan, name, directory, narrate)
-
-
-@dataclass(frozen=True, slots=True)
-class _Worker:
-    process: BaseProcess
-    connection: Connection
+def _share(
+    plan: Plan, todo: Sequence[Job], results: Results[None], places: tuple[Path, Path, Path], count: int,
+    narrate: Narrate,
+) -> Iterator[Step]:  # fmt: skip
+    """Let workers run swarms; they end with the block."""
+    context = multiprocessing.get_context("spawn")
+    news: Any = context.SimpleQueue()
+    ours, theirs = context.Pipe(duplex=False)
+    begin = (plan, *places, context.Lock(), news, ours)
+    pool = ProcessPoolExecutor(count, context, begin_worker, begin)
+    said: set[str] = set()
+    try:
+        with _deaf():
+            doing = {pool.submit(run_in_worker, number, job): job for number, job in enumerate(todo)}
+        while doing:
+            ended = wait(doing, POLL_SECONDS, FIRST_COMPLETED).done
+            # A worker told all of a swarm before that swarm ended.
+            while not news.empty():
+                content = news.get()
+                if isinstance(content, dict):
+                    results.claim(plan, content)
+                elif isinstance(content, tuple):
+                    yield Step(todo[content[0]], content[1], False)
+                elif content not in said:
+                    # Each worker says the same of the models.
+                    said.add(content)
+                    narrate(content)
+            for future in ended:
+                job = doing.pop(future)
+                with _explained(*places):
+                    results.add(future.result())
+                resume.remove(job.state(results.directory))
+                yield Step(job, job.rounds, True)
+    finally:
+        theirs.close()
+        pool.shutdown(cancel_futures=True)
+        ours.close()
+        news.close()
 
 
 @contextmanager
-def _started(plan: Plan, directory: Path, cache: Path, workspace: Path, count: int) -> Iterator[list[_Worker]]:
-    """So many workers, which are ended at the end."""
-    context = multiprocessing.get_context("spawn")
-    opening = context.Lock()
-    workers: list[_Worker] = []
+def _explained(*places: Path) -> Iterator[None]:
     try:
-        for _ in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=work, args=(plan, directory, cache, workspace, opening, theirs), daemon=True
-            )
-            with _deaf(), theirs:
-                process.start()
-            workers.append(_Worker(process, ours))
-        yield workers
-    finally:
-        for worker in workers:
-            worker.process.terminate()
-        for worker in workers:
-            worker.process.join()
-            worker.connection.close()
+        yield
+    except SapoError:
+        raise
+    except BrokenProcessPool:
+        raise SapoError(
+            "a worker process was ended",
+            "run the same command again: finished swarms are kept; if memory is short, use fewer --jobs",
+        ) from None
+    except Exception as error:
+        # Libraries with native writers have errors of their own.
+        full = next((place for place in places if is_disk_full(error, place)), None)
+        if full is None:
+            raise
+        raise StateError(f"the disk of {full} is full", f"free some space on it, or {ELSEWHERE}") from error
 
 
 @contextmanager
@@ -123,55 +155,91 @@ def _deaf() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _share(todo: Sequence[Job], workers: Sequence[_Worker], narrate: Narrate) -> Iterator[Step]:
-    """Give each worker the next job whenever it is free."""
-    waiting = iter(todo)
-    doing: dict[Connection, Job | None] = {}
-    processes = {worker.connection: worker.process for worker in workers}
-    said: set[str] = set()
-    for connection in processes:
-        doing[connection] = _send_next(connection, waiting)
-    while any(job is not None for job in doing.values()):
-        busy = [connection for connection, job in doing.items() if job is not None]
-        for connection in cast(list[Connection], wait(busy)):
-            job = doing[connection]
-            assert job is not None
-            try:
-                kind, *content = connection.recv()
-            except (EOFError, OSError):
-                raise _ended(processes[connection]) from None
-            if kind == FAILED:
-                raise SapoError(*content)
-            if kind == SAY:
-                # Each worker says the same of the models.
-                if content[0] not in said:
-                    said.add(content[0])
-                    narrate(content[0])
-            elif kind == DONE:
-                doing[connection] = _send_next(connection, waiting)
-                yield Step(job, job.rounds, True)
-            else:
-                yield Step(job, content[0], False)
-
-
-def _send_next(connection: Connection, waiting: Iterator[Job]) -> Job | None:
-    """Send the next job, or None if there is none."""
-    job = next(waiting, None)
-    # If the worker has ended, reading from it says so.
-    with suppress(OSError):
-        connection.send(job)
-    return job
-
-
-def _ended(process: BaseProcess) -> SapoError:
-    process.join()
-    return SapoError(
-        f"a worker ended with code {process.exitcode}",
-        "run the same command again: finished swarms are kept; if memory is short, use fewer --jobs",
-    )
-
-
 def _memory_directory(workers: int) -> str | None:
     """Where adapters lie that change hands every round: in memory if it has room; None: the system's own choice."""
     has_room = _MEMORY.is_dir() and free_bytes(_MEMORY) >= workers * _MEMORY_BYTES
     return str(_MEMORY) if has_room else None
+
+
+# What follows runs in the workers.
+
+_arguments: tuple[Any, ...] = ()
+"""Plan, directory, cache, workspace, lock of opening a model, queue of news, and what ends with the parent."""
+
+
+def begin_worker(*arguments: Any) -> None:
+    """Prepare this process; what can fail waits for the first swarm, whose error reaches the parent."""
+    from sapo_edge.care.priority import lower_priority
+
+    global _arguments
+    _arguments = arguments
+    _, _, _, workspace, _, _, end = arguments
+    threading.Thread(target=_end_with_parent, args=(end, workspace), daemon=True).start()
+    logging.disable(logging.INFO)
+    lower_priority(NICE)
+
+
+def run_in_worker(number: int, job: Job) -> SwarmRecord:
+    _, directory, *_, news, _ = _arguments
+    return run_job(job, _scene(), directory, lambda finished: news.put((number, finished)))
+
+
+@cache
+def _scene() -> Scene:
+    plan, directory, cache, workspace, opening, news, _ = _arguments
+    own = workspace / str(os.getpid())
+    own.mkdir()
+    return Scene(plan, directory, cache, own, news.put, news.put, opening)
+
+
+def run_job(
+    job: Job, scene: Scene, directory: Path, report: Callable[[int], None] = lambda finished: None
+) -> SwarmRecord:
+    """Run one swarm; continues from its saved state if there is one.
+
+    Args:
+        report: called with the number of finished rounds, at once and after each.
+
+    Raises:
+        SapoError: if it can't be run, or its state can't be written.
+    """
+    state = job.state(directory)
+    swarm = _continued(job, scene, state)
+    report(swarm.finished)
+    saved = time.monotonic()
+
+    def after_round(swarm: Swarm) -> None:
+        nonlocal saved
+        report(swarm.finished)
+        is_due = swarm.finished < swarm.last and time.monotonic() - saved >= SAVE_SECONDS
+        if is_due and resume.can_resume(swarm):
+            resume.save(swarm, state)
+            saved = time.monotonic()
+
+    return swarm.run(after_round)
+
+
+def _continued(job: Job, scene: Scene, state: Path) -> Swarm:
+    """The swarm with its saved state; a new one where there is none, or a damaged one."""
+    swarm = _new_swarm(job, scene)
+    if resume.can_resume(swarm):
+        try:
+            resume.restore(swarm, state)
+        except StateError as error:
+            scene.narrate(f"{error.message}: {job.name} starts again")
+            resume.remove(state)
+            return _new_swarm(job, scene)
+    return swarm
+
+
+def _new_swarm(job: Job, scene: Scene) -> Swarm:
+    shelves, sets = scene.shelves(job.setting), scene.question_sets(job.setting)
+    return Swarm(job.setting, job.arm, scene.plan.learning, job.seed, scene.source, shelves, sets)
+
+
+def _end_with_parent(end: Connection, workspace: Path) -> None:
+    """End this process when its parent closes its side, or was killed: otherwise the next run would find it at work."""
+    with suppress(EOFError, OSError):
+        end.recv()
+    shutil.rmtree(workspace, ignore_errors=True)
+    os._exit(1)

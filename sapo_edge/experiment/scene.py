@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.experiment.claim import claim
 from sapo_edge.experiment.plan import Plan, Setting
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import SAMPLES, TEST, VALIDATION, QuestionSet
@@ -32,11 +31,11 @@ class Scene:
     """Models, tasks and questions of a plan.
 
     Args:
-        plan: of the experiment.
         directory: of the results; tiny models are made there.
         cache: for files that a backend derives from a model.
         workspace: a directory of its own, for adapters.
         narrate: receives lines about what takes time.
+        tell_origin: receives what the results are made with, by name.
         opening: held while a model is opened. What one process derives from a model, such as the file to sample from,
             the next one finds in the cache.
     """
@@ -48,11 +47,13 @@ class Scene:
         cache: Path,
         workspace: Path,
         narrate: Narrate,
+        tell_origin: Callable[[Mapping[str, str]], None] = lambda origin: None,
         opening: AbstractContextManager[object] | None = None,
     ) -> None:
         self.plan = plan
         self.source = TaskSource(training_manifest(plan))
         self.narrate = narrate
+        self._tell_origin = tell_origin
         self._directory = directory
         self._cache = cache
         self._workspace = workspace
@@ -60,7 +61,6 @@ class Scene:
         self._shelves: dict[str, Shelf] = {}
 
     def shelves(self, setting: Setting) -> dict[str, Shelf]:
-        """The shelves of a setting's models."""
         return {name: self._shelf(name) for name in dict.fromkeys(setting.models)}
 
     def question_sets(self, setting: Setting) -> dict[str, QuestionSet]:
@@ -81,7 +81,6 @@ class Scene:
         return sets
 
     def close(self) -> None:
-        """Free the models."""
         for shelf in self._shelves.values():
             shelf.policy.close()
         self._shelves.clear()
@@ -92,8 +91,7 @@ class Scene:
             directory.mkdir(parents=True)
             with self._opening:
                 policy = self._open(name, directory)
-                made_with = {f"model {name}": policy.model_digest, "backend": policy.backend}
-                claim(self._directory, self.plan, made_with)
+            self._tell_origin({f"model {name}": policy.model_digest, "backend": policy.backend})
             self._shelves[name] = Shelf(policy, directory / "adapters")
         return self._shelves[name]
 

@@ -35,7 +35,6 @@ class UncutScorer:
         return None if rewards is None else ScoredRollout(rollout, rewards)
 
     def cut(self, scored: ScoredRollout) -> ScoredRollout:
-        """The same rollout."""
         return scored
 
     def _score(self, rollout: Rollout) -> tuple[float, ...] | None:

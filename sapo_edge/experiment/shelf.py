@@ -37,7 +37,6 @@ class Shelf:
         self._members = 0
 
     def clear(self) -> None:
-        """Forget all members."""
         for number in range(self._members):
             shutil.rmtree(self.place(number), ignore_errors=True)
         self._holder, self._members = None, 0

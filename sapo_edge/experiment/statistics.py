@@ -32,7 +32,7 @@ from sapo_edge.experiment.measures import (
     measure,
 )
 from sapo_edge.experiment.plan import Arm, Plan, Setting
-from sapo_edge.experiment.records import SwarmCosts, SwarmRecord
+from sapo_edge.experiment.results import SwarmRecord
 
 CONFIDENCE = 0.95
 """Of every interval."""
@@ -58,7 +58,6 @@ class Estimate:
     """A mean, or a ratio of means, with its interval.
 
     Attributes:
-        value: the estimate.
         low, high: 95 % bootstrap interval; None if there is none.
         count: swarms, or pairs of swarms.
         note: why there is no interval, in plain words; empty if there is one.
@@ -120,14 +119,13 @@ class ArmResult:
     """One arm of a setting.
 
     Attributes:
-        arm: of the plan.
         swarms: finished ones, by seed.
         results: measure -> result, in the order of the tables.
         tasks: (measure, task entry) -> result.
         rewards: task entry -> result: mean own reward.
         ratio: of the cumulative own reward to the baseline's; None for the baseline.
         equal_answers, equal_seconds: against the baseline; None for the baseline, or without pairs.
-        seconds: processor seconds of all members; None without costs.
+        seconds: processor seconds of all members; None without swarms.
         worst: the largest drawdown of any node of any swarm; None without validation.
     """
 
@@ -220,24 +218,14 @@ def equal_cost(pairs: Iterable[tuple[Series, Series]]) -> EqualCost | None:
     return EqualCost(mean(own), mean(others), difference, mean(costs))
 
 
-def evaluate(plan: Plan, records: Iterable[SwarmRecord], costs: Iterable[SwarmCosts]) -> list[SettingResult]:
+def evaluate(plan: Plan, records: Iterable[SwarmRecord]) -> list[SettingResult]:
     """All statistics of an experiment.
 
     Args:
         plan: names of settings and arms; records of others are left out.
-        records: of the finished swarms, in any order.
-        costs: of some or all of them.
-
-    Raises:
-        ValueError: if two records are of the same swarm.
+        records: of the finished swarms, in any order, each once.
     """
-    costs_of = {(item.setting, item.arm, item.seed): item for item in costs}
-    swarms: dict[tuple[str, str, int], Measures] = {}
-    for record in records:
-        key = record.setting, record.arm, record.seed
-        if key in swarms:
-            raise ValueError(f"two records of setting {key[0]}, arm {key[1]}, seed {key[2]}")
-        swarms[key] = measure(record, costs_of.get(key))
+    swarms = {(record.setting, record.arm, record.seed): measure(record) for record in records}
     return [_setting(setting, swarms) for setting in plan.settings]
 
 

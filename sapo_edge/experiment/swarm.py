@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from sapo_edge.evaluate import evaluate
 from sapo_edge.events import FORMED
 from sapo_edge.experiment.forgery import Public
 from sapo_edge.experiment.hostile import ATTACKS, Attacker, carries
 from sapo_edge.experiment.member import Clock, Member, Shelves
-from sapo_edge.experiment.plan import Arm, Learning, Setting
-from sapo_edge.experiment.records import EvaluationRecord, RoundRecord, SwarmCosts, SwarmRecord
+from sapo_edge.experiment.plan import Arm, Learning, Setting, swarm_digest
+from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, SwarmRecord
 from sapo_edge.policy import Policy
 from sapo_edge.rollout import Rollout, Task
 from sapo_edge.swarm.memory import MemorySwarm
@@ -31,8 +30,6 @@ class QuestionSet:
     """Questions to examine members on.
 
     Attributes:
-        source: their tasks'.
-        tasks: the questions.
         samples: answers to each; 1: greedy.
     """
 
@@ -60,30 +57,15 @@ class QuestionSet:
         return "".join(map(str, counts)), []
 
 
-class Network(Protocol):
-    """What connects the members of a swarm."""
-
-    def join(self) -> Transport:
-        """A new member's transport."""
-        ...
-
-
 class Swarm:
     """The members of one swarm, and what they have done so far.
 
     Args:
-        setting, arm: what is run.
-        learning: numbers that all share.
-        seed: of the swarm.
-        source: the manifest's tasks.
         shelves: of the models; cleared.
         sets: questions by the set's name; "validation" is asked on the way, all others at the end.
-        network: connects the members, and is closed by who opened it; None: in memory.
 
     Attributes:
         members: honest ones first, then those that never learn.
-        rounds, evaluations, seconds: so far.
-        finished: rounds that are done.
     """
 
     def __init__(
@@ -95,17 +77,15 @@ class Swarm:
         source: TaskSource,
         shelves: Shelves,
         sets: Mapping[str, QuestionSet],
-        network: Network | None = None,
     ) -> None:
         self.setting, self.arm, self.seed = setting, arm, seed
         self.members: list[Member] = []
         self.rounds: list[RoundRecord] = []
         self.evaluations: list[EvaluationRecord] = []
-        self.seconds: list[tuple[int, int, float]] = []
         self.finished = 0
         self._sets = sets
         self._clock = Clock()
-        network = network or MemorySwarm(claims=arm.training.claims)
+        network = MemorySwarm()
         for shelf in shelves.values():
             shelf.clear()
         honest = setting.nodes - arm.hostile
@@ -132,10 +112,9 @@ class Swarm:
 
     @property
     def last(self) -> int:
-        """The last round."""
         return self.setting.rounds_of(self.arm)
 
-    def run(self, after_round: Callable[[Swarm], None] = lambda swarm: None) -> tuple[SwarmRecord, SwarmCosts]:
+    def run(self, after_round: Callable[[Swarm], None] = lambda swarm: None) -> SwarmRecord:
         """Run the rounds that are left; returns what was recorded.
 
         Args:
@@ -149,14 +128,12 @@ class Swarm:
         entries = {name: tuple(task.ref.entry for task in questions.tasks) for name, questions in self._sets.items()}
         if self.arm.attack:
             entries[ADVERTISED] = entries[TEST]
-        swarm = self.setting.name, self.arm.name, self.seed
-        return (
-            SwarmRecord(*swarm, tuple(self.rounds), tuple(self.evaluations), entries),
-            SwarmCosts(*swarm, tuple(self.seconds)),
+        digest = swarm_digest(self.setting, self.arm)
+        return SwarmRecord(
+            self.setting.name, self.arm.name, digest, self.seed, tuple(self.rounds), tuple(self.evaluations), entries
         )
 
     def set_round(self, number: int) -> None:
-        """Set the clock of the pools."""
         self._clock.round = number
 
     def _run_round(self, number: int) -> None:
@@ -165,7 +142,6 @@ class Swarm:
             hostile.publish(number)
         for member in self.members:
             self.rounds.append(member.run_round(number))
-            self.seconds.append((number, member.number, member.seconds))
         self.finished = number
         if number == self.last:
             self._examine(number, list(self._sets))
@@ -198,8 +174,6 @@ class Hostile:
     """A hostile member's connection to the swarm.
 
     Args:
-        attacker: writes its rollouts.
-        transport: to the other members.
         count: rollouts that an honest member publishes in a round.
     """
 
@@ -211,7 +185,6 @@ class Hostile:
         transport.subscribe(lambda rollout, _neighbourhood: self._seen.append(rollout))
 
     def publish(self, round: int) -> None:
-        """Publish what the attacker writes."""
         seen = list(self._seen)
         self._seen.clear()
         self._transport.publish(self._attacker.rollouts(round, seen, self._count))

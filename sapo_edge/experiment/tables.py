@@ -60,7 +60,6 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """A difference, with its sign."""
     text = number(value, digits)
     return text if text.startswith("-") or float(text) == 0 else f"+{text}"
 
@@ -93,22 +92,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def report_text(plan: Plan, results: Sequence[SettingResult]) -> str:
     """`table.md`: everything that is the same whenever the same command runs."""
-    lines = [f"# Experiment: {plan.scale}", "", *_network(plan), *_missing(plan, results), _READING]
+    lines = [f"# Experiment: {plan.scale}", "", *_missing(plan, results), _READING]
     for result in results:
         lines += [f"## {_escaped(result.setting.title)}", "", *_about(result), *_main(result, plan.seeds)]
         lines += [*_other_sets(result), *_against_baseline(result), *_tasks(result)]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _network(plan: Plan) -> list[str]:
-    if plan.network == "memory":
-        return []
-    return ["Members talked over libp2p on loopback: not reproducible byte for byte.", ""]
-
-
 def summary_text(plan: Plan, results: Sequence[SettingResult]) -> str:
     """`summary.txt`: test accuracies in 80 columns where names are short."""
-    lines = [*_network(plan), *_missing(plan, results)]
+    lines = _missing(plan, results)
     for result in results:
         lines += [f"{result.setting.title} ({result.setting.name})", ""]
         lines.append(f"  {'':22} swarms  test accuracy, difference from {result.setting.baseline}")
@@ -285,7 +278,7 @@ def _tasks(result: SettingResult) -> list[str]:
 def _costs(result: SettingResult) -> list[str]:
     arms = [arm for arm in result.arms if arm.seconds is not None]
     if not arms:
-        return ["No costs are known.", ""]
+        return ["No swarm is finished.", ""]
     head = ["arm", "swarms", "processor seconds", "for 1000 own answers"]
     lines = table(head, [_cost_row(arm) for arm in arms])
     rows = [[_label(arm), *_equal_cells(arm.equal_seconds)] for arm in arms if not _is_baseline(result, arm)]
@@ -294,12 +287,10 @@ def _costs(result: SettingResult) -> list[str]:
 
 
 def _cost_row(arm: ArmResult) -> list[str]:
-    if arm.seconds is None:
-        return [_label(arm), "0", _EMPTY, _EMPTY]
-    swarms = [swarm for swarm in arm.swarms if swarm.seconds is not None]
-    return [_label(arm), str(len(swarms)), estimate_cell(arm.seconds.estimate, 1), _rate(swarms)]
+    seconds = estimate_cell(arm.seconds.estimate if arm.seconds else None, 1)
+    return [_label(arm), str(len(arm.swarms)), seconds, _rate(arm.swarms)]
 
 
 def _rate(swarms: Sequence[Measures]) -> str:
     answers = math.fsum(swarm.values[OWN_ANSWERS] for swarm in swarms)
-    return number(1000 * math.fsum(swarm.seconds or 0.0 for swarm in swarms) / answers, 2) if answers else _EMPTY
+    return number(1000 * math.fsum(swarm.seconds for swarm in swarms) / answers, 2) if answers else _EMPTY

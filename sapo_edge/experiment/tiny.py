@@ -57,7 +57,6 @@ def make_tiny(directory: Path, kind: str, seed: int = 0, narrate: Callable[[str]
 
     Args:
         directory: the experiment's; the model gets a directory in it. What models have in common is made once.
-        kind: one of `KINDS`.
         seed: another one gives another model of the same kind.
         narrate: called with a text before the warm-up, which takes about 90 seconds of one core.
 

@@ -75,19 +75,12 @@ class Mistakes:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A task with the token ids of its prompt."""
-
     task: Task
     prompt: tuple[int, ...]
 
 
 class Lessons:
-    """The questions of the warm-up and the tokenizer.
-
-    Args:
-        count: see `warm_up_tasks`.
-        seed: of the questions.
-    """
+    """The questions of the warm-up and the tokenizer."""
 
     def __init__(self, count: int, seed: int) -> None:
         self._tokenizer = make_tokenizer()
@@ -150,8 +143,6 @@ class Lessons:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Token ids of a question and of an answer to it."""
-
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
 

@@ -11,14 +11,9 @@ from sapo_edge.transport import Receiver
 
 
 class MemorySwarm:
-    """Delivers each published rollout to all other members, reduced to what the wire carries. Thread-safe.
+    """Delivers each published rollout to all other members, reduced to what the wire carries. Thread-safe."""
 
-    Args:
-        claims: whether answers say their log-probabilities as well, which the wire does not carry.
-    """
-
-    def __init__(self, *, claims: bool = False) -> None:
-        self._claims = claims
+    def __init__(self) -> None:
         self._members: list[MemoryTransport] = []
         self._lock = threading.Lock()
 
@@ -42,7 +37,7 @@ class MemorySwarm:
                 return
             others = [member for member in self._members if member is not sender]
         for rollout in rollouts:
-            shared = rollout.as_text(claims=self._claims)
+            shared = rollout.as_text()
             # Every member asks for its id again and again, which is costly while nothing holds it.
             shared = replace(shared, digest=shared.id)
             for member in others:

@@ -35,7 +35,7 @@ from tests.models import SHAPES, ModelShape, write_model
         (["--set", "learning_rate="], ["learning_rate = ''"]),
         (["--set", "temperature=inf"], ["temperature = 'inf'"]),
         (["--set", "rank=1.5"], ["rank = '1.5'", "an integer"]),
-        (["--set", "strategy=best"], ["strategy = 'best'", "informative, published, uniform, balanced"]),
+        (["--set", "strategy=best"], ["strategy = 'best'", "informative, published, uniform"]),
         (["--set", "foo=1"], ["no setting 'foo'", "sapo config show"]),
         (["--set", "learning_rat=1"], ["did you mean learning_rate?"]),
         (["--set", "own"], ["--set own has no value", "name=value"]),

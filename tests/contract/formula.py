@@ -78,20 +78,17 @@ def expected(
     total = sum(map(size, own)) * len(groups) / len(own)
 
     def pull(group: TrainingGroup) -> float:
-        pulls = sum(abs(answer.advantage) * len(answer_ids(answer)) for answer in group.answers)
-        return pulls * (total / (len(groups) * size(group)) if settings.equal_groups else 1.0)
+        return sum(abs(answer.advantage) * len(answer_ids(answer)) for answer in group.answers)
 
     strongest = max(pull(group) for group in own)
     for group in groups:
-        group_tokens = sum(len(answer_ids(answer)) for answer in group.answers)
         # The KL term has a gradient in every group.
         if not group.informative and settings.kl_coefficient == 0.0:
             continue
         for answer in group.answers:
             if answer.advantage == 0.0 and settings.kl_coefficient == 0.0:
                 continue
-            length = len(answer_ids(answer))
-            share = 1 / (len(groups) * group_tokens) if settings.equal_groups else 1 / total
+            share = 1 / total
             if group.external:
                 share *= min(1.0, strongest / pull(group))
             ids = torch.tensor(answer_ids(answer))[:, None]
@@ -113,8 +110,6 @@ def expected(
                 weight = min(1.0, math.exp(limit - doubt)) if rule.patience else 1.0
                 if answer.advantage < 0:
                     weight *= min(1.0, math.exp(float(old[k])) / rule.negative_floor)
-                if rule.ratio and answer.claim is not None:
-                    weight *= min(1.0, math.exp(float(old[k]) - answer.claim / length))
                 if answer.logprobs is not None:
                     gap = float(old[k]) - answer.logprobs[k]
                     weight = min(math.exp(gap), settings.importance_cap)

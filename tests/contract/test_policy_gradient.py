@@ -37,7 +37,7 @@ def batch(policy: Policy) -> list[TrainingGroup]:
         for answer in own.answers
     ]
     external = (
-        TrainingAnswer("the answer is 7", True, 1.2, claim=-9.0),
+        TrainingAnswer("the answer is 7", True, 1.2),
         TrainingAnswer("8", False, -0.7),
         TrainingAnswer("<answer>7</answer>", True, 0.0),
     )
@@ -90,10 +90,9 @@ def test_the_gradient_matches_the_formula_for_each_architecture(
         replace(SETTINGS, temperature=1.0),
         replace(SETTINGS, importance_cap=1.0),
         replace(SETTINGS, kl_coefficient=0.3),
-        replace(SETTINGS, external_rule=ExternalRule(slack=0.5, patience=1.5, negative_floor=0.5, ratio=True)),
-        replace(SETTINGS, equal_groups=True),
+        replace(SETTINGS, external_rule=ExternalRule(slack=0.5, patience=1.5, negative_floor=0.5)),
     ],
-    ids=["temperature", "cap", "KL", "external", "equal groups"],
+    ids=["temperature", "cap", "KL", "external"],
 )
 def test_loss_gradient_and_statistics_match_the_formula(
     policy: Policy, reference: Reference, tmp_path: Path, settings: UpdateSettings

@@ -19,8 +19,6 @@ from sapo_edge.selection import (
     _take_turns,
     in_turn,
     informative_only,
-    near_half,
-    needed,
     uniform,
     within_update,
 )
@@ -59,7 +57,6 @@ def test_what_is_all_right_is_taken_where_own_groups_seldom_teach() -> None:
     rates = SuccessRates()
     for _ in range(3):
         assert person in STRATEGIES["informative"](candidates, 3, random.Random(1), rates)
-        assert STRATEGIES["balanced"](candidates, 3, random.Random(1), rates) == [candidates[1]]
         rates.observe([scored(entry="gcd", flat=True)])
     for _ in range(2):
         rates.observe([scored(entry="gcd")])
@@ -103,30 +100,6 @@ def test_one_author_alone_supplies_at_most_half_of_an_update() -> None:
     alone = [scored("a", number) for number in range(6)]
     assert within_update(alone, 8) == alone[:4] and within_update(alone, 16) == alone
     assert within_update([*alone, scored("b")], 8) == [*alone, scored("b")] and within_update([], 8) == []
-
-
-def test_needed_takes_only_tasks_at_which_own_answers_seldom_succeed() -> None:
-    rates = SuccessRates()
-    for _ in range(5):
-        rates.observe([scored("me", 1, "sums"), scored("me", 2, "gcd", flat=True)])
-    assert rates.informative("sums") > 0.6 and rates.informative("gcd") == 0.0
-    candidates = [
-        scored("a", 1, "sums"),
-        scored("a", 2, "gcd"),
-        scored("b", 3, "lcm"),
-        scored("b", 4, "gcd", flat=True),
-    ]
-    chosen = needed(candidates, 4, random.Random(1), rates)
-    assert {item.rollout.sequence for item in chosen} == {2, 3}
-
-
-def test_near_half_prefers_groups_of_which_half_is_right() -> None:
-    def group(sequence: int, right: int) -> ScoredRollout:
-        return ScoredRollout(make_rollout("a", sequence), (1.0,) * right + (0.0,) * (8 - right))
-
-    candidates = [group(1, 1), group(2, 7), group(3, 4), group(4, 3), group(5, 8)]
-    chosen = near_half(candidates, 2, random.Random(1), RATES)
-    assert [item.rollout.sequence for item in chosen] == [3, 4]
 
 
 def test_the_settings_name_every_strategy() -> None:

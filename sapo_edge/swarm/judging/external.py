@@ -139,7 +139,7 @@ class ExternalScorer:
         answers = []
         for answer in scored.rollout.answers[: len(scored.rewards)]:
             kept = self._cut(answer.text, answer.ended)
-            answers.append(Answer(kept.text, kept.ended, kept.token_ids, claim=answer.claim))
+            answers.append(Answer(kept.text, kept.ended, kept.token_ids))
         # The id stays that of the rollout as it was received.
         return replace(scored, rollout=replace(scored.rollout, answers=tuple(answers), digest=scored.rollout.id))
 

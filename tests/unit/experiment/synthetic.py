@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 
-from sapo_edge.experiment.records import EvaluationRecord, RoundRecord, SwarmCosts, SwarmRecord
+from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, SwarmRecord
 
 TASKS = ("sums", "words")
 QUESTIONS = {"validation": 24, "test": 40, "harder": 20, "test@8": 20}
 
 
 def swarm(
-    arm: str, seed: int, *, skill: float = 0.5, setting: str = "plain", nodes: int = 2, rounds: int = 20, own: int = 8
-) -> SwarmRecord:
-    """A swarm whose accuracy rises to about `skill`; the seed moves all arms alike."""
+    arm: str, seed: int, *, skill: float = 0.5, setting: str = "plain", nodes: int = 2, rounds: int = 20, own: int = 8,
+    seconds: float = 0.5,
+) -> SwarmRecord:  # fmt: skip
+    """A swarm whose accuracy rises to about `skill`; the seed moves all arms alike. `seconds`: a round and member."""
     random_numbers = random.Random(f"{arm} {seed}")
     level = skill + random.Random(seed).gauss(0, 0.05)
 
@@ -36,7 +37,7 @@ def swarm(
                     round=round, node=node, own=sum(rewards.values()) / (own * len(TASKS)),
                     external=None if arm == "8/0" else random_numbers.random(), generated=own * len(TASKS),
                     tokens=own * 20, trained=own * 15, informative_own=1, informative_external=0, taken=0,
-                    tasks={task: (rewards[task], own) for task in TASKS},
+                    tasks={task: (rewards[task], own) for task in TASKS}, seconds=seconds,
                 )
             )  # fmt: skip
     for round in range(0, rounds + 1, max(1, rounds // 5)):
@@ -46,11 +47,4 @@ def swarm(
     for questions in ("test", "harder", "test@8"):
         evaluations += [EvaluationRecord(rounds, node, questions, correct(questions, rounds)) for node in range(nodes)]
     entries = {name: tuple(TASKS[index % 2] for index in range(size)) for name, size in QUESTIONS.items()}
-    return SwarmRecord(setting, arm, seed, tuple(rows), tuple(evaluations), entries)
-
-
-def costs(record: SwarmRecord, each: float = 0.5) -> SwarmCosts:
-    """Costs of `each` second a round and member."""
-    return SwarmCosts(
-        record.setting, record.arm, record.seed, tuple((row.round, row.node, each) for row in record.rounds)
-    )  # fmt: skip
+    return SwarmRecord(setting, arm, "", seed, tuple(rows), tuple(evaluations), entries)

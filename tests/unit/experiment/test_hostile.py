@@ -10,7 +10,7 @@ from itertools import islice
 import pytest
 
 from sapo_edge.experiment.forgery import Public, answered, common_answers, cut_at_first_close, filled, wrapped
-from sapo_edge.experiment.hostile import ATTACKS, FLOOD, Attacker, Member, carries
+from sapo_edge.experiment.hostile import ATTACKS, FLOOD, Attacker, carries
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS, Answer, Rollout
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.admission import Admission
@@ -44,7 +44,7 @@ def nine() -> Public:
     return Public(TaskSource(load_manifest("reasoning-gym-nine")), lambda text: list(text.encode()), 2000)
 
 
-def attacker(public: Public, name: str, seed: int = 0) -> Member:
+def attacker(public: Public, name: str, seed: int = 0) -> Attacker:
     return ATTACKS[name](public, ENEMY.peer_id, seed)
 
 
@@ -81,7 +81,7 @@ def whole_text_scores(public: Public, rollout: Rollout) -> list[float]:
 @pytest.mark.parametrize("limit", [24, LIMIT])
 def test_every_rollout_passes_admission(source: TaskSource, name: str, limit: int) -> None:
     public = Public(source, lambda text: list(text.encode()), limit)
-    enemy: Attacker = attacker(public, name)
+    enemy = attacker(public, name)
     # A minute passes between rollouts: rates are not what is tested, and long ones reach theirs.
     minutes = itertools.count(0, 60)
     admission = Admission(SWARM, source, Reputation(lambda: float(next(minutes))), own=VICTIM.peer_id)

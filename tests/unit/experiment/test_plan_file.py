@@ -76,13 +76,13 @@ def test_a_plan_changes_single_numbers_of_learning(tmp_path: Path) -> None:
 
 def test_an_arms_numbers_reach_training(tmp_path: Path) -> None:
     text = with_arm(
-        'own = 2, external = 6, strategy = "needed", rule = { ratio = true, shift = 1 }, claims = true, keeps = 5,'
+        'own = 2, external = 6, strategy = "uniform", rule = { bounded = false, slack = 1 }, keeps = 5,'
         ' origin = "frozen", frozen = 2, rounds = 1'
     )
     (arm,) = read(tmp_path, text).settings[0].arms
 
     assert arm.training == Training(
-        2, 6, strategy="needed", rule=ExternalRule(ratio=True, shift=1.0), claims=True, keeps=5, origin="frozen"
+        2, 6, strategy="uniform", rule=ExternalRule(bounded=False, slack=1.0), keeps=5, origin="frozen"
     )
     assert (arm.frozen, arm.rounds, type(arm.rounds)) == (2, 1.0, float)
 
@@ -119,7 +119,7 @@ WRONG = {
     with_arm('strategy = "best"'): "arms 1: there is no strategy 'best'; choose one of",
     with_arm('attack = "nuke", hostile = 1'): "arms 1: there is no attack 'nuke'",
     with_arm("rule = { negative = 0.0 }"): "arms 1: there is no negative; did you mean negatives?",
-    with_arm("rule = { shift = -0.5 }"): "arms 1: shift is negative",
+    with_arm("rule = { slack = -0.5 }"): "arms 1: slack is negative",
     with_arm("rule = 0.5"): "arms 1: rule is not a table",
     with_arm("own = 0"): "arms 1: own and external are 0",
     with_arm("answers = 0"): "arms 1: answers is not positive",
@@ -150,7 +150,7 @@ def test_digests_of_shipped_swarms_stay_so_that_finished_ones_are_found() -> Non
 
     assert tiny().digest.startswith("592d0d89") and embedded().digest.startswith("0b6702f1")
     assert swarm_digest(setting, setting.arm("8/0")).startswith("446b8129")
-    assert swarm_digest(replace(hard, rounds=5), hard.arm("4/4")).startswith("f9ea807f")
+    assert swarm_digest(replace(hard, rounds=5), hard.arm("4/4")).startswith("8115d29b")
 
 
 def test_titles_and_other_arms_do_not_change_a_swarm_and_numbers_do() -> None:
@@ -161,7 +161,7 @@ def test_titles_and_other_arms_do_not_change_a_swarm_and_numbers_do() -> None:
     assert swarm_digest(replace(setting, title="x", arms=(arm,), baseline="4/4"), replace(arm, title="y")) == digest
     for other in (replace(setting, rounds=29), replace(setting, nodes=3), replace(setting, every=9)):
         assert swarm_digest(other, arm) != digest
-    for change in ({"own": 5}, {"strategy": "needed"}, {"rule": ExternalRule(shift=0.1)}, {"protect": True}):
+    for change in ({"own": 5}, {"strategy": "uniform"}, {"rule": ExternalRule(slack=0.1)}, {"protect": True}):
         changed = replace(arm, training=replace(arm.training, **change))
         assert swarm_digest(setting, changed) != digest
 
@@ -169,7 +169,7 @@ def test_titles_and_other_arms_do_not_change_a_swarm_and_numbers_do() -> None:
 def test_rules_for_external_rollouts_do_not_change_who_takes_none() -> None:
     setting = embedded().settings[0]
     alone = setting.arm("8/0")
-    other = replace(alone, training=Training(strategy="needed", rule=ExternalRule(shift=1.0), keeps=3, claims=True))
+    other = replace(alone, training=Training(strategy="uniform", rule=ExternalRule(slack=1.0), keeps=3))
 
     assert swarm_digest(setting, other) == swarm_digest(setting, alone)
-    assert swarm_digest(setting, replace(alone, training=Training(equal_groups=True))) != swarm_digest(setting, alone)
+    assert swarm_digest(setting, replace(alone, training=Training(answers=4))) != swarm_digest(setting, alone)

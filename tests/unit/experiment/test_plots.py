@@ -25,7 +25,7 @@ HOSTILE = next(setting for setting in tiny().settings if setting.name == "hostil
 def result_of(*arms: Arm) -> SettingResult:
     """Of one swarm of each arm; the first is the baseline."""
     plan = Plan("tiny", (Setting("plain", "A title that is as long as the longest of them", arms, arms[0].name),), 1)
-    (result,) = evaluate(plan, [swarm(arm.name, 0) for arm in arms], [])
+    (result,) = evaluate(plan, [swarm(arm.name, 0) for arm in arms])
     return result
 
 

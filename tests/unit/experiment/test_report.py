@@ -7,25 +7,27 @@ import json
 import random
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sapo_edge.errors import SapoError
 from sapo_edge.experiment.plan import Arm, Plan, Setting
-from sapo_edge.experiment.records import SwarmCosts, SwarmRecord
 from sapo_edge.experiment.report import write_report
+from sapo_edge.experiment.results import SwarmRecord
 from sapo_edge.experiment.statistics import Estimate
 from sapo_edge.experiment.tables import difference_cell, estimate_cell, number, signed
-from tests.unit.experiment.synthetic import costs, swarm
+from tests.unit.experiment.synthetic import swarm
 
 ARMS = (Arm("8/0", "alone"), Arm("4/4", "as | published"))
 PLAN = Plan("tiny", (Setting("plain", "Nodes that are alike", ARMS, "8/0"),), 4)
 
 
-def swarms(count: int = 4) -> list[SwarmRecord]:
+def swarms(count: int = 4, differing: float = 0.0) -> list[SwarmRecord]:
+    """Seconds of a round differ by `differing` from seed to seed."""
     return [
-        swarm(arm.name, seed, skill=skill, own=own)
+        swarm(arm.name, seed, skill=skill, own=own, seconds=0.5 + differing * seed)
         for arm, skill, own in zip(ARMS, (0.3, 0.7), (8, 4), strict=True)
         for seed in range(count)
     ]
@@ -39,30 +41,25 @@ def files(directory: Path) -> Mapping[str, bytes]:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole report with plots."""
     directory = tmp_path_factory.mktemp("report") / "new" / "folder"
-    records = swarms()
-    paths = write_report(PLAN, records, [costs(record) for record in records], directory)
+    paths = write_report(PLAN, swarms(), directory)
     assert sorted(path.name for path in paths) == sorted(files(directory))
     return directory
 
 
 def test_another_order_of_records_gives_the_same_bytes(report: Path, tmp_path: Path) -> None:
     records = swarms()
-    measured = [costs(record) for record in records]
     random.Random(3).shuffle(records)
     for index, record in enumerate(records):
         rounds, evaluations = list(record.rounds), list(record.evaluations)
         random.Random(index).shuffle(rounds)
         random.Random(index).shuffle(evaluations)
-        records[index] = SwarmRecord(
-            record.setting, record.arm, record.seed, tuple(rounds), tuple(evaluations), record.entries
-        )
-    write_report(PLAN, records, measured[::-1], tmp_path)
+        records[index] = replace(record, rounds=tuple(rounds), evaluations=tuple(evaluations))
+    write_report(PLAN, records, tmp_path)
     assert files(tmp_path) == files(report)
 
 
 def test_measured_seconds_change_costs_alone(report: Path, tmp_path: Path) -> None:
-    records = swarms()
-    write_report(PLAN, records, [costs(record, 0.1 + record.seed) for record in records], tmp_path)
+    write_report(PLAN, swarms(differing=0.3), tmp_path)
     before, after = files(report), files(tmp_path)
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {"costs.md", "costs.csv", "plain-seconds.png", "plain-seconds.svg"}
@@ -91,31 +88,29 @@ def test_the_table_has_a_row_for_each_arm(report: Path) -> None:
 
 def test_the_numbers_of_all_files_agree(report: Path) -> None:
     content = json.loads((report / "results.json").read_bytes())
-    test = content["settings"][0]["arms"][1]["measures"]["test"]
+    wanted = ("4/4", "test", "")
+    (test,) = [row for row in content["rows"] if (row["arm"], row["measure"], row.get("task", "")) == wanted]
+    values = [swarm["values"]["test"] for swarm in content["swarms"] if swarm["arm"] == "4/4"]
     with (report / "table.csv").open(newline="") as file:
-        (cells,) = [
-            row for row in csv.DictReader(file) if (row["arm"], row["measure"], row["task"]) == ("4/4", "test", "")
-        ]
-    assert float(cells["value"]) == test["mean"]["value"] == pytest.approx(sum(test["values"].values()) / 4, abs=1e-6)
-    assert float(cells["difference_low"]) == test["difference"]["low"] > 0 and cells["verdict"] == "above"
+        (cells,) = [row for row in csv.DictReader(file) if (row["arm"], row["measure"], row["task"]) == wanted]
+    assert float(cells["value"]) == test["value"] == pytest.approx(sum(values) / 4, abs=1e-6)
+    assert float(cells["difference_low"]) == test["difference_low"] > 0 and cells["verdict"] == "above"
     assert cells["not_worse"] == "yes" and cells["pairs"] == "4"
-    assert f"{test['difference']['value']:+.3f} [{test['difference']['low']:+.3f}" in (report / "table.md").read_text(
-        "utf-8"
-    )
+    assert f"{test['difference']:+.3f} [{test['difference_low']:+.3f}" in (report / "table.md").read_text("utf-8")
 
 
 def test_missing_swarms_are_said(tmp_path: Path) -> None:
     records = [record for record in swarms() if record.arm == "8/0" or record.seed == 3]
-    write_report(PLAN, records, [], tmp_path, plots=False)
+    write_report(PLAN, records, tmp_path, plots=False)
     text = (tmp_path / "table.md").read_text("utf-8")
     assert "**Not finished: 5 of 8 swarms.**" in text and "| 4/4: as \\| published | 1 of 4 |" in text
     assert "(one swarm)" in text
-    assert "No costs are known." in (tmp_path / "costs.md").read_text("utf-8")
 
 
 def test_a_report_before_the_first_swarm(tmp_path: Path) -> None:
-    write_report(PLAN, [], [], tmp_path)
+    write_report(PLAN, [], tmp_path)
     text = (tmp_path / "table.md").read_text("utf-8")
+    assert "No swarm is finished." in (tmp_path / "costs.md").read_text("utf-8")
     assert "No swarm is finished." in text and "| 8/0: alone | 0 of 4 | - |" in text
     assert set(files(tmp_path)) == {"summary.txt", "table.md", "table.csv", "results.json", "costs.md", "costs.csv"}
 
@@ -124,19 +119,19 @@ def test_a_report_before_the_first_swarm(tmp_path: Path) -> None:
 def test_many_arms_get_panels(tmp_path: Path, finished: list[str]) -> None:
     many = tuple(Arm(f"arm {index}", "") for index in range(7))
     plan = Plan("tiny", (Setting("Many/arms", "Many arms", many, "arm 0"),), 1)
-    write_report(plan, [swarm(name, 0, setting="Many/arms") for name in finished], [], tmp_path)
+    write_report(plan, [swarm(name, 0, setting="Many/arms") for name in finished], tmp_path)
     assert {"many-arms-rounds.png", "many-arms-test.svg"} <= set(files(tmp_path))
 
 
 def test_a_missing_library_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(SapoError, match=r"matplotlib, .*install .*matplotlib>="):
-        write_report(PLAN, [], [], tmp_path / "report")
+        write_report(PLAN, [], tmp_path / "report")
     assert not (tmp_path / "report").exists()
-    write_report(PLAN, [], [], tmp_path / "report", plots=False)
+    write_report(PLAN, [], tmp_path / "report", plots=False)
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     with pytest.raises(SapoError, match="scipy, "):
-        write_report(PLAN, [], [], tmp_path / "report", plots=False)
+        write_report(PLAN, [], tmp_path / "report", plots=False)
 
 
 def test_numbers_are_printed_the_same_way_everywhere() -> None:
@@ -151,8 +146,3 @@ def test_numbers_are_printed_the_same_way_everywhere() -> None:
     assert estimate_cell(None) == "-" and estimate_cell(Estimate(0.5, 0.4, 0.6, 9)) == "0.500 [0.400, 0.600]"
     assert difference_cell(None) == "no pairs"
     assert difference_cell(Estimate(-0.1, -0.2, -0.05, 9)) == "-0.100 [-0.200, -0.050] below"
-
-
-def test_costs_of_other_swarms_are_ignored(tmp_path: Path) -> None:
-    write_report(PLAN, swarms(1), [SwarmCosts("other", "8/0", 0, ())], tmp_path, plots=False)
-    assert "No costs are known." in (tmp_path / "costs.md").read_text("utf-8")

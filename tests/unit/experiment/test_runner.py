@@ -16,18 +16,15 @@ import psutil
 import pytest
 
 from sapo_edge.errors import ConfigError, SapoError, StateError
-from sapo_edge.experiment import runner, worker
-from sapo_edge.experiment.claim import PLAN, claim
-from sapo_edge.experiment.files import exclusive
-from sapo_edge.experiment.jobs import Job, jobs_of, read_results
-from sapo_edge.experiment.plan import Plan, Setting
-from sapo_edge.experiment.runner import Step, run_jobs
+from sapo_edge.experiment import runner
+from sapo_edge.experiment.plan import Job, Plan, Setting
+from sapo_edge.experiment.results import FILE, Results, exclusive, read_records
+from sapo_edge.experiment.runner import Step, begin_worker, run_job, run_jobs
 from sapo_edge.experiment.scene import Scene, model_path
 from sapo_edge.experiment.swarm import QuestionSet
-from sapo_edge.experiment.worker import run_job
-from tests.unit.experiment.small import HALF, LOST, RESUMABLE, SETS, SETTING, SOURCE, shelves
+from tests.unit.experiment.small import HALF, LOST, RESUMABLE, SETS, SETTING, SOURCE, shelves, text
 
-ARMS = (*RESUMABLE[:3], LOST[0])
+ARMS = (*RESUMABLE[:3], LOST)
 
 
 def silent(_text: str) -> None:
@@ -37,10 +34,13 @@ def silent(_text: str) -> None:
 class SmallScene:
     """A scene with fake models, in place of `Scene`."""
 
-    def __init__(self, plan: Plan, directory: Path, cache: Path, workspace: Path, narrate: Any, opening: Any) -> None:
+    def __init__(
+        self, plan: Plan, directory: Path, cache: Path, workspace: Path, narrate: Any, tell_origin: Any, opening: Any
+    ) -> None:
         self.plan, self.source, self.narrate = plan, SOURCE, narrate
         with opening:
             narrate("opening the model")
+            tell_origin({"backend": "fake"})
             self._shelves = shelves(workspace)
 
     def shelves(self, _setting: Setting) -> Any:
@@ -49,39 +49,24 @@ class SmallScene:
     def question_sets(self, _setting: Setting) -> dict[str, QuestionSet]:
         return dict(SETS)
 
-    def close(self) -> None:
-        pass
 
-
-def work(*arguments: Any) -> None:
+def begin_small(*arguments: Any) -> None:
     """A worker with fake models that saves after each round."""
-    worker.Scene = SmallScene  # type: ignore[assignment, attr-defined]
-    worker.SAVE_SECONDS = 0.0
-    worker.work(*arguments)
+    runner.Scene = SmallScene  # type: ignore[assignment, attr-defined]
+    runner.SAVE_SECONDS = 0.0
+    begin_worker(*arguments)
 
 
-def work_until_killed(*arguments: Any) -> None:
-    def kill(*_arguments: Any) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    worker.run_job = kill  # type: ignore[assignment]
-    work(*arguments)
+def be_killed(*_arguments: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def work_on_a_full_disk(*arguments: Any) -> None:
-    def fail(*_arguments: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    worker.run_job = fail  # type: ignore[assignment]
-    work(*arguments)
+def find_the_disk_full(*_arguments: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def work_on_what_cannot_be_run(*arguments: Any) -> None:
-    def fail(*_arguments: Any) -> None:
-        raise ConfigError("it can't be run", "run another one")
-
-    worker.run_job = fail  # type: ignore[assignment]
-    work(*arguments)
+def refuse(*_arguments: Any) -> None:
+    raise ConfigError("it can't be run", "run another one")
 
 
 @pytest.fixture
@@ -97,7 +82,7 @@ def small_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The directory that has the workers' own directories."""
     memory = tmp_path / "memory"
     memory.mkdir()
-    monkeypatch.setattr(runner, "work", work)
+    monkeypatch.setattr(runner, "begin_worker", begin_small)
     monkeypatch.setattr(runner, "_MEMORY", memory)
     monkeypatch.setattr(runner, "_MEMORY_BYTES", 0)
     return memory
@@ -107,16 +92,15 @@ def run(plan: Plan, directory: Path, workers: int = 1, narrate: Callable[[str], 
     return list(run_jobs(plan, directory, directory, workers, narrate))
 
 
-def results(directory: Path) -> dict[str, bytes]:
-    """All records by name."""
-    paths = (directory / "swarms").rglob("*.json")
-    return {str(path.relative_to(directory)): path.read_bytes() for path in paths if ".costs" not in path.name}
+def results(directory: Path, plan: Plan) -> list[str]:
+    """All records, without what a clock measured."""
+    return [text(record) for record in read_records(directory, plan)]
 
 
-def test_records_are_the_same_bytes_however_they_came_about(plan: Plan, tmp_path: Path, small_workers: Path) -> None:
+def test_records_are_the_same_however_they_came_about(plan: Plan, tmp_path: Path, small_workers: Path) -> None:
     said: list[str] = []
     steps = run(plan, tmp_path / "one", 1, said.append)
-    assert [step.job for step in steps if step.is_done] == jobs_of(plan)
+    assert [step.job for step in steps if step.is_done] == plan.jobs
     assert said == ["opening the model"]
 
     # In another order, by two processes, of which one run is ended in the middle and goes on.
@@ -131,31 +115,30 @@ def test_records_are_the_same_bytes_however_they_came_about(plan: Plan, tmp_path
     assert said == ["opening the model"] * 3
     # It was saved after round 1 at least.
     assert next(step.finished for step in steps if step.job == stopped) >= 1
-    assert results(tmp_path / "two") == results(tmp_path / "one") and len(results(tmp_path / "one")) == 8
-    assert not list(tmp_path.rglob("*.partial")) and not list(small_workers.iterdir())
+    assert results(tmp_path / "two", plan) == results(tmp_path / "one", plan)
+    assert len(results(tmp_path / "one", plan)) == 8
+    assert not list((tmp_path / "two" / "running").iterdir()) and not list(small_workers.iterdir())
     assert run(plan, tmp_path / "two") == []
-    records, costs = read_results(tmp_path / "two", plan)
-    assert [(item.arm, item.seed) for item in records] == [(item.arm, item.seed) for item in costs]
 
     # More swarms later: those that are there stay.
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "two" / "swarms").rglob("*.json")}
+    before = (tmp_path / "two" / FILE).read_bytes()
     more = replace(plan, seeds=3, settings=(replace(plan.settings[0], arms=ARMS[:2]),))
     assert {(step.job.arm.name, step.job.seed) for step in run(more, tmp_path / "two")} == {("4/0", 2), ("2/2", 2)}
-    assert before.items() <= {path: path.stat().st_mtime_ns for path in before}.items()
+    assert (tmp_path / "two" / FILE).read_bytes().startswith(before)
 
 
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (work_until_killed, "a worker ended with code -9; run the same command again"),
-        (work_on_a_full_disk, r"No space left on device|the disk of .* is full; free some space on it, or use --to"),
-        (work_on_what_cannot_be_run, "it can't be run; run another one"),
+        (be_killed, "a worker process was ended; run the same command again"),
+        (find_the_disk_full, "the disk of .* is full; free some space on it, or use --to"),
+        (refuse, "it can't be run; run another one"),
     ],
 )
 def test_a_worker_that_fails_ends_the_run_with_its_reason(
     plan: Plan, tmp_path: Path, small_workers: Path, monkeypatch: pytest.MonkeyPatch, target: Any, message: str
 ) -> None:
-    monkeypatch.setattr(runner, "work", target)
+    monkeypatch.setattr(runner, "run_in_worker", target)
 
     with pytest.raises(SapoError, match=message):
         run(plan, tmp_path / "results", 2)
@@ -163,14 +146,14 @@ def test_a_worker_that_fails_ends_the_run_with_its_reason(
     assert list(small_workers.iterdir()) == []
     # The lock is free, and the directory still is the plan's.
     with exclusive(tmp_path / "results"):
-        claim(tmp_path / "results", plan)
+        assert results(tmp_path / "results", plan) == []
 
 
 def test_no_more_workers_than_swarms(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
 
-    def count(todo: Any, workers: Any, _narrate: Any) -> Iterator[Step]:
-        counts.append((len(todo), len(workers)))
+    def count(_plan: Any, todo: Any, _results: Any, _places: Any, workers: int, _narrate: Any) -> Iterator[Step]:
+        counts.append((len(todo), workers))
         return iter(())
 
     monkeypatch.setattr(runner, "_share", count)
@@ -179,33 +162,17 @@ def test_no_more_workers_than_swarms(plan: Plan, tmp_path: Path, monkeypatch: py
     assert counts == [(1, 1)]
 
 
-def test_one_process_at_a_time_works_in_a_directory(plan: Plan, tmp_path: Path) -> None:
-    with exclusive(tmp_path), pytest.raises(StateError, match=rf"another sapo experiment \(process {os.getpid()}\)"):
+def test_a_model_that_changed_under_its_name_is_refused(plan: Plan, tmp_path: Path) -> None:
+    with exclusive(tmp_path):
+        Results(tmp_path, lambda record: None).claim(plan, {"backend": "another"})
+
+    with pytest.raises(StateError, match="was made with another backend"):
         run(plan, tmp_path)
 
 
-def test_a_directory_belongs_to_one_experiment(plan: Plan, tmp_path: Path) -> None:
-    claim(tmp_path, plan, {"manifest": "1", "model base": "2"})
-    claim(tmp_path, replace(plan, seeds=9, settings=()), {"model hard": "3", "manifest": "1"})
-
-    for other, named in (
-        (replace(plan, manifest="starter-1"), "another manifest"),
-        (replace(plan, scale="tiny", threads=3), "another scale and threads"),
-        (replace(plan, learning=replace(plan.learning, rank=3)), "another learning"),
-    ):
-        with pytest.raises(StateError, match=named):
-            claim(tmp_path, other)
-    for name in ("manifest", "model base", "model hard"):
-        with pytest.raises(StateError, match=f"was made with another {name}; give another directory with --to"):
-            claim(tmp_path, plan, {name: "4"})
-
-    (tmp_path / PLAN).write_text('{"digest": 3')
-    with pytest.raises(StateError, match="is damaged; give another directory"):
-        claim(tmp_path, plan)
-
-
 def test_a_manifest_that_changed_under_its_name_is_refused(plan: Plan, tmp_path: Path) -> None:
-    claim(tmp_path / "results", plan, {"manifest": "that of yesterday"})
+    with exclusive(tmp_path / "results"):
+        Results(tmp_path / "results", lambda record: None).claim(plan, {"manifest": "that of yesterday"})
 
     with pytest.raises(StateError, match="was made with another manifest"):
         run(plan, tmp_path / "results")
@@ -228,13 +195,13 @@ def test_a_model_that_the_plan_does_not_have_is_refused(plan: Plan, tmp_path: Pa
 
 
 def small_scene(plan: Plan, directory: Path, said: list[str]) -> Scene:
-    return SmallScene(plan, directory, directory, directory / "work", said.append, nullcontext())  # type: ignore[return-value]
+    return SmallScene(plan, directory, directory, directory / "work", said.append, said.append, nullcontext())  # type: ignore[return-value]
 
 
 def test_a_damaged_state_costs_one_swarm_and_not_the_run(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "SAVE_SECONDS", 0.0)
     job = Job(plan.settings[0], HALF, 0)
     said: list[str] = []
 
@@ -242,22 +209,13 @@ def test_a_damaged_state_costs_one_swarm_and_not_the_run(
         if finished == 3:
             raise KeyboardInterrupt
 
-    run_job(job, small_scene(plan, tmp_path / "first", said), tmp_path / "first")
+    first = run_job(job, small_scene(plan, tmp_path / "first", said), tmp_path / "first")
     with pytest.raises(KeyboardInterrupt):
         run_job(job, small_scene(plan, tmp_path / "second", said), tmp_path / "second", stop)
     (state,) = job.state(tmp_path / "second").glob("round-2/state.json")
     state.write_text("{")
     rounds: list[int] = []
-    run_job(job, small_scene(plan, tmp_path / "third", said), tmp_path / "second", rounds.append)
+    again = run_job(job, small_scene(plan, tmp_path / "third", said), tmp_path / "second", rounds.append)
 
     assert rounds == [0, 1, 2, 3, 4] and said[-1].endswith("is damaged: small 2/2, swarm 0 starts again")
-    assert results(tmp_path / "second") == results(tmp_path / "first")
-
-
-def test_a_swarm_without_its_costs_is_run_again(plan: Plan, tmp_path: Path) -> None:
-    job = Job(plan.settings[0], HALF, 0)
-    run_job(job, small_scene(plan, tmp_path / "a", []), tmp_path)
-    assert job.is_done(tmp_path)
-    job.costs(tmp_path).unlink()
-
-    assert not job.is_done(tmp_path) and read_results(tmp_path, plan) == ([], [])
+    assert text(again) == text(first)

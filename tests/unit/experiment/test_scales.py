@@ -12,10 +12,10 @@ from sapo_edge.backends.llama import requantise
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.experiment.hostile import ATTACKS, KNOWN
-from sapo_edge.experiment.jobs import Job, jobs_of, read_results
+from sapo_edge.experiment.plan import Job
+from sapo_edge.experiment.runner import run_job
 from sapo_edge.experiment.scales import SCALES
 from sapo_edge.experiment.scene import Scene, training_manifest
-from sapo_edge.experiment.worker import run_job
 from sapo_edge.selection import STRATEGIES
 from tests.models import SHAPES, write_model
 
@@ -24,8 +24,8 @@ from tests.models import SHAPES, write_model
 def test_every_arm_of_a_scale_can_be_run(name: str) -> None:
     plan = SCALES[name]()
     assert plan.scale == name and training_manifest(plan).tasks
-    paths = [job.path(Path("results")) for job in jobs_of(replace(plan, seeds=1))]
-    assert len(set(paths)) == len(paths)
+    keys = [job.key for job in replace(plan, seeds=1).jobs]
+    assert len(set(keys)) == len(keys)
     for setting in plan.settings:
         for arm in setting.arms:
             training = arm.training
@@ -65,13 +65,11 @@ def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arms: 
     plan = replace(plan, settings=(small,), seeds=1, model=str(model), backend="torch", threads=1, learning=learning)
     results = tmp_path / "results"
     with closing(Scene(plan, results, tmp_path / "cache", tmp_path / "work", lambda text: None)) as scene:
-        for arm in small.arms:
-            run_job(Job(small, arm, 0), scene, results)
+        records = [run_job(Job(small, arm, 0), scene, results) for arm in small.arms]
         policies = [shelf.policy for shelf in scene.shelves(small).values()]
     # Not what is fastest here: elsewhere it may be another format, with other results.
     assert [policy.place.products for policy in policies if isinstance(policy, TorchPolicy)] == ["float32"]
-    records, costs = read_results(results, plan)
-    assert [record.arm for record in records] == [arm.name for arm in small.arms] and len(costs) == len(arms)
+    assert [record.arm for record in records] == [arm.name for arm in small.arms]
     for record in records:
         assert [(row.round, row.node) for row in record.rounds] == [(1, 0), (1, 1), (2, 0), (2, 1)]
         assert all(0 < row.tokens <= 8 * row.generated for row in record.rounds)

@@ -24,7 +24,7 @@ from sapo_edge.experiment.measures import (
     moving_average,
 )
 from sapo_edge.experiment.plan import Arm, Plan, Setting
-from sapo_edge.experiment.records import EvaluationRecord, RoundRecord, SwarmCosts, SwarmRecord
+from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, SwarmRecord
 from sapo_edge.experiment.statistics import (
     ABOVE,
     BELOW,
@@ -62,12 +62,14 @@ def record(seed: int = 0, arm: str = "8/0", test: str = "10", generated: int = 1
         EvaluationRecord(2, 0, "test", test), EvaluationRecord(2, 1, "test", "11"),
         EvaluationRecord(2, 0, "test@8", "80"), EvaluationRecord(2, 1, "test@8", "44"),
     )  # fmt: skip
-    return SwarmRecord("plain", arm, seed, rounds, evaluations, QUESTIONS)
+    return SwarmRecord("plain", arm, "", seed, rounds, evaluations, QUESTIONS)
 
 
 def test_a_swarm_is_measured_by_its_learning_nodes_and_costs_all_members() -> None:
-    costs = SwarmCosts("plain", "8/0", 0, ((1, 0, 1.0), (1, 1, 1.0), (1, 7, 2.0), (2, 0, 0.5), (2, 1, 0.5)))
-    measures = measure(record(), costs)
+    spent = (1.0, 0.5, 1.0, 0.5, 2.0)
+    swarm = record()
+    rounds = tuple(replace(row, seconds=seconds) for row, seconds in zip(swarm.rounds, spent, strict=True))
+    measures = measure(replace(swarm, rounds=rounds))
     assert measures.values[TEST] == pytest.approx(0.75)  # nodes: 1/2 and 2/2
     assert measures.values["test pass@8"] == pytest.approx(0.75)  # 1/2 and 2/2
     assert measures.values["test pass@1 of 8"] == pytest.approx(0.5)
@@ -84,10 +86,10 @@ def test_a_swarm_is_measured_by_its_learning_nodes_and_costs_all_members() -> No
     assert measures.rewards == {"a": pytest.approx(0.2)}
 
 
-def test_a_swarm_without_costs_or_evaluations_has_fewer_measures() -> None:
-    measures = measure(replace(record(), evaluations=()), None)
+def test_a_swarm_without_evaluations_has_fewer_measures() -> None:
+    measures = measure(replace(record(), evaluations=()))
     assert measures.values[OWN_ANSWERS] == 50 and OWN_REWARD not in measures.values and TEST not in measures.values
-    assert measures.seconds is None and not measures.by_seconds and not measures.by_round
+    assert not measures.by_seconds and not measures.by_round
 
 
 def test_pass_at_k_and_pass_at_1() -> None:
@@ -96,7 +98,7 @@ def test_pass_at_k_and_pass_at_1() -> None:
 
 
 def arms(*records: SwarmRecord) -> tuple[ArmResult, ArmResult]:
-    baseline, other = evaluate(PLAN, records, [])[0].arms
+    baseline, other = evaluate(PLAN, records)[0].arms
     return baseline, other
 
 
@@ -128,11 +130,9 @@ def test_arms_are_compared_at_the_smaller_number_of_own_answers() -> None:
     assert equal_cost([([], [(0, 0.0)])]) is None
 
 
-def test_records_of_other_plans_are_left_out_and_doubles_refused() -> None:
-    result = evaluate(PLAN, [replace(record(), setting="other"), record(0, "unknown")], [])
+def test_records_of_other_plans_are_left_out() -> None:
+    result = evaluate(PLAN, [replace(record(), setting="other"), record(0, "unknown")])
     assert [len(arm.swarms) for arm in result[0].arms] == [0, 0]
-    with pytest.raises(ValueError, match="two records of setting plain, arm 8/0, seed 0"):
-        evaluate(PLAN, [record(), record()], [])
 
 
 def test_reading_a_curve() -> None:

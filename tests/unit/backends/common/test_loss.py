@@ -108,7 +108,7 @@ def test_what_the_policy_writes_itself_keeps_its_weight_however_long(tokens: int
     logits = spread * rng.standard_normal((tokens, 500))
     # Gumbel's way to draw.
     drawn = (logits + rng.gumbel(size=logits.shape)).argmax(1)
-    trust, _ = trust_in_answer(*read(logits, drawn), 1.0, math.nan, ExternalRule())
+    trust, _ = trust_in_answer(*read(logits, drawn), 1.0, ExternalRule())
     assert np.mean(trust) > 0.95
 
 
@@ -116,13 +116,13 @@ def test_what_the_policy_writes_itself_keeps_its_weight_however_long(tokens: int
 def test_random_tokens_lose_theirs(tokens: int) -> None:
     rng = np.random.default_rng(0)
     logits = 4.0 * rng.standard_normal((tokens, 500))
-    trust, _ = trust_in_answer(*read(logits, rng.integers(500, size=tokens)), 1.0, math.nan, ExternalRule())
+    trust, _ = trust_in_answer(*read(logits, rng.integers(500, size=tokens)), 1.0, ExternalRule())
     # The first tokens count; then the sum grows by several nats a token.
     assert np.mean(trust) < 0.15
 
 
-def trust_in_token(rule: ExternalRule, probability: float, advantage: float, claim: float = math.nan) -> float:
-    return trust_in_answer([math.log(probability)], [1.0], advantage, claim, rule)[0][0]
+def trust_in_token(rule: ExternalRule, probability: float, advantage: float) -> float:
+    return trust_in_answer([math.log(probability)], [1.0], advantage, rule)[0][0]
 
 
 def test_a_negative_advantage_counts_less_where_the_token_is_unlikely() -> None:
@@ -130,15 +130,6 @@ def test_a_negative_advantage_counts_less_where_the_token_is_unlikely() -> None:
     assert trust_in_token(rule, 0.5, -1.0) == 1.0 and trust_in_token(rule, 0.01, 1.0) == 1.0
     assert trust_in_token(rule, 0.01, -1.0) == pytest.approx(0.1)
     assert trust_in_token(PUBLISHED, 1e-6, -1.0) == 1.0
-
-
-def test_a_claim_lowers_a_weight_and_never_raises_it() -> None:
-    rule = ExternalRule(patience=0.0, ratio=True)
-    assert trust_in_token(rule, 0.1, 1.0) == 1.0
-    assert trust_in_token(rule, 0.1, 1.0, claim=math.log(0.2)) == pytest.approx(0.5)
-    assert trust_in_token(rule, 0.1, 1.0, claim=math.log(0.001)) == 1.0
-    assert trust_in_token(rule, 0.1, 1.0, claim=-1e300) == 1.0
-    assert trust_in_token(rule, 0.1, 1.0, claim=1e300) == 0.0
 
 
 def test_k3_is_zero_between_equals_and_positive_otherwise(tokens: list[Any]) -> None:

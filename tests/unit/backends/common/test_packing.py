@@ -152,11 +152,9 @@ group_lists = st.lists(
 )
 
 
-@given(groups=group_lists, equal=st.booleans())
-def test_an_external_group_never_pulls_more_than_the_strongest_own_one_that_teaches(
-    groups: list[EncodedGroup], equal: bool
-) -> None:
-    changed = weighted(groups, UpdateSettings(equal_groups=equal))
+@given(groups=group_lists)
+def test_an_external_group_never_pulls_more_than_the_strongest_own_one_that_teaches(groups: list[EncodedGroup]) -> None:
+    changed = weighted(groups, UpdateSettings())
     own = [group for group in changed if not group.external]
     teaching = [group.pull for group in own if group.informative]
     bound = max(teaching or [group.weight for group in own], default=math.inf)
@@ -186,14 +184,6 @@ def test_own_tokens_weigh_the_same_and_published_ones_too(groups: list[EncodedGr
         assert all(answer.weight == 1.0 for group in changed if group.external in whose for answer in group.answers)
     published = counted_tokens(groups, UpdateSettings(external_rule=PUBLISHED))
     assert published == sum(group.answer_tokens for group in groups)
-
-
-@given(groups=group_lists)
-def test_groups_of_equal_weight_weigh_the_same(groups: list[EncodedGroup]) -> None:
-    own = [replace(group, external=False) for group in groups]
-    weights = [group.weight for group in weighted(own, UpdateSettings(equal_groups=True))]
-    assert weights == pytest.approx([weights[0]] * len(weights))
-    assert sum(weights) == pytest.approx(counted_tokens(own, UpdateSettings()))
 
 
 def test_answers_without_an_advantage_are_left_out_of_the_computation() -> None:

@@ -205,7 +205,7 @@ def test_the_size_of_packs_changes_nothing(recorder: Recorder, tokens: int) -> N
 
 @pytest.mark.parametrize("tokens", [1, 20])
 def test_splitting_groups_changes_nothing(recorder: Recorder, tokens: int) -> None:
-    settings = replace(SETTINGS, learning_rate=0.0, equal_groups=True, kl_coefficient=0.1)
+    settings = replace(SETTINGS, learning_rate=0.0, kl_coefficient=0.1)
     recorder.update(make_groups(), settings)
     recorder.learner.group_tokens = recorder.learner.pack_tokens = tokens
     whole = recorder.update(make_groups(), settings)
