@@ -132,7 +132,6 @@ class View(Screen[None]):
         return cast("SapoApp", self.app)
 
     def compose(self) -> ComposeResult:
-        """The head, the row of screens, the content, the footer."""
         self._theme_shown = self.app.theme
         self._set_breakpoints()
         yield Head(id="head")

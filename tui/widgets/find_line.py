@@ -22,7 +22,6 @@ class FindLine(Input):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is shown."""
         return self.has_class("-open")
 
     def open(self) -> None:

@@ -56,7 +56,6 @@ class JobLine(Static):
         """Run a command, unless one runs.
 
         Args:
-            job: the command.
             doing: what it does, in words.
             done: called when it has succeeded; `say` may then tell how.
             show: called with each object that it prints.

@@ -76,7 +76,6 @@ class Turn(Vertical):
     """A question and its two answers.
 
     Args:
-        question: as it was asked.
         as_task: whether it was asked with the prompt of the training.
         temperature: 0 is greedy.
     """
@@ -97,7 +96,6 @@ class Turn(Vertical):
         self._news: dict[bool, ChatAnswer] = {}
 
     def compose(self) -> ComposeResult:
-        """Question, answers, and an error."""
         how = f"{'as a task' if self.as_task else 'plain chat'}, {describe_temperature(self.temperature)}"
         asked = Content.assemble(
             ("▸ ", "$primary bold"), (printable(self.question, lines=True), "bold"), (f"  {how}", "dim")
@@ -170,7 +168,6 @@ class Transcript(VerticalScroll):
         """Show the newest answers, and scroll with them unless the user has scrolled up.
 
         Args:
-            turn: the question that is being answered.
             doing: what takes time while there is no text.
         """
         follows = self.scroll_y >= self.max_scroll_y - 1

@@ -62,11 +62,7 @@ def nothing_text(state: NodeState) -> str:
 
 
 def running_card(status: Mapping[str, Any]) -> SwarmCard:
-    """The swarm that a running node takes part in.
-
-    Args:
-        status: of the node.
-    """
+    """The swarm that a running node takes part in."""
     swarm = status.get("swarm")
     if swarm is None:
         return SwarmCard()
@@ -86,7 +82,6 @@ def swarm_text(swarm: Mapping[str, Any], card: SwarmCard, pending: str = "") -> 
 
     Args:
         swarm: of the node's status.
-        card: the swarm that the node takes part in.
         pending: what changes at its next start, as `pending_text` says it.
     """
     mark, style, word = _STATES.get(str(swarm.get("state")), ("○", "", printable(swarm.get("state", ""))))

@@ -38,14 +38,7 @@ class SearchInput(Input):
 
 
 class RolloutBrowser(Vertical):
-    """A list that loads rollouts as it is scrolled, one request at a time.
-
-    Args:
-        ask: sends the node a request.
-
-    Attributes:
-        pages: the rollouts that are loaded.
-    """
+    """A list that loads rollouts as it is scrolled, one request at a time."""
 
     DEFAULT_CSS = """
     RolloutBrowser { height: 1fr; }
@@ -63,7 +56,6 @@ class RolloutBrowser(Vertical):
         self._kept: Row | None = None
 
     def compose(self) -> ComposeResult:
-        """Filters or search, and the list."""
         yield FilterBar()
         yield SearchInput(
             placeholder="text in question or answers: Enter searches, Esc leaves", max_length=MAX_SEARCH, compact=True
@@ -72,7 +64,6 @@ class RolloutBrowser(Vertical):
 
     @property
     def list(self) -> RolloutList:
-        """The list widget."""
         return self.query_one(RolloutList)
 
     @property
