@@ -526,7 +526,6 @@ class SapoApp(App[ExitCode]):
         leave(self)
 
     def show_error(self, error: SapoError) -> None:
-        """Show an error with its remedy."""
         text = printable(f"{error.message}\n{error.remedy}", lines=True)
         self.notify(text, title="Not done", severity="error", markup=False)
 

@@ -96,7 +96,6 @@ class Keeper:
             self.link.close()
 
     def start(self) -> None:
-        """Start a node."""
         self._start.set()
 
     async def _connect(self) -> tuple[Link, asyncio.Event] | Ending:

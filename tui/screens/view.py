@@ -105,7 +105,6 @@ class Head(Steady):
     """The line at the top: what the node does."""
 
     def show(self, state: NodeState) -> None:
-        """Draw a new state."""
         self.put(head_text(state, self.app.size.width), layout=False)
 
 

@@ -30,7 +30,6 @@ def bar_columns(space: int) -> int:
 
 
 def add_bar(text: Text, share: float, columns: int, style: str) -> None:
-    """Append a bar."""
     filled = round(share * columns)
     text.append("━" * filled, style).append("─" * (columns - filled), "dim")
 

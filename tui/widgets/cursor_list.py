@@ -109,7 +109,6 @@ class CursorList(ScrollView, can_focus=True):
         raise NotImplementedError
 
     def title(self, column: Column) -> str:
-        """The header of a column."""
         return column.title
 
     @property

@@ -25,10 +25,8 @@ class FindLine(Input):
         return self.has_class("-open")
 
     def open(self) -> None:
-        """Show it and focus it."""
         self.add_class("-open")
         self.focus()
 
     def shut(self) -> None:
-        """Hide it."""
         self.remove_class("-open")

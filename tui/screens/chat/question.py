@@ -169,7 +169,6 @@ class AskOptions(Horizontal):
         self._show()
 
     def show_memory(self, questions: int) -> None:
-        """Say how many questions the models remember."""
         self._remembered = questions
         self._show()
 

@@ -50,7 +50,6 @@ class AnswerBox(Static, can_focus=True):
             self.update(Content(printable(reason)))
 
     def show(self, answer: ChatAnswer) -> None:
-        """Show the answer so far."""
         self.answer = printable(answer.text[:MAX_SHOWN], lines=True).strip("\n")
         self.done = answer.done
         if answer.tokens_per_second:
@@ -188,5 +187,4 @@ class Transcript(VerticalScroll):
 
 
 def describe_temperature(temperature: float) -> str:
-    """A temperature in words."""
     return f"temperature {temperature:.1f}" if temperature else "greedy"

@@ -214,7 +214,6 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
 
     @work(group="tasks", exclusive=True)
     async def _read_tasks(self) -> None:
-        """Read the right answers by task."""
         with contextlib.suppress(SapoError):
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
             self._tasks = () if outcome.report.learned is None else outcome.report.learned.tasks

@@ -131,8 +131,6 @@ class Create(SwarmChange):
 
 
 class Leave(SwarmChange):
-    """Leaves the swarm."""
-
     HELP_TEXT = LEAVE
     BUTTONS: ClassVar = {"leave": ("Leave", "go"), "close": ("Stay", "leave")}
     AUTO_FOCUS = "#close"

@@ -169,7 +169,6 @@ def _named(card: SwarmCard) -> str:
 
 
 def card_text(card: SwarmCard) -> str:
-    """A swarm in words."""
     if not card.name:
         return "works alone"
     return f"{'private' if card.private else 'open'} swarm {printable(card.name)[:40]}"

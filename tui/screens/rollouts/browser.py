@@ -135,14 +135,12 @@ class RolloutBrowser(Vertical):
         return self.chosen if self.list.cursor != before else None
 
     def begin_search(self) -> None:
-        """Open the search field."""
         field = self.query_one(SearchInput)
         self.add_class("-searching")
         field.value = self.pages.filter.search
         field.focus()
 
     def end_search(self) -> None:
-        """Close the search field."""
         self.list.focus()
         self.remove_class("-searching")
 
