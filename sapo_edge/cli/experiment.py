@@ -107,11 +107,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _report(plan: Plan, directory: Path, *, plots: bool, as_json: bool) -> None:
-    """Write the report of all finished swarms, and print its summary.
-
-    Raises:
-        StateError: if none is finished.
-    """
+    """Write the report of all finished swarms, and print its summary."""
     from sapo_edge.experiment.claim import check_claim
     from sapo_edge.experiment.jobs import jobs_of, read_results
     from sapo_edge.experiment.report import SUMMARY, write_report
@@ -132,11 +128,7 @@ def _report(plan: Plan, directory: Path, *, plots: bool, as_json: bool) -> None:
 
 
 def _choose(scale: str | None, file: Path | None, settings: Iterable[str], arms: Iterable[str]) -> Plan:
-    """The plan of a scale or a file, reduced to some settings and arms.
-
-    Raises:
-        ConfigError: if there is no such scale, setting or arm.
-    """
+    """The plan of a scale or a file, reduced to some settings and arms."""
     from sapo_edge.experiment.plan_file import read_plan
     from sapo_edge.experiment.scales import SCALES
 
@@ -178,11 +170,7 @@ def _override(
     model: str | None,
     backend: str | None,
 ) -> Plan:
-    """The plan with the values of flags.
-
-    Raises:
-        ConfigError: if an arm has more hostile members than nodes are left.
-    """
+    """The plan with the values of flags."""
     try:
         settings = tuple(
             replace(setting, rounds=rounds or setting.rounds, nodes=nodes or setting.nodes) for setting in plan.settings
@@ -200,11 +188,7 @@ def _override(
 
 
 def _connect(plan: Plan, network: str | None) -> Plan:
-    """The plan with a network.
-
-    Raises:
-        ConfigError: if there is no such network, or it does not carry what an arm needs.
-    """
+    """The plan with a network."""
     from sapo_edge.experiment.plan import NETWORKS
 
     network = network or plan.network
