@@ -56,7 +56,6 @@ def prepared(version: str, code: str, changes: str) -> tuple[str, str, str]:
     """The files of a release.
 
     Args:
-        version: of the release.
         code: of `sapo_edge/__init__.py`.
         changes: CHANGELOG.md.
 

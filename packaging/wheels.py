@@ -186,7 +186,6 @@ def rewrite(wheel: Path, to: Path, local: str, change: Callable[[Metadata], Meta
     """Write a wheel with other metadata and without commands of other people's; everything else is the same.
 
     Args:
-        wheel: to read.
         to: directory to write to.
         local: local version that is added.
         change: the new lines of METADATA.
