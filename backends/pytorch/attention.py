@@ -82,7 +82,6 @@ class PackAttention:
     """Attention along a pack's branches. Its tensors are made once and used by every layer.
 
     Args:
-        pack: the layout.
         device: where the model is.
         check: called in each layer, forward and backward; raises an error to end the pass.
     """
@@ -143,8 +142,6 @@ class RowCache:
     """Keys and values of all layers, for a number of sequences ("rows") of the same length.
 
     Args:
-        shape: of the model.
-        rows: sequences.
         tokens: that a row holds.
         device: by torch's name.
 
@@ -206,7 +203,6 @@ class CachedAttention:
     answers, and it takes no room in their rows.
 
     Attributes:
-        rows: the cache.
         starts: (r,) tokens that each row already holds.
         seen: tokens of the rows to look at; at least all starts + n.
         prefix: the common prefix, or None.
