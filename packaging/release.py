@@ -86,7 +86,6 @@ def parts(version: str) -> tuple[int, ...]:
 
 
 def git(*words: str) -> str:
-    """What a git command prints."""
     return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 

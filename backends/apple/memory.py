@@ -59,7 +59,6 @@ def kept_bytes(shape: ModelShape, tokens: int, pairs: int) -> int:
     """Bytes that a pack keeps in all layers for the backward pass; the fields of `trunk.Kept`.
 
     Args:
-        tokens: of the pack.
         pairs: of a token and one that it may attend to, padding included.
     """
     widths = 2 * shape.width + 2 * shape.queries + 2 * shape.keys + 3 * shape.inner

@@ -322,7 +322,6 @@ class Trunk:
 
 
 def exp(x: Array) -> Array:
-    """e to the power of each element."""
     return mx.exp(x) if on_gpu() else mx.array(np.exp(np.asarray(x)))
 
 

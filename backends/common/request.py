@@ -108,7 +108,6 @@ class AnswerInProgress:
         return True
 
     def sample(self) -> Sample:
-        """The answer so far."""
         text = self._text.decode("utf-8", errors="replace").encode()[:MAX_ANSWER_BYTES].decode(errors="ignore")
         return Sample(tuple(self.token_ids), text, tuple(self._logprobs), self._ended)
 

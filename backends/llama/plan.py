@@ -95,7 +95,6 @@ def estimate_memory(
 
     Args:
         size: of the round; only one that trains loads torch.
-        plan: by which it is computed.
         sampled: of the file to sample from; by default the largest that may be chosen.
     """
     shape, weights = ModelShape.of_gguf(header), weights_of(header)

@@ -35,7 +35,6 @@ class LlamaCppPolicy(BasePolicy):
 
     Args:
         path: the GGUF file.
-        cache: directory for derived files.
         workspace: directory for the adapter file that the sampler reads.
         threads: 0 measures and adapts.
         trainable: if false, torch is never loaded and `update` raises an error.

@@ -66,8 +66,6 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
 
     Args:
         header: of the model's own file.
-        cache: directory for derived files.
-        threads: to measure with.
         narrate: called with a text before a step that takes long.
     """
     weights = weights_of(header)
@@ -94,7 +92,6 @@ def fixed_sampler(header: GgufHeader, cache: Path, name: str, narrate: Callable[
 
     Args:
         header: of the model's own file.
-        cache: directory for derived files.
         name: of the format, one of `BYTES_PER_WEIGHT`.
         narrate: called with a text before a step that takes long.
     """

@@ -54,7 +54,6 @@ class LlamaContext:
     Args:
         cells: tokens that the cache holds, over all sequences.
         sequences: most sequences in the cache.
-        threads: of a decode.
         batch: most tokens of one decode.
     """
 

@@ -72,7 +72,6 @@ class GgufHeader:
 
     @property
     def model_name(self) -> str:
-        """A name for people."""
         return self.path.stem
 
     @property

@@ -63,7 +63,6 @@ class HfDirectory:
 
     @property
     def model_name(self) -> str:
-        """A name for people."""
         return self.path.name
 
     @property

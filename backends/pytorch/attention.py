@@ -36,7 +36,6 @@ class Attention(Protocol):
             layer: index of the block.
             query: (rows, heads, n, width of a head).
             key, value: (rows, KV heads, n, width of a head).
-            scaling: of the scores.
             window: tokens that a token sees, itself and those before it; None for all.
 
         Returns:
@@ -161,7 +160,6 @@ class RowCache:
 
     @property
     def tokens(self) -> int:
-        """Tokens that a row holds."""
         return self.keys.shape[3]
 
     def copy_rows(self, source: RowCache, origins: Tensor, targets: Tensor, tokens: int) -> None:

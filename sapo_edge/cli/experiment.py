@@ -188,7 +188,6 @@ def _override(
 
 
 def _connect(plan: Plan, network: str | None) -> Plan:
-    """The plan with a network."""
     from sapo_edge.experiment.plan import NETWORKS
 
     network = network or plan.network

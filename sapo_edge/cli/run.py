@@ -235,7 +235,6 @@ def open_transport(
     Args:
         workspace: with its manifest.
         secret: the identity's 32 bytes.
-        closing: closes what was opened.
         room: what to accept of others.
 
     Returns:

@@ -266,7 +266,6 @@ def _hand_over(plan: ServicePlan) -> None:
 
 
 def _advice(manager: Systemd | Launchd, plan: ServicePlan, *, starts: bool) -> list[str]:
-    """What the owner may want to know next."""
     lines = ["it starts now; `sapo service status` shows how it does" if starts else "it is not started now"]
     if isinstance(manager, Launchd):
         return lines

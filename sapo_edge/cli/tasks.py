@@ -299,7 +299,6 @@ def _records(tasks: tuple[Task, ...], samples: list[list[Sample]], rewards: list
 
 
 def _advice(result: dict[str, Any], groups: int) -> str:
-    """What a person may do next."""
     if result["success"] == 1.0:
         return "the model is always right: there is nothing to learn; ask harder questions"
     if not result["reward"]:

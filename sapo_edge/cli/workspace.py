@@ -54,7 +54,6 @@ class Workspace:
 
     @property
     def settings(self) -> Settings:
-        """The values of the settings."""
         return self.resolved.settings
 
     @property
@@ -168,7 +167,6 @@ class Workspace:
 
         Args:
             directory: for the adapter file that the sampler reads.
-            trainable: whether it will be updated.
             say: receives messages about what takes time.
 
         Raises:

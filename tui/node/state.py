@@ -28,7 +28,6 @@ class NodeState:
     """The state of the node.
 
     Attributes:
-        standing: whether the app is connected.
         starting_since: when the node was started, in seconds of a monotonic clock.
         status: the last reply to `status`; empty before the first.
         settings: values by name, from the time of the connection.

@@ -383,7 +383,6 @@ def _backend(workspace: Workspace) -> Finding:
 
 
 def _swarm(workspace: Workspace) -> Finding:
-    """The swarm that a node would take part in."""
     shared = "questions and answers are shared as text, never weights"
     try:
         workspace.check_swarm()
