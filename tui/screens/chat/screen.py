@@ -220,7 +220,6 @@ without a question, or with `m`. The conversation is forgotten then.
 
     @work(exclusive=True, group="example")
     async def action_example(self) -> None:
-        """Put a question of the node into the question box."""
         try:
             reply = await self.sapo.request("question", timeout=60)
         except SapoError as error:

@@ -113,7 +113,6 @@ class Company(Vertical):
         return self.query_one(Input).value.strip() if self.network == "invite" else ""
 
     def choose(self, network: str, invite: str | None = None) -> None:
-        """Choose a network, and fill in an invite."""
         self.query_one(OneOf).value = network
         if invite is not None:
             self.query_one(Input).value = in_one_line(invite)

@@ -29,8 +29,6 @@ NONE_YET = "No rollout yet.\n\nThe questions and answers of a round appear here 
 
 
 class SearchInput(Input):
-    """The field for a text to search for."""
-
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave", id="rollouts.leave_search")]
 
     def action_leave(self) -> None:
