@@ -20,13 +20,11 @@ class Support:
     """Whether a backend runs on a machine, and how well.
 
     Attributes:
-        usable: whether it runs here.
         preference: the usable backend with the largest one is chosen. Built in: 40 on Apple silicon, 20 to 30 on other
             GPUs, 10 for llama.cpp, less for what runs slower.
         reason: what it computes on, or why it can't run.
         potential: the preference it would have if nothing were missing.
         missing: what keeps it from that, in a sentence; "" if nothing does.
-        remedy: what to do about it.
         trains: whether it can learn, or only sample.
         free: bytes of free memory on its device; 0 if that is the machine's own memory.
     """
@@ -49,7 +47,6 @@ class OpenOptions:
         model: a GGUF file, or a directory with config.json.
         cache: directory for derived files.
         workspace: directory for files of this process.
-        lora: shape of the adapter.
         threads: CPU threads; 0 chooses.
         trainable: whether `update` and `save` will be called.
         narrate: called with a line of text before something that takes time.
@@ -79,10 +76,8 @@ class RoundShape:
     """Sizes of a round, for an estimate of memory.
 
     Attributes:
-        rank: of the adapter.
         groups, answers: questions, and answers to each.
         prompt_tokens, max_tokens: most tokens of a question and of an answer.
-        trainable: whether the adapter learns.
         memory: most bytes to take; 0 is what is free.
         quantise, precision: as in `OpenOptions`.
         cache: directory for derived files, with what was measured on this machine; None for none.
@@ -112,7 +107,6 @@ class Backend:
         name: in the settings: lower case, digits, "_".
         title: for people.
         look: (machine, model or None) to how well it runs. Reads files, imports nothing heavy.
-        open: opens a policy.
         estimate: memory of a round with a model; None if it can't be known beforehand.
         probe: Python code that fails if something it needs is broken; `sapo doctor` runs it in a process of its own.
         packages: distributions whose versions `sapo doctor` shows.

@@ -116,7 +116,6 @@ def build(own: Path, wheels: list[Path], extras: str, to: Path, architecture: st
     """The package of this program's wheel and the others.
 
     Args:
-        own: this program's wheel.
         wheels: all that the package holds, this one too.
         extras: of this program, separated by commas.
         to: directory for the package.

@@ -56,7 +56,6 @@ def prepared(version: str, code: str, changes: str) -> tuple[str, str, str]:
     """The files of a release.
 
     Args:
-        version: of the release.
         code: of `sapo_edge/__init__.py`.
         changes: CHANGELOG.md.
 
@@ -87,7 +86,6 @@ def parts(version: str) -> tuple[int, ...]:
 
 
 def git(*words: str) -> str:
-    """What a git command prints."""
     return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
 
 

@@ -34,7 +34,6 @@ home-assistant-intents 2026.10.27, Apache-2.0, with its licence and a notice bes
 
 
 def main() -> None:
-    """Write the file."""
     lines = [f"| {name} | {version} | {licence} |" for name, version, licence in rows()]
     text = HEAD.format(extras=", ".join(f"`{extra}`" for extra in EXTRAS)) + "\n".join(lines) + "\n"
     (ROOT / "THIRD_PARTY.md").write_text(text, "utf-8")

@@ -186,7 +186,6 @@ def rewrite(wheel: Path, to: Path, local: str, change: Callable[[Metadata], Meta
     """Write a wheel with other metadata and without commands of other people's; everything else is the same.
 
     Args:
-        wheel: to read.
         to: directory to write to.
         local: local version that is added.
         change: the new lines of METADATA.
@@ -217,7 +216,6 @@ def rewrite(wheel: Path, to: Path, local: str, change: Callable[[Metadata], Meta
 
 
 def requirements(wheel: Path) -> list[str]:
-    """The requirements in a wheel's metadata."""
     with zipfile.ZipFile(wheel) as source:
         name = next(name for name in source.namelist() if name.endswith(".dist-info/METADATA"))
         return [str(line) for line in BytesParser().parsebytes(source.read(name)).get_all("Requires-Dist") or ()]

@@ -75,7 +75,6 @@ class SapoApp(App[ExitCode]):
     """The terminal app: shows a node, which runs in a process of its own.
 
     Args:
-        launcher: what the command line provides.
         environ: the environment; None takes the process's own.
         loaded: called in a thread once all screens are loaded.
 
@@ -177,7 +176,6 @@ class SapoApp(App[ExitCode]):
         return [*filters, *self._ascii_filters]
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The commands of the palette."""
         from sapo_edge.tui.commands import node_commands, saving_commands, screen_commands
 
         yield from node_commands(self)
@@ -237,7 +235,6 @@ class SapoApp(App[ExitCode]):
         self.run_worker(self.keeper.run(), name="keeper", exclusive=True, group="keeper")
 
     def node_event(self, event: events.Event) -> None:
-        """Apply an event of the node."""
         self.state.apply(event)
         change = Change.EVENT
         match event:
@@ -273,7 +270,6 @@ class SapoApp(App[ExitCode]):
 
     @work(group="news", exclusive=True)
     async def _read_news(self) -> None:
-        """Read what was learned while nobody looked."""
         try:
             self.news = await asyncio.to_thread(self.launcher.news)
         except SapoError as error:
@@ -308,7 +304,6 @@ class SapoApp(App[ExitCode]):
         """Report that the node ended unexpectedly, and offer to start it again.
 
         Args:
-            ending: how it ended.
             patience: seconds until it restarts by itself; None if it doesn't.
         """
         from sapo_edge.tui.screens.dialogs.ended import NodeEnded
@@ -388,7 +383,6 @@ class SapoApp(App[ExitCode]):
         return True
 
     def action_pause(self) -> None:
-        """Pause the node, or resume it."""
         if not self._busy("ask"):
             self._ask("resume" if self.state.paused else "pause")
 
@@ -532,7 +526,6 @@ class SapoApp(App[ExitCode]):
         leave(self)
 
     def show_error(self, error: SapoError) -> None:
-        """Show an error with its remedy."""
         text = printable(f"{error.message}\n{error.remedy}", lines=True)
         self.notify(text, title="Not done", severity="error", markup=False)
 

@@ -86,11 +86,7 @@ GLOSSARY: Mapping[str, Term] = {
 
 
 def shown_in(text: str) -> list[str]:
-    """The words that a text contains, in the order of the glossary.
-
-    Args:
-        text: what a screen shows.
-    """
+    """The words that a text contains, in the order of the glossary."""
     return [
         name
         for name, term in GLOSSARY.items()

@@ -18,7 +18,6 @@ def read_keys(file: Path, ids: Collection[str]) -> dict[str, str]:
 
     Args:
         file: may be missing.
-        ids: the ids of all bindings.
 
     Raises:
         ConfigError: if the file can't be read, or a line has an unknown id or a value that is not text.

@@ -43,7 +43,6 @@ def export(
     Args:
         adapter: directory of a checkpoint or of a PEFT adapter.
         target: directory to write into; created if it doesn't exist. Files of the same names are replaced.
-        form: the format to write.
         model: the adapter's base model: gguf needs its GGUF file, merged any; the other formats do not read it.
         quantisation: number format of a merged GGUF file; `DEFAULT_QUANTISATION` if None.
         prompt: the turns before each question, for the Modelfile beside a merged GGUF file.
@@ -55,7 +54,6 @@ def export(
     Raises:
         CheckpointError: if there is no adapter, or the format can't hold it.
         ModelError: if the base model is needed and can't be read.
-        StateError: if the target can't be written.
     """
     missing = [name for name in PEFT_FILES if not (adapter / name).is_file()]
     if missing:

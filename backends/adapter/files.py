@@ -113,11 +113,7 @@ def write_state(
 
 
 def read_adapter(directory: Path) -> Arrays:
-    """An adapter's weights by PEFT's names.
-
-    Raises:
-        CheckpointError: if the file is missing or damaged.
-    """
+    """An adapter's weights by PEFT's names."""
     return _read(directory / ADAPTER_FILE)
 
 
@@ -131,7 +127,6 @@ def read_checked(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> tupl
     """Read adapter and optimizer and check both; see `read_adapter` and `read_optimizer`.
 
     Args:
-        directory: that holds them.
         shapes: expected shape of every weight of the adapter, by PEFT's name.
 
     Raises:
@@ -153,11 +148,7 @@ def read_checked(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> tupl
 
 
 def read_alpha(directory: Path) -> tuple[int, float]:
-    """Rank and alpha of a PEFT adapter.
-
-    Raises:
-        CheckpointError: if its configuration is missing or not of plain LoRA.
-    """
+    """Rank and alpha of a PEFT adapter."""
     path = directory / CONFIG_FILE
     try:
         config = json.loads(path.read_text())

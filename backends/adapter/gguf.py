@@ -35,7 +35,6 @@ def write_adapter(path: Path, header: GgufHeader, weights: Mapping[str, npt.NDAr
 
     Raises:
         CheckpointError: if a weight belongs to no tensor of the base model, has another shape or is not finite.
-        StateError: if the file can't be written.
     """
     temporary = path.with_name(path.name + ".part")
     write_adapter_in_place(temporary, header, weights, alpha)

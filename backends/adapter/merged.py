@@ -42,10 +42,8 @@ def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation
         adapter: directory of a PEFT adapter.
         header: of the base model's file.
         file: to write; replaced atomically.
-        form: its number format.
 
     Raises:
-        CheckpointError: if the adapter does not fit the model.
         ModelError: if llama.cpp can't convert the file.
         StateError: if the disk has too little space.
         OSError: if the file can't be written.
@@ -120,7 +118,6 @@ def merge_directory(adapter: Path, directory: HfDirectory, target: Path) -> Path
         target: directory to write into; its files of the same names are replaced.
 
     Raises:
-        CheckpointError: if the adapter does not fit the model.
         ModelError: if the model is quantised for MLX.
         StateError: if the disk has too little space.
         OSError: if a file can't be written.

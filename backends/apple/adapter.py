@@ -106,10 +106,8 @@ class MlxAdapter:
 
 
 def to_peft(array: mx.array) -> np.ndarray:
-    """MLX's matrix as PEFT's."""
     return np.ascontiguousarray(np.array(array).T)
 
 
 def from_peft(array: np.ndarray) -> mx.array:
-    """PEFT's matrix as MLX's."""
     return mx.array(np.ascontiguousarray(array.T))

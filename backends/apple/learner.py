@@ -46,9 +46,7 @@ class MlxLearner(PackedLearner[Floats]):
 
     Args:
         model: one of mlx-lm's models.
-        adapter: on it.
         name: that the adapter's configuration gives its base model.
-        shape: of the model.
 
     Attributes:
         gradient: accumulated so far, by PEFT's names in MLX's shapes.
@@ -65,15 +63,12 @@ class MlxLearner(PackedLearner[Floats]):
 
     @property
     def steps(self) -> int:
-        """Optimizer steps taken so far."""
         return self._adam.steps
 
     def set_threads(self, threads: int) -> None:
-        """See `PackedLearner.set_threads`."""
         set_threads(threads)
 
     def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
-        """See `PackedLearner.update`."""
         try:
             return super().update(groups, settings, handle)
         finally:
@@ -186,7 +181,6 @@ class MlxLearner(PackedLearner[Floats]):
         return norm
 
     def save(self, directory: Path) -> None:
-        """See `PackedLearner.save`."""
         optimizer: Arrays = {}
         for name, pair in self._adam.moments.items():
             optimizer |= {f"{key}.{name}": to_peft(array) for key, array in zip(MOMENTS, pair, strict=True)}
@@ -195,15 +189,12 @@ class MlxLearner(PackedLearner[Floats]):
         write_state(directory, self.adapter.lora, self.name, self.adapter.weights(), optimizer, modules)
 
     def weights(self) -> Arrays:
-        """See `PackedLearner.weights`."""
         return self.adapter.weights()
 
     def set_weights(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
-        """See `PackedLearner.set_weights`."""
         self.adapter.set_weights(dict(weights))
 
     def load(self, directory: Path) -> None:
-        """See `PackedLearner.load`."""
         weights, optimizer = read_checked(directory, self.adapter.shapes)
         self.adapter.set_weights(weights)
         self._adam = AdamState()

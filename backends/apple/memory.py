@@ -35,7 +35,6 @@ def weight_bytes(source: ModelSource, *, quantised: bool) -> int:
     """Bytes of a model's weights once they are loaded; see `model`.
 
     Args:
-        source: the model.
         quantised: whether quantised weights stay quantised.
     """
     if isinstance(source, HfDirectory):
@@ -60,8 +59,6 @@ def kept_bytes(shape: ModelShape, tokens: int, pairs: int) -> int:
     """Bytes that a pack keeps in all layers for the backward pass; the fields of `trunk.Kept`.
 
     Args:
-        shape: of the model.
-        tokens: of the pack.
         pairs: of a token and one that it may attend to, padding included.
     """
     widths = 2 * shape.width + 2 * shape.queries + 2 * shape.keys + 3 * shape.inner
@@ -75,9 +72,7 @@ def estimate_memory(shape: ModelShape, weight_bytes: int, size: RoundShape) -> M
     sampling needs beyond learning.
 
     Args:
-        shape: of the model.
         weight_bytes: of the loaded base model.
-        size: of the round.
     """
     slots = min(SLOTS, size.groups * size.answers)
     cells = slots * (size.prompt_tokens + -(-size.max_tokens // CELLS) * CELLS)

@@ -36,7 +36,6 @@ def load_model(source: ModelSource, quantised: bool) -> nn.Module:
     """Load a model, frozen.
 
     Args:
-        source: the file or directory.
         quantised: keep quantised weights that MLX supports; otherwise everything is float32.
 
     Raises:

@@ -29,7 +29,6 @@ class MlxPolicy(BasePolicy):
 
     Args:
         path: the file, or a directory with config.json, safetensors and tokenizer; it may be quantised for MLX.
-        lora: shape of the adapter.
         threads: of matrix products on a CPU; 0 adapts to the load of other programs.
         trainable: if false, `update` raises an error and there is no optimizer.
         quantised: keep a quantised base as it is, or load it as float32; None chooses the faster one on this device.
@@ -83,12 +82,10 @@ class MlxPolicy(BasePolicy):
 
     @property
     def name(self) -> str:
-        """Backend and model in a few words."""
         return f"MLX {processor().split(',')[0]}, {self.source.model_name}"
 
     @property
     def backend(self) -> str:
-        """The name in the settings."""
         return "mlx"
 
     @contextmanager
@@ -128,7 +125,6 @@ class MlxPolicy(BasePolicy):
         return estimate_memory(self.shape, self._weight_bytes, size)
 
     def close(self) -> None:
-        """Free the model."""
         self.vocabulary.close()
         self.learner = self.adapter = self.model = None
 

@@ -41,8 +41,6 @@ class _RowsCache(BatchKVCache):
 
 
 class _PromptCache(KVCache):
-    """Keys and values of a prompt."""
-
     step = CELLS
 
     @classmethod
@@ -108,9 +106,6 @@ class GroupSampler:
 
     Args:
         model: one of mlx-lm's models.
-        vocabulary: of the model.
-        request: the prompts, and how to sample.
-        handle: progress and cancellation.
         slots: answers decoded in parallel.
         batch: most tokens of a prompt computed in one pass.
         between_steps: called before each decode step.

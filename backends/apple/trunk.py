@@ -92,7 +92,6 @@ class LayerOnPack:
 
     Args:
         layer: mlx-lm's, its linear layers adapted.
-        indices: of the pack.
         window: tokens that a token sees, itself and those before it; None for all.
     """
 
@@ -252,7 +251,6 @@ class Trunk:
 
     Args:
         model: one of mlx-lm's models, adapted.
-        pack: the layout.
         keep: keep what each layer needs for the backward pass. If false, only its input is kept and the layer is
             computed again: half as long again, at an eighth of the memory.
         check: called before each layer, forward and backward; raises an error to end the pass.
@@ -324,7 +322,6 @@ class Trunk:
 
 
 def exp(x: Array) -> Array:
-    """e to the power of each element."""
     return mx.exp(x) if on_gpu() else mx.array(np.exp(np.asarray(x)))
 
 

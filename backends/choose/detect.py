@@ -194,11 +194,7 @@ def _open(choice: ChosenBackend, options: OpenOptions) -> OpenedPolicy:
 
 
 def _check_memory(backend: Backend, options: OpenOptions) -> None:
-    """Refuse a round that does not fit into the machine's memory. A GPU's is checked by the backend that uses it.
-
-    Raises:
-        ModelError: with both numbers.
-    """
+    """Refuse a round that does not fit into the machine's memory. A GPU's is checked by the backend that uses it."""
     if options.size is None or backend.estimate is None or backend.look(this_host(), options.model).free:
         return
     needed, free = backend.estimate(options.model, options.size).total, free_memory(options.size.memory)

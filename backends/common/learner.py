@@ -93,10 +93,8 @@ class PackedLearner(ABC, Generic[Values]):
         """Add a pack's gradient.
 
         Args:
-            layout: the pack.
             before: what this returned in the first epoch; None in that epoch.
             all_tokens: what the loss of the whole update is divided by.
-            settings: of the loss.
             sums: to add the pack's statistics to.
             check: called in each layer, forward and backward; raises `Cancelled` to end the update.
         """

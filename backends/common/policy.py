@@ -49,11 +49,6 @@ class BasePolicy(ABC):
     """A policy whose model is a file or a directory; see `sapo_edge.policy.Policy`.
 
     Attributes:
-        source: the model's file or directory.
-        shape: its sizes.
-        lora: shape of the adapter.
-        governor: chooses the number of threads.
-        vocabulary: the model's tokenizer.
         learner: None if the policy only samples.
     """
 

@@ -46,14 +46,10 @@ class AnswerInProgress:
     """An answer that grows token by token.
 
     Args:
-        vocabulary: of the model.
         group, index: which answer to which prompt.
         uniforms: (max_tokens,) the random number for each of its tokens; zeros at temperature 0.
         max_tokens: most tokens, the end token included.
         stop: text that ends it; empty for none.
-
-    Attributes:
-        uniforms: as given.
     """
 
     __slots__ = ("_ended", "_logprobs", "_max_tokens", "_stop", "_text", "_vocabulary", "group", "index", "token_ids",
@@ -112,7 +108,6 @@ class AnswerInProgress:
         return True
 
     def sample(self) -> Sample:
-        """The answer so far."""
         text = self._text.decode("utf-8", errors="replace").encode()[:MAX_ANSWER_BYTES].decode(errors="ignore")
         return Sample(tuple(self.token_ids), text, tuple(self._logprobs), self._ended)
 
@@ -121,7 +116,6 @@ class Results:
     """The finished answers of a call, in the order of the prompts, whatever the order in which they finish.
 
     Args:
-        request: of the call.
         handle: reports how many are finished.
     """
 
@@ -133,7 +127,6 @@ class Results:
         handle.report(0, self._total)
 
     def add(self, answer: AnswerInProgress) -> None:
-        """Add a finished answer."""
         self._samples[answer.group][answer.index] = answer.sample()
         self._finished += 1
         self._handle.report(self._finished, self._total)

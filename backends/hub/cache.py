@@ -75,11 +75,7 @@ def kept_models() -> list[KeptModel]:
 
 
 def remove_model(name: HubName) -> int:
-    """Remove a model from this machine; a file of a repository leaves the others. Returns the bytes that this frees.
-
-    Raises:
-        ModelError: if it is not here.
-    """
+    """Remove a model from this machine; a file of a repository leaves the others. Returns the bytes that this frees."""
     kept = {model.name: model for model in kept_models()}
     path = on_this_machine(name) if name.file else None
     model = kept.get(str(name)) or next((other for other in kept.values() if path and other.path == path), None)

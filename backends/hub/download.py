@@ -31,10 +31,6 @@ Progress: TypeAlias = Callable[[int, int], None]
 def download(name: HubName, progress: Progress) -> Path:
     """Download a model's file or directory. After an interruption, files that had arrived are not fetched again.
 
-    Args:
-        name: of the model.
-        progress: told about it.
-
     Raises:
         ModelError: if the repository has no such model, the disk is too full, or what arrived is damaged.
         OSError, ValueError, RuntimeError: of the hub's client.
@@ -88,11 +84,7 @@ def _remember_newest(name: HubName, commit: str) -> None:
 
 
 def _wanted(name: HubName, info: ModelInfo) -> list[RepoSibling]:
-    """The files to download, small ones first.
-
-    Raises:
-        ModelError: if the repository has none of them.
-    """
+    """The files to download, small ones first."""
     files = {file.rfilename: file for file in info.siblings or ()}
     if name.file:
         return [files[_chosen(name, sorted(files))]]
@@ -105,11 +97,7 @@ def _wanted(name: HubName, info: ModelInfo) -> list[RepoSibling]:
 
 
 def _chosen(name: HubName, files: Sequence[str]) -> str:
-    """The GGUF file that a name means.
-
-    Raises:
-        ModelError: if there is none, several, or it is a part of a larger one.
-    """
+    """The GGUF file that a name means."""
     ggufs = [file for file in files if file.endswith(".gguf")]
     found = [file for file in ggufs if file == name.file]
     found = found or [file for file in ggufs if name.file.casefold() in file.casefold()]
@@ -143,11 +131,7 @@ def _check_space(name: HubName, missing: int) -> None:
 
 
 def _check_sum(name: HubName, path: Path, file: RepoSibling) -> None:
-    """Compare a file with the hub's SHA-256, which it has of large ones; a damaged one is removed.
-
-    Raises:
-        ModelError: if they differ.
-    """
+    """Compare a file with the hub's SHA-256, which it has of large ones; a damaged one is removed."""
     expected = file.lfs.sha256 if file.lfs is not None else None
     with path.open("rb") as opened:
         if expected is None or hashlib.file_digest(opened, "sha256").hexdigest() == expected:

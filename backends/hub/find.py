@@ -18,12 +18,7 @@ def hub_model(name: HubName, *, fetch: bool, progress: Progress | None = None) -
     """The local copy of a model.
 
     Args:
-        name: of the model.
         fetch: whether to download what is missing.
-        progress: told about the download.
-
-    Raises:
-        ModelError: if there is none, it can't be downloaded, or what arrived is damaged.
     """
     from huggingface_hub.utils._validators import validate_repo_id
 

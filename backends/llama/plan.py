@@ -33,7 +33,6 @@ class Plan:
     """How much is computed at a time.
 
     Attributes:
-        place: of the learner.
         slots: answers decoded in parallel.
         own_file: whether llama.cpp samples from the model's own file as it is: not from a copy in a faster format, and
             with no matrix rearranged in memory.
@@ -83,8 +82,6 @@ def fitting_plan(header: GgufHeader, size: RoundShape, free: int) -> Plan:
     """The fastest plan that fits; the smallest if none does.
 
     Args:
-        header: of the model.
-        size: of the round.
         free: bytes of memory.
     """
     fitting = (plan for plan in PLANS if estimate_memory(header, size, plan).total <= SHARE * free)
@@ -97,9 +94,7 @@ def estimate_memory(
     """Bytes that a node on this backend needs at its peak.
 
     Args:
-        header: of the model.
         size: of the round; only one that trains loads torch.
-        plan: by which it is computed.
         sampled: of the file to sample from; by default the largest that may be chosen.
     """
     shape, weights = ModelShape.of_gguf(header), weights_of(header)

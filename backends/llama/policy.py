@@ -35,9 +35,7 @@ class LlamaCppPolicy(BasePolicy):
 
     Args:
         path: the GGUF file.
-        cache: directory for derived files.
         workspace: directory for the adapter file that the sampler reads.
-        lora: shape of the adapter.
         threads: 0 measures and adapts.
         trainable: if false, torch is never loaded and `update` raises an error.
         narrate: called with a text before a step that takes long, while the policy is made.
@@ -100,13 +98,11 @@ class LlamaCppPolicy(BasePolicy):
 
     @property
     def name(self) -> str:
-        """Backend and model in a few words."""
         programs = "llama.cpp" if self.learner is None else "llama.cpp + torch"
         return f"{programs} on the CPU, {self.header.model_name}"
 
     @property
     def backend(self) -> str:
-        """The name in the settings."""
         return "llama_cpp"
 
     def _working(self) -> AbstractContextManager[object]:
@@ -143,7 +139,6 @@ class LlamaCppPolicy(BasePolicy):
         return estimate_memory(self.header, size, self.plan, self.model.header)
 
     def close(self) -> None:
-        """Free native memory."""
         self.model.close()
         self.adapter_file.close()
         self.learner = None

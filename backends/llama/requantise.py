@@ -58,7 +58,6 @@ def weights_of(header: GgufHeader) -> int:
 
 
 def own_file(header: GgufHeader, reason: str) -> SamplerChoice:
-    """The model's own file."""
     return SamplerChoice(header.path, "original", f"the model's own file: {reason}")
 
 
@@ -67,8 +66,6 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
 
     Args:
         header: of the model's own file.
-        cache: directory for derived files.
-        threads: to measure with.
         narrate: called with a text before a step that takes long.
     """
     weights = weights_of(header)
@@ -95,12 +92,8 @@ def fixed_sampler(header: GgufHeader, cache: Path, name: str, narrate: Callable[
 
     Args:
         header: of the model's own file.
-        cache: directory for derived files.
         name: of the format, one of `BYTES_PER_WEIGHT`.
         narrate: called with a text before a step that takes long.
-
-    Raises:
-        ModelError: if the file can't be made.
     """
     if not SMALL <= weights_of(header) <= LARGE:
         return own_file(header, "its size leaves nothing to gain from another format")
@@ -155,7 +148,6 @@ def _measure(header: GgufHeader, directory: Path, threads: int, narrate: Callabl
 
 
 def _remove(directory: Path, name: str) -> None:
-    """Remove a format's file, if it has one."""
     (directory / f"{name}.gguf").unlink(missing_ok=True)
 
 

@@ -37,7 +37,6 @@ class LlamaModel(GgufVocabulary):
     """A model's weights, vocabulary and chat template. Weights are mapped, not copied.
 
     Args:
-        header: of the file.
         rearranged: whether some matrices are in memory a second time, rearranged for faster products.
         thinking: whether prompts let the model think before it answers.
 
@@ -53,10 +52,8 @@ class LlamaContext:
     """A KV cache with many sequences in one unified buffer, and the batch that feeds it.
 
     Args:
-        model: the model.
         cells: tokens that the cache holds, over all sequences.
         sequences: most sequences in the cache.
-        threads: of a decode.
         batch: most tokens of one decode.
     """
 
@@ -111,11 +108,7 @@ class LlamaContext:
         self.library.llama_set_n_threads(self.pointer, threads, threads)
 
     def set_adapter(self, path: Path | None) -> None:
-        """Decode with this GGUF adapter from now on, or with none; frees the one before.
-
-        Raises:
-            ModelError: if llama.cpp can't load the adapter.
-        """
+        """Decode with this GGUF adapter from now on, or with none; frees the one before."""
         old, self._adapter = self._adapter, None
         if path is None:
             self.library.llama_set_adapters_lora(self.pointer, None, 0, None)

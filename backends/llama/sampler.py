@@ -31,7 +31,6 @@ class _Group:
     """A prompt whose answers are not all finished.
 
     Attributes:
-        index: of the prompt.
         suffix: its tokens after the common prefix.
         sequence: that holds the prompt; -1 before it has one.
         logits: (vocabulary,) of the first token of each answer.
@@ -81,10 +80,7 @@ class GroupSampler:
     """One call of group sampling on a context of this shape.
 
     Args:
-        context: for decoding.
-        request: the prompts, and how to sample.
         shape: of the context.
-        handle: progress and cancellation.
         between_steps: called before each decode step.
     """
 

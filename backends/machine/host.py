@@ -24,7 +24,6 @@ class TorchBuild:
     """The platforms that an installed torch was built for.
 
     Attributes:
-        version: of torch.
         cuda, hip, xpu: versions of NVIDIA's, AMD's and Intel's platforms; "" if torch was not built for them.
     """
 
@@ -76,11 +75,7 @@ def this_host() -> Host:
 
 
 def processor(processors: Path = PROCESSORS) -> str:
-    """What changes with the processor, and on Linux with what it can do: to remember a measurement by.
-
-    Args:
-        processors: the system's list of processors.
-    """
+    """What changes with the processor, and on Linux with what it can do: to remember a measurement by."""
     try:
         lines = processors.read_text(errors="replace").splitlines()
     except OSError:
@@ -94,9 +89,6 @@ def multiplies_bfloat16(processors: Path = PROCESSORS) -> bool:
     """Whether an x86 processor has instructions for bfloat16, on Linux; elsewhere only torch could tell.
 
     It may multiply float32 faster all the same.
-
-    Args:
-        processors: the system's list of processors.
     """
     try:
         flags = re.search(r"^flags\s*:(.*)$", processors.read_text(errors="replace"), re.MULTILINE)

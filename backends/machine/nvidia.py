@@ -53,7 +53,6 @@ class Nvidia:
         gpus: those that CUDA shows; at least one.
         driver: its version; "" if it does not run.
         trouble: why no GPU can be used, in words; "" if they can.
-        remedy: what to do about it.
     """
 
     gpus: tuple[Gpu, ...]

@@ -70,12 +70,8 @@ def find_architecture(name: object, file: object, *, gguf: bool = False) -> Arch
     """The record of an architecture.
 
     Args:
-        name: as the file gives it.
         file: that names it, for the message.
         gguf: whether that is a GGUF file.
-
-    Raises:
-        ModelError: if it is not supported.
     """
     known = {record.gguf if gguf else record.name: record for record in ARCHITECTURES.values()}
     known.pop("", None)
@@ -88,20 +84,12 @@ def find_architecture(name: object, file: object, *, gguf: bool = False) -> Arch
 
 
 def architecture_of(header: GgufHeader) -> Architecture:
-    """The record of a GGUF file's architecture.
-
-    Raises:
-        ModelError: if it is not supported.
-    """
+    """The record of a GGUF file's architecture."""
     return find_architecture(header.architecture, header.path, gguf=True)
 
 
 def check_supported(header: GgufHeader) -> None:
-    """Check that a GGUF file's model can be trained, not only sampled from.
-
-    Raises:
-        ModelError: if it can't.
-    """
+    """Check that a GGUF file's model can be trained, not only sampled from."""
     architecture = architecture_of(header)
     scaling = header.value("rope.scaling.type", "none")
     if scaling != "none" or (ROPE_FACTORS in header.tensors and not architecture.factors):
@@ -112,11 +100,7 @@ def check_supported(header: GgufHeader) -> None:
 
 
 def model_values(header: GgufHeader) -> Values:
-    """The configuration of a GGUF file's model, by transformers' names.
-
-    Raises:
-        ModelError: if the model can't be trained, or the file lacks a value.
-    """
+    """The configuration of a GGUF file's model, by transformers' names."""
     check_supported(header)
     heads, width = header.count("attention.head_count"), header.count("embedding_length")
     values: Values = {

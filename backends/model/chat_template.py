@@ -54,8 +54,6 @@ def lay_out(render: Render, roles: Sequence[str], model: object, *, thinking: bo
     A template without a place for a system turn gets its text at the beginning of the first user turn.
 
     Args:
-        render: the template.
-        roles: of the turns.
         model: that has the template, for the message.
         thinking: whether the model may think before it answers. If not, templates with the variable `enable_thinking`
             or `thinking` are told so, and a `<think>` that is still open at the end is closed.

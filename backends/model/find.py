@@ -32,7 +32,6 @@ def find_model(name: str, *, download: bool = True, progress: Progress | None = 
     Args:
         name: "" for the embedded model, the path of a GGUF file or of a Hugging Face directory, or `hub.FORM`.
         download: whether to download a model of the hub that is not on this machine.
-        progress: told about the download.
 
     Raises:
         ModelError: if there is none.

@@ -55,7 +55,6 @@ def widen(kind: int, blocks: npt.NDArray[np.uint8], values: npt.NDArray[np.float
     """Widen blocks of a number format to float32. Other Python threads run meanwhile.
 
     Args:
-        kind: the format.
         blocks: contiguous bytes.
         values: contiguous; receives as many values as the blocks have.
 

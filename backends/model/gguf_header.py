@@ -57,7 +57,6 @@ class GgufHeader:
     """Header of a GGUF file.
 
     Attributes:
-        path: the file.
         metadata: values by key; an array of more than `KEPT_ARRAY` elements is replaced by its length.
         tensors: by name; offsets count from the start of the file.
     """
@@ -73,7 +72,6 @@ class GgufHeader:
 
     @property
     def model_name(self) -> str:
-        """A name for people."""
         return self.path.stem
 
     @property
@@ -238,7 +236,6 @@ def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
 
     Args:
         path: of a file that `parse_header` accepts.
-        keys: theirs.
 
     Raises:
         ModelError: if one is missing or has more than `MAX_TOKENS` elements, or the file can't be read.

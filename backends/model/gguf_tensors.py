@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 class GgufTensors:
     """A GGUF file's tensors. The file is mapped, and a tensor read when it is needed.
 
-    Args:
-        header: of the file.
-
     Attributes:
         mapping: of the file. Its pages are those of every other mapping of the file, llama.cpp's too.
     """
@@ -53,11 +50,7 @@ class GgufTensors:
         return info
 
     def is_packed(self, name: str, shape: tuple[int, ...]) -> bool:
-        """Whether a parameter is a matrix in a format other than float32 that ggml can widen.
-
-        Raises:
-            ModelError: if the file has none of this shape.
-        """
+        """Whether a parameter is a matrix in a format other than float32 that ggml can widen."""
         return len(shape) == 2 and (kind := self.find(name, shape).type) != F32 and can_widen(kind)
 
     def blocks(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
@@ -78,11 +71,7 @@ class GgufTensors:
         return values - np.float32(1.0) if self._raised_norms and info.name.endswith("norm.weight") else values
 
     def take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """A parameter by transformers' name, in float32.
-
-        Raises:
-            ModelError: if the file has none of this shape.
-        """
+        """A parameter by transformers' name, in float32."""
         import torch
 
         # A copy: torch warns about arrays that it can't write to.

@@ -35,12 +35,10 @@ class HfDirectory:
     """A model's directory: its configuration, sizes and files, checked.
 
     Args:
-        path: the directory.
         mlx: whether MLX reads it, which can load weights that were quantised for it.
 
     Attributes:
         config: the content of config.json.
-        shape: the model's sizes.
         files: the file of each tensor by name.
 
     Raises:
@@ -65,7 +63,6 @@ class HfDirectory:
 
     @property
     def model_name(self) -> str:
-        """A name for people."""
         return self.path.name
 
     @property
@@ -84,11 +81,7 @@ class HfDirectory:
         return sum(file.stat().st_size for file in set(self.files.values()))
 
     def _check(self) -> Architecture:
-        """The architecture, if the model can be trained.
-
-        Raises:
-            ModelError: if it can't.
-        """
+        """The architecture, if the model can be trained."""
         where = self.path / CONFIG
         architecture = find_architecture(self.config.get("model_type"), where)
         quantised = self.config.get("quantization")
@@ -126,11 +119,7 @@ class HfDirectory:
                 raise ModelError(f"{where} sets {name}, which is not supported", "use another model")
 
     def _find_files(self) -> dict[str, Path]:
-        """The file of each tensor by name.
-
-        Raises:
-            ModelError: if one is missing or truncated.
-        """
+        """The file of each tensor by name."""
         if (self.path / INDEX).is_file():
             places = _read_object(self.path / INDEX).get("weight_map")
             names = {str(name) for name in places.values()} if isinstance(places, dict) else set()
@@ -145,11 +134,7 @@ class HfDirectory:
 
 
 class HfTensors:
-    """A directory's tensors by transformers' names, read one at a time in the number format of the file.
-
-    Args:
-        directory: the model.
-    """
+    """A directory's tensors by transformers' names, read one at a time in the number format of the file."""
 
     def __init__(self, directory: HfDirectory) -> None:
         self._directory = directory
@@ -159,11 +144,7 @@ class HfTensors:
             self._unused.discard("lm_head.weight")
 
     def take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """A parameter by transformers' name.
-
-        Raises:
-            ModelError: if the directory has none of this shape.
-        """
+        """A parameter by transformers' name."""
         from safetensors import SafetensorError, safe_open
 
         file = self._directory.files.get(name)
@@ -200,11 +181,7 @@ def _digest(files: tuple[Path, ...]) -> str:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Raises:
-        ModelError: if there is none.
-    """
+    """A JSON object from a file."""
     try:
         if path.stat().st_size > MAX_JSON:
             raise ModelError(f"{path} is too large", REMEDY)
@@ -217,11 +194,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _tensor_names(path: Path) -> list[str]:
-    """Names of the tensors in a safetensors file, whose header tells how long the file has to be.
-
-    Raises:
-        ModelError: if it is missing, truncated or not of that format.
-    """
+    """Names of the tensors in a safetensors file, whose header tells how long the file has to be."""
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))

@@ -58,7 +58,6 @@ class ModelShape:
 
     @classmethod
     def of_gguf(cls, header: GgufHeader) -> ModelShape:
-        """From a GGUF file's header."""
         return cls.of_values(model_values(header))
 
     @property

@@ -18,7 +18,6 @@ def open_source(path: Path, *, mlx: bool = False) -> ModelSource:
     """Open a GGUF file or a Hugging Face directory and check that its model can be trained.
 
     Args:
-        path: the file or the directory.
         mlx: whether a directory may hold weights quantised for MLX, which torch can't load.
 
     Raises:
@@ -32,5 +31,4 @@ def open_source(path: Path, *, mlx: bool = False) -> ModelSource:
 
 
 def shape_of(source: ModelSource) -> ModelShape:
-    """The sizes of a model."""
     return source.shape if isinstance(source, HfDirectory) else ModelShape.of_gguf(source)

@@ -37,7 +37,6 @@ def open_vocabulary(source: ModelSource, *, thinking: bool = False) -> Vocabular
     digits differently. Where llama.cpp is not installed, `gguf_tokenizer` takes its place for the usual families.
 
     Args:
-        source: the model.
         thinking: whether prompts let the model think before it answers.
     """
     if isinstance(source, HfDirectory):
@@ -137,16 +136,13 @@ class GgufVocabulary(Vocabulary):
     """A GGUF file's vocabulary and chat template, through llama.cpp.
 
     Args:
-        header: of the file.
         weights: whether llama.cpp maps the file's weights as well.
         rearranged: whether it keeps a second copy of some matrices, rearranged for faster products.
         thinking: as in `Vocabulary`.
 
     Attributes:
         library: the `llama_cpp` module.
-        header: of the file.
         pointer: llama.cpp's model.
-        vocabulary_size: number of tokens.
 
     Raises:
         ModelError: if llama.cpp can't load the file.
@@ -174,7 +170,6 @@ class GgufVocabulary(Vocabulary):
         self._formatter: Any = None
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
-        """See `Vocabulary.tokenize`."""
         data = text.encode("utf-8")
         size = len(data) + 8
         buffer = (ctypes.c_int32 * size)()
@@ -186,7 +181,6 @@ class GgufVocabulary(Vocabulary):
         return list(buffer[:count])
 
     def piece(self, token: int) -> bytes:
-        """See `Vocabulary.piece`."""
         piece = self._pieces.get(token)
         if piece is None:
             buffer = ctypes.create_string_buffer(256)
@@ -195,7 +189,6 @@ class GgufVocabulary(Vocabulary):
         return piece
 
     def ends(self, token: int) -> bool:
-        """See `Vocabulary.ends`."""
         return bool(self.library.llama_vocab_is_eog(self._vocabulary, token))
 
     def _render(self, turns: Turns, variables: dict[str, Any]) -> str:
@@ -222,7 +215,6 @@ class GgufVocabulary(Vocabulary):
         return text.decode("utf-8", errors="replace") if text else ""
 
     def close(self) -> None:
-        """Free llama.cpp's model."""
         if self.pointer:
             self.library.llama_model_free(self.pointer)
             self.pointer = None
@@ -232,7 +224,6 @@ class HfVocabulary(Vocabulary):
     """A directory's tokenizer, through transformers.
 
     Args:
-        directory: the model's.
         thinking: as in `Vocabulary`.
 
     Raises:
@@ -256,11 +247,7 @@ class HfVocabulary(Vocabulary):
         self._use(directory.path)
 
     def _use(self, path: Path) -> None:
-        """Take what prompts and answers need from the tokenizer.
-
-        Raises:
-            ModelError: if it has no chat template or no end token.
-        """
+        """Take what prompts and answers need from the tokenizer."""
         if not self._tokenizer.chat_template:
             raise ModelError(f"{path} has no chat template", "use an instruction-tuned model")
         # Of several, the one for texts without tools.
@@ -272,12 +259,10 @@ class HfVocabulary(Vocabulary):
         self._pieces: dict[int, bytes] = {}
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
-        """See `Vocabulary.tokenize`."""
         ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=not special)
         return [int(token) for token in ids]
 
     def piece(self, token: int) -> bytes:
-        """See `Vocabulary.piece`."""
         piece = self._pieces.get(token)
         if piece is None:
             text = None if token in self._special else self._tokenizer.convert_ids_to_tokens(token)
@@ -285,7 +270,6 @@ class HfVocabulary(Vocabulary):
         return piece
 
     def ends(self, token: int) -> bool:
-        """See `Vocabulary.ends`."""
         return token in self._end_tokens
 
     def _render(self, turns: Turns, variables: dict[str, Any]) -> str:
@@ -311,7 +295,6 @@ class PlainGgufVocabulary(HfVocabulary):
     """A GGUF file's vocabulary and chat template without llama.cpp.
 
     Args:
-        header: of the file.
         thinking: as in `Vocabulary`.
 
     Raises:

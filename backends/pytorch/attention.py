@@ -36,7 +36,6 @@ class Attention(Protocol):
             layer: index of the block.
             query: (rows, heads, n, width of a head).
             key, value: (rows, KV heads, n, width of a head).
-            scaling: of the scores.
             window: tokens that a token sees, itself and those before it; None for all.
 
         Returns:
@@ -82,7 +81,6 @@ class PackAttention:
     """Attention along a pack's branches. Its tensors are made once and used by every layer.
 
     Args:
-        pack: the layout.
         device: where the model is.
         check: called in each layer, forward and backward; raises an error to end the pass.
     """
@@ -143,8 +141,6 @@ class RowCache:
     """Keys and values of all layers, for a number of sequences ("rows") of the same length.
 
     Args:
-        shape: of the model.
-        rows: sequences.
         tokens: that a row holds.
         device: by torch's name.
 
@@ -164,7 +160,6 @@ class RowCache:
 
     @property
     def tokens(self) -> int:
-        """Tokens that a row holds."""
         return self.keys.shape[3]
 
     def copy_rows(self, source: RowCache, origins: Tensor, targets: Tensor, tokens: int) -> None:
@@ -206,7 +201,6 @@ class CachedAttention:
     answers, and it takes no room in their rows.
 
     Attributes:
-        rows: the cache.
         starts: (r,) tokens that each row already holds.
         seen: tokens of the rows to look at; at least all starts + n.
         prefix: the common prefix, or None.

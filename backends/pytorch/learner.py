@@ -40,14 +40,10 @@ class TorchLearner(PackedLearner[Tensor]):
     """A base model with a LoRA adapter and its Adam optimizer.
 
     Args:
-        source: the base model's file or directory.
-        lora: shape of the adapter.
         threads: torch's, for this process.
-        place: the device, and how much is computed there in one go.
 
     Raises:
         BackendError: if what the weights' format needs is missing.
-        ModelError: if the model can't be trained.
     """
 
     def __init__(self, source: ModelSource, lora: LoraSettings, threads: int, place: Place = CPU) -> None:
@@ -68,27 +64,22 @@ class TorchLearner(PackedLearner[Tensor]):
         self.pack_tokens, self.group_tokens = place.pack_tokens, place.group_tokens
 
     def set_threads(self, threads: int) -> None:
-        """See `PackedLearner.set_threads`."""
         torch.set_num_threads(threads)
 
     @property
     def steps(self) -> int:
-        """Optimizer steps taken so far."""
         states = list(self.optimizer.state.values())
         return int(states[0]["step"].item()) if states else 0
 
     def weights(self) -> Arrays:
-        """The adapter's weights by PEFT's names."""
         return {name: parameter.detach().cpu().numpy() for name, parameter in self.parameters.items()}
 
     def set_weights(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
-        """See `PackedLearner.set_weights`."""
         with torch.no_grad():
             for name, parameter in self.parameters.items():
                 parameter.copy_(torch.from_numpy(weights[name]))
 
     def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
-        """See `PackedLearner.update`."""
         while True:
             try:
                 with reproducible(self.place.device, strict=self._repeatable):
@@ -245,14 +236,12 @@ class TorchLearner(PackedLearner[Tensor]):
                 self.optimizer.state[parameter] = {"step": step, **moments}
 
     def save(self, directory: Path) -> None:
-        """See `PackedLearner.save`."""
         self.model.peft_config["default"].save_pretrained(str(directory))
         state = self._state()
         write_tensors(directory / ADAPTER_FILE, {name: state[name] for name in self.parameters})
         write_tensors(directory / OPTIMIZER_FILE, {name: a for name, a in state.items() if name not in self.parameters})
 
     def load(self, directory: Path) -> None:
-        """See `PackedLearner.load`."""
         shapes = {name: tuple(parameter.shape) for name, parameter in self.parameters.items()}
         adapter, optimizer = read_checked(directory, shapes)
         self._set_state(adapter | optimizer)

@@ -35,10 +35,6 @@ from sapo_edge.policy import LoraSettings
 def load_base(source: ModelSource, place: Place = CPU) -> Any:
     """Load the base model, frozen. Its weights pass through the computer's memory one tensor at a time.
 
-    Args:
-        source: the file or directory.
-        place: the device, and the format of the blocks' weights there.
-
     Raises:
         ModelError: if the architecture is not supported, or a tensor is missing or unknown.
         BackendError: if what the weights' format needs is missing.
@@ -177,7 +173,6 @@ def set_adapter(model: PeftModel, weights: Mapping[str, npt.NDArray[np.float32]]
     """Copy weights into an adapter of the same shape.
 
     Args:
-        model: with the adapter.
         weights: all of them, by PEFT's saved names.
     """
     for name, parameter in model.named_parameters():

@@ -62,7 +62,6 @@ class PackedMatrix:
         kind: the format, as in `gguf.GGMLQuantizationType`.
         inputs: values of a row.
         order: (outputs,) the row of `blocks` for each row of the matrix; None if they are in order.
-        scratch: of the model.
         mapping: that `blocks` lies in; None if it is in memory.
     """
 

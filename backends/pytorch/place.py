@@ -66,7 +66,6 @@ class Place:
         logit_rows: vocabulary-sized rows of logits that the learner has in memory at a time.
         slots: answers decoded in parallel.
         graphs: whether decode steps are recorded and replayed.
-        reason: the choice in words.
     """
 
     device: str = "cpu"
@@ -106,7 +105,6 @@ def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits
     """Fit number format and batch sizes to a GPU's free memory.
 
     Args:
-        shape: of the model.
         device: by torch's name.
         name: of the GPU, to show to users.
         free: bytes.
@@ -160,8 +158,6 @@ def slots_for(place: Place, shape: ModelShape, tokens: int, free: int) -> int:
     """Answers that can be decoded in parallel.
 
     Args:
-        place: the device.
-        shape: of the model.
         tokens: that one answer keeps, its prompt's own part included.
         free: bytes on the device; ignored for a CPU, whose number of slots is small.
     """
@@ -215,11 +211,6 @@ def estimate_memory(shape: ModelShape, size: RoundShape, place: Place = CPU) -> 
 
     Sampling and learning take turns, so only the larger of the two counts. For a policy that learns it is counted as
     `activations`.
-
-    Args:
-        shape: of the model.
-        size: of the round.
-        place: where it is computed.
 
     Returns:
         `sampler` is the model, which also learns, and for a policy that only samples the working memory too; `learner`

@@ -44,7 +44,6 @@ class TorchPolicy(BasePolicy):
     Args:
         path: a GGUF file or a Hugging Face directory.
         device: "auto", or by torch's name: cuda (ROCm's too), cuda:1, xpu, mps, cpu.
-        lora: shape of the adapter.
         threads: of a CPU; 0 measures and adapts.
         trainable: if false, `update` raises an error.
         narrate: called with a text before a step that takes long, while the policy is made.
@@ -101,12 +100,10 @@ class TorchPolicy(BasePolicy):
 
     @property
     def name(self) -> str:
-        """Backend and model in a few words."""
         return f"torch on {self.place.device}, {self.source.model_name}"
 
     @property
     def backend(self) -> str:
-        """The name in the settings."""
         return "torch"
 
     @property
@@ -175,7 +172,6 @@ class TorchPolicy(BasePolicy):
         return estimate_memory(self.shape, size, self.place)
 
     def close(self) -> None:
-        """Free the model and the tokenizer."""
         self.vocabulary.close()
         self._step_cache.forget()
         self.learner = None

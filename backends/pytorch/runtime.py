@@ -64,7 +64,6 @@ def choose_place(shape: ModelShape, device: str = "auto") -> Place:
     """Choose where and how to compute a model.
 
     Args:
-        shape: of the model.
         device: "auto", or a device by torch's name.
 
     Raises:

@@ -40,12 +40,7 @@ class GroupSampler:
     """One call of group sampling.
 
     Args:
-        step_cache: of the policy.
-        vocabulary: of the model.
-        request: the prompts, and how to sample.
-        handle: progress and cancellation.
         slots: answers decoded in parallel.
-        use_adapter: whether to sample with the adapter.
         between_steps: called before each decode step.
     """
 

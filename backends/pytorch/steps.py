@@ -67,13 +67,11 @@ class Steps:
     """Forward passes over a cache of rows.
 
     Args:
-        network: the model.
         rows: the answers' cache.
         prefix: the cache of what all prompts begin with, one row; None if they share nothing.
         record: how to record a step; None computes every step.
 
     Attributes:
-        rows, prefix: the caches.
         trouble: why recording was turned off; empty if it was not.
         check: called in each layer of a pass that is not recorded; raises an error to end it.
     """
@@ -106,7 +104,6 @@ class Steps:
         """Add tokens to the first rows of a cache.
 
         Args:
-            rows: the cache.
             token_ids: of each row; shorter ones are padded with tokens that are never looked at.
             starts: tokens that each row already holds.
 
@@ -219,13 +216,9 @@ class StepCache:
     """Caches and recorded steps: kept from call to call where steps are recorded, made for each call elsewhere.
 
     Args:
-        network: the model.
-        shape: its sizes.
-        place: where it is.
         recorder: makes what records the steps over a pair of caches, where `place.graphs` says so.
 
     Attributes:
-        network: the model.
         trouble: why recording was turned off; empty if it was not.
     """
 

@@ -117,11 +117,7 @@ def export(
 
 
 def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
-    """The adapter in a directory that the user names, or the best one of the state directory, verified.
-
-    Raises:
-        CheckpointError: if there is none, or the named checkpoint is damaged.
-    """
+    """The adapter in a directory that the user names, or the best one of the state directory, verified."""
     if directory is not None:
         if not os.path.isfile(directory / "adapter_config.json"):
             raise CheckpointError(
@@ -154,12 +150,7 @@ def best_checkpoint(workspace: Workspace) -> Checkpoint | None:
 
 
 def find_record(adapter: Path) -> Checkpoint | None:
-    """The record of a checkpoint; None for a PEFT adapter that is no checkpoint.
-
-    Raises:
-        CheckpointError: if the record is damaged.
-        StateError: if it may not be read, or was written by a newer version.
-    """
+    """The record of a checkpoint; None for a PEFT adapter that is no checkpoint."""
     from sapo_edge.state.checkpoint import RECORD, read_record
 
     return read_record(adapter) if (adapter / RECORD).is_file() else None
@@ -171,9 +162,6 @@ def check_model(adapter: Path, digest: str) -> None:
     Args:
         adapter: directory of a verified checkpoint, or of a PEFT adapter, which doesn't name its model.
         digest: SHA-256 (hex) of the model's file.
-
-    Raises:
-        CheckpointError: if it was made with another one.
     """
     checkpoint = find_record(adapter)
     if checkpoint is not None and checkpoint.model_digest != digest:
@@ -185,11 +173,7 @@ def _evaluate_both(workspace: Workspace, adapter: Path, *, general: bool) -> tup
 
     Args:
         workspace: whose test questions, and whose model.
-        adapter: to evaluate.
         general: both are asked the general questions instead, alike.
-
-    Raises:
-        ConfigError: if there are no test questions.
     """
     from sapo_edge.backends.adapter.files import read_alpha
     from sapo_edge.evaluate import evaluate, evaluate_base

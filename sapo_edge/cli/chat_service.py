@@ -26,11 +26,7 @@ Opener = Callable[[Callable[[str], None]], AbstractContextManager[tuple[Conversa
 
 
 class ChatService:
-    """Answers one request after the other; a second thread reads stdin, so that a request can be cancelled.
-
-    Args:
-        open_conversation: loads model and adapter.
-    """
+    """Answers one request after the other; a second thread reads stdin, so that a request can be cancelled."""
 
     def __init__(self, open_conversation: Opener) -> None:
         self._open = open_conversation
@@ -43,11 +39,7 @@ class ChatService:
         self._conversation: Conversation | None = None
 
     def run(self) -> None:
-        """Answer until stdin ends or SIGTERM comes.
-
-        Raises:
-            SapoError: if model or adapter can't be used.
-        """
+        """Answer until stdin ends or SIGTERM comes."""
         # SystemExit runs all clean-up.
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
         threading.Thread(target=self._read, name="chat-requests", daemon=True).start()

@@ -35,10 +35,8 @@ class ChatSession:
     """A conversation in lines of text.
 
     Args:
-        conversation: answers.
         models: what answers, for the file of a saved conversation.
         task: whether to begin with the prompt of the training.
-        temperature: to begin with.
     """
 
     def __init__(self, conversation: Conversation, models: Models, *, task: bool, temperature: float) -> None:
@@ -85,11 +83,7 @@ class ChatSession:
                 narrate(f"{printable(error.message)}; {error.remedy}")
 
     def _obey(self, text: str) -> bool:
-        """Obey a command; False if it ends the session.
-
-        Raises:
-            ConfigError: if there is no such command, or it means nothing.
-        """
+        """Obey a command; False if it ends the session."""
         name, _, argument = text[1:].partition(" ")
         name, argument, memory = name.strip().lower(), argument.strip(), self._conversation.memory
         if name in ("quit", "exit", "bye"):

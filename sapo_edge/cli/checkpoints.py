@@ -101,11 +101,7 @@ def remove(
 
 
 def _doomed(paths: Paths, round: int | None) -> list[Row]:
-    """What to remove: the checkpoint of a round; None for all that were set aside.
-
-    Raises:
-        CheckpointError: if there is none, or it is needed.
-    """
+    """What to remove: the checkpoint of a round; None for all that were set aside."""
     doomed = [row for row in _rows(paths) if row.round == round]
     if not doomed:
         raise CheckpointError(

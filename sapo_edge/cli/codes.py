@@ -26,8 +26,6 @@ def offer(line: str, addresses: Sequence[str], at: Sequence[str], settings: Sett
         line: the invite.
         addresses: multiaddresses of members and relays that may be meeting places.
         at: meeting places that the user named.
-        settings: of this node.
-        as_json: print JSON.
 
     Raises:
         SwarmError: if nobody got the invite.
@@ -55,10 +53,8 @@ def accept(text: str, addresses: Sequence[str], at: Sequence[str], settings: Set
         text: the code as the user typed it.
         addresses: multiaddresses of relays and members that this machine knows.
         at: meeting places that the user named; nobody else is asked then.
-        settings: of this node.
 
     Raises:
-        ConfigError: if the code can't be read, or a place.
         SwarmError: if it brings no invite.
     """
     from sapo_edge.swarm.host.logs import preserve_logging

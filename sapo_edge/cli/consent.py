@@ -29,7 +29,6 @@ def ask_for_consent(workspace: Workspace, *, agree: bool) -> tuple[Workspace, st
 
     Raises:
         ModelError: if there is no such model on this machine.
-        StateError: if the consent can't be recorded.
     """
     if workspace.is_alone or agreed_to_share(workspace.paths.consent):
         return workspace, ""

@@ -15,11 +15,7 @@ STEP = 10
 
 
 class DownloadReport:
-    """Told about a download, as `sapo_edge.backends.hub.download.Progress`; shows nothing until it begins.
-
-    Args:
-        name: of the model.
-    """
+    """Told about a download, as `sapo_edge.backends.hub.download.Progress`; shows nothing until it begins."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -105,11 +105,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _report(plan: Plan, directory: Path, *, plots: bool, as_json: bool) -> None:
-    """Write the report of all finished swarms, and print its summary.
-
-    Raises:
-        StateError: if none is finished.
-    """
+    """Write the report of all finished swarms, and print its summary."""
     from sapo_edge.experiment.report import SUMMARY, write_report
     from sapo_edge.experiment.results import read_records
 
@@ -128,11 +124,7 @@ def _report(plan: Plan, directory: Path, *, plots: bool, as_json: bool) -> None:
 
 
 def _choose(scale: str | None, file: Path | None, settings: Iterable[str], arms: Iterable[str]) -> Plan:
-    """The plan of a scale or a file, reduced to some settings and arms.
-
-    Raises:
-        ConfigError: if there is no such scale, setting or arm.
-    """
+    """The plan of a scale or a file, reduced to some settings and arms."""
     from sapo_edge.experiment.plan_file import read_plan
     from sapo_edge.experiment.scales import SCALES
 
@@ -174,11 +166,7 @@ def _override(
     model: str | None,
     backend: str | None,
 ) -> Plan:
-    """The plan with the values of flags.
-
-    Raises:
-        ConfigError: if an arm has more hostile members than nodes are left.
-    """
+    """The plan with the values of flags."""
     try:
         settings = tuple(
             replace(setting, rounds=rounds or setting.rounds, nodes=nodes or setting.nodes) for setting in plan.settings

@@ -17,7 +17,6 @@ class EventFanout:
     """Delivers events from any thread.
 
     Args:
-        journal: records an event.
         show: prints an event for the user, on a terminal or a pipe that may be closed at any time.
         on_closed: called once when it is; later events are not shown any more.
         report: tells the service manager; must not raise.

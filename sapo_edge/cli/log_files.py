@@ -25,11 +25,7 @@ def parse_since(text: str, now: float) -> float:
     """Unix seconds of a moment in the past: a duration such as 30min, 2h or 3d, or a local date with or without a time.
 
     Args:
-        text: as typed.
         now: Unix seconds.
-
-    Raises:
-        ConfigError: if it is neither.
     """
     match = re.fullmatch(r"(\d{1,9})\s*(s|min|h|d)", text.strip())
     if match is not None:
@@ -45,14 +41,10 @@ def records(paths: Paths, *, lines: int | None, since: float, level: str, follow
     """Records of the log, oldest first.
 
     Args:
-        paths: of the node.
         lines: most past ones, the newest; None for all.
         since: Unix seconds; older ones are left out.
         level: the lowest one.
         follow: wait for new ones, of this node and its successors, without end.
-
-    Raises:
-        StateError: if the log can't be read.
     """
     from sapo_edge.tui.screens.logs.reader import LogReader
 

@@ -26,11 +26,7 @@ def man(context: typer.Context) -> None:
 
 
 def page(program: Any) -> str:
-    """The manual page of a program in roff, with every command and option.
-
-    Args:
-        program: its group of commands.
-    """
+    """The manual page of a program in roff, with every command and option."""
     lines = [
         f'.TH SAPO 1 "" "sapo-edge {__version__}" "User Commands"',
         ".SH NAME",

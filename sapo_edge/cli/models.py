@@ -31,7 +31,6 @@ class Described:
 
     Attributes:
         name: as the setting `model` takes it.
-        path: file or directory.
         bytes: on the disk.
         architecture, weights, context: of the model; 0 or "" if it can't be used here.
         licence: its name; "" if it is not known.

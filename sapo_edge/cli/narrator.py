@@ -73,7 +73,6 @@ class Narrator:
         self._base = base
 
     def __call__(self, event: events.Event) -> None:
-        """Print one event."""
         match event:
             case events.Progress():
                 self._show_progress(event)

@@ -48,11 +48,7 @@ def _run(argument: str) -> None:
 
 
 def check_names(announce: tuple[str, ...]) -> None:
-    """Raise an error if one of these is neither a host name nor an IP address.
-
-    Raises:
-        ConfigError: then.
-    """
+    """Raise an error if one of these is neither a host name nor an IP address."""
     from sapo_edge.swarm.addresses import host_address
 
     for name in announce:
@@ -90,13 +86,10 @@ def run_relay(
         upload, download: caps in bytes per second; 0 for none.
         members: most connected nodes.
         per_address: most of one address; 0 for half of `members`.
-        as_json: print JSON.
 
     Raises:
         ConfigError: if an announced address is neither a host name nor an IP address, or the operating system allows
             fewer open files than there may be members.
-        StateError: if the state directory can't be used, or another relay uses it.
-        SwarmError: if it can't listen on the port.
     """
     import trio
 
@@ -132,11 +125,7 @@ def run_relay(
 
 
 def _allow_files(number: int) -> None:
-    """Let this process open so many files: many systems start programs with 256 or 1,024, and allow more on demand.
-
-    Raises:
-        ConfigError: if the system allows fewer.
-    """
+    """Let this process open so many files: many systems start programs with 256 or 1,024, and allow more on demand."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -92,11 +92,6 @@ def _learned(report: Report) -> Iterator[str]:
 
 
 def _draw(report: RunReport, paths: Paths, file: Path) -> None:
-    """Draw the run.
-
-    Raises:
-        ConfigError: if it can't be drawn, or not written to that file.
-    """
     from sapo_edge.control.journal_view import JournalReader
     from sapo_edge.installing import how_to_install_extra
     from sapo_edge.state.durable import reported

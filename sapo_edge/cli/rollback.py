@@ -42,11 +42,7 @@ def rollback(
 
 
 def _roll_back_stopped(paths: Paths, round: int | None) -> tuple[int, int]:
-    """Return to a checkpoint of a node that does not run; the round that was left, and that of the checkpoint.
-
-    Raises:
-        StateError: if a node uses the directory after all, there is no such checkpoint, or a file can't be changed.
-    """
+    """Return to a checkpoint of a node that does not run; the round that was left, and that of the checkpoint."""
     from sapo_edge.node.rollback import find_target, remember_used
     from sapo_edge.state.store import Store
 

@@ -98,7 +98,6 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     """Run a node until its rounds are done or it is asked to stop.
 
     Args:
-        workspace: what it works on.
         as_json: print events as JSON on stdout.
         agree: record the owner's consent to share.
 
@@ -191,7 +190,6 @@ def _others(load: OthersLoad, seconds: float = 0.5) -> float:
     """Percent of the processor that other programs used since the call before; 0 if unknown.
 
     Args:
-        load: measures.
         seconds: how long to look where that call was too long ago: on a busy processor a start takes minutes.
     """
     import psutil
@@ -212,9 +210,6 @@ def _keep_manifest(membership: Membership, source: TaskSource, latest: Checkpoin
 
     Returns:
         The source; one of the kept questions if the manifest names them by digest.
-
-    Raises:
-        StateError: if it can't be written.
     """
     from sapo_edge.tasks.source import TaskSource
 
@@ -239,10 +234,7 @@ def open_transport(
 
     Args:
         workspace: with its manifest.
-        source: the manifest's tasks.
         secret: the identity's 32 bytes.
-        emit: receives the swarm's events.
-        closing: closes what was opened.
         room: what to accept of others.
 
     Returns:

@@ -86,7 +86,6 @@ def _unset_others(paths: Paths, checkpoint: Checkpoint | None) -> None:
     """Remove from config.toml what belongs to another run, and say so.
 
     Args:
-        paths: of the runs.
         checkpoint: the current run's last one, with other values of which no node continues it; None without one.
     """
     from sapo_edge.cli.workspace import STATE_SETTINGS

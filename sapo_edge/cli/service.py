@@ -222,11 +222,7 @@ def _is_free(paths: Paths) -> bool:
 
 
 def _check_readable(plan: ServicePlan) -> None:
-    """Check that a user of its own can run the program.
-
-    Raises:
-        ConfigError: if the program lies where only its owner looks.
-    """
+    """Check that a user of its own can run the program."""
     program = Path(plan.command[0])
     for place in (program, program.resolve(), Path(__file__).resolve().parent):
         for part in (place, *place.parents):
@@ -239,11 +235,7 @@ def _check_readable(plan: ServicePlan) -> None:
 
 
 def _create_user(plan: ServicePlan) -> None:
-    """Create the user of a system service, without a password and a shell.
-
-    Raises:
-        StateError: if the system refuses.
-    """
+    """Create the user of a system service, without a password and a shell."""
     import pwd
 
     if any(entry.pw_name == plan.user for entry in pwd.getpwall()):
@@ -274,7 +266,6 @@ def _hand_over(plan: ServicePlan) -> None:
 
 
 def _advice(manager: Systemd | Launchd, plan: ServicePlan, *, starts: bool) -> list[str]:
-    """What the owner may want to know next."""
     lines = ["it starts now; `sapo service status` shows how it does" if starts else "it is not started now"]
     if isinstance(manager, Launchd):
         return lines
@@ -295,11 +286,7 @@ def _user() -> str:
 
 
 def _show(command: list[str]) -> int:
-    """Run a command with this terminal; returns its exit code.
-
-    Raises:
-        StateError: if it is not installed.
-    """
+    """Run a command with this terminal; returns its exit code."""
     sys.stdout.flush()
     try:
         return subprocess.run(command, check=False).returncode

@@ -80,11 +80,7 @@ def setup(
 
 
 def read_plan(file: Path | None, flags: Mapping[str, str | None]) -> Plan:
-    """The plan of a file, with what flags or the environment say instead.
-
-    Raises:
-        ConfigError: if the file can't be read, is no TOML, or has something else in it.
-    """
+    """The plan of a file, with what flags or the environment say instead."""
     values: dict[str, object] = {}
     if file is not None:
         with reported("read", file, "name another file"), file.open("rb") as stream:

@@ -38,7 +38,6 @@ class StopSignals:
     count as one. SIGHUP never stops immediately, because nobody sees what it would lose.
 
     Args:
-        stop: of the node.
         say: prints a line; may fail, for the terminal may be closed.
     """
 
@@ -53,7 +52,6 @@ class StopSignals:
             signal.signal(number, self)
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        """Handle one signal."""
         now = time.monotonic()
         if number in (signal.SIGINT, signal.SIGTERM):
             if self._first is not None:

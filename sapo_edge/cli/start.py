@@ -40,7 +40,6 @@ def start_detached(
     """Start a node that outlives this command and its terminal, and return once it answers.
 
     Args:
-        workspace: what it works on.
         home: the directory of --home; None without it.
         flags: of `sapo run` by setting; None where one is missing.
         settings: the assignments of --set.
@@ -78,11 +77,7 @@ def _options(flags: Mapping[str, object], settings: Iterable[str]) -> list[str]:
 
 
 def _wait_until_it_answers(background: Background, workspace: Workspace) -> int | None:
-    """The node's process id; None if it takes long.
-
-    Raises:
-        StateError: if it has ended.
-    """
+    """The node's process id; None if it takes long."""
     from sapo_edge.control.client import connect
 
     until, told = time.monotonic() + WAIT_SECONDS, 0

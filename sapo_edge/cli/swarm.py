@@ -197,7 +197,6 @@ def join(paths: Paths, membership: Membership, text: str) -> Swarm:
     """Join the swarm of an invite, or a known one by its name or id, without output.
 
     Raises:
-        ConfigError: if the text is neither.
         StateError: if the checkpoints belong to another manifest, or the swarms can't be written.
     """
     from sapo_edge.swarm.joining.invite import PREFIX, parse_invite

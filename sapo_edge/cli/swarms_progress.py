@@ -35,7 +35,6 @@ class Forecast:
         self._start: float | None = None
 
     def observe(self, step: Step) -> None:
-        """Count a step."""
         if self._start is None:
             # Models are open: what came before says nothing about the rest.
             self._start = time.monotonic()

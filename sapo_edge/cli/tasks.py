@@ -244,7 +244,6 @@ class _Prompts:
         self._vocabulary = open_vocabulary(source, thinking=workspace.settings.thinking == "on")
 
     def room(self, max_tokens: int) -> Room:
-        """What the model has room for."""
         from sapo_edge.tasks.review import Room
 
         return Room(
@@ -259,7 +258,6 @@ class _Prompts:
         return self._vocabulary.prompt_text(prompt)
 
     def close(self) -> None:
-        """Free the tokenizer."""
         self._vocabulary.close()
 
 
@@ -301,7 +299,6 @@ def _records(tasks: tuple[Task, ...], samples: list[list[Sample]], rewards: list
 
 
 def _advice(result: dict[str, Any], groups: int) -> str:
-    """What a person may do next."""
     if result["success"] == 1.0:
         return "the model is always right: there is nothing to learn; ask harder questions"
     if not result["reward"]:

@@ -35,9 +35,7 @@ class Item:
 
     Attributes:
         kind: in a word or two.
-        path: of it.
         bytes: on the disk; 0 for a part of somebody's file.
-        remove: removes it.
     """
 
     kind: str

@@ -17,11 +17,7 @@ class CommandGroup(TyperGroup):
     """A group of commands that names the command nearest to a wrong one."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that the first argument names.
-
-        Raises:
-            ConfigError: if there is none.
-        """
+        """Find the command that the first argument names."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
             path = [] if ctx.parent is None else [ctx.info_name]
@@ -32,13 +28,7 @@ class CommandGroup(TyperGroup):
 
 
 def usage_error(error: TyperException, app: typer.Typer, arguments: Sequence[str]) -> ConfigError | None:
-    """The error for the user; None if the help of a group was printed already.
-
-    Args:
-        error: of typer.
-        app: the program.
-        arguments: of the command line.
-    """
+    """The error for the user; None if the help of a group was printed already."""
     command: Any = typer.main.get_command(app)
     path = []
     for argument in arguments:

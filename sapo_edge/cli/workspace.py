@@ -39,10 +39,8 @@ class Workspace:
     """What a command works on.
 
     Attributes:
-        paths: the directories.
         resolved: the settings and their sources. `max_tokens` is the manifest's limit unless somebody sets another; it
             stays 0 while the manifest is missing.
-        membership: the swarms that this installation knows.
         manifest: what is trained on; None if the swarm was joined by an invite and no member has sent it yet.
         swarm: the joined one, or the open swarm of the manifest; None after the last one was left, and for a manifest
             with own questions until one is joined.
@@ -56,7 +54,6 @@ class Workspace:
 
     @property
     def settings(self) -> Settings:
-        """The values of the settings."""
         return self.resolved.settings
 
     @property
@@ -170,8 +167,6 @@ class Workspace:
 
         Args:
             directory: for the adapter file that the sampler reads.
-            trainable: whether it will be updated.
-            seed: the node's.
             say: receives messages about what takes time.
 
         Raises:
@@ -307,7 +302,6 @@ def storable(name: str, value: str) -> str:
     """The value of a setting as `config.toml` keeps it: a relative path becomes absolute, for commands run anywhere.
 
     Args:
-        name: of the setting.
         value: as typed; of `model` a path unless it is empty or names the hub, of `manifest` one if it is a file's.
     """
     from sapo_edge.backends.hub.name import HUB

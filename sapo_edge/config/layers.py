@@ -28,7 +28,6 @@ class Resolved:
     """Settings with the source of each.
 
     Attributes:
-        settings: the values.
         sources: by setting name: "flag", "environment SAPO_EDGE_OWN", "file PATH", "manifest starter", "state" or
             "default".
     """
@@ -123,7 +122,6 @@ def set_value(file: Path, name: str, value: str | None) -> int | float | str | N
 
     Args:
         file: created, with its directory, if missing.
-        name: of the setting.
         value: as on the command line; None removes the setting from the file.
 
     Returns:

@@ -413,7 +413,6 @@ class Settings:
     theme: str = _setting("", "Theme of the terminal app. Empty: one that fits the terminal.")
 
     def as_dict(self) -> dict[str, int | float | str | None]:
-        """All values by name."""
         return asdict(self)
 
     @property

@@ -67,7 +67,6 @@ class AsciiFilter(LineFilter):
         self._table = ascii_table()
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Transform a line."""
         return [
             segment if segment.text.isascii() else Segment(self._ascii(segment), segment.style, segment.control)
             for segment in segments

@@ -54,7 +54,6 @@ _ON_LIGHT = CurveColors("#17713f", "#0b63b5", "#a4560a")
 
 
 def curve_colors(theme: Theme) -> CurveColors:
-    """The colours for a theme."""
     return _ON_DARK if theme.dark else _ON_LIGHT
 
 

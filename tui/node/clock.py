@@ -16,7 +16,6 @@ class RoundClock:
 
     Attributes:
         phase: the current phase; None before the first.
-        done, total, unit: its progress.
         seconds: how long each phase took last time.
     """
 

@@ -33,9 +33,7 @@ class Keeper:
     """Runs as long as the app.
 
     Args:
-        launcher: starts nodes and reports how they ended.
         state: updated with the node's standing.
-        on_event: called with each event of the node.
         on_change: called after each change of the standing, or of `lines`.
         on_crash: called when no node can start, or one ended unexpectedly, with the seconds after which to call
             `start`, unless the user decides otherwise; None if only the user may.
@@ -98,7 +96,6 @@ class Keeper:
             self.link.close()
 
     def start(self) -> None:
-        """Start a node."""
         self._start.set()
 
     async def _connect(self) -> tuple[Link, asyncio.Event] | Ending:

@@ -27,7 +27,6 @@ class Finding:
 
     Attributes:
         name: one word: "Backend", "Model", "Memory" ...
-        value: a few words.
         reason: an explanation in one sentence, or empty.
         good: False for a certain or possible problem; `reason` then says what to do.
     """
@@ -43,9 +42,7 @@ class Findings:
     """What the first screen shows.
 
     Attributes:
-        rows: the findings in order.
         cores: number of cores that this process may use.
-        battery: whether the machine has a battery.
         blocked: why no node can start; empty if one can.
         login: whether a node could start at every login, and none does yet.
     """
@@ -134,10 +131,8 @@ class SettingRow:
     Attributes:
         name, value, explanation: as in `sapo config show`.
         source: "default", "manifest NAME", "file PATH", "environment NAME" or "flag".
-        default: the default value.
         allowed: the allowed values in words.
         choices: the allowed texts; empty for other texts and numbers.
-        unit: of a number.
         live: whether a running node accepts a new value.
     """
 
@@ -159,7 +154,6 @@ class ChatAnswer:
     Attributes:
         adapter: whether the model with the adapter answers, or the base model.
         text: the whole answer so far.
-        done: whether the answer is complete.
         tokens_per_second: the speed so far; 0 if unknown.
     """
 
@@ -234,7 +228,6 @@ class ExperimentState:
         finished, planned: swarms.
         seeds: swarms of each arm.
         share: of all rounds, 0 to 1.
-        settings: of its plan.
     """
 
     finished: int
@@ -300,7 +293,6 @@ class Chat(Protocol):
         """Let both models answer; return when they are done, or after `cancel`. Without an adapter only one answers.
 
         Args:
-            text: the question.
             task: whether to use the manifest's prompt, with which the adapter was trained, or plain chat.
             temperature: 0 is greedy.
             show: called while the answers grow.

@@ -25,7 +25,6 @@ class Link:
     """Two connections to one node: one for events, one for requests. Urgent requests open another.
 
     Args:
-        paths: of the installation.
         on_event: called with each event, in the thread that reads them.
         on_end: called once in that thread, when the node has ended or has dropped this client.
     """

@@ -25,7 +25,6 @@ class Load:
         cores: that the node has kept busy since the look before.
         of: cores of the machine.
         temperature: of the processor, °C.
-        power: now.
         kilowatt_hours: since the node's start, estimated from its processor time.
         others: cores that other programs have kept busy.
     """

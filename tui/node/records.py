@@ -32,11 +32,9 @@ class Record:
     """One record, safe to show.
 
     Attributes:
-        place: in the log.
         time: Unix seconds; None if the line has no valid header.
         level: "debug", "info", "warning" or "error"; "" without a header.
         source: the part of the program that wrote it; "" for events.
-        thread: that wrote it.
         text: one line of words.
         raw: the record as text, with everything unprintable escaped.
         cut: whether `raw` is only the beginning.

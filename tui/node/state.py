@@ -28,13 +28,9 @@ class NodeState:
     """The state of the node.
 
     Attributes:
-        standing: whether the app is connected.
         starting_since: when the node was started, in seconds of a monotonic clock.
         status: the last reply to `status`; empty before the first.
         settings: values by name, from the time of the connection.
-        history: the curves and evaluations.
-        clock: progress of the current round.
-        load: what the node takes of this machine.
         paused: why the node is paused; empty if it isn't.
         head_start: the newest validation of the head start; None without one.
         ending: why the last node ended; empty while one runs. Unescaped.

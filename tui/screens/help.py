@@ -35,8 +35,6 @@ class HelpKey:
     """What a key does.
 
     Attributes:
-        keys: the keys as shown.
-        does: a description.
         id: the name in `keys.toml`; "" if the key can't be changed.
     """
 
@@ -72,10 +70,8 @@ class HelpScreen(Pages):
     """The help for a screen.
 
     Args:
-        heading: the title.
         about: Markdown texts about the screen.
         keys: from `keys_of`.
-        keys_file: where the user can change keys.
     """
 
     def __init__(
@@ -98,7 +94,6 @@ class HelpScreen(Pages):
         return cls(title, about, keys_of(screen), keys_file)
 
     def matching(self, search: str) -> Iterator[RenderableType]:
-        """The parts that contain the searched text."""
         if search in self.about.casefold():
             yield Prose(self.about)
         for where, keys in self._keys.items():

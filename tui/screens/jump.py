@@ -37,7 +37,6 @@ class Jump(ModalScreen[Widget | None]):
         self._parts = dict(zip(LETTERS, parts, strict=False))
 
     def compose(self) -> ComposeResult:
-        """A letter at the upper left corner of each part."""
         for letter, part in self._parts.items():
             label = Static(f" {letter} ", markup=False)
             label.styles.offset = part.region.offset

@@ -105,7 +105,6 @@ class Head(Steady):
     """The line at the top: what the node does."""
 
     def show(self, state: NodeState) -> None:
-        """Draw a new state."""
         self.put(head_text(state, self.app.size.width), layout=False)
 
 
@@ -132,7 +131,6 @@ class View(Screen[None]):
         return cast("SapoApp", self.app)
 
     def compose(self) -> ComposeResult:
-        """The head, the row of screens, the content, the footer."""
         self._theme_shown = self.app.theme
         self._set_breakpoints()
         yield Head(id="head")

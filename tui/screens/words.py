@@ -42,7 +42,6 @@ def word_rows(names: Iterable[str], search: str = "") -> list[Row]:
     """Words with their meanings.
 
     Args:
-        names: of the glossary.
         search: in lower case; what word or meaning contain.
     """
     rows = [(name, GLOSSARY[name].meaning, "") for name in names]

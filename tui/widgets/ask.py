@@ -23,9 +23,6 @@ class Ask(Dialog[str]):
     """Dismissed with the text, or "" if it was cancelled.
 
     Args:
-        heading: the title.
-        about: what happens.
-        text: the proposed text.
         fixed: whether it can't be changed: then this only asks whether to go on.
     """
 
@@ -44,13 +41,11 @@ class Ask(Dialog[str]):
         self._fixed = fixed
 
     def body(self) -> ComposeResult:
-        """The explanation, and the input."""
         yield Static(self._about, id="about", markup=False)
         if not self._fixed:
             yield Input(self._text, id="text", compact=True)
 
     def on_mount(self) -> None:
-        """Begin with the input, or the button."""
         self.query_one("#take" if self._fixed else "#text").focus()
 
     @on(Input.Submitted)
@@ -58,5 +53,4 @@ class Ask(Dialog[str]):
         self.dismiss(self._text if self._fixed else self.query_one(Input).value.strip())
 
     def action_leave(self) -> None:
-        """Close without one."""
         self.dismiss("")

@@ -30,7 +30,6 @@ def bar_columns(space: int) -> int:
 
 
 def add_bar(text: Text, share: float, columns: int, style: str) -> None:
-    """Append a bar."""
     filled = round(share * columns)
     text.append("━" * filled, style).append("─" * (columns - filled), "dim")
 
@@ -39,7 +38,6 @@ def add_tasks(text: Text, tasks: Sequence[TaskCourse], width: int) -> None:
     """Append a line for each task: before and now, the 95 % interval of the rise in points of 100, a bar.
 
     Args:
-        text: to append to.
         tasks: may be empty.
         width: columns of a line; with few, the interval is left out, then the bar.
     """

@@ -27,7 +27,6 @@ class Column:
 
     Attributes:
         key: its name for `cell`.
-        title: its header.
         width: terminal columns; 0, for at most one column, takes the remaining width.
         right: whether texts are right-aligned.
         middle: whether a text that is too long is cut in its middle instead of its end.
@@ -87,18 +86,13 @@ class CursorList(ScrollView, can_focus=True):
 
         @property
         def control(self) -> CursorList:
-            """The list."""
             return self.list
 
     class Opened(Moved):
         """The current row was opened."""
 
     class HeadClicked(Moved):
-        """The title of a column was clicked.
-
-        Attributes:
-            key: of the column.
-        """
+        """The title of a column was clicked."""
 
         def __init__(self, control: CursorList, key: str) -> None:
             super().__init__(control)
@@ -115,7 +109,6 @@ class CursorList(ScrollView, can_focus=True):
         raise NotImplementedError
 
     def title(self, column: Column) -> str:
-        """The header of a column."""
         return column.title
 
     @property
@@ -137,7 +130,6 @@ class CursorList(ScrollView, can_focus=True):
         """Show new rows.
 
         Args:
-            count: number of rows.
             shift: number of rows inserted above the visible ones.
             cursor: the new current row; None keeps the current one.
         """
@@ -174,7 +166,6 @@ class CursorList(ScrollView, can_focus=True):
             self.scroll_to(y=self.cursor - height + 1, animate=False, force=True)
 
     def render_line(self, y: int) -> Strip:
-        """Draw a visible line."""
         width = self.scrollable_content_region.width
         if not self._count:
             return self._empty_line(y, width)

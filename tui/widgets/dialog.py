@@ -21,7 +21,6 @@ class Dialog(ModalScreen[ScreenResultType]):
 
     Attributes:
         BUTTONS: label and action of the screen, by the button's id.
-        heading: the title.
         subtitle: the text in the lower border.
     """
 
@@ -36,7 +35,6 @@ class Dialog(ModalScreen[ScreenResultType]):
     subtitle = ""
 
     def compose(self) -> ComposeResult:
-        """The box, and the footer."""
         with Vertical(classes="dialog") as box:
             box.border_title, box.border_subtitle = Content(self.heading), Content(self.subtitle)
             yield from self.body()

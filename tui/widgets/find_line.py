@@ -22,14 +22,11 @@ class FindLine(Input):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is shown."""
         return self.has_class("-open")
 
     def open(self) -> None:
-        """Show it and focus it."""
         self.add_class("-open")
         self.focus()
 
     def shut(self) -> None:
-        """Hide it."""
         self.remove_class("-open")

@@ -56,7 +56,6 @@ class JobLine(Static):
         """Run a command, unless one runs.
 
         Args:
-            job: the command.
             doing: what it does, in words.
             done: called when it has succeeded; `say` may then tell how.
             show: called with each object that it prints.
@@ -64,7 +63,6 @@ class JobLine(Static):
         return self.run_worker(self._run(job, doing, done, show), group="job", exclusive=False)
 
     def stop(self) -> None:
-        """End the command."""
         if self._job is not None:
             self.run_worker(self._job.close, thread=True, exit_on_error=False)
 

@@ -56,8 +56,6 @@ class Pages(Dialog[None]):
         """A title and a table; nothing without rows.
 
         Args:
-            title: the title.
-            rows: of the table.
             names: columns for names; 0 for as many as they need.
         """
         table = Table.grid(padding=(0, 1), expand=True)

@@ -34,7 +34,6 @@ class AskRestart(Dialog[bool]):
     """Asks whether to restart the node.
 
     Args:
-        changes: what changes with the restart.
         refused: names of changes with which a node refuses to continue its run.
     """
 
@@ -60,7 +59,6 @@ class AskRestart(Dialog[bool]):
         self._refused = refused
 
     def body(self) -> ComposeResult:
-        """What happens, and what changes."""
         yield Static(EXPLANATION, markup=False)
         with VerticalScroll(can_focus=False):
             for name, before, after in self._changes:

@@ -18,7 +18,6 @@ class Steady(Static):
         """Show a text.
 
         Args:
-            text: plain or styled.
             layout: whether its size may differ from that of the text before.
         """
         # Texts of Rich are equal regardless of their base style.

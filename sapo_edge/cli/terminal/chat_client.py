@@ -38,11 +38,6 @@ class ChatProcess:
         self._number = 0
 
     def open(self, say: Callable[[str], None]) -> str:
-        """Load model and adapter; returns a description of both.
-
-        Raises:
-            SapoError: if it can't be loaded, or `close` was called.
-        """
         with self._lock:
             if self._closed or self._process is not None:
                 raise SapoError("this chat was opened already", "open another one")
@@ -69,11 +64,6 @@ class ChatProcess:
         follow: bool = False,
         again: bool = False,
     ) -> ChatMemory:
-        """Ask both, and return when both have answered or `cancel` was called.
-
-        Raises:
-            SapoError: if the process ended or rejected the question.
-        """
         self._number += 1
         number = self._number
         how = {"task": task, "temperature": temperature, "follow": follow, "again": again}

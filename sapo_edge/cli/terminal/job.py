@@ -43,9 +43,6 @@ class CommandJob:
 
         Args:
             show: called with each object that it prints, the last one included.
-
-        Raises:
-            SapoError: with the command's own words if it fails, or if `close` was called.
         """
         with _opened() as errors:
             process = self._start(errors)
@@ -87,11 +84,7 @@ class CommandJob:
 
 
 def _opened() -> IO[bytes]:
-    """A file for what a command writes to its stderr.
-
-    Raises:
-        SapoError: if the disk is full.
-    """
+    """A file for what a command writes to its stderr."""
     try:
         return tempfile.TemporaryFile()
     except OSError as error:

@@ -66,7 +66,6 @@ class ProgramLauncher:
 
     @property
     def paths(self) -> Paths:
-        """The directories of this installation."""
         return self._paths
 
     def consented(self) -> bool:
@@ -102,7 +101,6 @@ class ProgramLauncher:
         return Findings(tuple(rows), cores, battery, blocked, login)
 
     def choices(self) -> Choices:
-        """What is set now; the defaults if the settings are invalid."""
         from sapo_edge.swarm.joining.membership import Swarm
 
         try:
@@ -162,19 +160,13 @@ class ProgramLauncher:
             write_consent(self._paths.consent, "first screen", agreed)
 
     def start(self) -> None:
-        """Start a node in the background, unless one runs.
-
-        Raises:
-            SapoError: if it can't be started.
-        """
+        """Start a node in the background, unless one runs."""
         self._background.start()
 
     def starting(self) -> Sequence[str]:
-        """Output of the started node so far."""
         return self._background.last_output()
 
     def ended(self) -> Ending | None:
-        """How the last node ended; None while one runs or starts."""
         try:
             ending = self._background.ended()
         except SapoError as error:
@@ -182,11 +174,6 @@ class ProgramLauncher:
         return None if ending is None else Ending(ending.reason, ending.expected, ending.lines, ending.done)
 
     def settings(self) -> list[SettingRow]:
-        """Every setting as the next node would have it.
-
-        Raises:
-            SapoError: if the file or the environment is wrong.
-        """
         rows = []
         for name, value, source, explanation in open_workspace(self._home).resolved.rows():
             setting = SETTINGS[name]
@@ -199,19 +186,12 @@ class ProgramLauncher:
         return rows
 
     def setting(self, name: str) -> Any:
-        """The value of a setting; its default if the settings can't be read."""
         try:
             return open_workspace(self._home).settings.as_dict()[name]
         except SapoError:
             return SETTINGS[name].default
 
     def set(self, name: str, value: str | None) -> None:
-        """Write a setting into `config.toml`; None removes it. To leave "solo" for `network` agrees to share.
-
-        Raises:
-            ConfigError: if the value is not allowed or can't be written.
-            StateError: if that agreement can't be recorded.
-        """
         set_value(self._paths.config_file, name, None if value is None else storable(name, value))
         if name == "network" and value != "solo":
             agreement = read_consent(self._paths.consent)
@@ -219,13 +199,11 @@ class ProgramLauncher:
                 write_consent(self._paths.consent, "terminal app", {"network": "swarm"})
 
     def chat(self) -> Chat:
-        """A new conversation, not opened yet."""
         from sapo_edge.cli.terminal.chat_client import ChatProcess
 
         return ChatProcess(self._home)
 
     def swarm(self) -> SwarmCard | None:
-        """The swarm that the next node takes part in; None if the settings are invalid."""
         try:
             workspace = open_workspace(self._home)
         except SapoError:
@@ -236,11 +214,6 @@ class ProgramLauncher:
         return SwarmCard(swarm.name, swarm.is_private, swarm.id.hex())
 
     def swarm_against(self, manifest: str) -> str:
-        """The name of the joined swarm if it trains on something else than a manifest; "" otherwise.
-
-        Raises:
-            SapoError: if there is no such manifest, or the settings are invalid.
-        """
         workspace = open_workspace(self._home)
         swarm = workspace.membership.current
         if swarm is None or workspace.is_alone:
@@ -249,22 +222,12 @@ class ProgramLauncher:
         return "" if digest == swarm.manifest.hex() else swarm.name
 
     def outcome(self) -> Outcome:
-        """What the run has produced so far.
-
-        Raises:
-            SapoError: if journal, checkpoints or settings can't be read.
-        """
         from sapo_edge.control.run_report import read_run_report
 
         name = self._paths.run_name
         return Outcome(read_run_report(self._paths, name), self.run_history(name))
 
     def news(self) -> str:
-        """What the run has learned since somebody looked, in a sentence; "" without rounds. Remembers this look.
-
-        Raises:
-            SapoError: if the journal can't be read, or the look can't be remembered.
-        """
         from sapo_edge.control.run_report import read_news
         from sapo_edge.state.runs import read_looked, write_looked
 
@@ -275,53 +238,29 @@ class ProgramLauncher:
         return news
 
     def looked(self, round: int) -> None:
-        """Remember that somebody looked until this round of the run of the last `news`.
-
-        Raises:
-            SapoError: if it can't be written.
-        """
         from sapo_edge.state.runs import write_looked
 
         if self._shown is not None:
             write_looked(self._shown, round)
 
     def history(self, rounds: tuple[int, int]) -> Mapping[str, Any]:
-        """The rounds from the first to the last, in at most `MAX_POINTS` points.
-
-        Raises:
-            SapoError: if the journal can't be read.
-        """
+        """The rounds from the first to the last, in at most `MAX_POINTS` points."""
         from sapo_edge.control.journal_view import JournalReader
 
         return JournalReader(self._paths.journal).history(MAX_POINTS, rounds)
 
     def runs(self) -> Sequence[RunView]:
-        """All runs of this installation.
-
-        Raises:
-            SapoError: if a journal can't be read.
-        """
         from sapo_edge.control.runs import read_runs
 
         return read_runs(self._paths)
 
     def run_history(self, name: str) -> Mapping[str, Any]:
-        """The course of one run; empty before its first round.
-
-        Raises:
-            SapoError: if its journal can't be read.
-        """
         from sapo_edge.control.journal_view import JournalReader
 
         journal = self._paths.run_of(name).journal
         return JournalReader(journal).history(MAX_POINTS) if journal.exists() else {}
 
     def experiment(self, directory: Path) -> ExperimentState:
-        """What an experiment has found so far.
-
-        Raises:
-            SapoError: if there is none, or a file is damaged.
-        """
         from sapo_edge.experiment.watch import ExperimentWatch
 
         if not isinstance(self._watch, ExperimentWatch):
@@ -331,7 +270,6 @@ class ProgramLauncher:
         return ExperimentState(view.finished, view.planned, view.seeds, view.share, settings)
 
     def load(self, pid: int) -> Load:
-        """What a node takes of this machine now; 0 for one that is starting."""
         try:
             # A node takes the lock before it loads the model, which is what takes long.
             return self._meter.look(pid or lock_holder(self._paths.lock) or 0)
@@ -339,17 +277,11 @@ class ProgramLauncher:
             return Load()
 
     def starts_at_login(self) -> bool:
-        """Whether a node starts whenever this user logs in.
-
-        Raises:
-            SapoError: if no service manager answers this user.
-        """
         from sapo_edge.cli.login import starts_at_login
 
         return starts_at_login()
 
     def job(self, *arguments: str, text: str = "") -> Job:
-        """A command of `sapo`, to be run."""
         from sapo_edge.cli.terminal.job import CommandJob
 
         return CommandJob(self._home, arguments, text)
@@ -382,7 +314,6 @@ def _open_swarm(workspace: Workspace) -> Swarm:
     """The open swarm of the manifest that the settings name.
 
     Raises:
-        ManifestError: if there is no such manifest.
         ConfigError: if it has own questions, whose swarm is not joined unasked.
     """
     from sapo_edge.swarm.joining.membership import Swarm
@@ -452,7 +383,6 @@ def _backend(workspace: Workspace) -> Finding:
 
 
 def _swarm(workspace: Workspace) -> Finding:
-    """The swarm that a node would take part in."""
     shared = "questions and answers are shared as text, never weights"
     try:
         workspace.check_swarm()

@@ -19,7 +19,6 @@ class Driver(WebDriver):
     """Textual's driver for the web, with two faults fixed."""
 
     def start_application_mode(self) -> None:
-        """Start drawing and reading."""
         self._loop = asyncio.get_running_loop()
         super().start_application_mode()
 
@@ -30,7 +29,6 @@ class Driver(WebDriver):
             self._post(ExitApp())
 
     def on_meta(self, packet_type: str, payload: dict[str, object]) -> None:
-        """Handle a message of the server."""
         if packet_type != "resize":
             super().on_meta(packet_type, payload)
             return

@@ -43,10 +43,6 @@ def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[
     Args:
         home: as of every command.
         port: TCP port; 0 for any.
-        command: the app to serve.
-
-    Raises:
-        SapoError: if textual-serve is not installed, or the port is in use.
     """
     try:
         from sapo_edge.cli.web.server import PageServer

@@ -142,7 +142,6 @@ class PageServer(Server):
         return len(self._sessions)
 
     async def make_app(self) -> web.Application:
-        """The web application."""
         app = web.Application(middlewares=[self._guard])
         app.add_routes(
             [
@@ -158,7 +157,6 @@ class PageServer(Server):
         return app
 
     async def handle_index(self, request: web.Request) -> web.Response:
-        """Serve the page."""
         self._check_room()
         nonce = secrets.token_urlsafe(16)
         text = self._page.substitute(
@@ -175,7 +173,6 @@ class PageServer(Server):
         return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": policy})
 
     async def handle_asset(self, request: web.Request) -> web.FileResponse:
-        """Serve a file that the page loads."""
         path = ASSETS.get(request.match_info["name"])
         if path is None:
             raise web.HTTPNotFound

@@ -115,7 +115,6 @@ class AnswerFields(VerticalScroll, can_focus=False):
 
     @property
     def fields(self) -> list[AnswerField]:
-        """All fields, in order."""
         return [row.field for row in self.query(AnswerRow)]
 
     @property

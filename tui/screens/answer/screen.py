@@ -94,7 +94,6 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
         self._warned = False
 
     def content(self) -> ComposeResult:
-        """Question, fields, verdict, a note, hints, and the counts."""
         with Vertical(id="body"):
             with VerticalScroll(id="question", classes="panel"):
                 yield Static(markup=False, id="asked")

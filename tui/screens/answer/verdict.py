@@ -27,7 +27,6 @@ class Tally:
     shared: int = 0
 
     def add(self, verdict: Verdict) -> None:
-        """Count a question."""
         self.answered += 1
         self.right += any(reward == 1 for reward in verdict.rewards)
         self.shared += verdict.shared

@@ -115,11 +115,7 @@ class AskBox(TextArea):
 
 
 class AskChip(Static):
-    """A setting of the next question, which a click changes.
-
-    Args:
-        action: of the screen.
-    """
+    """A setting of the next question, which a click changes."""
 
     DEFAULT_CSS = """
     AskChip { width: auto; padding: 0 1; margin-right: 1; background: $panel; }
@@ -155,7 +151,6 @@ class AskOptions(Horizontal):
         self._remembered = 0
 
     def compose(self) -> ComposeResult:
-        """Two chips, and what the first means."""
         yield AskChip("task", id="task")
         yield AskChip("temperature", id="temperature")
         yield Static(markup=False, id="why")
@@ -174,7 +169,6 @@ class AskOptions(Horizontal):
         self._show()
 
     def show_memory(self, questions: int) -> None:
-        """Say how many questions the models remember."""
         self._remembered = questions
         self._show()
 

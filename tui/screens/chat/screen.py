@@ -93,7 +93,6 @@ without a question, or with `m`. The conversation is forgotten then.
         self._failed = ""
 
     def content(self) -> ComposeResult:
-        """The state of the models, the transcript, the question."""
         self._session = ChatSession(self.sapo.launcher.chat)
         yield Static(markup=False, id="standing")
         with Vertical(id="start"):
@@ -221,7 +220,6 @@ without a question, or with `m`. The conversation is forgotten then.
 
     @work(exclusive=True, group="example")
     async def action_example(self) -> None:
-        """Put a question of the node into the question box."""
         try:
             reply = await self.sapo.request("question", timeout=60)
         except SapoError as error:
@@ -242,7 +240,6 @@ without a question, or with `m`. The conversation is forgotten then.
         self._put(printable(question, lines=True)[:MAX_QUESTION])
 
     def action_task(self) -> None:
-        """Ask as in training, or without its prompt."""
         self.query_one(AskOptions).toggle_task()
 
     def action_temperature(self) -> None:
@@ -262,14 +259,12 @@ without a question, or with `m`. The conversation is forgotten then.
             self._start(last.question, as_task=last.as_task, temperature=last.temperature, again=True)
 
     def action_new(self) -> None:
-        """Begin a new conversation with the next question of plain chat."""
         if self._answering is None and self._session.memory.questions:
             self._session.forget()
             self._show_models()
             self.notify("the conversation is forgotten", markup=False)
 
     async def action_load(self) -> None:
-        """Load the models now, or end their process."""
         if self._session.loaded or self._session.doing:
             self._unload()
         else:

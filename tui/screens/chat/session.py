@@ -101,7 +101,6 @@ class ChatSession:
         """Have both models answer; `show` is called from another thread. Plain chat goes on with what they remember.
 
         Args:
-            text: the question.
             as_task: whether to ask as in training.
             temperature: 0 is greedy.
             show: called while the answers grow.

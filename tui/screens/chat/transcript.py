@@ -50,7 +50,6 @@ class AnswerBox(Static, can_focus=True):
             self.update(Content(printable(reason)))
 
     def show(self, answer: ChatAnswer) -> None:
-        """Show the answer so far."""
         self.answer = printable(answer.text[:MAX_SHOWN], lines=True).strip("\n")
         self.done = answer.done
         if answer.tokens_per_second:
@@ -76,7 +75,6 @@ class Turn(Vertical):
     """A question and its two answers.
 
     Args:
-        question: as it was asked.
         as_task: whether it was asked with the prompt of the training.
         temperature: 0 is greedy.
     """
@@ -97,7 +95,6 @@ class Turn(Vertical):
         self._news: dict[bool, ChatAnswer] = {}
 
     def compose(self) -> ComposeResult:
-        """Question, answers, and an error."""
         how = f"{'as a task' if self.as_task else 'plain chat'}, {describe_temperature(self.temperature)}"
         asked = Content.assemble(
             ("▸ ", "$primary bold"), (printable(self.question, lines=True), "bold"), (f"  {how}", "dim")
@@ -170,7 +167,6 @@ class Transcript(VerticalScroll):
         """Show the newest answers, and scroll with them unless the user has scrolled up.
 
         Args:
-            turn: the question that is being answered.
             doing: what takes time while there is no text.
         """
         follows = self.scroll_y >= self.max_scroll_y - 1
@@ -191,5 +187,4 @@ class Transcript(VerticalScroll):
 
 
 def describe_temperature(temperature: float) -> str:
-    """A temperature in words."""
     return f"temperature {temperature:.1f}" if temperature else "greedy"

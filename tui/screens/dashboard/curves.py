@@ -31,12 +31,7 @@ class Shown(StrEnum):
 
 
 class CurvesPlot(PlotextPlot):
-    """Rewards from 0 to 1 with held-out accuracy as points and their intervals; or one other curve.
-
-    Attributes:
-        shown: what is drawn.
-        window: the rounds that are drawn.
-    """
+    """Rewards from 0 to 1 with held-out accuracy as points and their intervals; or one other curve."""
 
     def __init__(self, *, id: str, classes: str) -> None:
         super().__init__(id=id, classes=classes)
@@ -65,7 +60,6 @@ class CurvesPlot(PlotextPlot):
         """Draw a history, if it, the window or what is shown has changed.
 
         Args:
-            history: of the run.
             part: the curves of the window with more points, if they are known.
         """
         version = (

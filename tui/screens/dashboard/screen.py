@@ -133,7 +133,6 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         self._part: Curves | None = None
 
     def content(self) -> ComposeResult:
-        """The widgets."""
         yield Static(id="news", markup=False)
         with ContentSwitcher(initial="waiting", id="running"):
             yield Static(id="waiting", markup=False)
@@ -161,7 +160,6 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             self.query_one(f"#{name}").tooltip = text
 
     def on_resize(self) -> None:
-        """Arrange the panels for the new size, and redraw."""
         columns, rows = ABREAST
         self.set_class(self.app.size.width < columns or self.app.size.height < rows, "-stacked")
         self._arrange()
@@ -216,7 +214,6 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
 
     @work(group="tasks", exclusive=True)
     async def _read_tasks(self) -> None:
-        """Read the right answers by task."""
         with contextlib.suppress(SapoError):
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
             self._tasks = () if outcome.report.learned is None else outcome.report.learned.tasks
@@ -247,7 +244,6 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         now.scroll_relative(y=pages * max(1, now.size.height - 2), animate=False)
 
     def node_changed(self, change: Change) -> None:
-        """Show changes."""
         state = self.sapo.state
         if change & Change.EVENT:
             self._show_news()

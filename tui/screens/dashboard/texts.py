@@ -44,7 +44,6 @@ def now_text(state: NodeState, output: Sequence[str], width: int) -> Text:
     """What the node does, in one line; without a running node, why not.
 
     Args:
-        state: of the node.
         output: of a node that is starting, newest line last.
         width: columns of the line.
     """
@@ -184,8 +183,6 @@ def batch_text(status: Mapping[str, Any], colors: CurveColors, lines: int) -> Te
     While fewer external rollouts are taken than the setting says, that is shown instead of the share of ten rounds.
 
     Args:
-        status: of the node.
-        colors: of the bar.
         lines: most lines.
     """
     own, external = status.get("own"), status.get("external")
@@ -218,7 +215,6 @@ def peers_text(state: NodeState, lines: int) -> Text:
     """Connected peers, and the rollouts and bytes exchanged.
 
     Args:
-        state: of the node.
         lines: most lines.
     """
     status = state.status
@@ -271,7 +267,6 @@ def machine_text(state: NodeState, lines: int) -> Text:
     """What learning takes: speed, memory, processor and its temperature, power; best checkpoint, seconds of a round.
 
     Args:
-        state: of the node.
         lines: most lines; the least important ones are left out.
     """
     status = state.status

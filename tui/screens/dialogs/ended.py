@@ -43,7 +43,6 @@ class NodeEnded(Dialog[bool]):
     """Dismissed with whether to start a node again. It stays until the user closes it, even after a restart.
 
     Args:
-        ending: how it ended.
         patience: seconds until it restarts by itself; None if it doesn't.
         often: whether it doesn't because it has crashed several times.
         restart: called at the end of the countdown.
@@ -99,7 +98,6 @@ After a restart by itself, the message stays until you close it.
         self._restarted_at: float | None = None
 
     def body(self) -> ComposeResult:
-        """The reason, the last lines, what is lost, and what happens next."""
         yield Static(id="why", markup=False)
         with VerticalScroll(id="log", can_focus=False):
             yield Static(id="lines", markup=False)
@@ -190,7 +188,6 @@ After a restart by itself, the message stays until you close it.
             self._show_countdown()
 
     def action_again(self, again: bool) -> None:
-        """Close, and start the node again or not."""
         self._until = None
         self.dismiss(again)
 

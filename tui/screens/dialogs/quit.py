@@ -85,7 +85,6 @@ this app again. **Stop after this round**: it finishes the round, saves a checkp
         self._failed = failed
 
     def body(self) -> ComposeResult:
-        """The question, and whether to remember the answer."""
         if self._failed:
             yield Static(f"✗ {self._failed}", id="failed", markup=False)
         yield Static(

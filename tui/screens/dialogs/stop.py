@@ -39,5 +39,4 @@ the node again.
     heading = "Stop"
 
     def body(self) -> ComposeResult:
-        """The question."""
         yield Static(QUESTION, id="asked", markup=False)

@@ -43,7 +43,6 @@ class OneOf(Widget, can_focus=True):
 
     Args:
         options: labels by value.
-        value: the initial choice.
     """
 
     DEFAULT_CSS = """
@@ -103,7 +102,6 @@ class Stepper(Static, can_focus=True):
 
     Args:
         label: the text for a number.
-        value: the initial number.
     """
 
     DEFAULT_CSS = """

@@ -84,7 +84,6 @@ class Company(Vertical):
         self._choices = choices
 
     def compose(self) -> ComposeResult:
-        """The choice, its texts, and the input."""
         yield OneOf(_networks(self._choices), self._choices.network, id="network")
         yield Static(id="about", markup=False)
         yield InviteInput(placeholder="paste sapo://join/... here; Esc leaves", max_length=MAX_INVITE, id="invite")
@@ -106,7 +105,6 @@ class Company(Vertical):
 
     @property
     def network(self) -> Network:
-        """The chosen network."""
         return cast(Network, self.query_one(OneOf).value)
 
     @property
@@ -115,7 +113,6 @@ class Company(Vertical):
         return self.query_one(Input).value.strip() if self.network == "invite" else ""
 
     def choose(self, network: str, invite: str | None = None) -> None:
-        """Choose a network, and fill in an invite."""
         self.query_one(OneOf).value = network
         if invite is not None:
             self.query_one(Input).value = in_one_line(invite)
@@ -128,7 +125,6 @@ class Company(Vertical):
 
     @on(OneOf.Changed)
     def explain(self) -> None:
-        """Show what the choice means."""
         network, roomy = self.network, is_roomy(self)
         self.set_class(roomy, "-roomy")
         self.set_class(network == "invite", "-inviting")
@@ -164,7 +160,6 @@ class Plan(Vertical):
         self._battery = False
 
     def compose(self) -> ComposeResult:
-        """Four facts, the last of which is known after the check."""
         for name, label in (("gain", "You get"), ("time", "Takes"), ("cost", "Costs")):
             with Horizontal(classes="fact"):
                 yield Static(label, classes="name", markup=False)
@@ -194,7 +189,6 @@ class Plan(Vertical):
         """Say whether the computer can do it.
 
         Args:
-            findings: about the computer.
             on_battery: whether the node pauses on battery.
         """
         self._battery = findings.battery and on_battery

@@ -41,9 +41,6 @@ class FirstRun(WorkDialog):
 
     A modal screen, so that the app's own keys do nothing here.
 
-    Args:
-        launcher: looks at the computer, and stores the consent.
-
     Attributes:
         at_login: whether a node is to start at every login, too; known once the user has agreed.
     """
@@ -145,7 +142,6 @@ offered where a service manager answers, and not for a run of so many rounds.
         self.at_login = False
 
     def compose(self) -> ComposeResult:
-        """An introduction, what was found, the choices, and the buttons."""
         with Vertical(id="page"):
             with Horizontal(id="top"):
                 yield Static(LOGO, id="logo", markup=False)
@@ -172,7 +168,6 @@ offered where a service manager answers, and not for a run of so many rounds.
         yield KeyFooter(compact=True)
 
     def on_mount(self) -> None:
-        """Title the panels, and check the computer."""
         titles = {"plan": "What happens", "found": "This computer", "with": "Learn with", "limits": "Limits"}
         for name, title in titles.items():
             self.query_one(f"#{name}").border_title = title
@@ -265,7 +260,6 @@ offered where a service manager answers, and not for a run of so many rounds.
         self.query_one("#invite" if network == "invite" else "#start").focus()
 
     def action_details(self) -> None:
-        """Show what was found in place of what happens, or the other way round."""
         page = self.query_one("#page")
         page.toggle_class("-details")
         self._details = page.has_class("-details")

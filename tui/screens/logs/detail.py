@@ -15,11 +15,7 @@ from sapo_edge.tui.node.records import MAX_RAW, Record, format_raw
 
 
 class LogDetail(ModalScreen[None]):
-    """A whole record as it is in the file; an event with one field a line.
-
-    Args:
-        record: the record.
-    """
+    """A whole record as it is in the file; an event with one field a line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q", "dismiss", "Close", id="log_record.close"),
@@ -39,7 +35,6 @@ class LogDetail(ModalScreen[None]):
         self.record = record
 
     def compose(self) -> ComposeResult:
-        """Words, then the record."""
         record = self.record
         when = record.local_time("%Y-%m-%d %H:%M:%S %Z") or "no time"
         about = filter(None, (when, record.level or "no level", record.source, record.thread))
@@ -51,14 +46,12 @@ class LogDetail(ModalScreen[None]):
                 yield Static(f"Cut after {MAX_RAW} characters: the file has the rest.", classes="muted")
 
     def on_mount(self) -> None:
-        """Set the titles, and let the arrows scroll."""
         box = self.query_one("#record", VerticalScroll)
         box.border_title = "Log record"
         box.border_subtitle = "Esc closes · c copies it as it is in the file"
         box.focus()
 
     def action_copy(self) -> None:
-        """Copy what the mouse has selected, or the record as it is in the file."""
         copy_record(self, self.record)
 
 

@@ -70,7 +70,6 @@ class LogReader:
 
     Attributes:
         records: oldest first; replaced, not changed, by `read`.
-        exists: whether there is a log.
     """
 
     def __init__(self, path: Path) -> None:

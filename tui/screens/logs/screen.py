@@ -79,13 +79,11 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
 
     @property
     def reader(self) -> LogReader:
-        """Reads the node's log."""
         if self._reader is None:
             self._reader = LogReader(self.sapo.launcher.paths.log)
         return self._reader
 
     def content(self) -> ComposeResult:
-        """The records, and a line to search with."""
         with Vertical(id="log", classes="panel"):
             with ContentSwitcher(initial="lines", id="parts"):
                 yield LogView(id="lines")
@@ -170,7 +168,6 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
         return not (action == "search" and self._find_line.is_open)
 
     def action_follow(self) -> None:
-        """Follow the newest record, or stop following."""
         self._lines.follow(not self._lines.following)
 
     def action_end(self) -> None:
@@ -188,7 +185,6 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
         self._show_records(select=None if record is None else record.place)
 
     def action_wrap(self) -> None:
-        """Wrap long lines, or not."""
         self._lines.toggle_wrap()
         self._update_frame()
 
@@ -203,7 +199,6 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
         self._lines.sideways(direction * SIDEWAYS)
 
     def action_copy(self) -> None:
-        """Copy what the mouse has selected, or the record under the cursor."""
         copy_record(self, self._lines.record)
 
     @on(LogView.Chosen)

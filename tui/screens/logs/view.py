@@ -32,7 +32,6 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         records: oldest first.
         cursor: index of the chosen record.
         following: whether the cursor stays at the newest record.
-        wrapped: whether long lines are wrapped.
     """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -174,7 +173,6 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
     # Drawing.
 
     def render_line(self, y: int) -> Strip:
-        """One row."""
         scroll_x, scroll_y = self.scroll_offset
         row, width = scroll_y + y, self.size.width
         if not self._ends or row >= self._ends[-1]:
@@ -193,7 +191,6 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         return strip.crop_extend(scroll_x, scroll_x + width, base).apply_offsets(scroll_x, row)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The text that the mouse has selected."""
         rows = range(self._ends[-1] if self._ends else 0)
         # Only the selected rows are drawn: there may be thousands.
         texts = ["" if selection.get_span(row) is None else self._draw_row(row).plain for row in rows]

@@ -33,7 +33,6 @@ class Invite(Dialog[None]):
     """Shows the invite of this node's swarm.
 
     Args:
-        launcher: runs `sapo swarm invite`.
         warning: why the invite leads to nobody yet; "" if it does.
     """
 
@@ -73,7 +72,6 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
         self._line = ""
 
     def body(self) -> ComposeResult:
-        """The line, what it leads to, the progress."""
         with VerticalScroll(id="words", can_focus=False):
             if self._warning:
                 yield Static(self._warning, id="warning", markup=False)
@@ -102,7 +100,6 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
         self.notify("the invite is copied: paste it into a message", timeout=3)
 
     def action_qr(self) -> None:
-        """Show the QR code, or the line again."""
         if self.has_class("-qr"):
             self.remove_class("-qr")
             return

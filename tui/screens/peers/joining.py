@@ -34,9 +34,6 @@ join again, ask a member for an invite.\
 class SwarmChange(WorkDialog):
     """The base of the dialogs that change the swarm. Dismissed with whether it has changed.
 
-    Args:
-        launcher: runs the commands and writes settings.
-
     Attributes:
         doing: what the command does, in words.
     """
@@ -95,7 +92,6 @@ class Join(SwarmChange):
     doing = "joining"
 
     def body(self) -> ComposeResult:
-        """The input."""
         yield Static(JOIN, id="about", markup=False)
         yield InviteInput(placeholder="sapo://join/... or a code", max_length=MAX_INVITE, id="pasted", compact=True)
         yield JobLine(id="joining")
@@ -127,7 +123,6 @@ class Create(SwarmChange):
     doing = "creating the swarm"
 
     def body(self) -> ComposeResult:
-        """What both kinds are."""
         yield Static(CREATE, id="about", markup=False)
         yield JobLine(id="creating")
 
@@ -136,8 +131,6 @@ class Create(SwarmChange):
 
 
 class Leave(SwarmChange):
-    """Leaves the swarm."""
-
     HELP_TEXT = LEAVE
     BUTTONS: ClassVar = {"leave": ("Leave", "go"), "close": ("Stay", "leave")}
     AUTO_FOCUS = "#close"
@@ -145,7 +138,6 @@ class Leave(SwarmChange):
     doing = "leaving"
 
     def body(self) -> ComposeResult:
-        """What leaving means."""
         yield Static(LEAVE, id="about", markup=False)
         yield JobLine(id="leaving")
 

@@ -47,7 +47,6 @@ class PeerList(CursorList):
         """Show the connected peers.
 
         Args:
-            peers: of the node's status.
             now: time of the status, in Unix seconds.
         """
         chosen = self.chosen
@@ -79,7 +78,6 @@ class PeerList(CursorList):
         return f"{column.title}{'▼' if self.descending else '▲'}"
 
     def cell(self, index: int, key: str) -> tuple[str, str]:
-        """One cell."""
         peer = self._peers[index]
         match key:
             case "name":

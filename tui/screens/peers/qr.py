@@ -12,7 +12,6 @@ def qr_text(text: str, columns: int, rows: int) -> tuple[Text | None, str]:
     """A QR code in half blocks, dark on light whatever the theme.
 
     Args:
-        text: to encode.
         columns, rows: room in characters.
 
     Returns:

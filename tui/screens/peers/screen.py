@@ -81,7 +81,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
     ]
 
     def content(self) -> ComposeResult:
-        """The swarm, the list, the details."""
         yield Static(id="swarm", markup=False)
         yield PeerList(id="peers")
         with VerticalScroll(id="peer", classes="panel") as panel:
@@ -95,11 +94,9 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
 
     @property
     def peers(self) -> PeerList:
-        """The list."""
         return self.query_one(PeerList)
 
     def node_changed(self, change: Change) -> None:
-        """Show who is connected now."""
         if not change & (Change.STATUS | Change.STANDING):
             return
         if change & Change.STANDING:
@@ -204,7 +201,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         return True
 
     def action_details(self) -> None:
-        """Show only the details, or the list again."""
         if self.has_class("-open"):
             self.action_back()
             return

@@ -62,11 +62,7 @@ def nothing_text(state: NodeState) -> str:
 
 
 def running_card(status: Mapping[str, Any]) -> SwarmCard:
-    """The swarm that a running node takes part in.
-
-    Args:
-        status: of the node.
-    """
+    """The swarm that a running node takes part in."""
     swarm = status.get("swarm")
     if swarm is None:
         return SwarmCard()
@@ -86,7 +82,6 @@ def swarm_text(swarm: Mapping[str, Any], card: SwarmCard, pending: str = "") -> 
 
     Args:
         swarm: of the node's status.
-        card: the swarm that the node takes part in.
         pending: what changes at its next start, as `pending_text` says it.
     """
     mark, style, word = _STATES.get(str(swarm.get("state")), ("○", "", printable(swarm.get("state", ""))))
@@ -174,7 +169,6 @@ def _named(card: SwarmCard) -> str:
 
 
 def card_text(card: SwarmCard) -> str:
-    """A swarm in words."""
     if not card.name:
         return "works alone"
     return f"{'private' if card.private else 'open'} swarm {printable(card.name)[:40]}"

@@ -46,11 +46,7 @@ def choices() -> dict[str, tuple[tuple[str, ...], str]]:
 
 
 class Export(Dialog[None]):
-    """Writes the best adapter for another program, and says how to load it there.
-
-    Args:
-        launcher: runs `sapo export`.
-    """
+    """Writes the best adapter for another program, and says how to load it there."""
 
     HELP_TEXT = """\
 **A whole model** is one file that Ollama, LM Studio and llama.cpp load as it is; fewer bits make it smaller and a
@@ -87,7 +83,6 @@ replaced. `c` copies the first command that loads the result.
         self._usage: dict[str, str] = {}
 
     def body(self) -> ComposeResult:
-        """The formats, the folder, the progress, and how the result is loaded."""
         yield Static(ABOUT, id="about", markup=False)
         yield OptionList(
             *(Option(Content(f"{name:7} {text}"), id=name) for name, (_, text) in choices().items()), id="formats"

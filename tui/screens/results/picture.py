@@ -105,7 +105,6 @@ def draw_run(run: RunReport, learned: Report | None, history: Mapping[str, Any])
     """Draw a run with what it has learned.
 
     Args:
-        run: the run.
         learned: by the questions that were asked last.
         history: as the control method `history` tells it, with at least one round.
     """
@@ -125,9 +124,7 @@ def draw(
 
     Args:
         history: of the run, with at least one round.
-        title: above the plot.
         subtitle: at most three lines below it, whose ends may be cut off.
-        colors: of the curves.
         tasks: right answers by task, listed beside the plot.
     """
     right = TASKS - 60 if tasks else RIGHT

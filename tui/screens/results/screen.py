@@ -91,7 +91,6 @@ an experiment.
         self._read: tuple[object, ...] = ()
 
     def content(self) -> ComposeResult:
-        """The report, the progress of a command, the buttons."""
         with VerticalScroll(id="learned", classes="panel", can_focus=False) as panel:
             panel.border_title = "What was learned"
             yield Static("reading ...", id="report", markup=False)
@@ -168,7 +167,6 @@ an experiment.
         self.app.push_screen(Export(self.sapo.launcher))
 
     def action_chat(self) -> None:
-        """Talk to the model, before and after."""
         self.app.switch_mode("chat")
 
     def action_test(self) -> None:

@@ -27,7 +27,6 @@ def report_text(run: RunReport, report: Report | None, width: int) -> Text:
     """All that the screen says about a run.
 
     Args:
-        run: the run.
         report: what it has learned, by the questions that were asked last.
         width: columns of a line.
     """

@@ -29,8 +29,6 @@ NONE_YET = "No rollout yet.\n\nThe questions and answers of a round appear here 
 
 
 class SearchInput(Input):
-    """The field for a text to search for."""
-
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave", id="rollouts.leave_search")]
 
     def action_leave(self) -> None:
@@ -38,14 +36,7 @@ class SearchInput(Input):
 
 
 class RolloutBrowser(Vertical):
-    """A list that loads rollouts as it is scrolled, one request at a time.
-
-    Args:
-        ask: sends the node a request.
-
-    Attributes:
-        pages: the rollouts that are loaded.
-    """
+    """A list that loads rollouts as it is scrolled, one request at a time."""
 
     DEFAULT_CSS = """
     RolloutBrowser { height: 1fr; }
@@ -63,7 +54,6 @@ class RolloutBrowser(Vertical):
         self._kept: Row | None = None
 
     def compose(self) -> ComposeResult:
-        """Filters or search, and the list."""
         yield FilterBar()
         yield SearchInput(
             placeholder="text in question or answers: Enter searches, Esc leaves", max_length=MAX_SEARCH, compact=True
@@ -72,7 +62,6 @@ class RolloutBrowser(Vertical):
 
     @property
     def list(self) -> RolloutList:
-        """The list widget."""
         return self.query_one(RolloutList)
 
     @property
@@ -144,14 +133,12 @@ class RolloutBrowser(Vertical):
         return self.chosen if self.list.cursor != before else None
 
     def begin_search(self) -> None:
-        """Open the search field."""
         field = self.query_one(SearchInput)
         self.add_class("-searching")
         field.value = self.pages.filter.search
         field.focus()
 
     def end_search(self) -> None:
-        """Close the search field."""
         self.list.focus()
         self.remove_class("-searching")
 

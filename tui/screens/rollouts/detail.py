@@ -72,7 +72,6 @@ class AnswerList(CursorList):
         self.take(len(answers), cursor=chosen)
 
     def cell(self, index: int, key: str) -> tuple[str, str]:
-        """One cell."""
         reply = self._answers[index]
         match key:
             case "number":
@@ -121,7 +120,6 @@ class RolloutDetail(Vertical, can_focus=True):
         self._chosen = 0
 
     def compose(self) -> ComposeResult:
-        """Title, question, answers, one answer."""
         yield Static(id="title", markup=False)
         with VerticalScroll(id="asked", classes="panel") as asked:
             asked.border_title = "Question"
@@ -148,7 +146,6 @@ class RolloutDetail(Vertical, can_focus=True):
         """Show what the list knows of a rollout until the node has sent it.
 
         Args:
-            row: of the list.
             distinct: what tells its question from others of its task; it stays visible while the question is scrolled.
         """
         self.row = row

@@ -61,7 +61,6 @@ class RolloutList(CursorList):
         return without_ends(row.question, self._ends.get(row.entry, ("", "")))
 
     def cell(self, index: int, key: str) -> tuple[str, str]:
-        """One cell."""
         if index >= len(self._rows):
             return "", ""
         row = self._rows[index]
@@ -122,7 +121,6 @@ class FilterBar(Horizontal):
     """
 
     def compose(self) -> ComposeResult:
-        """A chip for each filter, and the note at the right."""
         for action in ("origin", "level", "entry", "author", "search"):
             yield FilterChip(action)
         yield FilterChip("newest", "note")
@@ -131,7 +129,6 @@ class FilterBar(Horizontal):
         """Show the filters.
 
         Args:
-            filter: the active one.
             note: for the right end; a click goes to the newest rollout.
             new: whether the note tells of new rollouts.
         """

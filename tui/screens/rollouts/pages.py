@@ -65,8 +65,6 @@ class Row:
         question: its beginning, on one line.
         answers: how many.
         mean, best: of their rewards.
-        informative: whether it teaches.
-        own: whether this node made it.
         author: peer id, not yet printable.
         name: readable name of the author.
         time: Unix seconds by the author's clock.
@@ -107,12 +105,8 @@ class RolloutPages:
 
     A reply that arrives after `begin` was called again is ignored.
 
-    Args:
-        ask: sends the node a request.
-
     Attributes:
         rows: newest first.
-        filter: which rollouts they are.
         complete: whether no older ones are left.
         begun: whether anything was loaded.
         looked: the round down to which the node has looked; 0 before it did.

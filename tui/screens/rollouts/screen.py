@@ -83,7 +83,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self._question = ""
 
     def content(self) -> ComposeResult:
-        """The list, and one rollout."""
         with ContentSwitcher(initial="browser", id="pages"):
             yield RolloutBrowser(self._ask, id="browser")
             yield RolloutDetail(id="detail")
@@ -95,12 +94,10 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     @property
     def browser(self) -> RolloutBrowser:
-        """The list."""
         return self.query_one(RolloutBrowser)
 
     @property
     def detail(self) -> RolloutDetail:
-        """One rollout."""
         return self.query_one(RolloutDetail)
 
     @property
@@ -191,12 +188,10 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self.detail.next_order()
 
     def action_whole(self) -> None:
-        """Show one answer alone, or the whole rollout."""
         if self.detail.chosen is not None:
             self.detail.alone = not self.detail.alone
 
     def action_copy(self) -> None:
-        """Copy the selected text, else the chosen answer."""
         selected, reply = self.get_selected_text(), self.detail.chosen
         text = selected or (reply.text if reply is not None else "")
         if text:
@@ -211,11 +206,9 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self.browser.newest()
 
     def action_origin(self) -> None:
-        """Show own and others, own only, or others only."""
         self.browser.filter_origin()
 
     def action_level(self) -> None:
-        """Show all rollouts, informative ones only, or only what others had right where all own answers failed."""
         self.browser.filter_level()
 
     def action_then_and_now(self) -> None:
@@ -239,16 +232,13 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
             self.query_one("#then", Static).update(text)
 
     async def action_ask(self) -> None:
-        """Put the question into the chat, where both models answer it."""
         if self._question:
             await self.sapo.ask_both(self._question)
 
     def action_entry(self) -> None:
-        """Show only the task of the chosen line, or all."""
         self.browser.filter_entry()
 
     def action_author(self) -> None:
-        """Show only the author of the chosen line, or all."""
         self.browser.filter_author()
 
     def action_clear(self) -> None:

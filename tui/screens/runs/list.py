@@ -43,7 +43,6 @@ class RunList(CursorList):
         return self.runs[self.cursor] if self.cursor < len(self.runs) else None
 
     def cell(self, index: int, key: str) -> tuple[str, str]:
-        """One cell."""
         run = self.runs[index]
         match key:
             case "mark":

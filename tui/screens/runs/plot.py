@@ -43,7 +43,6 @@ class RunsPlot(PlotextPlot):
         return colors.own, colors.held_out
 
     def render(self) -> RenderResult:
-        """The plot."""
         last = max((history.last_round for _, history in self._runs), default=0)
         if not last:
             return Text("The curves begin with the first round.", style="dim")

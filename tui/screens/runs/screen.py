@@ -97,7 +97,6 @@ round.
         self._read: tuple[object, ...] = ()
 
     def content(self) -> ComposeResult:
-        """The list, the comparison, the experiment."""
         with ContentSwitcher(initial="all", id="pages"):
             with Vertical(id="all"):
                 yield RunList(id="list")
@@ -120,7 +119,6 @@ round.
 
     @property
     def list(self) -> RunList:
-        """The list."""
         return self.query_one(RunList)
 
     @property
@@ -138,7 +136,6 @@ round.
 
     @work(group="runs-read", exclusive=True)
     async def _load(self) -> None:
-        """Read all runs."""
         try:
             runs = await asyncio.to_thread(self.sapo.launcher.runs)
         except SapoError as error:
@@ -290,7 +287,6 @@ round.
 
     @work(group="runs-look", exclusive=True)
     async def _look(self) -> None:
-        """Read the experiment."""
         directory = self._experiment
         try:
             state = await asyncio.to_thread(self.sapo.launcher.experiment, Path(directory))

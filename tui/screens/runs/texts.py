@@ -31,7 +31,6 @@ def comparison_text(run: RunView, other: RunView | None) -> Text:
     """What one run learned, and how it differs from another one.
 
     Args:
-        run: under the cursor.
         other: to compare with; None if there is none.
     """
     text = Text()
@@ -94,7 +93,6 @@ def experiment_text(state: ExperimentState, width: int) -> Text:
     """How far an experiment is, and a table of its arms.
 
     Args:
-        state: of the experiment.
         width: columns of a line.
     """
     text = Text(no_wrap=True, overflow="ellipsis")

@@ -55,7 +55,6 @@ class SettingList(OptionList, inherit_bindings=False):
         """Show settings, and keep the highlighted one.
 
         Args:
-            rows: all settings.
             running: values in the running node by name.
             search: words that a setting must contain.
             advanced: whether to list advanced settings that have their default.

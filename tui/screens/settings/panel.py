@@ -54,7 +54,6 @@ class SettingPanel(VerticalScroll, can_focus=False):
         """The user has entered a value.
 
         Attributes:
-            row: the setting.
             text: the value as on a command line; None for the default.
         """
 
@@ -68,7 +67,6 @@ class SettingPanel(VerticalScroll, can_focus=False):
         self._row: SettingRow | None = None
 
     def compose(self) -> ComposeResult:
-        """The explanation, the editors, and the result of a change."""
         yield Static(id="about", markup=False)
         yield Static(id="facts", markup=False)
         yield Static(id="warnings", markup=False)

@@ -84,7 +84,6 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
         self._advanced = False
 
     def content(self) -> ComposeResult:
-        """The list, the panel of the highlighted setting, and an error in place of both."""
         with ContentSwitcher(initial="both", id="parts"):
             with Container(id="both"):
                 with Vertical(id="choose", classes="panel"):
@@ -262,7 +261,6 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
         self._show()
 
     def _close(self) -> None:
-        """Return to the list."""
         self.query_one(SettingPanel).leave()
         self.remove_class("-editing")
         self.query_one(FindLine).shut()
@@ -285,7 +283,6 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
 
     @work(group="settings-restart", exclusive=True)
     async def action_restart(self) -> None:
-        """Ask whether to restart the node, and do it."""
         await restart(self.sapo, self._pending(), RUN)
 
     @property

@@ -54,7 +54,6 @@ def grouped(
     """The settings by subject that match a search.
 
     Args:
-        rows: all settings.
         search: words; a search finds advanced settings, too.
         advanced: whether to list advanced settings that have their default.
     """

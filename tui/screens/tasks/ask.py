@@ -32,9 +32,6 @@ class NewQuestions(WorkDialog):
 
     Dismissed with whether it has.
 
-    Args:
-        launcher: runs `sapo tasks new`.
-
     Attributes:
         file: the manifest, or the questions alone.
         questions: the file to edit.
@@ -57,14 +54,12 @@ class NewQuestions(WorkDialog):
         self.written = False
 
     def body(self) -> ComposeResult:
-        """The explanation, the input, and what went wrong."""
         yield Static(ABOUT, id="about", markup=False)
         yield Input(str(Path.home() / FOLDER), id="path", compact=True)
         yield JobLine(id="writing")
 
     @on(Input.Submitted)
     def action_take(self) -> None:
-        """Take the file, or write the folder."""
         line, typed = self.query_one(JobLine), self.query_one(Input).value.strip()
         if line.busy or not typed:
             return

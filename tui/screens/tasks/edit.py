@@ -63,13 +63,11 @@ letters are large or small. A manifest or a table is shown as it is. `Ctrl+S` sa
         self._warned = False
 
     def body(self) -> ComposeResult:
-        """How to write a question, the text, and what went wrong."""
         yield Static(ABOUT if self._has_lines else AS_IT_IS, id="about", markup=False)
         yield TextArea(self._text, show_line_numbers=True, tab_behavior="focus")
         yield Static(id="wrong", markup=False)
 
     def action_save(self) -> None:
-        """Write the file, and close."""
         text = self.query_one(TextArea).text
         try:
             write_atomically(self._path, (to_questions(text) if self._has_lines else text).encode(), 0o644)

@@ -96,7 +96,6 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         self._questions = ""
 
     def content(self) -> ComposeResult:
-        """The list, what was found, the progress."""
         manifests = OptionList(id="manifests", classes="panel", markup=False)
         manifests.border_title = "What can be trained"
         manifests.add_option(Option("reading ...", disabled=True))
@@ -156,7 +155,6 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
 
     @work(group="tasks-ask", exclusive=True)
     async def action_new(self) -> None:
-        """Write a folder of questions to begin with, or take a file."""
         dialog = NewQuestions(self.sapo.launcher)
         if not await self.app.push_screen_wait(dialog):
             return
@@ -194,8 +192,6 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
             self.app.push_screen(editor, lambda saved: self.action_check() if saved else None)
 
     def action_check(self) -> None:
-        """Find mistakes, and what may be wrong."""
-
         def show(record: Mapping[str, Any]) -> None:
             if "mistakes" in record:
                 self._say(mistakes_text(record))
