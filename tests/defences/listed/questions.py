@@ -9,12 +9,16 @@ _FILE = "sapo_edge/tasks/question_file.py"
 _MANIFEST = "sapo_edge/tasks/manifest.py"
 _QUESTIONS = "sapo_edge/tasks/questions.py"
 _TESTS = "tests/unit/tasks/test_own_questions.py::"
+_TABLE = "sapo_edge/tasks/question_table.py"
+_ALLOWED = "sapo_edge/tasks/allowed.py"
 _DATA = "sapo_edge/tasks/question_data.py"
 _DATA_TESTS = "tests/unit/tasks/test_question_data.py::"
 _ERRORS = _TESTS + "test_errors_name_file_and_line"
 _INVALID = "tests/unit/tasks/test_manifest.py::test_an_invalid_manifest_is_rejected_with_a_remedy"
 _EXPRESSIONS = _TESTS + "test_expressions_that_others_write_are_not_kept_without_end_nor_shown"
 _ANY_VALUE = "tests/unit/tasks/test_manifest.py::test_no_value_of_a_question_raises_anything_but_a_manifest_error"
+_LINES = _DATA_TESTS + "test_a_line_without_end_takes_little_memory"
+_NAMES = "tests/unit/tasks/test_manifest.py::test_messages_never_carry_a_long_or_unprintable_key"
 _BOUNDS = _TESTS + "test_a_strangers_questions_are_bounded"
 
 DEFENCES = (
@@ -109,6 +113,49 @@ DEFENCES = (
         "mistakes += lines",
         (_TESTS + "test_a_file_has_so_many_questions_and_mistakes_at_most",),
     ),
+    Defence(
+        "length of a line of a file of questions",
+        _FILE,
+        "file.readline(MAX_LINE + 1)",
+        "file.readline()",
+        (_LINES,),
+    ),
+    Defence(
+        "length of the first line of a table",
+        _TABLE,
+        "first = text.readline(MAX_LINE)",
+        "first = text.readline()",
+        (_LINES,),
+    ),
+    Defence(
+        "length of a line of a table",
+        _TABLE,
+        'iter(lambda: text.readline(MAX_LINE), "")',
+        'iter(lambda: text.readline(), "")',
+        (_LINES,),
+    ),
+    Defence(
+        "lines before the first question",
+        _FILE,
+        "        elif len(held) == MAX_HELD:\n            break\n",
+        "",
+        (_TESTS + "test_a_file_of_another_form_is_recognised",),
+    ),
+    Defence(
+        "length of a question by digest that is decoded",
+        _DATA,
+        "                if file.tell() - end > _BLOCK:\n",
+        "                if False:\n",
+        (_DATA_TESTS + "test_a_strangers_question_without_end_takes_little_memory",),
+    ),
+    Defence(
+        "others' names in messages are printable",
+        _ALLOWED,
+        "text if text.isprintable() and len",
+        "text if len",
+        (_NAMES,),
+    ),
+    Defence("others' names in messages are short", _ALLOWED, " and len(text) <= _SHOWN else", " else", (_NAMES,)),
     Defence(
         "files beside the manifest alone",
         _FILE,
