@@ -17,6 +17,9 @@ _ERRORS = _TESTS + "test_errors_name_file_and_line"
 _INVALID = "tests/unit/tasks/test_manifest.py::test_an_invalid_manifest_is_rejected_with_a_remedy"
 _EXPRESSIONS = _TESTS + "test_expressions_that_others_write_are_not_kept_without_end_nor_shown"
 _ANY_VALUE = "tests/unit/tasks/test_manifest.py::test_no_value_of_a_question_raises_anything_but_a_manifest_error"
+_READINGS = "sapo_edge/tasks/readings.py"
+_READINGS_TESTS = "tests/unit/tasks/test_readings.py::"
+_READ = _READINGS_TESTS + "test_no_text_gives_more_than_four_answers_of_bounded_length"
 _LINES = _DATA_TESTS + "test_a_line_without_end_takes_little_memory"
 _NAMES = "tests/unit/tasks/test_manifest.py::test_messages_never_carry_a_long_or_unprintable_key"
 _BOUNDS = _TESTS + "test_a_strangers_questions_are_bounded"
@@ -246,11 +249,34 @@ DEFENCES = (
         "    if False:\n",
         ("tests/unit/tasks/test_verifiers.py::test_a_conclusion_scores_if_it_follows_from_the_premises",),
     ),
+    Defence("length of a text that is read", _READINGS, "completion[-MAX_ANSWER_CHARACTERS:]", "completion", (_READ,)),
+    Defence(
+        "text that can't be encoded is not read",
+        _READINGS,
+        '.encode("utf-8", "surrogatepass").decode("utf-8", "replace")',
+        "",
+        (_READ,),
+    ),
+    Defence("NUL is not read", _READINGS, '.replace("\\0", "\\N{REPLACEMENT CHARACTER}")', "", (_READ,)),
+    Defence(
+        "what stands behind a closing tag is not read",
+        _READINGS,
+        "_tail(said) if",
+        "_tail(completion) if",
+        (_READINGS_TESTS + "test_the_last_number_counts",),
+    ),
+    Defence(
+        "an answer that is too long for a verifier is not read in part",
+        _READINGS,
+        "    if tagged is None and closed and OPEN_TAG in said:\n",
+        "    if False:\n",
+        (_READINGS_TESTS + "test_the_last_line_counts_or_what_it_marks",),
+    ),
     Defence(
         "one answer of a sentence",
-        "sapo_edge/tasks/readings.py",
+        _READINGS,
         "    return new[0] if len(new) == 1 else sentence\n",
         "    return new[0] if new else sentence\n",
-        ("tests/unit/tasks/test_readings.py::test_a_sentence_gives_what_the_question_did_not_say",),
+        (_READINGS_TESTS + "test_a_sentence_gives_what_the_question_did_not_say",),
     ),
 )
