@@ -180,6 +180,14 @@ DEFENCES = (
         "",
         ("tests/unit/tasks/test_objects.py::test_truth_is_no_number_and_an_accent_may_be_composed",),
     ),
+    Defence("length of a name in a manifest", _MANIFEST, '{0,63}", re.ASCII)', '*", re.ASCII)', (_INVALID,)),
+    Defence(
+        "no more of a manifest's file is read than it may have",
+        _MANIFEST,
+        "file.read(MAX_FILE_BYTES + 1)",
+        "file.read()",
+        ("tests/unit/tasks/test_manifest.py::test_files_that_cannot_be_read_are_an_error",),
+    ),
     Defence(
         "the reading of an entry",
         _MANIFEST,
