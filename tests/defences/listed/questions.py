@@ -189,6 +189,13 @@ DEFENCES = (
         ("tests/unit/tasks/test_manifest.py::test_files_that_cannot_be_read_are_an_error",),
     ),
     Defence(
+        "a question that is too long for a rollout is an unknown task",
+        "sapo_edge/tasks/source.py",
+        "    except ValueError as error:\n        raise UnknownTaskError(",
+        "    except ZeroDivisionError as error:\n        raise UnknownTaskError(",
+        ("tests/unit/tasks/test_source.py::test_a_task_that_cannot_be_made_is_unknown",),
+    ),
+    Defence(
         "the reading of an entry",
         _MANIFEST,
         '        require(known, f"{where}: reading is not known", nearest(str(self.reading)[:64], READINGS))\n',
