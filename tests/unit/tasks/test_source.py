@@ -225,8 +225,12 @@ def test_a_task_that_cannot_be_made_is_unknown(
         return {"question": "x" * length, "answer": "1"}
 
     monkeypatch.setattr("sapo_edge.tasks.source.generate", generate)
-    with pytest.raises(UnknownTaskError, match=message) if message else contextlib.nullcontext():
+    error = ""
+    try:
         TaskSource(one_task("gcd")).draw(1, 0)
+    except UnknownTaskError as caught:
+        error = str(caught)
+    assert message in error and bool(message) == bool(error)
 
 
 def corner(generator: str, corner: str) -> Manifest:
