@@ -31,7 +31,8 @@ MAX_DATA_BYTES = 64_000_000
 """Most bytes of such questions, in the file of their owner and as they are kept."""
 KEEP_SECONDS = 7 * 24 * 3600.0
 """Time for which unused files stay in a cache."""
-_BLOCK = 1024 * 1024
+_BLOCK = 64 * 1024
+"""Bytes that are read at once, more than any question has (25 KB)."""
 # A check's option has at most 64 texts, and no text is longer.
 _RECORD = {"max_ext_len": 0, "max_bin_len": 0, "max_map_len": 0, "max_array_len": 64, "max_str_len": MAX_TEXT_BYTES}
 
@@ -84,6 +85,9 @@ class QuestionData:
                 for record in unpacker:
                     count, end = count + 1, unpacker.tell()
                     yield record, end
+                # Decoded, nested arrays take seventy times their bytes.
+                if file.tell() - end > _BLOCK:
+                    raise ValueError("a question is too long")
         except (ValueError, RecursionError, msgpack.UnpackException):
             count = 0
         is_named = (count, digest.digest(), end) == (self.count, self.sha256, self.size)

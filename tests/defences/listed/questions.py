@@ -9,12 +9,19 @@ _FILE = "sapo_edge/tasks/question_file.py"
 _MANIFEST = "sapo_edge/tasks/manifest.py"
 _QUESTIONS = "sapo_edge/tasks/questions.py"
 _TESTS = "tests/unit/tasks/test_own_questions.py::"
+_TABLE = "sapo_edge/tasks/question_table.py"
+_ALLOWED = "sapo_edge/tasks/allowed.py"
 _DATA = "sapo_edge/tasks/question_data.py"
 _DATA_TESTS = "tests/unit/tasks/test_question_data.py::"
 _ERRORS = _TESTS + "test_errors_name_file_and_line"
 _INVALID = "tests/unit/tasks/test_manifest.py::test_an_invalid_manifest_is_rejected_with_a_remedy"
 _EXPRESSIONS = _TESTS + "test_expressions_that_others_write_are_not_kept_without_end_nor_shown"
 _ANY_VALUE = "tests/unit/tasks/test_manifest.py::test_no_value_of_a_question_raises_anything_but_a_manifest_error"
+_READINGS = "sapo_edge/tasks/readings.py"
+_READINGS_TESTS = "tests/unit/tasks/test_readings.py::"
+_READ = _READINGS_TESTS + "test_no_text_gives_more_than_four_answers_of_bounded_length"
+_LINES = _DATA_TESTS + "test_a_line_without_end_takes_little_memory"
+_NAMES = "tests/unit/tasks/test_manifest.py::test_messages_never_carry_a_long_or_unprintable_key"
 _BOUNDS = _TESTS + "test_a_strangers_questions_are_bounded"
 
 DEFENCES = (
@@ -110,6 +117,49 @@ DEFENCES = (
         (_TESTS + "test_a_file_has_so_many_questions_and_mistakes_at_most",),
     ),
     Defence(
+        "length of a line of a file of questions",
+        _FILE,
+        "file.readline(MAX_LINE + 1)",
+        "file.readline()",
+        (_LINES,),
+    ),
+    Defence(
+        "length of the first line of a table",
+        _TABLE,
+        "first = text.readline(MAX_LINE)",
+        "first = text.readline()",
+        (_LINES,),
+    ),
+    Defence(
+        "length of a line of a table",
+        _TABLE,
+        'iter(lambda: text.readline(MAX_LINE), "")',
+        'iter(lambda: text.readline(), "")',
+        (_LINES,),
+    ),
+    Defence(
+        "lines before the first question",
+        _FILE,
+        "        elif len(held) == MAX_HELD:\n            break\n",
+        "",
+        (_TESTS + "test_a_file_of_another_form_is_recognised",),
+    ),
+    Defence(
+        "length of a question by digest that is decoded",
+        _DATA,
+        "                if file.tell() - end > _BLOCK:\n",
+        "                if False:\n",
+        (_DATA_TESTS + "test_a_strangers_question_without_end_takes_little_memory",),
+    ),
+    Defence(
+        "others' names in messages are printable",
+        _ALLOWED,
+        "text if text.isprintable() and len",
+        "text if len",
+        (_NAMES,),
+    ),
+    Defence("others' names in messages are short", _ALLOWED, " and len(text) <= _SHOWN else", " else", (_NAMES,)),
+    Defence(
         "files beside the manifest alone",
         _FILE,
         'return bool(name) and name == Path(name).name and name not in (".", "..")',
@@ -129,6 +179,21 @@ DEFENCES = (
         "len(expected) == len(given) and ",
         "",
         ("tests/unit/tasks/test_objects.py::test_truth_is_no_number_and_an_accent_may_be_composed",),
+    ),
+    Defence("length of a name in a manifest", _MANIFEST, '{0,63}", re.ASCII)', '*", re.ASCII)', (_INVALID,)),
+    Defence(
+        "no more of a manifest's file is read than it may have",
+        _MANIFEST,
+        "file.read(MAX_FILE_BYTES + 1)",
+        "file.read()",
+        ("tests/unit/tasks/test_manifest.py::test_files_that_cannot_be_read_are_an_error",),
+    ),
+    Defence(
+        "a question that is too long for a rollout is an unknown task",
+        "sapo_edge/tasks/source.py",
+        "    except ValueError as error:\n        raise UnknownTaskError(",
+        "    except ZeroDivisionError as error:\n        raise UnknownTaskError(",
+        ("tests/unit/tasks/test_source.py::test_a_task_that_cannot_be_made_is_unknown",),
     ),
     Defence(
         "the reading of an entry",
@@ -199,11 +264,34 @@ DEFENCES = (
         "    if False:\n",
         ("tests/unit/tasks/test_verifiers.py::test_a_conclusion_scores_if_it_follows_from_the_premises",),
     ),
+    Defence("length of a text that is read", _READINGS, "completion[-MAX_ANSWER_CHARACTERS:]", "completion", (_READ,)),
+    Defence(
+        "text that can't be encoded is not read",
+        _READINGS,
+        '.encode("utf-8", "surrogatepass").decode("utf-8", "replace")',
+        "",
+        (_READ,),
+    ),
+    Defence("NUL is not read", _READINGS, '.replace("\\0", "\\N{REPLACEMENT CHARACTER}")', "", (_READ,)),
+    Defence(
+        "what stands behind a closing tag is not read",
+        _READINGS,
+        "_tail(said) if",
+        "_tail(completion) if",
+        (_READINGS_TESTS + "test_the_last_number_counts",),
+    ),
+    Defence(
+        "an answer that is too long for a verifier is not read in part",
+        _READINGS,
+        "    if tagged is None and closed and OPEN_TAG in said:\n",
+        "    if False:\n",
+        (_READINGS_TESTS + "test_the_last_line_counts_or_what_it_marks",),
+    ),
     Defence(
         "one answer of a sentence",
-        "sapo_edge/tasks/readings.py",
+        _READINGS,
         "    return new[0] if len(new) == 1 else sentence\n",
         "    return new[0] if new else sentence\n",
-        ("tests/unit/tasks/test_readings.py::test_a_sentence_gives_what_the_question_did_not_say",),
+        (_READINGS_TESTS + "test_a_sentence_gives_what_the_question_did_not_say",),
     ),
 )

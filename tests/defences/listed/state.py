@@ -50,6 +50,27 @@ DEFENCES = (
         (_CHANGES_NOTHING,),
     ),
     Defence(
+        "no path of a backup leads outside",
+        _ARCHIVE,
+        " and all(_PART.fullmatch(part) for part in parts)",
+        "",
+        (_CHANGES_NOTHING,),
+    ),
+    Defence(
+        "the program and the time that a backup names",
+        _ARCHIVE,
+        'check_text("program", record.get("program")), check_number("time", record.get("time"))',
+        'record.get("program"), record.get("time")',
+        (_CHANGES_NOTHING,),
+    ),
+    Defence(
+        "errors of the library that reads a backup",
+        _ARCHIVE,
+        "zlib.error, EOFError, NotImplementedError, RuntimeError, ",
+        "",
+        (_TESTS + "test_other_bytes_are_no_backup",),
+    ),
+    Defence(
         "digests of files of a backup",
         _ARCHIVE,
         "    if (size, digest.hexdigest()) != expected:\n",

@@ -164,6 +164,7 @@ def test_an_unknown_manifest_lists_the_shipped_ones_and_the_nearest_name() -> No
         (HEAD + TASK + "config = { allow_negation = 1 }", "not a boolean", "true or false"),
         (HEAD + TASK + "config = 3", "config is not a table", "key = value"),
         (HEAD + TASK + "weight = 0", "weight is out of bounds", "0.001"),
+        (HEAD + TASK + "weight = true", "weight is not a number", "0.001"),
         (HEAD + TASK + "weight = nan", "weight is out of bounds", "0.001"),
         (HEAD + TASK + "weight = inf", "weight is out of bounds", "0.001"),
         (HEAD + TASK + 'reading = "all"', "reading is not known", "choose one of"),
@@ -172,6 +173,7 @@ def test_an_unknown_manifest_lists_the_shipped_ones_and_the_nearest_name() -> No
         (HEAD + TASK + "form = -1", "form is out of bounds", "from 0 to 0.5"),
         (HEAD + TASK + 'partial_credit = "no"', "partial_credit is not a boolean", "true or false"),
         (HEAD + TASK.replace("sums", "Sums!"), "is not a name", "a-z"),
+        (HEAD.replace("test", "t" * 65) + TASK, "is not a name", "a-z"),
         (HEAD.replace("test", "te\\u001bst") + TASK, "is not a name", "a-z"),
         (HEAD + "max_tokens = 0\n" + TASK, "max_tokens", "1 to 2048"),
         (HEAD + "max_tokens = true\n" + TASK, "max_tokens", "1 to 2048"),
@@ -185,6 +187,7 @@ def test_an_unknown_manifest_lists_the_shipped_ones_and_the_nearest_name() -> No
             "has no answer tags",
             "<answer>...</answer>",
         ),
+        (HEAD + 'examples = [["1 + 1?"]]\n' + TASK, "example 1 is not a table", "shipped"),
         (HEAD + 'examples = [{ question = "1 + 1?" }]\n' + TASK, "answer is missing", "add answer"),
         (HEAD + 'examples = [{ question = 1, answer = "" }]\n' + TASK, "question of example 1 is not text", "quotes"),
         (HEAD + f"examples = {[['q', '<answer>a</answer>']] * 9}\n" + TASK, "9 entries", "8"),
@@ -239,8 +242,9 @@ def test_a_mistyped_generator_names_the_nearest_match() -> None:
     assert "did you mean chain_sum" in refusal(HEAD + TASK.replace("chain_sum", "chainsum")).remedy
 
 
-def test_messages_never_carry_a_long_or_unprintable_key() -> None:
-    error = refusal(HEAD + TASK + f'"\\u001b{"k" * 9000}" = 1')
+@pytest.mark.parametrize("key", ["\\u001b", "k" * 9000, "\\u001b" + "k" * 9000])
+def test_messages_never_carry_a_long_or_unprintable_key(key: str) -> None:
+    error = refusal(HEAD + TASK + f'"{key}" = 1')
     assert len(str(error)) < 400
     assert str(error).isprintable()
 
@@ -259,11 +263,15 @@ def test_a_key_of_many_parts_is_rejected_before_it_is_parsed(text: str) -> None:
 
 def test_files_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     large, latin = tmp_path / "large.toml", tmp_path / "latin.toml"
-    large.write_bytes(b"#" * (MAX_MANIFEST_BYTES + 1))
+    with large.open("wb") as sparse:
+        sparse.truncate(50_000_000)
     latin.write_bytes(b'name = "\xff"')
+    tracemalloc.start()
     for file, message in ((large, "too large"), (latin, "not UTF-8"), (tmp_path / "none.toml", "can't be read")):
         with pytest.raises(ManifestError, match=message):
             Manifest.read(file)
+    assert tracemalloc.get_traced_memory()[1] < 1024 * 1024
+    tracemalloc.stop()
 
 
 def packed(**changes: Any) -> bytes:

@@ -23,7 +23,7 @@ from sapo_edge.tasks.checks import Calls, Choice, Exact, Json, Lines, Matches, N
 from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
 from sapo_edge.tasks.question_data import QuestionData
-from sapo_edge.tasks.question_file import MAX_MISTAKES, find_mistakes_in, read_questions, scan_questions
+from sapo_edge.tasks.question_file import MAX_HELD, MAX_MISTAKES, find_mistakes_in, read_questions, scan_questions
 from sapo_edge.tasks.question_table import read_rows
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, make_check, place, split_questions
 from sapo_edge.tasks.source import TaskSource
@@ -93,13 +93,15 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
         ("\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "is not valid JSON"),
         ("3", "is not an object"),
         ({"question": "?"}, "it has no answer"),
-        ({"question": "", "answer": "1"}, "question is empty"),
+        ({"question": " \n", "answer": "1"}, "question is empty"),
         ({"question": "?", "answer": " "}, "answer is empty"),
         ({"question": "?", "answer": None}, "answer is not text"),
         ({"question": "?", "answer": True}, "answer is not text"),
         ({"question": "\x1b[2J", "answer": "1"}, "control characters"),
         ({"question": "x" * 4097, "answer": "1"}, "question has 4097 bytes"),
         ({"question": "?", "answr": "1"}, "unknown key answr"),
+        pytest.param({"k" * 9000: 1}, "unknown key 'kkk", id="a long key"),
+        ({"question": "?", "answer": "1", "check": "\x1b[2J"}, "is not known"),
         ({"question": "?", "answer": "1", "check": "eval"}, "check eval is not known"),
         ({"question": "?", "answer": "1", "check": [1]}, "is not known"),
         ({"question": "?", "answer": "1", "split": "dev"}, "split is not known"),
@@ -111,6 +113,7 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
         ({"question": "?", "answer": "A", "check": "choice"}, "choices is missing"),
         ({"question": "?", "answer": [], "check": "set"}, "answer has 0 items"),
         ({"question": "?", "answer": ["a,b"], "check": "set"}, "has a comma"),
+        ({"question": "?", "answer": [["a"]], "check": "set"}, "is not text"),
         ({"question": "?", "answer": "", "check": "regex", "pattern": "("}, "pattern is not valid"),
         ({"question": "?", "answer": "", "check": "regex", "pattern": r"(a)\1"}, "pattern is not valid"),
         ({"question": "?", "answer": "", "check": "regex", "pattern": r"\pL{50}"}, "too much memory"),
@@ -123,6 +126,7 @@ def test_errors_name_file_and_line(tmp_path: Path, line: object, message: str) -
         load_manifest(path)
     assert f"{tmp_path / 'tasks.jsonl'}, line 3: " in str(caught.value).replace("line 3 is", "line 3: it is")
     assert message in caught.value.message and caught.value.message.isprintable()
+    assert len(caught.value.message) < len(str(tmp_path)) + 200
 
 
 COLUMNS = ("question", "answer", "check", "fold", "tolerance", "choices", "pattern", "split")
@@ -197,6 +201,7 @@ def test_no_table_is_an_error_of_another_kind(data: bytes, named: bool) -> None:
     ('{"question": "a", "answer": "b"}'.encode("utf-16"), "is UTF-16", "save it as UTF-8"),
     (b'[\n{"question": "a", "answer": "b"}\n]\n', "is one JSON list", "without the brackets"),
     (b"question;answer\na;b\n", "has no JSON objects", r"ends in \.csv"),
+    (b"x\n" * MAX_HELD + b'{"question": "a", "answer": "b"}\n', "has no JSON objects", "one object a line"),
     (b'{"question": "a", "answer": "b"},\n', "line 1 is not valid JSON", "comma at its end"),
     (b"{'question': 'a', 'answer': 'b'}\n", "line 1 is not valid JSON", "double quotes"),
     ('{\u201cquestion\u201d: \u201ca\u201d}'.encode(), "line 1 is not valid JSON", "double quotes"),
@@ -220,6 +225,16 @@ def test_only_a_file_beside_the_manifest_is_read(tmp_path: Path, name: str) -> N
         load_manifest(path)
     with pytest.raises(ManifestError, match="names a file of questions"):
         Manifest.from_toml(MANIFEST)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    *((MANIFEST + f"examples = {wanted}", "examples of a task is not a number") for wanted in ("true", "-1", '"2"')),
+    ("examples = 3\n" + MANIFEST + "examples = 1", "examples is not a list"),
+    (MANIFEST.replace('"tasks.jsonl"', "3"), "neither a file nor a list of tables"),
+])  # fmt: skip
+def test_what_else_a_manifest_says_of_questions_is_checked(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ManifestError, match=message):
+        load_manifest(write(tmp_path, *ONE_OF_EACH, manifest=text))
 
 
 def test_questions_stand_inside_a_manifest_too() -> None:

@@ -6,7 +6,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
+import tracemalloc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -213,6 +215,38 @@ def test_a_strangers_file_is_valid_to_its_last_question(tmp_path: Path) -> None:
     for other in (replace(data, count=1), replace(data, count=3), replace(data, sha256=bytes(32))):
         with pytest.raises(ManifestError, match="not those that the manifest names"):
             other.verify(tmp_path / "file")
+
+
+@contextmanager
+def _memory_below(limit: int) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_strangers_question_without_end_takes_little_memory(tmp_path: Path) -> None:
+    arrays = b"\x90"
+    for _ in range(3):
+        arrays = b"\xdc\x00\x40" + arrays * 64
+    content = b"\xdc\x00\x40" + arrays * 4  # 1 MB; decoded, 70 MB
+    (tmp_path / "file").write_bytes(content)
+    data = QuestionData(1, hashlib.sha256(content).digest(), len(content))
+    with _memory_below(16_000_000), pytest.raises(ManifestError, match="not those that the manifest names"):
+        data.verify(tmp_path / "file")
+
+
+@pytest.mark.parametrize(("name", "head", "message"), [
+    ("a.jsonl", b"", "line 1 is too long"),
+    ("a.csv", b"", "field larger than field limit"),
+    ("a.csv", b"question,answer\n", "field larger than field limit"),
+])  # fmt: skip
+def test_a_line_without_end_takes_little_memory(tmp_path: Path, name: str, head: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(head + b"x" * 30_000_000)
+    with _memory_below(16_000_000):
+        assert message in str(find_mistakes_in(tmp_path / name)[-1])
 
 
 @pytest.mark.parametrize("change", [

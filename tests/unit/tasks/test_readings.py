@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sapo_edge.errors import ManifestError
@@ -33,6 +33,8 @@ RIGHT, OTHERWISE, WRONG = Judgement(True, True), Judgement(True, False), Judgeme
         ("1 2 3 4 5 6 7 8 9 10", "10"),
         ("<answer>the sum is 7</answer> or 9", "7"),
         ("<answer>5", "5"),
+        ("5</answer> or 9", "5"),
+        ("4 or \u0663", "4"),
         ("12, 13", "13"),
         ("\u221216", "-16"),
         ("about .5", ".5"),
@@ -59,6 +61,8 @@ def test_a_fraction_is_no_answer_where_a_number_is() -> None:
         ("```\nParis\n```", ("Paris", "```\nParis\n```")),
         ("Answer: 4 apples", ("Answer: 4 apples", "4 apples")),
         ("<answer>Paris</answer> and more", ("Paris",)),
+        ("<answer>Paris", ("Paris",)),
+        pytest.param("<answer>" + "x" * 5000 + "</answer>", (), id="too long"),
         ("", ()),
     ],
 )
@@ -80,6 +84,8 @@ def test_an_answer_of_several_lines_is_the_last_so_many() -> None:
         ('{"a": 1} or {"a": 2}', '{"a": 2}'),
         ('{"a": "\\""}', '{"a": "\\""}'),
         ('<answer>{"a": 3}</answer>', '{"a": 3}'),
+        ('5" of {"a": 3}', '{"a": 3}'),
+        ('{"it\n} or {"a": 3}', '{"a": 3}'),
     ],
 )
 def test_the_last_object_counts(text: str, found: str) -> None:
@@ -88,10 +94,15 @@ def test_the_last_object_counts(text: str, found: str) -> None:
 
 
 @given(st.text(), st.sampled_from(READINGS))
+@example("x" * 9000, "line")
+@example("1" * 9000, "number")
+@example("\ud800", "line")
+@example("\0", "line")
 def test_no_text_gives_more_than_four_answers_of_bounded_length(text: str, reading: str) -> None:
     answers = read(reading, text, question="What is it?")
     assert len(answers) <= 4
     assert all(len(answer) <= MAX_ANSWER_CHARACTERS and "\0" not in answer for answer in answers)
+    assert all(answer.encode() for answer in answers)
 
 
 @pytest.mark.parametrize("reading", READINGS)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from decimal import getcontext
 
 import pytest
@@ -207,6 +208,29 @@ def test_an_entry_that_generates_no_questions_is_an_error(monkeypatch: pytest.Mo
     monkeypatch.setattr("sapo_edge.tasks.source.generate", fail)
     with pytest.raises(ManifestError, match="task task generates no questions"):
         TaskSource(one_task("gcd")).held_out("test", 1)
+
+
+@pytest.mark.parametrize(
+    ("failures", "length", "message"), [(7, 16_384, ""), (8, 1, "can't be generated"), (0, 16_385, "is not valid")]
+)
+def test_a_task_that_cannot_be_made_is_unknown(
+    failures: int, length: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [failures]
+
+    def generate(*_: object) -> Mapping[str, str]:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise ZeroDivisionError
+        return {"question": "x" * length, "answer": "1"}
+
+    monkeypatch.setattr("sapo_edge.tasks.source.generate", generate)
+    error = ""
+    try:
+        TaskSource(one_task("gcd")).draw(1, 0)
+    except UnknownTaskError as caught:
+        error = str(caught)
+    assert message in error and bool(message) == bool(error)
 
 
 def corner(generator: str, corner: str) -> Manifest:
