@@ -43,9 +43,9 @@ def evaluate(
         raise ConfigError("--general has questions of its own", "leave out --manifest and --questions")
     flags = {"model": model, "manifest": manifest, "backend": backend, "held_out": questions, "threads": threads}
     workspace = open_workspace(home, flags, settings)
+    name = "general" if general else workspace.require_manifest().name
     directory = find_adapter(workspace, adapter)
     may_have_seen = not general and _may_have_seen(directory, workspace.require_manifest())
-    name = "general" if general else workspace.require_manifest().name
     results, examples = _evaluate_both(workspace, directory, general=general)
     gain = paired_gain(results["base"], results["adapter"])
     if json:

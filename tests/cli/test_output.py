@@ -46,7 +46,7 @@ def test_commands_at_the_end_of_a_run_can_be_pasted(
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "my env" / "sapo"), "run"])
     _print_result(NodeStopped(reason="", rounds=1, adapter=str(saved.directory), done=True), None, None, False, home)
     commands = [shlex.split(line)[:4] for line in capsys.readouterr().err.splitlines() if "--home" in line]
-    assert [sys.argv[0], "chat", "--home", str(home)] in commands and len(commands) == 5
+    assert [sys.argv[0], "chat", "--home", str(home)] in commands and len(commands) == 6
 
 
 def test_what_is_no_text_is_read_and_printed_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
