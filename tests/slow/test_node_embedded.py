@@ -91,7 +91,7 @@ def test_an_uninterrupted_run_gives_the_same_answers_and_weights_bit_for_bit(
 
 
 def test_eval_agrees_with_the_run(home: Path, reported: list[events.Event]) -> None:
-    (compared,) = (event for event in reported if isinstance(event, events.Comparison))
+    *_, compared = (event for event in reported if isinstance(event, events.Comparison))
     adapter = home / "state" / "checkpoints" / f"round-{compared.round:06d}"
     ended = sapo(home, "eval", "--adapter", adapter, "--questions", QUESTIONS, "--threads", "1")
     assert ended.code == 0, ended.err
