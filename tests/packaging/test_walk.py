@@ -19,7 +19,7 @@ def test_the_walk_goes_through_every_command_of_the_readme_in_its_order() -> Non
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("sapo eval ", "sapo evaluate "),
+        ("sapo report ", "sapo reports "),
         ("make clean ", ""),
         ("sapo stop --wait ", "sapo stop --wait\nsapo stop "),
         ("sapo chat ", "# sapo chat "),
