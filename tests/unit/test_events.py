@@ -79,7 +79,7 @@ def test_an_event_survives_its_json_form(event: Event) -> None:
 def test_the_form_of_a_round_is_fixed() -> None:
     assert to_json(ROUND) == (
         '{"v":1,"time":12.5,"event":"round","round":3,"reward_own":0.25,"reward_external":null,"groups":8,"informative":3,'
-        '"own":8,"external":0,"tokens":1234,"seconds_generate":1.5,"seconds_update":2.5,"statistics":{"loss":0.5},"shared":5,"received":7,"answers":0}'
+        '"own":8,"external":0,"tokens":1234,"seconds_generate":1.5,"seconds_update":2.5,"statistics":{"loss":0.5},"shared":5,"received":7,"corrected":0,"answers":0}'
     )
 
 
