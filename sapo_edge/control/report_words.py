@@ -29,8 +29,9 @@ def describe_work(run: RunReport) -> Iterator[str]:
     rounds = counted(run.run.rounds, "round")
     yield f"{rounds}, {counted(run.answers, 'own answer')}, {external} of others trained on"
     began, ended = (format_time(moment)[:16] for moment in (run.run.began, run.run.ended))
-    span = f"{began} to {ended[11:] if began[:10] == ended[:10] else ended}"
-    yield f"{span}: {duration(run.worked)} of work; {describe_energy(run)}"
+    # In a head start there is no round yet, and so no span.
+    span = f"{began} to {ended[11:] if began[:10] == ended[:10] else ended}: " if run.run.ended else ""
+    yield f"{span}{duration(run.worked)} of work; {describe_energy(run)}"
 
 
 def describe_energy(run: RunReport) -> str:

@@ -166,6 +166,7 @@ def test_a_run_that_nobody_continues_is_chosen_first(paths: Paths, journal: Jour
 def test_energy_is_told_only_where_it_was_measured(measured: float, watt_hours: float | None, text: str) -> None:
     report = RunReport(RunView("first", True), worked=7200, measured=measured, watt_hours=watt_hours)
     assert text in describe_energy(report) and "2 h 0 min of work" in " ".join(describe_work(report))
+    assert "1970" not in " ".join(describe_work(report)), "there is no round yet"
 
 
 def test_news_are_what_was_learned_since_somebody_looked(paths: Paths, journal: Journal) -> None:
