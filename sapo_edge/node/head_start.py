@@ -120,6 +120,14 @@ class HeadStartState:
         return count if limit is None else max(0, min(count, limit - self.updates))
 
 
+def known_answer(source: TaskSource, policy: Policy, task: Task, max_tokens: int) -> str | None:
+    """The right answer to a task; None if none is known, or it is too long. `max_tokens`: 0 sets no limit."""
+    text = source.right_answer(task)
+    # An answer needs one more token to end.
+    is_long = text is not None and max_tokens > 0 and len(policy.encode(text)) >= max_tokens
+    return None if is_long else text
+
+
 class HeadStart:
     """Makes the updates.
 
@@ -250,10 +258,8 @@ class HeadStart:
 
     def _group(self, task: Task) -> TrainingGroup | None:
         """A question with its right answer; None if none is known, or it is too long."""
-        text = self._source.right_answer(task)
-        limit = self._settings.max_tokens
-        # An answer needs one more token to end.
-        if text is None or (limit and len(self._policy.encode(text)) >= limit):
+        text = known_answer(self._source, self._policy, task, self._settings.max_tokens)
+        if text is None:
             return None
         return TrainingGroup(
             self._source.manifest.prompt_for(task.question), (TrainingAnswer(text, True, 1.0, known=True),)

@@ -32,7 +32,7 @@ from sapo_edge.node.draws import Draws
 from sapo_edge.node.effort import Effort
 from sapo_edge.node.evaluations import Evaluations
 from sapo_edge.node.guard import Guard
-from sapo_edge.node.head_start import ENOUGH, FEWEST, VAIN, HeadStart, HeadStartState
+from sapo_edge.node.head_start import ENOUGH, FEWEST, VAIN, HeadStart, HeadStartState, known_answer
 from sapo_edge.plain import counted
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.pool import Pool, PoolOutcome
@@ -480,9 +480,9 @@ class Node:
 
     def _correction(self, task: Task) -> str | None:
         """What a question teaches to which all own answers are wrong; None if that is nothing."""
-        text = self.source.right_answer(task) if self.settings.corrections == "on" else None
-        # An answer needs one more token to end.
-        return text if text is not None and len(self.policy.encode(text)) < self.max_tokens else None
+        if self.settings.corrections == "off":
+            return None
+        return known_answer(self.source, self.policy, task, self.max_tokens)
 
     def _needs_none(self, base: events.HeldOut | None) -> str:
         """Why this run begins without a head start; "" if one may help."""
