@@ -6,7 +6,8 @@
 The package's templates are made to recognise speech: they also accept what nobody says ("switch out each and every the
 lamp") and what means two things. This script writes out each template's sentences, keeps those that a person could say,
 and stores a few of them. The file of a language beside this one narrows the package's rules, says what to reject, how
-words agree, and which devices a home has. Nothing of hassil is needed afterwards.
+words agree, and which devices a home has. Wordings of our own, for training alone, are in a second file of a language.
+Nothing of hassil is needed afterwards.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ HERE = Path(__file__).parent
 DATA = HERE.parent.parent / "sapo_edge" / "tasks" / "skills" / "data"
 DRAWS = 250
 """Random walks through a template, from which its sentences are taken."""
+HELD_OUT_DRAWS = 4000
+"""Walks through a held-out template for what it can say, which no wording of our own may."""
 PARTS = ("train", "validation", "test")
 WITHOUT = {"HassRespond"}
 """Small talk: it calls nothing."""
@@ -70,6 +73,11 @@ def parse_name(entry: str) -> tuple[str, str, str]:
     return codes, form, name
 
 
+def bare(sentence: str) -> str:
+    """A sentence without what its slots are drawn from and agree with."""
+    return re.sub(r"\{(\w+)=\w+/[^}]*\}|\{(?:\w+:)?(\w+)\}", lambda slot: f"{{{slot[1] or slot[2]}}}", sentence)
+
+
 class Language:
     """The templates of one language and what its file says about them."""
 
@@ -85,6 +93,9 @@ class Language:
         self.replace = [(re.compile(pattern), text) for pattern, text in self.file.get("replace", [])]
         self.parsed: dict[str, Expression] = {}
         self.unused: set[str] = set()
+        self.meanings: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        self.held_out: list[dict[str, Any]] = []
+        self.used: dict[str, int] = defaultdict(int)
 
     def walk(self, item: Expression, rng: random.Random) -> str:
         """One sentence of an expression, with {list:slot} for what is filled in later."""
@@ -240,27 +251,75 @@ class Language:
 
     def without_doubles(self, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Leave out what means two things, and of held-out templates what a template of training says, too."""
-        meanings: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         owner: dict[str, int] = {}
         for record in sorted(records, key=lambda record: record["part"]):
             for sentence in record["sentences"]:
-                bare = re.sub(r"\{(\w+)=\w+/[^}]*\}", r"{\1}", sentence)
-                slots = sorted(re.findall(r"\{(\w+)=", sentence))
-                lists = [name for name in re.findall(r"=(\w+)/", sentence) if name in WILDCARDS.values()]
-                call = json.dumps([record["intent"], record["fixed"], slots, lists], sort_keys=True)
-                meanings[bare][call].update(record["kinds"] if "{name=name/" in sentence else [])
-                owner.setdefault(bare, record["part"])
+                self.note_meaning(record, sentence)
+                owner.setdefault(bare(sentence), record["part"])
         most = self.file["most"]
         for record in records:
             clear = []
             for sentence in record["sentences"]:
-                bare = re.sub(r"\{(\w+)=\w+/[^}]*\}", r"{\1}", sentence)
-                kinds = list(meanings[bare].values())
-                apart = all(kinds) and sum(map(len, kinds)) == len(set().union(*kinds))
-                if owner[bare] == record["part"] and (len(kinds) == 1 or apart):
+                if owner[bare(sentence)] == record["part"] and self.one_meaning(sentence):
                     clear.append(sentence)
             record["sentences"] = clear[:most]
+        self.held_out = [record for record in records if record["part"]]
         return [record for record in records if record["sentences"]]
+
+    def note_meaning(self, record: dict[str, Any], sentence: str) -> None:
+        """Remember the call that a sentence stands for."""
+        slots = sorted(re.findall(r"\{(\w+)=", sentence))
+        lists = [name for name in re.findall(r"=(\w+)/", sentence) if name in WILDCARDS.values()]
+        call = json.dumps([record["intent"], record["fixed"], slots, lists], sort_keys=True)
+        self.meanings[bare(sentence)][call].update(record["kinds"] if "{name=name/" in sentence else [])
+
+    def one_meaning(self, sentence: str) -> bool:
+        """Whether a sentence stands for one call, or for several that the names of devices tell apart."""
+        kinds = list(self.meanings[bare(sentence)].values())
+        return len(kinds) == 1 or (all(kinds) and sum(map(len, kinds)) == len(set().union(*kinds)))
+
+    def wordings(self, rows: list[list[Any]]) -> list[list[Any]]:
+        """Rows of our own wordings for training, without what a held-out template can say."""
+        file = HERE / f"{self.code}_wordings.toml"
+        if not file.exists():
+            return []
+
+        def words(sentence: str) -> str:
+            return bare(sentence).replace(",", "").lower()
+
+        said = {(words(sentence), row[0], *row[3]) for row in rows if not row[1] for sentence in row[4]}
+        held_out: set[str] = set()
+        for record in self.held_out:
+            expression, rng = parse_sentence(record["text"]).expression, random.Random(record["text"])
+            for _ in range(HELD_OUT_DRAWS):
+                held_out.add(words(" ".join(self.walk(expression, rng).split())))
+        own = []
+        for table in tomllib.loads(file.read_text("utf-8"))["wordings"]:
+            record = {"fixed": {}, "kinds": [], **table}
+            for group in table["sentences"].strip().split("\n\n"):
+                sentences = [self.with_agreement(line) or sys.exit(f"in no form: {line}") for line in group.split("\n")]
+                if len({tuple(sorted(re.findall(r"\{(\w+)=", one))) for one in sentences}) > 1:
+                    sys.exit(f"a row with several sets of slots: {group}")
+                for sentence in sentences:
+                    self.note_meaning({**record, "kinds": [kind.rstrip("+") for kind in record["kinds"]]}, sentence)
+                own.append([record["intent"], 0, record["fixed"], record["kinds"], sentences])
+        for row in own:
+            kept = []
+            for sentence in row[4]:
+                key = (words(sentence), row[0], *row[3])
+                if key[0] in held_out:
+                    self.used["held out"] += 1
+                elif key in said:
+                    self.used["said already"] += 1
+                elif not self.one_meaning(sentence):
+                    self.used["two meanings"] += 1
+                    print("two meanings:", row[0], sentence)
+                else:
+                    kept.append(sentence)
+                    said.add(key)
+                    self.used["used"] += 1
+            row[4] = kept
+        return [row for row in own if row[4]]
 
     def data(self) -> dict[str, Any]:
         """What the language's file in the package holds."""
@@ -280,6 +339,7 @@ class Language:
                 if name not in RANGES and name not in names and name != "name":
                     lists[name] = self.surfaces(name)
             rows.append([record["intent"], record["part"], record["fixed"], kinds, sentences])
+        rows += self.wordings(rows)
         version = importlib.metadata.version("home-assistant-intents")
         return {
             "source": f"home-assistant-intents {version}, data/{self.file['source']}.json, SHA-256 {self.sha256}",
@@ -336,6 +396,8 @@ def main() -> None:
             end=" ",
         )
         print(f"{sum(len(row[4]) for row in data['templates'])} sentences; {len(language.unused)} templates left out")
+        if language.used:
+            print("wordings of our own:", dict(sorted(language.used.items())))
         if unused:
             print(*sorted(language.unused), sep="\n")
 
