@@ -246,9 +246,9 @@ def _as_dict(result: Evaluation) -> dict[str, Any]:
 
 
 def _print_table(results: dict[str, Evaluation], examples: int, gain: Gain, manifest: str, *, general: bool) -> None:
+    from sapo_edge.control.event_words import describe_form, describe_too_long, format_gain
     from sapo_edge.control.report import by_task
     from sapo_edge.control.report_words import task_lines
-    from sapo_edge.event_words import describe_form, describe_too_long, format_gain
     from sapo_edge.state.detail import Detail
 
     base, adapter = results["base"], results["adapter"]

@@ -329,7 +329,7 @@ def _serve_metrics(port: int, control: NodeControl, fanout: EventFanout, closing
 
 def _report(manager: ServiceManager, event: events.Event) -> None:
     """Describe the node to the service manager."""
-    from sapo_edge.event_words import describe_event
+    from sapo_edge.control.event_words import describe_event
 
     if isinstance(event, events.RoundFinished):
         manager.describe(describe_event(event), event.seconds_generate + event.seconds_update)
@@ -363,7 +363,7 @@ def _print_result(
         was_done: whether all rounds were done before this run.
         home: that the commands name; None for the default directories.
     """
-    from sapo_edge.event_words import describe_comparison, describe_moment, describe_place
+    from sapo_edge.control.event_words import describe_comparison, describe_moment, describe_place
     from sapo_edge.state.checkpoint import read_record
 
     narrate(f"stopped: {stopped.reason}" + (" (nothing to do; ask for more with --rounds)" if was_done else ""))

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sapo_edge.advantage import informative
-from sapo_edge.balance import Balance
 from sapo_edge.experiment.plan import Arm, Learning, Setting
 from sapo_edge.experiment.results import RoundRecord
 from sapo_edge.experiment.scoring import UncutScorer
 from sapo_edge.experiment.shelf import Shelf
+from sapo_edge.node.balance import Balance
 from sapo_edge.policy import CallHandle, CutAnswer, UpdateSettings
-from sapo_edge.pool import Pool, PoolLimits
+from sapo_edge.pool.pool import Pool, PoolLimits
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES

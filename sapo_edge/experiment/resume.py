@@ -11,11 +11,11 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sapo_edge.balance import Balance
 from sapo_edge.errors import StateError
 from sapo_edge.experiment.member import Member
 from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, decoder, reported
 from sapo_edge.experiment.swarm import Swarm
+from sapo_edge.node.balance import Balance
 
 _STATE = "state.json"
 _DRAFT = ".draft"

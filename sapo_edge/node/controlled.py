@@ -17,10 +17,9 @@ from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import ConfigError
 from sapo_edge.events import RoundFinished, as_dict
-from sapo_edge.node.person import share
+from sapo_edge.node.person import PersonAnswers, draw_question, share
 from sapo_edge.node.rollback import find_target
 from sapo_edge.node.rounds import RECENT, Node
-from sapo_edge.person import PersonAnswers, draw_question
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.status import SwarmStatus
 

@@ -35,7 +35,7 @@ def shrink() -> None:
     # Before others import it by name.
     replace(identity, public_key_of=lru_cache(keys.cache_parameters()["maxsize"] // SMALLER)(keys.__wrapped__))
 
-    from sapo_edge import authors, pool
+    from sapo_edge.pool import authors, pool
     from sapo_edge.swarm.finding import dialing, directory, peerbook
     from sapo_edge.swarm.host import places
     from sapo_edge.swarm.judging import admission, external, freshness, records, reputation

@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapo_edge.marks import text_mark
-from sapo_edge.pool import Pool, PoolLimits, PoolOutcome
+from sapo_edge.pool.marks import text_mark
+from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
 from sapo_edge.rollout import Answer, Rollout
 from tests.fakes import WRONG, Clock, make_rollout
 

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.errors import StateError
-from sapo_edge.pool import Pool, PoolLimits, PoolOutcome
+from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
+from sapo_edge.pool.saved import MAGIC, MAGIC_1
 from sapo_edge.rollout import MAX_ANSWERS, Answer, TaskRef
-from sapo_edge.state.pool_file import MAGIC, MAGIC_1
 from tests.fakes import Clock, make_rollout
 
 

@@ -20,7 +20,7 @@ from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.person import OutboxSharer
 from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
 from sapo_edge.policy import CallHandle, ExternalRule, Sample, UpdateStatistics
-from sapo_edge.pool import PoolOutcome
+from sapo_edge.pool.pool import PoolOutcome
 from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.room import Room
 from sapo_edge.state.journal import JournaledRollout
