@@ -140,11 +140,11 @@ async def test_what_owners_change_first_is_listed_first_and_a_lists_the_rest(lau
     async with app.run_test(size=(80, 50)) as pilot:
         settings = await opened(pilot, app, advanced=False)
         seen = picture(app)
-        assert "Sharing" in seen and "no limit" in seen and "decay_after" not in seen
+        assert "Sharing" in seen and "no limit" in seen and "clip_low" not in seen
         assert "▲ kl" in seen and "* on_quit" in seen
         await pilot.press("v")
         await until(pilot, lambda: "All settings" in picture(app))
-        assert settings.get_option_index("decay_after") > 0
+        assert settings.get_option_index("clip_low") > 0
         await pilot.press("v")
         await until(pilot, lambda: "All settings" not in picture(app))
 

@@ -74,6 +74,7 @@ def test_the_manifest_wins_over_the_default() -> None:
         ("learning_rate", "inf"),
         ("learning_rate", "-2e-4"),
         ("learning_rate", "1"),
+        ("importance_cap", "0.0"),
         ("backend", "cuda"),
         ("seed", "-1"),
         ("seed", str(2**63)),

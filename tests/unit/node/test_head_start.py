@@ -111,7 +111,7 @@ def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -
 def test_where_answers_are_read_in_tags_they_are_learned_in_tags() -> None:
     tasks = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN),), max_tokens=64))
     policy = FakePolicy()
-    head_start = HeadStart(policy, tasks, 1, 1, UpdateSettings(kl_coefficient=0.1), no_sample)
+    head_start = HeadStart(policy, tasks, 1, 1, UpdateSettings(), no_sample)
     head_start.advance(HeadStartState(), 1, CallHandle, lambda _made: True)
     assert policy.updates[0][0].answers[0].text.startswith("<answer>")
 
@@ -261,7 +261,8 @@ def test_answers_that_are_wrong_or_too_long_are_left_out() -> None:
 
 def test_the_gradient_is_that_of_cross_entropy() -> None:
     policy = Watched()
-    head_start = HeadStart(policy, source(*OWN), 1, 1, UpdateSettings(kl_coefficient=0.1), no_sample)
+    given = UpdateSettings(epochs=3, kl_coefficient=0.1)
+    head_start = HeadStart(policy, source(*OWN), 1, 1, given, no_sample)
     head_start.advance(HeadStartState(), 1, CallHandle, lambda _made: True)
     settings, (answer,) = policy.settings[0], policy.updates[0][0].answers
     layout = pack([EncodedGroup((0,), (EncodedAnswer((0,) * 200, answer.advantage, None, known=answer.known),))])
@@ -269,7 +270,7 @@ def test_the_gradient_is_that_of_cross_entropy() -> None:
     sums = LossSums()
     loss = PackLoss(np, np.float64, layout, None, None, settings, 1, sums)
     _, slopes = loss.add(slice(0, 200), logprobs, logprobs, np.exp(logprobs))
-    assert (settings.kl_coefficient, sums.clipped) == (0.0, 0)
+    assert (settings.epochs, settings.kl_coefficient, sums.clipped) == (1, 0.0, 0)
     assert np.array_equal(slopes, np.full(200, -1.0)), "the derivative of minus a log-probability"
 
 
@@ -287,7 +288,7 @@ class Walking(FakePolicy):
 
 def test_it_goes_on_from_the_average_in_which_late_weights_count_most() -> None:
     policy = Walking()
-    head_start = HeadStart(policy, source(*OWN), 1, 1, UpdateSettings(kl_coefficient=0.1), no_sample)
+    head_start = HeadStart(policy, source(*OWN), 1, 1, UpdateSettings(), no_sample)
     head_start.advance(HeadStartState(), 40, CallHandle, lambda _made: True)
     # Polynomial decay with eta = 3 weighs update t like t (t + 1) (t + 2).
     weights = [t * (t + 1) * (t + 2) for t in range(1, 41)]

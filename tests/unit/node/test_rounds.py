@@ -729,7 +729,10 @@ def test_the_settings_reach_the_policy(machine: Machine, monkeypatch: pytest.Mon
         return UpdateStatistics()
 
     monkeypatch.setattr(FakePolicy, "update", update)
-    changed = {"learning_rate": 1e-3, "warmup": 7, "temperature": 0.75}
+    changed = {
+        "learning_rate": 1e-3, "warmup": 7, "clip_low": 0.1, "clip_high": 0.4, "importance_cap": 3.0,
+        "max_gradient_norm": 0.5, "epochs": 2, "temperature": 0.75,
+    }  # fmt: skip
     machine.start(replace(SETTINGS, rounds=1, kl=0.25, external_negatives=0.5, **changed))  # type: ignore[arg-type]
     (settings,) = seen
     assert {name: getattr(settings, name) for name in changed} == changed

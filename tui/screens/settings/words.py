@@ -23,8 +23,8 @@ ADVANCED: Mapping[str, tuple[str, ...]] = {
         "evaluate_every", "held_out", "keep_checkpoints", "save_every",
     ),
     "Learning": (
-        "head_start", "corrections", "learning_rate", "warmup", "decay_after", "kl", "external_negatives",
-        "rank", "alpha",
+        "head_start", "corrections", "learning_rate", "warmup", "decay_after", "epochs", "kl", "clip_low", "clip_high",
+        "importance_cap", "external_negatives", "max_gradient_norm", "rank", "alpha",
     ),
     "Connections": ("port", "listen", "mdns", "port_mapping", "relay", "bootstrap", "share", "metrics_port"),
 }  # fmt: skip
