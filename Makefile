@@ -12,13 +12,13 @@ BIN := $(VENV)/bin
 # In the order of tests/conftest.py, not by the number of tests in a file.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-pythons test-lowest test-newest check lint benchmarks site clean
+.PHONY: run test test-pythons test-lowest test-newest check lint benchmarks size site clean
 
 run: $(VENV)/.installed
 	$(BIN)/sapo run --solo --rounds $(ROUNDS)
 
 test: $(VENV)/.installed-test
-	$(PYTEST)
+	$(PYTEST) --durations=20
 
 # Other versions of Python, where they are installed, without the libraries that are large or need a compiler.
 test-pythons: test-python-3.12 test-python-3.13
@@ -43,6 +43,10 @@ lint: $(VENV)/.installed-test
 
 benchmarks: $(VENV)/.installed-test
 	$(BIN)/python -m tests.benchmarks
+
+# Lines of product and tests, words of docs, and how long the last `.ci/run` took.
+size:
+	@$(PYTHON) packaging/size.py
 
 # The tests need all that a run needs, and more: installed at once.
 $(VENV)/.installed: EXTRAS = starter,llama,serve

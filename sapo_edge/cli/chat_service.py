@@ -12,9 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import IO, Any
 
-from sapo_edge.cli.chat import MAX_TEMPERATURE, Models
+from sapo_edge.cli.conversation import MAX_TEMPERATURE, Conversation, Models, Piece
 from sapo_edge.cli.output import SCHEMA
-from sapo_edge.conversation import Conversation, Piece
 from sapo_edge.errors import Cancelled, SapoError
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 

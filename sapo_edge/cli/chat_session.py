@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from sapo_edge.cli.chat import MAX_TEMPERATURE, Models
+from sapo_edge.cli.conversation import MAX_TEMPERATURE, Conversation, Models, Piece
 from sapo_edge.cli.output import SCHEMA, narrate
-from sapo_edge.conversation import Conversation, Piece
 from sapo_edge.errors import Cancelled, ConfigError, SapoError
 from sapo_edge.plain import counted, did_you_mean, printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES

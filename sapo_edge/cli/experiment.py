@@ -29,7 +29,7 @@ def experiment(
     scale: Annotated[
         str | None,
         typer.Option(
-            help="tiny (default): a small model, made here. embedded: the embedded model. paper: the published one."
+            help="tiny (default): small models that ship. embedded: the embedded model. paper: the published one."
         ),
     ] = None,
     plan: Annotated[

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from sapo_edge import events
 from sapo_edge.cli.output import priority
-from sapo_edge.event_words import (
+from sapo_edge.control.event_words import (
     PHASES,
     describe_event,
     describe_head_start,

@@ -72,8 +72,8 @@ def _lines(report: RunReport, home: Path | None) -> Iterator[str]:
 
 def _learned(report: Report) -> Iterator[str]:
     from sapo_edge.control import report_words as words
+    from sapo_edge.control.event_words import describe_place
     from sapo_edge.control.run_report import changed
-    from sapo_edge.event_words import describe_place
 
     name = f"{report.split} questions".strip()
     yield line("learned", f"after {describe_place(report.round)}, by {report.questions} held-out {name}")

@@ -50,9 +50,6 @@ def run(
     backend: Backend = None,
     own: Annotated[int | None, typer.Option(help="I: own rollouts in an update.")] = None,
     external: Annotated[int | None, typer.Option(help="J: external rollouts in an update.")] = None,
-    questions: Annotated[
-        int | None, typer.Option(help="Questions in a round, if more than needed; 0: as many as needed.")
-    ] = None,
     answers: Annotated[int | None, typer.Option(help="L: answers to each question.")] = None,
     solo: Annotated[bool, typer.Option("--solo", help="Work alone: share nothing, connect to no peer.")] = False,
     agree: Annotated[
@@ -79,7 +76,7 @@ def run(
     """Train in the foreground. Ctrl-C finishes the round and saves; a second one stops immediately."""
     flags = {
         "rounds": rounds, "model": model, "manifest": manifest, "backend": backend, "own": own, "external": external,
-        "questions": questions, "answers": answers, "threads": threads, "seed": seed, "role": role,
+        "answers": answers, "threads": threads, "seed": seed, "role": role,
         "network": "solo" if solo else None, "head_start": head_start,
     }  # fmt: skip
     if detach and json:
@@ -329,7 +326,7 @@ def _serve_metrics(port: int, control: NodeControl, fanout: EventFanout, closing
 
 def _report(manager: ServiceManager, event: events.Event) -> None:
     """Describe the node to the service manager."""
-    from sapo_edge.event_words import describe_event
+    from sapo_edge.control.event_words import describe_event
 
     if isinstance(event, events.RoundFinished):
         manager.describe(describe_event(event), event.seconds_generate + event.seconds_update)
@@ -363,7 +360,7 @@ def _print_result(
         was_done: whether all rounds were done before this run.
         home: that the commands name; None for the default directories.
     """
-    from sapo_edge.event_words import describe_comparison, describe_moment, describe_place
+    from sapo_edge.control.event_words import describe_comparison, describe_moment, describe_place
     from sapo_edge.state.checkpoint import read_record
 
     narrate(f"stopped: {stopped.reason}" + (" (nothing to do; ask for more with --rounds)" if was_done else ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sapo_edge.event_words import FEW, TOO_FEW, describe_form, format_gain
+from sapo_edge.control.event_words import FEW, TOO_FEW, describe_form, format_gain
 from sapo_edge.plain import counted, duration, energy, format_time, printable
 from sapo_edge.state.detail import Example
 from sapo_edge.tasks.answers import extract_answer

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from sapo_edge.control.event_words import FEW, format_gain
 from sapo_edge.control.journal_view import COMPARABLE, reading
 from sapo_edge.control.report import Report, paired, read_report
 from sapo_edge.control.report_words import MORE_ROUNDS
 from sapo_edge.control.runs import RunView, read_run
-from sapo_edge.event_words import FEW, format_gain
 from sapo_edge.plain import counted
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.detail import Example

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from sapo_edge.advantage import informative
-from sapo_edge.balance import Balance
 from sapo_edge.experiment.plan import Arm, Learning, Setting
 from sapo_edge.experiment.results import RoundRecord
 from sapo_edge.experiment.scoring import UncutScorer
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.policy import CallHandle, CutAnswer, UpdateSettings
-from sapo_edge.pool import Pool, PoolLimits
+from sapo_edge.pool.pool import Pool, PoolLimits
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES
@@ -40,9 +38,6 @@ class Member:
 
     Args:
         frozen: whether it never learns.
-
-    Attributes:
-        balance: how many external rollouts it takes; None if that is fixed.
     """
 
     def __init__(
@@ -67,7 +62,6 @@ class Member:
         self.cursor = 0
         self.sequence = 0
         self._training = training = arm.training
-        self.balance = Balance(training.external) if training.protect and not frozen else None
         self._source = source
         self._seed = seed
         self._task_seed = derive_seed("experiment tasks", seed, number)
@@ -113,11 +107,6 @@ class Member:
     def run_round(self, number: int) -> RoundRecord:
         """One round; the adapter is kept."""
         self.shelf.take(self.place)
-        settings = self._settings
-        if self.balance is not None:
-            taken = self.balance.taken
-            settings = replace(settings, own=settings.own + settings.external - taken, external=taken)
-            settings = replace(settings, questions=settings.own)
         start = time.process_time()
         result = sapo_round(
             number,
@@ -125,7 +114,7 @@ class Member:
             derive_seed("experiment round", self._seed, self.number, number),
             self.sequence,
             self._context,
-            settings,
+            self._settings,
             CallHandle(),
             CallHandle(),
         )
@@ -140,10 +129,6 @@ class Member:
     def rates(self) -> dict[str, float]:
         """How often its own groups of each task had an advantage lately."""
         return self._context.rates.rates
-
-    def observe(self, correct: Sequence[bool]) -> None:
-        if self.balance is not None:
-            self.balance.observe(correct, took_external=True)
 
     def _cut(self, text: str, ended: bool) -> CutAnswer:
         return self.shelf.cut(text, ended, self.max_tokens)

@@ -31,7 +31,6 @@ class Training:
         distinct: whether a pool refuses a second rollout of an author's task, and copies.
         keeps: rounds for which a pool keeps a rollout.
         origin: whose rollouts a member takes: "peers"; "frozen", those of members that do not learn.
-        protect: whether a member takes fewer external rollouts when its validation accuracy falls.
     """
 
     own: int = 8
@@ -43,7 +42,6 @@ class Training:
     distinct: bool = True
     keeps: int = 1000
     origin: str = "peers"
-    protect: bool = False
 
     def __post_init__(self) -> None:
         if self.own + self.external < 1:

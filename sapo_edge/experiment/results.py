@@ -29,7 +29,6 @@ MAX_LINE = 64 * 1024 * 1024
 ELSEWHERE = "use --to to keep results elsewhere"
 """How a user chooses another place."""
 OTHER_PLACE = "give another directory with --to"
-_EARLIER = "plan.json"
 _SHARED = ("scale", "manifest", "model", "backend", "threads", "learning")
 
 reported = partial(durable.reported, elsewhere=ELSEWHERE)
@@ -190,8 +189,6 @@ class Results(Generic[T]):
             differing = [name for name in _SHARED if getattr(self.plan, name) != getattr(plan, name)]
             names = " and ".join(differing) or "version of sapo-edge"
             raise StateError(f"{self.directory} holds an experiment with another {names}", OTHER_PLACE)
-        if self.plan is None and (self.directory / _EARLIER).exists():
-            raise StateError(f"{self.directory} holds an experiment of an earlier version of sapo-edge", OTHER_PLACE)
         for name in sorted(self.origin.keys() & origin.keys()):
             if self.origin[name] != origin[name]:
                 raise StateError(f"{self.directory} was made with another {name}", OTHER_PLACE)

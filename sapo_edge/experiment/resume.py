@@ -11,7 +11,6 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sapo_edge.balance import Balance
 from sapo_edge.errors import StateError
 from sapo_edge.experiment.member import Member
 from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, decoder, reported
@@ -23,12 +22,11 @@ _DRAFT = ".draft"
 
 @dataclass(frozen=True, slots=True)
 class _MemberState:
-    """What a member knows besides its adapter and its pool; `balance`: halvings, steady, compared, best."""
+    """What a member knows besides its adapter and its pool."""
 
     cursor: int
     sequence: int
     rates: dict[str, float]
-    balance: tuple[int, int, int, tuple[bool, ...]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +80,6 @@ def restore(swarm: Swarm, directory: Path) -> None:
         for member, saved in zip(swarm.members, state.members, strict=True):
             member.cursor, member.sequence = saved.cursor, saved.sequence
             member.rates.update(saved.rates)
-            if member.balance is not None and saved.balance is not None:
-                member.balance = Balance(member.balance.external, *saved.balance)
             _read(member, path)
         swarm.rounds, swarm.evaluations = list(state.rounds), list(state.evaluations)
         swarm.finished = state.finished
@@ -107,9 +103,7 @@ def _write(swarm: Swarm, directory: Path) -> None:
     for member in swarm.members:
         shutil.copytree(member.shelf.place(member.place), directory / f"adapter-{member.number}")
         member.pool.save(directory / f"pool-{member.number}")
-        balance = member.balance
-        numbers = None if balance is None else (balance.halvings, balance.steady, balance.compared, balance.best)
-        members.append(_MemberState(member.cursor, member.sequence, member.rates, numbers))
+        members.append(_MemberState(member.cursor, member.sequence, member.rates))
     state = _State(swarm.finished, tuple(members), tuple(swarm.rounds), tuple(swarm.evaluations))
     (directory / _STATE).write_text(json.dumps(asdict(state)))
 

@@ -75,10 +75,10 @@ def run_jobs(plan: Plan, directory: Path, cache: Path, workers: int, narrate: Na
         todo = [job for job in plan.jobs if job.key not in results.swarms]
         if not todo:
             return
-        # Before several workers find what is missing, or make the models.
+        # Before several workers find what is missing.
         results.claim(plan, {"manifest": training_manifest(plan).digest})
         for name in dict.fromkeys(name for job in todo for name in job.setting.models):
-            model_path(plan, name, directory, narrate)
+            model_path(plan, name)
         count = min(workers, len(todo))
         with tempfile.TemporaryDirectory(
             prefix="sapo-experiment-", dir=_memory_directory(count), ignore_cleanup_errors=True
@@ -186,10 +186,10 @@ def run_in_worker(number: int, job: Job) -> SwarmRecord:
 
 @cache
 def _scene() -> Scene:
-    plan, directory, cache, workspace, opening, news, _ = _arguments
+    plan, _, cache, workspace, opening, news, _ = _arguments
     own = workspace / str(os.getpid())
     own.mkdir()
-    return Scene(plan, directory, cache, own, news.put, news.put, opening)
+    return Scene(plan, cache, own, news.put, news.put, opening)
 
 
 def run_job(

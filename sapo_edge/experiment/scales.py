@@ -59,7 +59,7 @@ def hostile_arms() -> tuple[Arm, ...]:
 
 
 def tiny() -> Plan:
-    """A model that the command makes itself; ten swarms an arm take about 75 minutes of two cores."""
+    """Models that come with the program; ten swarms an arm take about 75 minutes of two cores."""
     few = (ALONE, *default_arms()[1:], *published_arms()[1:])
     ten = (*(Arm(f"{a} 10 %", f"{a}, 10 % hostile", mixed(4, 4), a, 1) for a in ("adaptive", "wrong_end", "flood")),)
     settings = (

@@ -10,15 +10,15 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.experiment.plan import Plan, Setting
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import SAMPLES, TEST, VALIDATION, QuestionSet
+from sapo_edge.experiment.tiny import harder_manifest, tiny_manifest, tiny_model, unseen_manifest
 from sapo_edge.policy import LoraSettings, Policy
 from sapo_edge.tasks.manifest import Manifest, load_manifest
 from sapo_edge.tasks.questions import SPLIT_QUESTIONS
 from sapo_edge.tasks.source import TaskSource
 
 TINY = "tiny"
-MIXED = "mixed"
 BASE = "base"
-"""Name of the model that all members have unless a setting says otherwise; at the scale `TINY` it is `MIXED`."""
+"""Name of the model that all members have unless a setting says otherwise."""
 SAMPLED = f"test@{SAMPLES}"
 HARDER, UNSEEN = "harder", "unseen"
 SAMPLED_FROM = "bf16"
@@ -31,7 +31,6 @@ class Scene:
     """Models, tasks and questions of a plan.
 
     Args:
-        directory: of the results; tiny models are made there.
         cache: for files that a backend derives from a model.
         workspace: a directory of its own, for adapters.
         narrate: receives lines about what takes time.
@@ -43,7 +42,6 @@ class Scene:
     def __init__(
         self,
         plan: Plan,
-        directory: Path,
         cache: Path,
         workspace: Path,
         narrate: Narrate,
@@ -54,7 +52,6 @@ class Scene:
         self.source = TaskSource(training_manifest(plan))
         self.narrate = narrate
         self._tell_origin = tell_origin
-        self._directory = directory
         self._cache = cache
         self._workspace = workspace
         self._opening = opening or nullcontext()
@@ -73,8 +70,6 @@ class Scene:
         if setting.sampled:
             sets[SAMPLED] = QuestionSet(self.source, test[: setting.sampled], samples=SAMPLES)
         if self.plan.scale == TINY and not self.plan.manifest:
-            from sapo_edge.experiment.tiny_tasks import harder_manifest, unseen_manifest
-
             for name, manifest in ((HARDER, harder_manifest()), (UNSEEN, unseen_manifest())):
                 source = TaskSource(manifest)
                 sets[name] = QuestionSet(source, source.held_out("test", SPLIT_QUESTIONS))
@@ -100,7 +95,7 @@ class Scene:
         from sapo_edge.backends.machine.threads import available_cores, most_threads
 
         plan = self.plan
-        model = model_path(plan, name, self._directory, self.narrate)
+        model = model_path(plan, name)
         policy, _ = detect.open_policy(
             detect.detect(plan.backend, model),
             model,
@@ -124,15 +119,11 @@ def training_manifest(plan: Plan) -> Manifest:
     Raises:
         ManifestError: if there is no such manifest.
     """
-    if plan.manifest:
-        return load_manifest(plan.manifest)
-    from sapo_edge.experiment.tiny_tasks import tiny_manifest
-
-    return tiny_manifest()
+    return load_manifest(plan.manifest) if plan.manifest else tiny_manifest()
 
 
-def model_path(plan: Plan, name: str, directory: Path, narrate: Narrate) -> Path:
-    """A model's file or directory; a tiny one is made if it is missing.
+def model_path(plan: Plan, name: str) -> Path:
+    """A model's file or directory.
 
     Raises:
         ConfigError: if the plan has no model of this name.
@@ -141,12 +132,7 @@ def model_path(plan: Plan, name: str, directory: Path, narrate: Narrate) -> Path
     from sapo_edge.backends.model.find import find_model
 
     if plan.scale == TINY and not plan.model:
-        from sapo_edge.experiment.tiny import KINDS, make_tiny
-
-        kind = MIXED if name == BASE else name
-        if kind not in KINDS:
-            raise ConfigError(f"there is no tiny model {name}", f"choose {BASE}, {', '.join(KINDS)}")
-        return make_tiny(directory / "models", kind, narrate=narrate)
+        return tiny_model(name)
     if name != BASE:
         raise ConfigError(
             f"there is no model {name}: only the scale {TINY} has several, which --model replaces by one",

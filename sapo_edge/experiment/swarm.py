@@ -163,8 +163,6 @@ class Swarm:
                 correct, texts = known or questions.examine(policy, max_tokens, seed)
                 untrained[id(member.shelf)] = correct, texts
                 self.evaluations.append(EvaluationRecord(number, member.number, name, correct))
-                if name == VALIDATION:
-                    member.observe([mark == "1" for mark in correct])
                 if name == TEST and self.arm.attack:
                     carried = "".join(str(int(carries(text))) for text in texts)
                     self.evaluations.append(EvaluationRecord(number, member.number, ADVERTISED, carried))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from sapo_edge.control.event_words import describe_too_long
 from sapo_edge.evaluate import Evaluation, evaluate, evaluate_base, paired_gain
-from sapo_edge.event_words import describe_too_long
 from sapo_edge.events import FORMED, WRONG, Comparison, Event, HeldOut, Notice
 from sapo_edge.node.guard import Judgement
 from sapo_edge.policy import CallHandle, Policy

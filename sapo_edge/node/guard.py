@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sapo_edge.balance import Balance, reduced
 from sapo_edge.config.settings import Settings
-from sapo_edge.event_words import format_share
+from sapo_edge.control.event_words import format_share
 from sapo_edge.events import WRONG, HeldOut, Notice
+from sapo_edge.node.balance import Balance, reduced
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.journal import Journal
 

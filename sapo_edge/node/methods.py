@@ -9,7 +9,7 @@ from sapo_edge.config.settings import SETTINGS
 from sapo_edge.control.journal_view import Origin, RolloutQuery
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.control.server import Handler
-from sapo_edge.person import PersonAnswers
+from sapo_edge.node.person import PersonAnswers
 from sapo_edge.rollout import MAX_INTEGER, MAX_NAME_BYTES
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sapo_edge.errors import CheckpointError, StateError
-from sapo_edge.pool import Pool
+from sapo_edge.pool.pool import Pool
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.store import Store

@@ -12,8 +12,8 @@ from sapo_edge import events
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings, head_start_limit
+from sapo_edge.control.event_words import format_share
 from sapo_edge.errors import Cancelled, CheckpointError, ConfigError, ModelError, StateError
-from sapo_edge.event_words import format_share
 from sapo_edge.events import (
     CheckpointSaved,
     Comparison,
@@ -35,7 +35,7 @@ from sapo_edge.node.guard import Guard
 from sapo_edge.node.head_start import ENOUGH, FEWEST, VAIN, HeadStart, HeadStartState, known_answer
 from sapo_edge.plain import counted
 from sapo_edge.policy import CallHandle, Policy
-from sapo_edge.pool import Pool, PoolOutcome
+from sapo_edge.pool.pool import Pool, PoolOutcome
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.room import Room
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, generate, sample_external, sapo_round

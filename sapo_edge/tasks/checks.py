@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import decimal
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sapo_edge.tasks.allowed import Flag, Real
 from sapo_edge.tasks.objects import field_share, parse_object
@@ -42,32 +43,33 @@ _AND = re.compile(r"\band\b", re.IGNORECASE)
 _AROUND_A_CHOICE = " \t\n()[]{}.:;,'\"*`"
 
 
-class Check(Protocol):
+class Check(ABC):
     """A way to check answers."""
 
-    option: ClassVar[str]
-    """Key of its option in a file of questions; "" if it has none."""
+    __slots__ = ()
+    option: ClassVar[str] = ""
+    """The field that is its option, and its key in a file of questions; "" if it has none."""
 
     @property
     def value(self) -> Any:
         """The option as it is encoded in a manifest; None without one."""
-        ...
+        value = getattr(self, self.option) if self.option else None
+        return list(value) if isinstance(value, tuple) else value
 
-    def check_expected(self, expected: str) -> None:
+    def check_expected(self, expected: str) -> None:  # noqa: B027 - any will do where a check says nothing else
         """Make sure that answers can be compared with the expected one.
 
         Raises:
             ManifestError: if they can't.
         """
-        ...
 
+    @abstractmethod
     def score(self, expected: str, answer: str) -> float:
         """0 to 1, for an answer without surrounding space."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
+class Exact(Check):
     """The same text; with `fold`, whatever its case and white space."""
 
     fold: bool = False
@@ -76,23 +78,16 @@ class Exact:
     def __post_init__(self) -> None:
         Flag(False).check("fold", self.fold)
 
-    @property
-    def value(self) -> bool:
-        """Whether case and white space count."""
-        return self.fold
-
     def check_expected(self, expected: str) -> None:
-        """An answer is not empty."""
         require(expected.strip() != "", "answer is empty", "write the expected answer")
 
     def score(self, expected: str, answer: str) -> float:
-        """1 for the same text."""
         same = folded(answer) == folded(expected) if self.fold else answer == expected.strip()
         return float(same)
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class Number(Check):
     """A number that differs by at most `tolerance` from the expected one; thousands may be separated by commas."""
 
     tolerance: float = 0.0
@@ -101,18 +96,11 @@ class Number:
     def __post_init__(self) -> None:
         object.__setattr__(self, "tolerance", Real(0.0, MAX_TOLERANCE, 0.0).check("tolerance", self.tolerance))
 
-    @property
-    def value(self) -> float:
-        """The tolerance."""
-        return self.tolerance
-
     def check_expected(self, expected: str) -> None:
-        """The expected answer is a number."""
         remedy = "write digits, such as 42, -1.5 or 6e23, or use another check"
         require(_number(expected) is not None, "answer is not a number", remedy)
 
     def score(self, expected: str, answer: str) -> float:
-        """1 within the tolerance."""
         given, right = _number(answer), _number(expected)
         if given is None or right is None:
             return 0.0
@@ -121,7 +109,7 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Check):
     """One of `choices`, whatever its case, white space, and the brackets and punctuation around it."""
 
     choices: tuple[str, ...]
@@ -136,49 +124,37 @@ class Choice:
         different = {_bare(choice) for choice in choices} - {""}
         require(len(different) == len(choices), "two choices are equal, or one is empty", remedy)
 
-    @property
-    def value(self) -> list[str]:
-        """The choices."""
-        return list(self.choices)
-
     def check_expected(self, expected: str) -> None:
-        """The expected answer is one of them."""
         bare = {_bare(choice) for choice in self.choices}
         require(_bare(expected) in bare, "answer is not one of its choices", "write one of them as answer")
 
     def score(self, expected: str, answer: str) -> float:
-        """1 for the expected choice."""
         return float(_bare(answer) == _bare(expected))
 
 
 @dataclass(frozen=True, slots=True)
-class Set:
+class Set(Check):
     """The same items in any order, separated by commas; in an answer also by "and", unless an item has that word.
 
     The score is the share of items in both (Jaccard's index).
     """
 
-    option: ClassVar[str] = ""
-
-    @property
-    def value(self) -> None:
-        """Nothing."""
-
     def check_expected(self, expected: str) -> None:
-        """A set has 1 to `MAX_ITEMS` items."""
         count = len(_items(expected))
         require(1 <= count <= MAX_ITEMS, f"answer has {count} items", f"list 1 to {MAX_ITEMS}")
 
     def score(self, expected: str, answer: str) -> float:
-        """1 for the same set."""
         right = _items(expected)
         given = _items(answer if _AND.search(expected) else _AND.sub(",", answer))
         return len(right & given) / len(right | given) if given else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
-    """A text that a regular expression matches as a whole, in the syntax of RE2, whose time is linear in the text."""
+class Pattern(Check):
+    """A text that a regular expression matches as a whole, in the syntax of RE2, whose time is linear in the text.
+
+    Any expected answer will do: it is what people read, and what a worked example shows.
+    """
 
     pattern: str
     option: ClassVar[str] = "pattern"
@@ -186,16 +162,7 @@ class Pattern:
     def __post_init__(self) -> None:
         check_text("pattern", self.pattern, MAX_PATTERN_BYTES)
 
-    @property
-    def value(self) -> str:
-        """The expression."""
-        return self.pattern
-
-    def check_expected(self, expected: str) -> None:
-        """Any text will do: it is what people read, and what a worked example shows."""
-
     def score(self, expected: str, answer: str) -> float:
-        """1 for a match; 0 of an expression that is not valid."""
         compiled = compile_pattern(self.pattern)
         return float(compiled is not None and compiled.fullmatch(answer) is not None)
 
@@ -207,34 +174,24 @@ class Json(Number):
     """
 
     def check_expected(self, expected: str) -> None:
-        """The expected answer is an object."""
         require(parse_object(expected) is not None, "answer is not a JSON object", 'write it as {"key": "value"}')
 
     def score(self, expected: str, answer: str) -> float:
-        """1 for the same object."""
         right, given = parse_object(expected), parse_object(answer)
         return 0.0 if right is None or given is None else field_share(right, given, self.tolerance)
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class Calls(Check):
     """A call of a tool: `{"name": ..., "arguments": {...}}`, also inside of `{"function": ...}`, as programs write it.
 
     Another tool scores 0, the same one the share of right arguments.
     """
 
-    option: ClassVar[str] = ""
-
-    @property
-    def value(self) -> None:
-        """Nothing."""
-
     def check_expected(self, expected: str) -> None:
-        """The expected answer is a call."""
         require(_call(expected) is not None, "answer is not a call", 'write {"name": "tool", "arguments": {"key": 1}}')
 
     def score(self, expected: str, answer: str) -> float:
-        """1 for the same call."""
         right, given = _call(expected), _call(answer)
         if right is None or given is None or right[0] != given[0]:
             return 0.0
@@ -242,29 +199,21 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(Check):
     """The same lines in the same order, whatever their case and white space. The score is the share in place."""
 
-    option: ClassVar[str] = ""
-
-    @property
-    def value(self) -> None:
-        """Nothing."""
-
     def check_expected(self, expected: str) -> None:
-        """There are 1 to `MAX_ITEMS` lines."""
         count = len(_text_lines(expected))
         require(0 < count <= MAX_ITEMS, f"answer has {count} lines", f"write 1 to {MAX_ITEMS}")
 
     def score(self, expected: str, answer: str) -> float:
-        """1 for the same lines."""
         right, given = _text_lines(expected), _text_lines(answer)
         placed = sum(first == second for first, second in zip(right, given, strict=False))
         return placed / max(len(right), len(given))
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class Matches(Check):
     """A regular expression of RE2 that matches some texts as a whole and not others, which begin with "!" here.
 
     The score is the share of texts on which it decides right.
@@ -281,18 +230,11 @@ class Matches:
         object.__setattr__(self, "texts", texts)
         require(len({text.startswith("!") for text in texts}) == 2, "texts are all of one kind", remedy)
 
-    @property
-    def value(self) -> list[str]:
-        """The texts."""
-        return list(self.texts)
-
     def check_expected(self, expected: str) -> None:
-        """The expected answer is an expression that decides right."""
         remedy = 'write an expression of RE2 that matches the texts without a "!" as a whole, and no other'
         require(self.score(expected, expected.strip()) == 1.0, "answer does not decide right on its texts", remedy)
 
     def score(self, expected: str, answer: str) -> float:
-        """1 for an expression that decides right on all texts; 0 of one that is not valid."""
         compiled = compile_pattern(answer) if len(answer.encode()) <= MAX_PATTERN_BYTES else None
         if compiled is None:
             return 0.0
@@ -300,7 +242,7 @@ class Matches:
         return right / len(self.texts)
 
 
-CHECKS: Mapping[str, type[Exact | Number | Choice | Set | Pattern | Json | Calls | Lines | Matches]] = {
+CHECKS: Mapping[str, type[Check]] = {
     "exact": Exact, "number": Number, "choice": Choice, "set": Set, "regex": Pattern,
     "json": Json, "calls": Calls, "lines": Lines, "matches": Matches,
 }  # fmt: skip

@@ -11,8 +11,8 @@ from functools import cache, partial
 
 import numpy as np
 
-from sapo_edge.authors import Authors
-from sapo_edge.pool import PoolLimits
+from sapo_edge.pool.authors import Authors
+from sapo_edge.pool.pool import PoolLimits
 from sapo_edge.rollout import Answer, Rollout, ScoredRollout
 from sapo_edge.selection import LARGEST_SWARM, SMOOTHING, SubsetSelector
 from sapo_edge.swarm.joining.identity import Identity

@@ -29,8 +29,8 @@ from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 import numpy as np
 from libp2p.peer.id import ID
 
-from sapo_edge.authors import Authors
-from sapo_edge.pool import PoolLimits
+from sapo_edge.pool.authors import Authors
+from sapo_edge.pool.pool import PoolLimits
 from sapo_edge.room import Room
 from sapo_edge.selection import SubsetSelector
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address

@@ -19,7 +19,7 @@ from sapo_edge.control.server import ControlServer, History
 from sapo_edge.errors import ConfigError
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.methods import handlers
-from sapo_edge.person import PersonAnswers, Verdict, draw_question, verify_answers
+from sapo_edge.node.person import PersonAnswers, Verdict, draw_question, verify_answers
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.tasks.source import TaskSource

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from sapo_edge.cli import chat as chat_module
-from sapo_edge.cli.chat import Models
+from sapo_edge.cli.conversation import Models
 from sapo_edge.cli.terminal.chat_client import ChatProcess
 from sapo_edge.errors import SapoError
 from sapo_edge.rollout import MAX_QUESTION_BYTES

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.person import Outbox
+from sapo_edge.node.person import Outbox
+from sapo_edge.pool.saved import read_pool
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import Paths
-from sapo_edge.state.pool_file import read_pool
 from sapo_edge.tasks.manifest import load_manifest
 from tests.cli.conftest import Command, quick
 

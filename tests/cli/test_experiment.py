@@ -23,8 +23,7 @@ from sapo_edge.experiment.plan_file import read_plan
 from sapo_edge.experiment.results import SwarmRecord, read_records
 from sapo_edge.experiment.runner import Step, run_job
 from sapo_edge.experiment.scene import Scene
-from sapo_edge.experiment.tiny import Recipe, make_model
-from sapo_edge.experiment.tiny_warmup import Mistakes, Network
+from sapo_edge.experiment.tiny import tiny_model
 from sapo_edge.tasks.source import TaskSource
 from tests.cli.inprocess import Invoke
 from tests.cli.process import Result, start
@@ -50,11 +49,8 @@ PLAN = """
         { name = "2/2", title = "half from peers", own = 2, external = 2 },
     ]
 """
-RECIPE = Recipe(
-    Network(width=32, heads=2, inner=64, questions=300, steps=400, batch=12, learning_rate=8e-3),
-    Mistakes(right=0.5, steps=10),
-)
-"""Of a model that is right by chance now and then, so that there is something to learn."""
+MODEL = tiny_model("small")
+"""It is right now and then, so that there is something to learn."""
 
 
 @pytest.fixture
@@ -64,14 +60,9 @@ def plan(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("model") / "small", RECIPE)
-
-
-def launch(plan: Path, model: Path, to: Path, jobs: int, *more: str) -> subprocess.Popen[str]:
+def launch(plan: Path, to: Path, jobs: int, *more: str) -> subprocess.Popen[str]:
     return start(
-        "experiment", "--plan", plan, "--model", model, "--to", to, "--jobs", str(jobs), "--no-plots", *more,
+        "experiment", "--plan", plan, "--model", MODEL, "--to", to, "--jobs", str(jobs), "--no-plots", *more,
         directory=plan.parent, start_new_session=True,
     )  # fmt: skip
 
@@ -101,16 +92,14 @@ def scratch() -> set[str]:
     return {path.name for path in memory.glob("sapo-experiment-*")} if memory.is_dir() else set()
 
 
-def test_a_killed_and_interrupted_run_writes_the_table_of_an_undisturbed_one(
-    plan: Path, small_model: Path, tmp_path: Path
-) -> None:
+def test_a_killed_and_interrupted_run_writes_the_table_of_an_undisturbed_one(plan: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    undisturbed = finish(launch(plan, small_model, one, 1, "--json"))
+    undisturbed = finish(launch(plan, one, 1, "--json"))
     assert undisturbed.code == 0, undisturbed.err
     assert len(undisturbed.named("swarm")) == 4 and undisturbed.events[-1]["finished"] == 4
 
     before = scratch()
-    process = launch(plan, small_model, two, 2, "--json")
+    process = launch(plan, two, 2, "--json")
     read_until_a_swarm_is_done(process)
     workers = psutil.Process(process.pid).children(recursive=True)
     process.kill()
@@ -119,7 +108,7 @@ def test_a_killed_and_interrupted_run_writes_the_table_of_an_undisturbed_one(
     wait_until(lambda: not any(map(is_alive, workers)))
     wait_until(lambda: scratch() <= before)
 
-    process = launch(plan, small_model, two, 1, "--json")
+    process = launch(plan, two, 1, "--json")
     read_until_a_swarm_is_done(process)
     # As a terminal does it: the whole group gets the signal.
     os.killpg(process.pid, signal.SIGINT)
@@ -127,7 +116,7 @@ def test_a_killed_and_interrupted_run_writes_the_table_of_an_undisturbed_one(
     assert interrupted.code == 130 and "Traceback" not in interrupted.err
     assert interrupted.err.endswith(" of 4 swarms are finished, and the same command continues\n")
 
-    continued = finish(launch(plan, small_model, two, 1))
+    continued = finish(launch(plan, two, 1))
     assert continued.code == 0, continued.err
     assert re.search(r"(?m)^[23] of 4 swarms are finished already$", continued.err)
     assert 1 <= continued.err.count(": done; ") <= 2
@@ -135,7 +124,7 @@ def test_a_killed_and_interrupted_run_writes_the_table_of_an_undisturbed_one(
     assert continued.out.startswith("Small (small)\n")
     for name in ("table.md", "table.csv", "summary.txt", "results.json"):
         assert (two / name).read_bytes() == (one / name).read_bytes()
-    made = replace(read_plan(plan), model=str(small_model))
+    made = replace(read_plan(plan), model=str(MODEL))
     records = read_records(one, made)
     assert len(records) == 4 and records == read_records(two, made)
     assert any(row.informative_own for record in records for row in record.rounds), "something was learned"
@@ -159,7 +148,7 @@ def test_adapters_and_optimizers_survive_a_kill_between_two_rounds(
             if finished == kill_at:
                 raise KeyboardInterrupt
 
-        scene = Scene(plan, results, tmp_path, tmp_path / workspace, silent)
+        scene = Scene(plan, tmp_path, tmp_path / workspace, silent)
         *_, record = [run_job(item, scene, results, report) for item in jobs]
         scene.close()
         return record

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sapo_edge.errors import UnknownTaskError
-from sapo_edge.person import (
+from sapo_edge.node.person import (
     MAX_OUTBOX,
     MAX_OUTBOX_BYTES,
     Outbox,
@@ -196,7 +196,7 @@ def test_answers_wait_for_a_node_if_none_runs(
 ) -> None:
     source = TaskSource(STARTER)
     question = draw_question(source, 1)
-    monkeypatch.setattr("sapo_edge.person.draw_question", lambda source, seed: question)
+    monkeypatch.setattr("sapo_edge.node.person.draw_question", lambda source, seed: question)
     right, wrong = answers_of(source, question.ref)
     result = invoke("answer", "--home", tmp_path, typed=f"{right}\n{wrong}\x1b[2J\n  {wrong} \n{'9' * 5000}\n\n7\n")
     assert result.code == 0 and result.out == f"right  {right}\nwrong  {wrong}\n"

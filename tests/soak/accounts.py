@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.errors import SapoError
-from sapo_edge.pool import PoolLimits
+from sapo_edge.pool.pool import PoolLimits
+from sapo_edge.pool.saved import read_pool
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
-from sapo_edge.state.pool_file import read_pool
 
 ENDED = {signal.SIGTERM: 0, signal.SIGKILL: -signal.SIGKILL}
 """Exit code by the signal that was sent."""

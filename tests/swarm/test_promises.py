@@ -7,12 +7,13 @@ import re
 from importlib.metadata import version
 from pathlib import Path
 
-from sapo_edge import authors, room, selection
+from sapo_edge import room, selection
 from sapo_edge.backends.model import gguf_header
 from sapo_edge.cli import metrics
 from sapo_edge.cli.web import serve, server
 from sapo_edge.config.settings import Settings
-from sapo_edge.pool import PoolLimits
+from sapo_edge.pool import authors
+from sapo_edge.pool.pool import PoolLimits
 from sapo_edge.swarm.addresses import HOME_BITS, LOWEST_PORT, LocalNetworks, neighbourhood, region
 from sapo_edge.swarm.addresses import Address as At
 from sapo_edge.swarm.finding import circuit, dialing, hop, mapping, mdns, peerbook, router

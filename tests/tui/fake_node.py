@@ -39,7 +39,7 @@ from sapo_edge.events import (
 )
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.methods import handlers
-from sapo_edge.person import PersonAnswers, Question, Verdict
+from sapo_edge.node.person import PersonAnswers, Question, Verdict
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.detail import Detail, Example
 from sapo_edge.state.journal import Journal, JournaledRollout

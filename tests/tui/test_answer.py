@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from sapo_edge.errors import UnknownTaskError
-from sapo_edge.person import PersonAnswers, Question, Verdict
+from sapo_edge.node.person import PersonAnswers, Question, Verdict
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.screens.answer.fields import AnswerFields, answer_problem
 from sapo_edge.tui.screens.answer.screen import AnswerView

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.balance import STEADY, Balance, is_fall, reduced, sign_test
+from sapo_edge.node.balance import STEADY, Balance, is_fall, reduced, sign_test
 
 
 def answers(right: int, questions: int = 200) -> list[bool]:

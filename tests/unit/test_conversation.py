@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.cli.chat import Models
 from sapo_edge.cli.chat_session import ChatSession
-from sapo_edge.conversation import PLAIN_TOKENS, Conversation, Piece
+from sapo_edge.cli.conversation import PLAIN_TOKENS, Conversation, Models, Piece
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import STOP_TEXT, CallHandle, Message, Prompt, Sample
 from sapo_edge.tasks.manifest import Manifest, TaskEntry

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sapo_edge import events
-from sapo_edge.event_words import describe_event, describe_held_out
+from sapo_edge.control.event_words import describe_event, describe_held_out
 
 ROUND = events.RoundFinished(
     round=34, reward_own=0.7, reward_external=0.54, groups=8, informative=5, own=4, external=4, tokens=2500,

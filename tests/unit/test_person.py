@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sapo_edge.person import Outbox, PersonAnswers
+from sapo_edge.node.person import Outbox, PersonAnswers
 from sapo_edge.rollout import TaskRef
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sapo_edge.policy import UpdateSettings
-from sapo_edge.pool import Pool, PoolLimits, PoolOutcome
+from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
 from sapo_edge.rollout import Answer, Rollout, ScoredRollout, TaskRef
 from sapo_edge.sapo import RoundContext, RoundSettings, sample_external
 from sapo_edge.selection import STRATEGIES

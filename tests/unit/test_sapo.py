@@ -11,7 +11,7 @@ import pytest
 from sapo_edge.advantage import external_advantages, group_advantages
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import CallHandle, ExternalRule, TrainingGroup, UpdateSettings
-from sapo_edge.pool import Pool, PoolLimits, PoolOutcome
+from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapo_edge.authors import MAX_AUTHORS, SMALL_SWARM, STEP, Authors, Sender, estimate_number
-from sapo_edge.pool import Pool
+from sapo_edge.pool.authors import MAX_AUTHORS, SMALL_SWARM, STEP, Authors, Sender, estimate_number
+from sapo_edge.pool.pool import Pool
 from sapo_edge.rollout import ScoredRollout
 from sapo_edge.room import FEW, GENEROUS
 from sapo_edge.selection import CORRECTION, LARGEST_SWARM, SubsetSelector

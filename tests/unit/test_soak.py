@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from sapo_edge.events import RoundFinished
+from sapo_edge.pool.saved import SavedPool, SavedRollout, write_pool
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.journal import Journal, JournaledRollout
 from sapo_edge.state.paths import Paths
-from sapo_edge.state.pool_file import SavedPool, SavedRollout, write_pool
 from sapo_edge.state.secret import read_or_create_secret
 from sapo_edge.swarm.joining.identity import Identity
 from tests.soak.accounts import Account, deaf, read_account, silent

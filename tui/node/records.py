@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from sapo_edge import events
-from sapo_edge.event_words import describe_event
+from sapo_edge.control.event_words import describe_event
 from sapo_edge.plain import counted, printable
 from sapo_edge.state.logs import as_text
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from sapo_edge.event_words import FEW
+from sapo_edge.control.event_words import FEW
 from sapo_edge.plain import printable
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from sapo_edge.absent import leave_out
+from sapo_edge.swarm.host.absent import leave_out
 
 UNUSED = (
     "aioquic", "cbor2", "coincurve", "cryptography.x509", "fastecdsa", "httpx", "miniupnpc", "OpenSSL",

@@ -156,14 +156,14 @@ DEFENCES = (
     ),
     Defence(
         "keys that are used once do not decide what authors typically send",
-        "sapo_edge/authors.py",
+        "sapo_edge/pool/authors.py",
         "_typical([sender for sender in senders if sender.known] or senders)",
         "_typical(senders)",
         (_SELECTION_TESTS + "test_a_crowd_that_sends_what_a_node_accepts_of_newcomers_does_not_silence_a_large_swarm",),
     ),
     Defence(
         "keys that are used once count for a part of what known authors send",
-        "sapo_edge/authors.py",
+        "sapo_edge/pool/authors.py",
         "    if known and new:\n",
         "    if False:\n",
         (_SELECTION_TESTS + "test_a_crowd_that_sends_what_a_node_accepts_of_newcomers_does_not_silence_a_large_swarm",),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 
 from sapo_edge.policy import CutAnswer
-from sapo_edge.pool import Pool, PoolOutcome
+from sapo_edge.pool.pool import Pool, PoolOutcome
 from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.admission import Admission

@@ -22,7 +22,7 @@ from sapo_edge.control.server import ControlServer
 from sapo_edge.events import Event, Notice
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.methods import handlers
-from sapo_edge.person import PersonAnswers
+from sapo_edge.node.person import PersonAnswers
 from sapo_edge.rollout import MAX_INTEGER
 from tests.fuzzing.files import file
 from tests.fuzzing.target import KIB, MIB, Target

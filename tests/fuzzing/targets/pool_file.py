@@ -6,8 +6,8 @@ from dataclasses import replace
 from hashlib import sha256
 
 from sapo_edge.errors import StateError
-from sapo_edge.pool import Pool, PoolLimits
-from sapo_edge.state.pool_file import MAGIC, MAGIC_1, SavedPool, SavedRollout, read_pool, write_pool
+from sapo_edge.pool.pool import Pool, PoolLimits
+from sapo_edge.pool.saved import MAGIC, MAGIC_1, SavedPool, SavedRollout, read_pool, write_pool
 from tests.fuzzing.files import file
 from tests.fuzzing.target import KIB, Target
 from tests.swarm.wire.make_vectors import ROLLOUTS

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from sapo_edge.absent import leave_out
+from sapo_edge.swarm.host.absent import leave_out
 from sapo_edge.swarm.host.lean import be_lean
 
 

@@ -29,7 +29,6 @@ RESUMABLE = (
     ALONE,
     HALF,
     Arm("published", "as published", AS_PUBLISHED),
-    Arm("protect", "fewer when validation falls", replace(HALF.training, protect=True)),
     Arm("short", "pools that forget", replace(HALF.training, keeps=2)),
     Arm("generators", "with two that never learn", HALF.training, frozen=2),
     Arm("frozen", "only theirs", replace(HALF.training, origin="frozen"), frozen=2),

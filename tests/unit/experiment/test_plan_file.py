@@ -161,7 +161,7 @@ def test_titles_and_other_arms_do_not_change_a_swarm_and_numbers_do() -> None:
     assert swarm_digest(replace(setting, title="x", arms=(arm,), baseline="4/4"), replace(arm, title="y")) == digest
     for other in (replace(setting, rounds=29), replace(setting, nodes=3), replace(setting, every=9)):
         assert swarm_digest(other, arm) != digest
-    for change in ({"own": 5}, {"strategy": "uniform"}, {"rule": ExternalRule(slack=0.1)}, {"protect": True}):
+    for change in ({"own": 5}, {"strategy": "uniform"}, {"rule": ExternalRule(slack=0.1)}):
         changed = replace(arm, training=replace(arm.training, **change))
         assert swarm_digest(setting, changed) != digest
 

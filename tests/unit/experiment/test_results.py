@@ -123,12 +123,6 @@ def test_a_directory_belongs_to_one_experiment(tmp_path: Path) -> None:
             results(tmp_path).claim(PLAN, {name: "4"})
 
 
-def test_results_of_an_earlier_version_are_not_mixed_with_new_ones(tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text("{}")
-    with pytest.raises(StateError, match="of an earlier version of sapo-edge; give another directory"):
-        results(tmp_path).claim(PLAN)
-
-
 def test_one_process_at_a_time_works_in_a_directory(tmp_path: Path) -> None:
     held = rf"another sapo experiment \(process {os.getpid()}\)"
     with exclusive(tmp_path), pytest.raises(StateError, match=held), exclusive(tmp_path):

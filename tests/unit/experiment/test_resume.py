@@ -69,24 +69,6 @@ def test_a_swarm_of_one_member_and_one_of_two_models_resume_too(
     assert text(record) == text(record_of(HALF, shelves(tmp_path / "undisturbed", *models), setting=setting))
 
 
-def test_a_fallen_balance_is_resumed(tmp_path: Path) -> None:
-    arm = next(arm for arm in RESUMABLE if arm.training.protect)
-    swarm = new_swarm(arm, shelves(tmp_path / "models"))
-    for member in swarm.members:
-        assert member.balance is not None
-        member.observe([True] * 40)
-        member.observe([False] * 40)
-        assert member.balance.taken == 1
-    resume.save(swarm, tmp_path / "state")
-
-    other = new_swarm(arm, shelves(tmp_path / "again"))
-    resume.restore(other, tmp_path / "state")
-
-    for before, after in zip(swarm.members, other.members, strict=True):
-        assert before.balance is not None and after.balance is not None
-        assert vars(after.balance) | {"fell": True} == vars(before.balance)
-
-
 def test_a_swarm_with_hostile_members_starts_again(tmp_path: Path) -> None:
     assert not resume.can_resume(new_swarm(LOST, shelves(tmp_path)))
 

@@ -34,9 +34,7 @@ def silent(_text: str) -> None:
 class SmallScene:
     """A scene with fake models, in place of `Scene`."""
 
-    def __init__(
-        self, plan: Plan, directory: Path, cache: Path, workspace: Path, narrate: Any, tell_origin: Any, opening: Any
-    ) -> None:
+    def __init__(self, plan: Plan, cache: Path, workspace: Path, narrate: Any, tell_origin: Any, opening: Any) -> None:
         self.plan, self.source, self.narrate = plan, SOURCE, narrate
         with opening:
             narrate("opening the model")
@@ -187,15 +185,15 @@ def test_a_file_in_place_of_the_directory_is_named(plan: Plan, tmp_path: Path) -
 
 def test_a_model_that_the_plan_does_not_have_is_refused(plan: Plan, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no model hard: only the scale tiny has several"):
-        model_path(plan, "hard", tmp_path, silent)
+        model_path(plan, "hard")
     with pytest.raises(ConfigError, match="there is no tiny model huge; choose base, mixed"):
-        model_path(replace(plan, scale="tiny", model=""), "huge", tmp_path, silent)
+        model_path(replace(plan, scale="tiny", model=""), "huge")
     with pytest.raises(SapoError, match=r"there is no model file .*gone\.gguf"):
         run(replace(plan, model=str(tmp_path / "gone.gguf")), tmp_path / "results")
 
 
 def small_scene(plan: Plan, directory: Path, said: list[str]) -> Scene:
-    return SmallScene(plan, directory, directory, directory / "work", said.append, said.append, nullcontext())  # type: ignore[return-value]
+    return SmallScene(plan, directory, directory / "work", said.append, said.append, nullcontext())  # type: ignore[return-value]
 
 
 def test_a_damaged_state_costs_one_swarm_and_not_the_run(

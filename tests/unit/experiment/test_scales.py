@@ -64,7 +64,7 @@ def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arms: 
     learning = replace(plan.learning, max_tokens=8)
     plan = replace(plan, settings=(small,), seeds=1, model=str(model), backend="torch", threads=1, learning=learning)
     results = tmp_path / "results"
-    with closing(Scene(plan, results, tmp_path / "cache", tmp_path / "work", lambda text: None)) as scene:
+    with closing(Scene(plan, tmp_path / "cache", tmp_path / "work", lambda text: None)) as scene:
         records = [run_job(Job(small, arm, 0), scene, results) for arm in small.arms]
         policies = [shelf.policy for shelf in scene.shelves(small).values()]
     # Not what is fastest here: elsewhere it may be another format, with other results.
@@ -86,6 +86,6 @@ def test_members_sample_from_one_format_whatever_is_the_fastest_here(
     plan = SCALES["embedded"]()
     model = write_model(tmp_path / "model.gguf", SHAPES["llama-gqa"])
     plan = replace(plan, model=str(model), backend="llama_cpp", threads=1)
-    with closing(Scene(plan, tmp_path / "results", tmp_path / "cache", tmp_path / "work", lambda text: None)) as scene:
+    with closing(Scene(plan, tmp_path / "cache", tmp_path / "work", lambda text: None)) as scene:
         (policy,) = [shelf.policy for shelf in scene.shelves(plan.settings[0]).values()]
         assert isinstance(policy, LlamaCppPolicy) and policy.sampler.format == "bf16"

@@ -20,7 +20,7 @@ from sapo_edge.experiment.plan import Arm
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import ADVERTISED, Swarm
 from sapo_edge.policy import CutAnswer
-from sapo_edge.pool import Pool, PoolOutcome
+from sapo_edge.pool.pool import Pool, PoolOutcome
 from sapo_edge.rollout import Rollout, Task
 from sapo_edge.swarm.judging import external
 from sapo_edge.swarm.judging.external import verified_task

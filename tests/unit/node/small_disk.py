@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from sapo_edge.errors import StateError
-from sapo_edge.person import Outbox, PersonAnswers
+from sapo_edge.node.person import Outbox, PersonAnswers
 from sapo_edge.rollout import TaskRef
 from sapo_edge.state import logs
 from sapo_edge.state.durable import SPACE_MARGIN

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.event_words import describe_event
+from sapo_edge.control.event_words import describe_event
 from sapo_edge.events import Event, NodeStarted, NodeStopped, Notice, to_json
 from sapo_edge.node import background as module
 from sapo_edge.node.background import Background

@@ -14,8 +14,6 @@ from sapo_edge import events
 from sapo_edge.backends.pytorch.place import CPU
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.config.settings import Settings
-from sapo_edge.experiment import tiny_tokenizer
-from sapo_edge.experiment.tiny_warmup import Batch, Network, Row, fit, new_model
 from sapo_edge.node import collapse
 from sapo_edge.node.rounds import Node
 from sapo_edge.policy import CallHandle, LoraSettings, TrainingGroup, UpdateSettings, UpdateStatistics
@@ -26,6 +24,7 @@ from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.source import TaskSource
 from sapo_edge.transport import Solo
+from tests.benchmarks.tiny_models import END, START, Batch, Network, Row, fit, make_tokenizer, new_model, write
 
 pytestmark = pytest.mark.slow
 
@@ -71,35 +70,28 @@ class Watched(TorchPolicy):
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A model that gives the right call to a quarter of the requests, and one for the heating to nearly half."""
     import torch
-    from safetensors.torch import save_file
 
     path, rng = tmp_path_factory.mktemp("home") / "model", random.Random(1)
-    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng(devices=[]):
-        patch.setattr(tiny_tokenizer, "PHRASES", PARTS)
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         torch.set_num_threads(1)
-        tokenizer = tiny_tokenizer.make_tokenizer()
-        start, end = tiny_tokenizer.START, tiny_tokenizer.END
+        tokenizer = make_tokenizer(PARTS)
 
         def row(request: str) -> Row:
             call = rng.choices([REQUESTS[request], '{"heat":"on"}', rng.choice(list(REQUESTS.values()))], [25, 45, 30])[
                 0
             ]
             return Row(
-                tuple(tokenizer.encode(f"{start}{request}{end}{start}").ids), tuple(tokenizer.encode(call + end).ids)
+                tuple(tokenizer.encode(f"{START}{request}{END}{START}").ids), tuple(tokenizer.encode(call + END).ids)
             )
 
-        steps, network = 150, new_model(Network(width=48, heads=2, inner=96))
+        steps, network = 150, new_model(Network(width=48, heads=2, inner=96), tokenizer.get_vocab_size())
         batches = (
-            Batch.of([row(request) for request in rng.choices(list(REQUESTS), k=48)], tokenizer.token_to_id(end))
+            Batch.of([row(request) for request in rng.choices(list(REQUESTS), k=48)], tokenizer.token_to_id(END))
             for _ in range(steps)
         )
         fit(network, batches, steps, 6e-3)
-        path.mkdir()
-        tiny_tokenizer.write_tokenizer(path)
-        network.config.save_pretrained(str(path))
-        tensors = {name: tensor for name, tensor in network.state_dict().items() if name != "lm_head.weight"}
-        save_file(tensors, str(path / "model.safetensors"), metadata={"format": "pt"})
+        write(network, tokenizer, path)
     yield path
 
 

@@ -16,7 +16,7 @@ from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.guard import HALVINGS, Guard
 from sapo_edge.node.rollback import remember_used
 from sapo_edge.node.rounds import Node
-from sapo_edge.pool import Pool
+from sapo_edge.pool.pool import Pool
 from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store

@@ -18,8 +18,7 @@ from unittest import mock
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sapo_edge.node.person import OutboxSharer
-from sapo_edge.person import Outbox, PersonAnswers
+from sapo_edge.node.person import Outbox, OutboxSharer, PersonAnswers
 from sapo_edge.rollout import TaskRef
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import Paths

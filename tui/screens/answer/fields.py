@@ -12,7 +12,7 @@ from textual.events import Paste
 from textual.message import Message
 from textual.widgets import Input, Static
 
-from sapo_edge.person import is_too_long
+from sapo_edge.node.person import is_too_long
 
 MAX_FIELDS = 8
 """Most answers to one question."""

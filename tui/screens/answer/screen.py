@@ -13,7 +13,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from sapo_edge.errors import SapoError
-from sapo_edge.person import PersonAnswers, Question, Verdict, tag_answer
+from sapo_edge.node.person import PersonAnswers, Question, Verdict, tag_answer
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.answer.fields import MAX_CHARACTERS, AnswerFields, answer_problem

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from sapo_edge.person import Verdict
+from sapo_edge.node.person import Verdict
 from sapo_edge.plain import counted, printable
 
 MAX_SHOWN = 500

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from sapo_edge.control.event_words import describe_place
 from sapo_edge.control.report_words import CHOSEN, FAIR, counts, describe_work, exact, verdict
-from sapo_edge.event_words import describe_place
 from sapo_edge.plain import printable
 from sapo_edge.tui.widgets.bars import add_bar, add_tasks, bar_columns
 from sapo_edge.tui.widgets.then_and_now import add_examples, changes_text

@@ -15,10 +15,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from sapo_edge.authors import Authors
-from sapo_edge.marks import question_mark, task_mark, text_mark
+from sapo_edge.pool.authors import Authors
+from sapo_edge.pool.marks import question_mark, task_mark, text_mark
+from sapo_edge.pool.saved import SavedPool, SavedRollout, read_pool, write_pool
 from sapo_edge.rollout import Rollout, TaskRef
-from sapo_edge.state.pool_file import SavedPool, SavedRollout, read_pool, write_pool
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -64,7 +64,7 @@ class PoolLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A rollout in the pool, with its arrival, its network, and its marks (see `sapo_edge/marks.py`)."""
+    """A rollout in the pool, with its arrival, its network, and its marks (see `sapo_edge/pool/marks.py`)."""
 
     rollout: Rollout
     arrival: float

@@ -11,10 +11,40 @@ from dataclasses import dataclass, field
 from sapo_edge.policy import STOP_TEXT, CallHandle, Message, Policy, Prompt
 from sapo_edge.tasks.manifest import Manifest
 
+MAX_TEMPERATURE = 2.0
 PLAIN_TOKENS = 512
 """Longest answer in plain chat by default, in tokens."""
 SHOW_SECONDS = 0.05
 """Shortest time between two pieces of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Base model and adapter of a conversation.
+
+    Attributes:
+        model: name of the base model.
+        manifest: name of the manifest whose prompt precedes a task.
+        adapter: directory of the adapter; None if nothing is trained yet.
+        round: of the checkpoint; None for another adapter.
+        accuracy: its held-out accuracy; None if unknown.
+    """
+
+    model: str
+    manifest: str
+    adapter: str | None = None
+    round: int | None = None
+    accuracy: float | None = None
+
+    @property
+    def title(self) -> str:
+        """Model and adapter in words."""
+        if self.adapter is None:
+            return f"{self.model}, the base model alone: nothing is trained yet"
+        if self.round is None:
+            return f"{self.model}, adapter {self.adapter}"
+        accuracy = "" if self.accuracy is None else f" (held-out {self.accuracy:.2f})"
+        return f"{self.model}, adapter of round {self.round}{accuracy}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import msgpack
 
 from sapo_edge.errors import StateError
 from sapo_edge.fields import check_text
-from sapo_edge.marks import MARK_BYTES
+from sapo_edge.pool.marks import MARK_BYTES
 from sapo_edge.rollout import MAX_ANSWERS, MAX_NAME_BYTES, MAX_QUESTION_BYTES, Answer, Rollout, TaskRef
 from sapo_edge.state.durable import reported, write_atomically
 
