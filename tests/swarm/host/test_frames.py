@@ -13,12 +13,12 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.rpc_queue import RpcQueue
 
-from sapo_edge.swarm.host.gossip import make_router
 from sapo_edge.swarm.host.pubsub import MAX_PUBLISHED, MAX_RPC_BYTES, SafeGossipSub
 from sapo_edge.swarm.host.traffic import COMMON_BURST, SERVED_BURST, Meter
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.messages import MAX_MESSAGE_BYTES
 from tests.swarm.host.streams import FakeConnection, FakeHost
+from tests.swarm.loop import in_trio
 
 PEER = ID(b"\x00\x24\x08\x01\x12\x20" + bytes(32))
 
@@ -28,7 +28,8 @@ class Requests:
 
     def __init__(self, *sizes: int) -> None:
         self.queue = RpcQueue(max_size=1000)
-        self.router: SafeGossipSub = make_router(lambda peer: 0.0)
+        tally = Tally(lambda event: None)
+        self.router = SafeGossipSub(lambda peer: 0.0, Meter(0, 0, tally), tally)
         host = FakeHost(FakeConnection(str(PEER), "192.0.2.1"))
 
         async def write_message(_stream: object, rpc: rpc_pb2.RPC) -> None:
@@ -38,8 +39,6 @@ class Requests:
         self.router.pubsub = SimpleNamespace(
             peer_queues={PEER: self.queue}, host=host, peers={PEER: object()}, write_msg=write_message
         )
-        self.router.tally = Tally(lambda event: None)
-        self.router.meter = Meter(0, 0, self.router.tally)
         self.messages = [
             rpc_pb2.Message(from_id=bytes(38), seqno=number.to_bytes(8, "big"), data=bytes(size), topicIDs=["t"])
             for number, size in enumerate(sizes)
@@ -81,15 +80,13 @@ def test_a_message_that_is_requested_again_and_again_is_sent_once() -> None:
     assert [len(frame.publish) for frame in requests.ask(*spellings, *[wanted] * 60, b"unknown")] == [1]
 
 
-def test_who_subscribes_again_and_again_gets_no_more_than_an_address_may_have() -> None:
+@in_trio()
+async def test_who_subscribes_again_and_again_gets_no_more_than_an_address_may_have() -> None:
     """The library sends what is recent at each subscription, of which a peer may make 16 a second."""
     requests = Requests(*[46_000] * 8)
 
-    async def subscribe() -> None:
-        for _ in range(100):
-            await requests.router.send_recent_messages(PEER, "t")
-
-    trio.run(subscribe)
+    for _ in range(100):
+        await requests.router.send_recent_messages(PEER, "t")
     frames = requests.queue._queue._non_priority
     sent = sum(len(frame.publish) for frame in frames) * 46_000
     assert 8 * 46_000 <= sent <= SERVED_BURST + COMMON_BURST + 8 * 46_000
