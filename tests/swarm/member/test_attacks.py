@@ -29,10 +29,8 @@ from sapo_edge.rollout import Answer, Rollout, Task
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.host.traffic import MAX_SOCKETS_PER_ADDRESS
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.judging.admission import SENDERS_FAULT, Admission
-from sapo_edge.swarm.judging.reputation import NETWORK_RATE, NEWCOMERS_BURST, RATE, Reputation
-from sapo_edge.swarm.member.config import SwarmConfig
-from sapo_edge.swarm.member.libp2p import Libp2pTransport
+from sapo_edge.swarm.judging.admission import SENDERS_FAULT
+from sapo_edge.swarm.judging.reputation import NETWORK_RATE, NEWCOMERS_BURST, RATE
 from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
 from sapo_edge.tasks.manifest import load_manifest
@@ -40,6 +38,7 @@ from sapo_edge.tasks.source import TaskSource
 from tests.forked import Forked
 from tests.models import SHAPES, write_model
 from tests.swarm.member.hostile import HostilePeer, letters
+from tests.swarm.member.members import make_member
 from tests.swarm.namespaces import name
 from tests.waiting import wait_until
 
@@ -170,12 +169,7 @@ class HonestPeer:
     def __init__(self, source: TaskSource, node: str, number: int = 1, **options: Any) -> None:
         self.source = source
         self.identity = Identity(bytes([number]) * 32)
-        self.swarm = bytes.fromhex(source.manifest.digest)
-        config = SwarmConfig(
-            self.identity, source.manifest, bootstrap=(node,), mdns=False, **{"listen": "loopback", **options}
-        )
-        self._admission = Admission(self.swarm, source, Reputation(), own=self.identity.peer_id)
-        self.transport = Libp2pTransport(config, self._admission, lambda event: None)
+        self.transport = make_member(number, source, bootstrap=(node,), **options).start()
         self.published: list[Rollout] = []
         self._cursor = self._sequence = 0
         wait_until(lambda: self.transport.status().state == "connected")
@@ -201,7 +195,7 @@ class HonestPeer:
 
     def record(self, rollout: Rollout) -> RawRecord:
         """The rollout as `publish` sends it."""
-        return sign_rollout(rollout, self.swarm, self.identity).record
+        return sign_rollout(rollout, self.transport.swarm, self.identity).record
 
     def close(self) -> None:
         """Leave."""

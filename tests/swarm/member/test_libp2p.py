@@ -55,6 +55,8 @@ def test_members_exchange_rollouts_and_a_newcomer_gets_recent_ones(pair: list[Me
         status = late.status()
         assert status["faults"] == {} and status["bytes_in"] > 0 and not status["private"]
         assert late.received(late) == one.received(one) == set()
+        # The first ones were pulled, the last one gossiped.
+        assert {line["neighbourhood"] for line in late.lines if "neighbourhood" in line} == {"loopback"}
 
 
 def test_rollouts_too_large_for_a_message_are_pulled_from_any_peer_that_has_them(pair: list[MemberProcess]) -> None:

@@ -17,17 +17,16 @@ import pytest
 
 from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.judging.admission import Admission
-from sapo_edge.swarm.judging.reputation import Reputation
-from sapo_edge.swarm.member.config import SwarmConfig
-from sapo_edge.swarm.member.libp2p import Libp2pTransport
+from sapo_edge.swarm.member.member import Member
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
+from tests.swarm.member.members import make_member
 from tests.swarm.wire.make_vectors import DIRECTORY, rollout_fields
 
 INTEROP = Path(__file__).parents[2] / "interop"
 NODE_VERSION = 18
-US, THEM = Identity(b"\x15" * 32), Identity(b"\x16" * 32)
+NUMBER = 0x15
+US, THEM = Identity(bytes([NUMBER]) * 32), Identity(b"\x16" * 32)
 
 pytestmark = pytest.mark.slow
 
@@ -96,11 +95,9 @@ class Peer:
 
 
 @contextmanager
-def member(source: TaskSource, inbox: list[Rollout]) -> Iterator[Libp2pTransport]:
+def member(source: TaskSource, inbox: list[Rollout]) -> Iterator[Member]:
     """A node's transport."""
-    config = SwarmConfig(US, source.manifest, listen="loopback", mdns=False)
-    admission = Admission(bytes.fromhex(source.manifest.digest), source, Reputation(), own=US.peer_id)
-    transport = Libp2pTransport(config, admission, lambda event: None)
+    transport = make_member(NUMBER, source).start()
     transport.subscribe(lambda rollout, _: inbox.append(rollout))
     try:
         eventually(lambda: bool(transport.status().addresses))
