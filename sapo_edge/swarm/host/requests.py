@@ -80,7 +80,9 @@ class RequestServer:
     ) -> None:
         self._host, self._protocol, self._answer, self._tally = host, protocol, answer, tally
         self._other_refusal, self._blame = refusal, blame
-        self._buckets = Buckets(MAX_REMEMBERED_PEERS, lambda: TokenBucket(protocol.rate, protocol.burst))
+        self._buckets = Buckets(
+            MAX_REMEMBERED_PEERS, lambda: TokenBucket(protocol.rate, protocol.burst, trio.current_time)
+        )
         self._places: Places[trio.CancelScope] = Places(protocol.max_served, protocol.max_served)
 
     @property

@@ -30,6 +30,11 @@ ECHO = Protocol(
 )  # fmt: skip
 
 
+async def echo(data: bytes, stream: INetStream) -> bytes:
+    await trio.lowlevel.checkpoint()
+    return data
+
+
 @asynccontextmanager
 async def running_host(tally: Tally) -> AsyncIterator[IHost]:
     meter = Meter(0, 0, tally)
@@ -107,11 +112,7 @@ async def test_a_peer_that_does_not_read_its_response_holds_no_place_for_long() 
     tally = Tally(lambda event: None)
     host = FakeHost()
 
-    async def answer(data: bytes, stream: INetStream) -> bytes:
-        await trio.lowlevel.checkpoint()
-        return data
-
-    RequestServer(host, replace(ECHO, total_seconds=0.2), answer, tally).start()
+    RequestServer(host, replace(ECHO, total_seconds=0.2), echo, tally).start()
     stream = FakeStream(FakeConnection(Identity(bytes([1]) * 32).peer_id), b"\0\0\0\1x", reads=False)
     with trio.fail_after(5):
         await host.handlers[ECHO.protocol_id](stream)
@@ -143,11 +144,7 @@ async def test_one_machine_does_not_keep_others_from_being_served() -> None:
         for first, remote in ((1, "9.9.9.9"), (5, "8.8.8.8"))
     )
 
-    async def answer(data: bytes, stream: INetStream) -> bytes:
-        await trio.lowlevel.checkpoint()
-        return data
-
-    RequestServer(host, replace(ECHO, max_served=2), answer, tally).start()
+    RequestServer(host, replace(ECHO, max_served=2), echo, tally).start()
     silent = [FakeStream(connection, None) for connection in crowd]
     async with trio.open_nursery() as nursery:
         for stream in silent:
@@ -160,9 +157,16 @@ async def test_one_machine_does_not_keep_others_from_being_served() -> None:
     assert tally.counts == {"echoes refused: busy": 1, "echoes refused: displaced": 1, "echoes served": 1}
 
 
-def test_the_oldest_rates_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio(jumps=0)
+async def test_the_oldest_rates_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that has used up its rate may ask again once three others have asked: there is no memory for more."""
     monkeypatch.setattr(requests, "MAX_REMEMBERED_PEERS", 3)
-    server = RequestServer(FakeHost(), ECHO, lambda data, stream: trio.sleep(0), Tally(lambda event: None))
-    for number in range(5):
-        server._refusal(f"peer {number}")
-    assert len(server._buckets) == 3
+    host, once = FakeHost(), replace(ECHO, burst=1)
+    RequestServer(host, once, echo, Tally(lambda event: None)).start()
+    peers = [FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in range(1, 5)]
+
+    async def are_served(*numbers: int) -> list[bool]:
+        return [await host.ask(once.protocol_id, peers[number], b"x") == b"x" for number in numbers]
+
+    assert await are_served(0, 1, 2, 0) == [True, True, True, False]
+    assert await are_served(3, 1, 0) == [True, True, False]
