@@ -128,6 +128,9 @@ class FakeHost:
         for notifee in self.notifees:
             await notifee.disconnected(self, connection)
 
+    def remove_stream_handler(self, protocol: str) -> None:
+        self.handlers.pop(str(protocol), None)
+
     def set_stream_handler(self, protocol: str, handler: Callable[[Any], Awaitable[None]]) -> None:
         self.handlers[str(protocol)] = handler
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -25,6 +26,7 @@ from sapo_edge.swarm.host.identify import (
     MAX_ADDRESSES,
     MAX_IDENTIFY_BYTES,
     MAX_PROTOCOLS,
+    bound_identify,
 )
 from sapo_edge.swarm.tally import NOTICE_INTERVAL, OTHER_VERSION, Tally
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
@@ -150,7 +152,14 @@ class Answering(FakeHost):
         self.store = PeerStore()
         self.observed: list[Multiaddr] = []
         self._observed_addr_manager = self
+        self._identify_peer: Any = None
         self.stream = FakeStream(connection, frame(data))
+        self._connection = connection
+        bound_identify(self, Tally(lambda event: None))
+
+    async def identify(self) -> None:
+        """What the library does when a peer has connected."""
+        await self._identify_peer(self._connection.peer_id, reason="test")
 
     def get_peerstore(self) -> PeerStore:
         return self.store
@@ -178,14 +187,15 @@ async def test_what_arrives_after_a_peer_left_is_not_kept(left: bool) -> None:
             del host.connections[connection.peer_id]
 
     host.stream.close = leave  # type: ignore[method-assign] # between the answer and what is done with it
-    await identify._identify(host, connection.peer_id, Tally(lambda event: None))
+    await host.identify()
     assert host.store.has_peer(connection.peer_id) is not left
 
 
 @pytest.mark.parametrize(("remote", "heard"), [("192.0.2.7", 1), (None, 0)])
-def test_who_comes_through_a_relay_does_not_say_where_this_node_is(remote: str | None, heard: int) -> None:
+@in_trio()
+async def test_who_comes_through_a_relay_does_not_say_where_this_node_is(remote: str | None, heard: int) -> None:
     connection = FakeConnection(PEER, remote)
     data = Identify(observed_addr=Multiaddr("/ip4/192.0.2.1/tcp/4001").to_bytes()).SerializeToString()
     host = Answering(connection, data)
-    trio.run(identify._identify, host, connection.peer_id, Tally(lambda event: None))
+    await host.identify()
     assert len(host.observed) == heard

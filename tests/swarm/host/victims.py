@@ -183,7 +183,7 @@ async def attacker(victim: Victim) -> AsyncIterator[IHost]:
     host.set_stream_handler(MESHSUB, read_all)
     async with host.run([LOOPBACK]):
         await dial(host, victim.address)
-        await trio.sleep(0.1)
+        assert await until(lambda: host.get_id() in victim.host.get_network().connections)
         yield host
 
 

@@ -94,7 +94,8 @@ class Gate:
         self.wall, self.steady = Clock(), Clock()
         self.wall.now = TODAY
         self.source = Source()
-        self.reputation = Reputation(self.steady)
+        self.room = Room(self.steady)
+        self.reputation = Reputation(self.steady, self.room)
         self.admission = Admission(SWARM, self.source, self.reputation, self.wall, self.steady, own)
 
     def wait(self, seconds: float) -> None:
@@ -396,11 +397,10 @@ def test_a_thousand_identities_that_connect_share_one_budget(gate: Gate) -> None
 
 
 def test_what_a_crowds_network_brings_of_an_author_does_not_keep_it_from_being_heard_from_elsewhere(gate: Gate) -> None:
-    gate.reputation._room = room = Room(gate.steady)
     networks = {"crowd": "8.8.8.0/24", "honest": "9.9.9.0/24"}
     gate.reputation.network_of = lambda peer: networks.get(peer, "")
     gate.wait(60)
-    room.update(64, 100.0)
+    gate.room.update(64, 100.0)
     for minute in range(20, 40):
         for key in range(30):
             gate.send(gate.record(1, 1000 + 30 * minute + key), sender="crowd")
@@ -414,18 +414,16 @@ def test_what_a_crowds_network_brings_of_an_author_does_not_keep_it_from_being_h
 
 def test_a_newcomer_that_finds_no_room_waits_and_nobody_else_can_make_it_wait(gate: Gate) -> None:
     gate.reputation.network_of = lambda peer: "9.9.9.0/24"
-    room = Room(gate.wall)
     gate.wait(60.0)
-    room.update(64, 1000.0)
-    gate.reputation._room = room
+    gate.room.update(64, 1000.0)
     # A name in a pulled record proves nothing.
     while gate.send(gate.record(1, author=1000 + len(gate.reputation))) == []:
         pass
     assert gate.admission.check_records([gate.record(1, author=2)], "neighbour").rejections == (Rejection.RATE,)
     assert gate.send(gate.record(1, author=3)) == [Rejection.RATE]
-    gate.wait(0.9 * GENEROUS / room.author)
+    gate.wait(0.9 * GENEROUS / gate.room.author)
     assert gate.send(gate.record(2, author=2)) == [] and gate.send(gate.record(2, author=3)) == [Rejection.RATE]
-    gate.wait(0.2 * GENEROUS / room.author)
+    gate.wait(0.2 * GENEROUS / gate.room.author)
     assert gate.send(gate.record(3, author=3)) == [] and not gate.blamed()
 
 
@@ -509,11 +507,8 @@ def test_replays_of_yesterday_take_no_room_from_the_real_ones(among: float) -> N
 
     def heard(replayed: int) -> int:
         gate, accepted = Gate(), 0
-        room = Room(gate.steady)
-        gate.reputation = Reputation(gate.steady, room)
-        gate.admission = Admission(SWARM, gate.source, gate.reputation, gate.wall, gate.steady)
         gate.wait(60)
-        room.update(64, among)
+        gate.room.update(64, among)
         for number in range(120):
             for copy in range(replayed):
                 author = 10 + (8 * number + copy) % 40
