@@ -39,7 +39,7 @@ from tests.forked import Forked
 from tests.models import SHAPES, write_model
 from tests.swarm.member.hostile import HostilePeer, letters
 from tests.swarm.member.members import make_member
-from tests.swarm.namespaces import name
+from tests.swarm.namespaces import Namespaces, NotPermittedError, ip, name, permitted
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -470,27 +470,21 @@ def test_kill_9_of_the_node_in_mid_transfer(lab: Lab) -> None:
 @pytest.fixture
 def cable(tmp_path: Path) -> Iterator[tuple[str, str, Callable[[str], None]]]:
     """A network namespace, the address of its only interface, and a function that sets it "up" or "down"."""
-    number = os.getpid() % 60
+    number, device = os.getpid() % 60, f"sapo{os.getpid()}"
     space, address = name("loss"), f"198.51.100.{4 * number + 2}"
-
-    def ip(*arguments: str) -> None:
-        subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
-
-    try:
-        ip("netns", "add", space)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"network namespaces are not permitted here: {getattr(error, 'stderr', error)}")
-    try:
-        ip("link", "add", f"sapo{os.getpid()}", "type", "veth", "peer", "name", "eth0", "netns", space)
-        ip("addr", "add", f"198.51.100.{4 * number + 1}/30", "dev", f"sapo{os.getpid()}")
-        ip("link", "set", f"sapo{os.getpid()}", "up")
-        ip("-n", space, "addr", "add", f"{address}/30", "dev", "eth0")
-        for device in ("lo", "eth0"):
-            ip("-n", space, "link", "set", device, "up")
+    # The interface of this side goes with its other end.
+    with Namespaces() as machines:
+        try:
+            with permitted():
+                machines.add("loss")
+        except NotPermittedError as error:
+            pytest.skip(str(error))
+        ip("link", "add", device, "type", "veth", "peer", "name", "eth0", "netns", space)
+        ip("addr", "add", f"198.51.100.{4 * number + 1}/30", "dev", device)
+        ip("link", "set", device, "up")
+        machines.address("loss", "eth0", f"{address}/30")
+        ip("-n", space, "link", "set", "eth0", "up")
         yield space, address, lambda state: ip("-n", space, "link", "set", "eth0", state)
-    finally:
-        # The interface goes with its other end.
-        ip("netns", "del", space)
 
 
 def test_the_network_is_lost_and_returns(
