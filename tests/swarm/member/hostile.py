@@ -30,13 +30,12 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import PUBSUB_SIGNING_PREFIX
 from libp2p.stream_muxer.yamux import yamux
-from libp2p.utils.varint import encode_uvarint
 
 from sapo_edge.rollout import MAX_ANSWER_BYTES, Answer, Rollout, TaskRef
 from sapo_edge.swarm.joining.identity import Identity, public_key_of
 from sapo_edge.swarm.wire.messages import encode_message
 from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
-from tests.swarm.host.victims import dial
+from tests.swarm.host.victims import dial, frame
 from tests.swarm.lines import LineProcess, dial_from
 
 MESHSUB, PULL = "/meshsub/1.1.0", "/sapo-edge/pull/1.0.0"
@@ -106,24 +105,29 @@ class Neighbour:
         """A new stream to the node."""
         return await self.host.new_stream(self.node, [protocol])
 
-    async def frame(self, data: bytes) -> None:
+    async def frame(self, data: rpc_pb2.RPC | bytes) -> None:
         """Write a frame of GossipSub; all frames use one stream."""
         if self._stream is None:
             self._stream = await self.stream(MESHSUB)
-        await self._stream.write(encode_uvarint(len(data)) + data)
+        await self._stream.write(frame(data))
+
+    async def subscribe(self) -> None:
+        """Subscribe to the topic: the node asks only subscribers for rollouts."""
+        subscription = rpc_pb2.RPC.SubOpts(subscribe=True, topicid=self.hostile.topic)
+        await self.frame(rpc_pb2.RPC(subscriptions=[subscription]))
 
     async def gossip(self, *payloads: bytes, publisher: Any = None, **changes: Any) -> None:
         """Publish messages, one a frame, under this end's identity or another one."""
         for payload in payloads:
             message = self.message(payload, publisher or self.identity, **changes)
-            await self.frame(rpc_pb2.RPC(publish=[message]).SerializeToString())
+            await self.frame(rpc_pb2.RPC(publish=[message]))
 
     def message(self, payload: bytes, publisher: Any, **changes: Any) -> Any:
         """A message with the signature that strict signing requires, then modified by `changes`."""
         self._sequence += 1
         message = rpc_pb2.Message(
             data=payload,
-            topicIDs=[f"/sapo-edge/1/{self.hostile.swarm.hex()}"],
+            topicIDs=[self.hostile.topic],
             from_id=ID.from_string(publisher.peer_id).to_bytes(),
             seqno=self._sequence.to_bytes(8, "big"),
         )
@@ -150,6 +154,11 @@ class Hostile:
     made: int = 0
     handlers: dict[str, Callable[[Any], Awaitable[None]]] = field(default_factory=dict)
     start: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def topic(self) -> str:
+        """The topic of the swarm."""
+        return f"/sapo-edge/1/{self.swarm.hex()}"
 
     @property
     def host(self) -> str:
@@ -342,7 +351,7 @@ async def malformed_frames(hostile: Hostile) -> dict[str, Any]:
             rpc.control.ihave.add(topicID=f"topic {number}", messageIDs=[b"\xff" * 40])
             rpc.control.prune.add(topicID=f"topic {number}", backoff=2**60)
             rpc.subscriptions.add(subscribe=True, topicid=f"topic {number}")
-        await peer.frame(rpc.SerializeToString())
+        await peer.frame(rpc)
 
     async def noise(peer: Neighbour) -> None:
         await peer.connection.secured_conn.write(secrets.token_bytes(4000))
@@ -362,7 +371,7 @@ async def oversized(hostile: Hostile) -> dict[str, Any]:
     names: dict[str, str] = {}
     bomb = zlib.compress(bytes(40 * 1024 * 1024), 9)
 
-    async def frame(peer: Neighbour) -> None:
+    async def large_frame(peer: Neighbour) -> None:
         await peer.frame(bytes(2 * 1024 * 1024))
 
     async def message(peer: Neighbour) -> None:
@@ -382,7 +391,7 @@ async def oversized(hostile: Hostile) -> dict[str, Any]:
         for _ in range(10):
             await stream.write(b"\xff\xff\x0f" + bytes(1024 * 1024))
 
-    for way in (frame, message, bombs, request, window):
+    for way in (large_frame, message, bombs, request, window):
         async with hostile.neighbour() as peer:
             names[way.__name__] = peer.peer_id
             with contextlib.suppress(Exception):
@@ -556,7 +565,7 @@ async def stalling_pulls(hostile: Hostile, peers: int, announced: int) -> dict[s
         neighbours = [await stack.enter_async_context(hostile.neighbour()) for _ in range(peers)]
         for peer in neighbours:
             peer.host.set_stream_handler(PULL, stall)
-            await subscribe(peer)
+            await peer.subscribe()
         for peer in neighbours:
             for _ in range(0, announced, 64):
                 await peer.gossip(hostile.payload(announced=[secrets.token_bytes(32) for _ in range(64)]))
@@ -576,20 +585,13 @@ async def die_in_transfer(hostile: Hostile, digest: str) -> dict[str, Any]:
 
     async with hostile.neighbour() as peer:
         peer.host.set_stream_handler(PULL, serve)
-        await subscribe(peer)
+        await peer.subscribe()
         await peer.gossip(hostile.payload(announced=[bytes.fromhex(digest)]))
         # What it asks for itself must not hold up the node either.
         stream = await peer.stream(PULL)
         await stream.write(struct.pack(">I", 100) + bytes(10))
         await trio.sleep_forever()
     raise AssertionError
-
-
-async def subscribe(peer: Neighbour) -> None:
-    """Subscribe to the topic: the node asks only subscribers for rollouts."""
-    rpc = rpc_pb2.RPC()
-    rpc.subscriptions.add(subscribe=True, topicid=f"/sapo-edge/1/{peer.hostile.swarm.hex()}")
-    await peer.frame(rpc.SerializeToString())
 
 
 def say(**line: Any) -> None:

@@ -31,7 +31,7 @@ from sapo_edge.swarm.wire.codec import encode
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse, swarm_tag
 from sapo_edge.swarm.wire.messages import Request, encode_request
 from sapo_edge.swarm.wire.record import RawRecord
-from tests.swarm.member.hostile import PULL, Attack, Hostile, Neighbour, attack, letters, say, subscribe
+from tests.swarm.member.hostile import PULL, Attack, Hostile, Neighbour, attack, letters, say
 
 IDENTIFY, IDENTIFY_PUSH = "/ipfs/id/1.0.0", "/ipfs/id/push/1.0.0"
 PEERS, HOP, PLACE = "/sapo-edge/peers/1.0.0", "/libp2p/circuit/relay/0.2.0/hop", "/sapo-edge/code/1.0.0"
@@ -277,14 +277,14 @@ async def amplification(hostile: Hostile, seconds: float) -> dict[str, Any]:
         answers = tuple(Answer(letters(6000), True) for _ in range(7))
         record = hostile.record(peer.identity, 1, hostile.made, answers=answers)
         message = peer.message(hostile.payload(record), peer.identity)
-        await peer.frame(rpc_pb2.RPC(publish=[message]).SerializeToString())
+        await peer.frame(rpc_pb2.RPC(publish=[message]))
         known[peer.peer_id] = (record.digest, message.from_id + message.seqno)
 
     async def act(peer: Neighbour) -> None:
         digest, message_id = known[peer.peer_id]
         rpc = rpc_pb2.RPC()
         rpc.control.iwant.add(messageIDs=[message_id] * 64)
-        await peer.frame(rpc.SerializeToString())
+        await peer.frame(rpc)
         await _open(peer, PULL, _framed(encode_request(Request("rollouts", digests=(digest,) * 32))))
 
     return await _sustain(hostile, seconds, act, greet=greet)
@@ -328,7 +328,7 @@ async def liars(hostile: Hostile, seconds: float, lies: str = "") -> dict[str, A
         await stream.write(encode_uvarint(len(data)) + data)
 
     async def ask(peer: Neighbour) -> None:
-        await subscribe(peer)
+        await peer.subscribe()
         await _graft(peer)
         own = parse_address(f"/ip4/{hostile.host}/tcp/4001/p2p/{peer.peer_id}")
         request = ExchangeRequest(swarm_tag(hostile.swarm, None, "peers"), own.port, (), True)
@@ -342,8 +342,8 @@ async def liars(hostile: Hostile, seconds: float, lies: str = "") -> dict[str, A
 
 async def _graft(peer: Neighbour) -> None:
     rpc = rpc_pb2.RPC()
-    rpc.control.graft.add(topicID=f"/sapo-edge/1/{peer.hostile.swarm.hex()}")
-    await peer.frame(rpc.SerializeToString())
+    rpc.control.graft.add(topicID=peer.hostile.topic)
+    await peer.frame(rpc)
 
 
 @sustained
@@ -351,11 +351,11 @@ async def grafts(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Neighbours that subscribe, graft and prune without a break."""
 
     async def act(peer: Neighbour) -> None:
-        await subscribe(peer)
+        await peer.subscribe()
         await _graft(peer)
         rpc = rpc_pb2.RPC()
-        rpc.control.prune.add(topicID=f"/sapo-edge/1/{hostile.swarm.hex()}", backoff=1)
-        await peer.frame(rpc.SerializeToString())
+        rpc.control.prune.add(topicID=hostile.topic, backoff=1)
+        await peer.frame(rpc)
         await _graft(peer)
 
     return await _sustain(hostile, seconds, act, connections=24, pause=0.02)
@@ -364,17 +364,16 @@ async def grafts(hostile: Hostile, seconds: float) -> dict[str, Any]:
 @sustained
 async def controls(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Frames full of control messages and subscriptions, for many topics."""
-    topic = f"/sapo-edge/1/{hostile.swarm.hex()}"
 
     async def act(peer: Neighbour) -> None:
         rpc = rpc_pb2.RPC()
         for number in range(200):
-            name = topic if number % 2 else f"topic {secrets.token_hex(4)}"
+            name = hostile.topic if number % 2 else f"topic {secrets.token_hex(4)}"
             rpc.control.graft.add(topicID=name)
             rpc.control.prune.add(topicID=name, backoff=2**40)
             rpc.control.ihave.add(topicID=name, messageIDs=[secrets.token_bytes(46)] * 4)
             rpc.subscriptions.add(subscribe=bool(number % 3), topicid=name)
-        await peer.frame(rpc.SerializeToString())
+        await peer.frame(rpc)
 
     return await _sustain(hostile, seconds, act)
 
@@ -425,7 +424,7 @@ async def announcements(hostile: Hostile, seconds: float) -> dict[str, Any]:
         await peer.gossip(hostile.payload(announced=[secrets.token_bytes(32) for _ in range(64)]))
 
     hostile.handlers[PULL] = stall
-    return await _sustain(hostile, seconds, act, greet=subscribe, pause=0.05)
+    return await _sustain(hostile, seconds, act, greet=Neighbour.subscribe, pause=0.05)
 
 
 @sustained
@@ -440,7 +439,7 @@ async def padding(hostile: Hostile, seconds: float) -> dict[str, Any]:
         sent += 1
 
     async with hostile.neighbour() as peer:
-        await subscribe(peer)
+        await peer.subscribe()
         await _graft(peer)
         # What makes an author established takes five minutes.
         for _ in range(6):
@@ -451,9 +450,8 @@ async def padding(hostile: Hostile, seconds: float) -> dict[str, Any]:
             while True:
                 await act(key=bytes(250_000))
                 rpc = rpc_pb2.RPC()
-                topic = f"/sapo-edge/1/{hostile.swarm.hex()}"
-                rpc.control.ihave.add(topicID=topic, messageIDs=[secrets.token_bytes(250_000)])
-                await peer.frame(rpc.SerializeToString())
+                rpc.control.ihave.add(topicID=hostile.topic, messageIDs=[secrets.token_bytes(250_000)])
+                await peer.frame(rpc)
                 await trio.sleep(0.5)
     return {"messages": sent}
 
@@ -464,7 +462,7 @@ async def slow_readers(hostile: Hostile, seconds: float) -> dict[str, Any]:
     wanted = _framed(encode_request(Request("recent", swarm=hostile.swarm, count=64)))
 
     async def greet(peer: Neighbour) -> None:
-        await subscribe(peer)
+        await peer.subscribe()
         await _graft(peer)
         await trio.sleep(0.5)
         peer.connection.secured_conn.read = lambda *arguments: trio.sleep_forever()

@@ -35,8 +35,8 @@ from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
-from tests.forked import Forked
 from tests.models import SHAPES, write_model
+from tests.swarm.lines import LineProcess
 from tests.swarm.member.hostile import HostilePeer, letters
 from tests.swarm.member.members import make_member
 from tests.swarm.namespaces import Namespaces, NotPermittedError, ip, name, permitted
@@ -83,32 +83,22 @@ class RunningNode:
 
     def __init__(self, directory: Path, *settings: str, keepalive: float = 15.0, before: tuple[str, ...] = ()) -> None:
         self.home = directory / "home"
-        self._out = directory / "events"
         model = write_model(directory / "tiny.gguf", SHAPES["llama-gqa"])
+        settings = ("network=swarm", "mdns=off", "rank=2", "max_tokens=96", "held_out=0", "evaluate_every=0", *settings)
         self._before = before
-        self._arguments = [
+        self._arguments = (
             "-c", NODE, str(UPGRADE_SECONDS), str(keepalive),
             "run", "--json", "--model", str(model), "--home", str(self.home),
             "--own", "1", "--external", "4", "--answers", "8", "--threads", "1", "--seed", "3",
-            *(f"--set={setting}" for setting in ("rank=2", "max_tokens=96", "held_out=0", "evaluate_every=0")),
             *(f"--set={setting}" for setting in settings),
-        ]  # fmt: skip
+        )  # fmt: skip
+        self._earlier: list[dict[str, Any]] = []
         self.start()
 
     def start(self) -> None:
         """Start it, for the first time or again."""
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "SAPO_EDGE_MDNS": "off",
-                       "SAPO_EDGE_NETWORK": "swarm"}  # fmt: skip
-        self.process: subprocess.Popen[bytes] | Forked
-        with self._out.open("ab") as out, open(os.devnull, "wb") as nothing:
-            if self._before:
-                command = [*self._before, sys.executable, *self._arguments]
-                self.process = subprocess.Popen(command, stdout=out, stderr=nothing, cwd=ROOT, env=environment)
-            else:
-                self.process = Forked(
-                    *self._arguments, directory=ROOT, environment=environment,
-                    stdout=out.fileno(), stderr=nothing.fileno(),
-                )  # fmt: skip
+        self._running = LineProcess(*self._arguments, before=self._before, fork=True)
+        self.process = self._running.process
         self.memory = psutil.Process(self.process.pid)
         wait_until(lambda: (self.status() or {}).get("swarm", {}).get("addresses"))
 
@@ -141,9 +131,7 @@ class RunningNode:
 
     def rounds(self) -> list[dict[str, Any]]:
         """Its finished rounds, restarts included."""
-        lines = self._out.read_text().splitlines(keepends=True)
-        events = (json.loads(line) for line in lines if line.endswith("\n"))
-        return [event for event in events if event["event"] == "round"]
+        return [event for event in (*self._earlier, *self._running.lines) if event["event"] == "round"]
 
     def counted(self, name: str, where: str = "counts") -> int:
         """A counter of the swarm."""
@@ -159,8 +147,8 @@ class RunningNode:
 
     def kill(self) -> None:
         """Kill it."""
-        self.process.kill()
-        self.process.wait(10)
+        self._running.kill()
+        self._earlier = self.rounds()
 
 
 class HonestPeer:
