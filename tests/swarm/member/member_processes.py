@@ -150,16 +150,17 @@ def main(options: dict[str, Any]) -> None:
 
 def _count_charges() -> Counter[str]:
     """Seconds of processor time that this node charges to each address from now on."""
-    from sapo_edge.swarm.host.work import Work
+    from sapo_edge.swarm.bucket import Shares
+    from sapo_edge.swarm.host import work
 
     charged: Counter[str] = Counter()
-    spend = Work._spend
 
-    def counted(work: Work, address: str, seconds: float) -> None:
-        charged[address] += seconds  # type: ignore[assignment] # not whole ones
-        spend(work, address, seconds)
+    class Counted(Shares):
+        def charge(self, name: str, tokens: float) -> None:
+            charged[name] += tokens  # type: ignore[assignment] # not whole ones
+            super().charge(name, tokens)
 
-    Work._spend = counted  # type: ignore[assignment, method-assign] # for this process
+    work.Shares = Counted  # type: ignore[misc] # for this process
     return charged
 
 
