@@ -218,14 +218,12 @@ class _Frame:
         self._stream, self._size = stream, 0
 
     async def read(self, n: int) -> bytes:
-        """Read up to `n` bytes of it."""
         data: bytes = await self._stream.read(n)
         self._size += len(data)
         self._stream.muxed_conn.unfinished += len(data)
         return data
 
     def end(self) -> None:
-        """Begin the next one."""
         self._stream.muxed_conn.unfinished -= self._size
         self._size = 0
 

@@ -178,7 +178,6 @@ async def read_frame(stream: INetStream, limit: int) -> bytes:
 
 
 async def write_frame(stream: INetStream, data: bytes) -> None:
-    """Write one frame."""
     await stream.write(_LENGTH.pack(len(data)) + data)
 
 

@@ -80,7 +80,6 @@ class Member:
         self._thread = threading.Thread(target=self._run, name="sapo-swarm", daemon=True)
 
     def start(self) -> Self:
-        """Join the swarm."""
         self._thread.start()
         return self
 
@@ -192,7 +191,6 @@ class Member:
         self.count_rejections(peer, [rejection])
 
     def is_ignored(self, peer: str) -> bool:
-        """Whether a peer is ignored now."""
         return self.admission.reputation.is_ignored(peer)
 
     def count_rejections(self, peer: str, reasons: Iterable[Rejection]) -> None:
@@ -206,7 +204,6 @@ class Member:
             self.tally.other_version()
 
     def rejections_of(self, peer: str) -> dict[str, int]:
-        """Rejections of one peer, by reason."""
         with self._lock:
             return dict(self._blamed.get(peer, ()))
 
@@ -227,7 +224,6 @@ class Member:
         return before
 
     def mark_listening(self, addresses: tuple[str, ...], port: int, meter: Meter, wake: Callable[[], None]) -> None:
-        """Record that a host listens."""
         self.ports.mark_listening(port)
         self.wake = wake
         self._meter = meter
@@ -235,7 +231,6 @@ class Member:
         wake()
 
     def mark_ended(self) -> None:
-        """Record that the host ended."""
         self.wake = lambda: None
         with self._lock:
             if self._meter is not None:

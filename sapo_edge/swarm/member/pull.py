@@ -78,7 +78,6 @@ class PullServer:
         self._server = RequestServer(host, PULLS, self._respond, member.tally, self._refusal, member.blame)
 
     def start(self) -> None:
-        """Answer from now on."""
         self._server.start()
 
     async def _respond(self, data: bytes, stream: INetStream) -> bytes:
@@ -181,7 +180,6 @@ class Puller:
         self._tally.count("announced rollouts given up")
 
     async def run(self) -> None:
-        """Pull until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 while not self._download.exhausted() and (batch := self._next()) is not None:

@@ -59,7 +59,6 @@ def encode_claim(claim: Claim) -> bytes:
 
 
 def decode_claim(data: bytes) -> Claim:
-    """Decode a claim."""
     fields = decode(data, MAX_CLAIM_BYTES, "the claim")
     number, waits = get_integer(fields, "number", MAX_NUMBER), fields.get("waits")
     if not number or not isinstance(waits, bool):
@@ -73,7 +72,6 @@ def encode_answer(answer: Answer) -> bytes:
 
 
 def decode_answer(data: bytes) -> Answer:
-    """Decode an answer."""
     try:
         return Answer(get_text(decode(data, MAX_CLAIM_BYTES, "the answer"), "answer"))
     except ValueError as error:

@@ -140,7 +140,6 @@ def split_records(records: Sequence[RawRecord]) -> tuple[list[RawRecord], list[R
 
 
 def encode_request(request: Request) -> bytes:
-    """Encode a request."""
     fields: dict[str, Any] = {"v": VERSION, "kind": request.kind}
     match request.kind:
         case "rollouts":
@@ -154,7 +153,6 @@ def encode_request(request: Request) -> bytes:
 
 
 def decode_request(data: bytes) -> Request:
-    """Decode a request."""
     fields = decode(data, MAX_REQUEST_BYTES, "the request")
     match fields.get("kind"):
         case "rollouts":
