@@ -160,7 +160,7 @@ def _count_charges() -> Counter[str]:
             charged[name] += tokens  # type: ignore[assignment] # not whole ones
             super().charge(name, tokens)
 
-    work.Shares = Counted  # type: ignore[misc] # for this process
+    work.Shares = Counted  # type: ignore[attr-defined] # for this process
     return charged
 
 
