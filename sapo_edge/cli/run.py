@@ -246,7 +246,7 @@ def open_transport(
     from sapo_edge.swarm.judging.admission import Admission
     from sapo_edge.swarm.judging.reputation import Reputation
     from sapo_edge.swarm.member.config import SwarmConfig
-    from sapo_edge.swarm.member.libp2p import Libp2pTransport
+    from sapo_edge.swarm.member.member import Member
 
     settings = workspace.settings
     config = SwarmConfig(
@@ -265,9 +265,9 @@ def open_transport(
         ports=workspace.paths.state / "ports.json",
     )
     admission = Admission(swarm.id, source, Reputation(room=room), own=config.identity.peer_id)
-    transport = Libp2pTransport(config, admission, emit)
-    closing.callback(transport.close)
-    return transport, transport.status
+    member = Member(config, admission, emit).start()
+    closing.callback(member.close)
+    return member, member.status
 
 
 def describe_sharing(workspace: Workspace) -> str:

@@ -18,7 +18,6 @@ class MemorySwarm:
         self._lock = threading.Lock()
 
     def join(self) -> MemoryTransport:
-        """A new member's transport."""
         member = MemoryTransport(self)
         with self._lock:
             self._members.append(member)
@@ -52,11 +51,9 @@ class MemoryTransport:
         self._receivers: list[Receiver] = []
 
     def publish(self, rollouts: Sequence[Rollout]) -> None:
-        """Send rollouts to all other members."""
         self._swarm.deliver(self, rollouts)
 
     def subscribe(self, receiver: Receiver) -> None:
-        """Call `receiver` with each rollout of another member."""
         self._receivers.append(receiver)
 
     def receive(self, rollout: Rollout) -> None:
@@ -65,5 +62,4 @@ class MemoryTransport:
             receiver(rollout, "")
 
     def close(self) -> None:
-        """Leave the swarm."""
         self._swarm.leave(self)

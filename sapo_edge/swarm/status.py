@@ -84,5 +84,4 @@ class SwarmStatus:
     private: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """The status as a JSON object."""
         return asdict(self)

@@ -13,7 +13,7 @@ from sapo_edge.cli.run import open_transport
 from sapo_edge.cli.workspace import Workspace
 from sapo_edge.config.settings import Settings
 from sapo_edge.room import Room
-from sapo_edge.swarm.member import libp2p
+from sapo_edge.swarm.member import member
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 
@@ -21,11 +21,11 @@ from sapo_edge.tasks.source import TaskSource
 def test_the_swarm_of_a_node_accepts_what_its_rounds_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
 
-    def open_libp2p(*parts: Any) -> SimpleNamespace:
+    def make(*parts: Any) -> SimpleNamespace:
         opened.extend(parts)
-        return SimpleNamespace(close=lambda: None, status=lambda: None)
+        return SimpleNamespace(start=lambda: SimpleNamespace(close=lambda: None, status=lambda: None))
 
-    monkeypatch.setattr(libp2p, "Libp2pTransport", open_libp2p)
+    monkeypatch.setattr(member, "Member", make)
     swarm = SimpleNamespace(id=bytes(32), key=None, bootstrap=())
     paths = SimpleNamespace(state=tmp_path)
     workspace = SimpleNamespace(swarm=swarm, is_alone=False, settings=Settings(), paths=paths)

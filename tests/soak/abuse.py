@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from tests.swarm.member.hostile import PULL, Hostile, Neighbour, attack, subscribe
+from tests.swarm.member.hostile import PULL, Hostile, Neighbour, attack
 
 EXCHANGE, PUSH = "/sapo-edge/peers/1.0.0", "/ipfs/id/push/1.0.0"
 
@@ -55,20 +55,19 @@ async def gossip_control(hostile: Hostile, turns: int = 10) -> dict[str, Any]:
     """Promises messages that do not exist, asks for the same ones again and again, and grafts and prunes in turn."""
     from libp2p.pubsub.pb import rpc_pb2
 
-    topic = f"/sapo-edge/1/{hostile.swarm.hex()}"
     async with hostile.neighbour() as peer:
-        await subscribe(peer)
+        await peer.subscribe()
         await peer.gossip(hostile.payload(hostile.record(peer.identity)))
         for _ in range(turns):
             rpc = rpc_pb2.RPC()
             for _ in range(8):
-                rpc.control.ihave.add(topicID=topic, messageIDs=[secrets.token_bytes(46) for _ in range(64)])
+                rpc.control.ihave.add(topicID=hostile.topic, messageIDs=[secrets.token_bytes(46) for _ in range(64)])
                 rpc.control.iwant.add(messageIDs=[secrets.token_bytes(46)] * 64)
-                rpc.control.graft.add(topicID=topic)
-                prune = rpc.control.prune.add(topicID=topic, backoff=1)
+                rpc.control.graft.add(topicID=hostile.topic)
+                prune = rpc.control.prune.add(topicID=hostile.topic, backoff=1)
                 prune.peers.add(peerID=secrets.token_bytes(34))
             with contextlib.suppress(Exception):
-                await peer.frame(rpc.SerializeToString())
+                await peer.frame(rpc)
             await trio.sleep(0.3)
     return {"turns": turns}
 
@@ -104,7 +103,7 @@ async def false_addresses(hostile: Hostile, seconds: float = 5.0) -> dict[str, A
     name = tag(hostile.swarm, None, "peers")
     async with hostile.neighbour() as peer:
         peer.host.set_stream_handler(EXCHANGE, lie)
-        await subscribe(peer)
+        await peer.subscribe()
         for port in (22, 4001, 9100, 65535):
             address = nobody("5.5.9.9")
             circuit = Address("ip4", address.host, address.port, peer.peer_id, address.peer_id)

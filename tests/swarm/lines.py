@@ -45,12 +45,13 @@ def _fork(arguments: Sequence[str]) -> Forked:
     return Forked(*arguments, directory=Path.cwd(), environment=_environment(), stderr=2)
 
 
-def _start(command: list[str]) -> subprocess.Popen[str]:
+def _start(command: list[str], directory: Path | None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        cwd=directory,
         env=_environment(),
         # Shells without job control start background jobs with an ignored SIGINT, which tests stop processes with.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
@@ -58,16 +59,24 @@ def _start(command: list[str]) -> subprocess.Popen[str]:
 
 
 class LineProcess:
-    """A running Python program. `lines` has all that it printed.
+    """A running program. `lines` has all that it printed.
 
     Args:
-        arguments: of Python.
-        before: words of the command before them.
+        arguments: of Python, or another `program`.
+        before: words of the command before the program.
         fork: start it in a process that has loaded the libraries; without `before`.
+        directory: where it runs; None for this one's.
     """
 
-    def __init__(self, *arguments: str, before: tuple[str, ...] = (), fork: bool = False) -> None:
-        self.process = _fork(arguments) if fork and not before else _start([*before, sys.executable, *arguments])
+    def __init__(
+        self,
+        *arguments: str,
+        before: tuple[str, ...] = (),
+        fork: bool = False,
+        program: str = sys.executable,
+        directory: Path | None = None,
+    ) -> None:
+        self.process = _fork(arguments) if fork and not before else _start([*before, program, *arguments], directory)
         assert self.process.stdin is not None and self.process.stdout is not None
         self._stdin, self._stdout = self.process.stdin, self.process.stdout
         self.lines: list[Line] = []

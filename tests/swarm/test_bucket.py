@@ -86,6 +86,8 @@ def test_a_wait_ends_when_a_debt_is_paid() -> None:
 
 def test_shares_are_remembered_up_to_a_bound() -> None:
     shares = make(Clock())
-    for number in range(2 * MAX_SHARES):
-        shares.charge(str(number), 0.001)
-    assert len(shares._shares) == MAX_SHARES
+    for name in ("first", "second"):
+        shares.charge(name, 1000.0)
+    for number in range(MAX_SHARES - 1):
+        shares.charge(str(number), 0.0)
+    assert shares.wait("second") > 1.0 > shares.wait("first"), "the oldest debt is forgotten"

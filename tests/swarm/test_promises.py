@@ -116,7 +116,9 @@ SECURITY: dict[str, bool] = {
 SHOWN: dict[str, tuple[str, ...]] = {
     "tests/swarm/host/test_limits.py::test_a_handshake_has_ten_seconds": ("10 s for a handshake",),
     "tests/swarm/host/test_limits.py::test_a_write_without_progress_has_thirty_seconds": ("30 s for a write",),
-    "tests/swarm/host/test_limits.py::test_an_answer_to_identify_has_ten_seconds": ("has 10 s and at most 8 KiB",),
+    "tests/swarm/host/test_identify.py::test_a_peer_that_says_nothing_holds_nothing_up": (
+        "has 10 s and at most 8 KiB",
+    ),
     "tests/swarm/host/test_identify.py::test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves": (
         "has 10 s and at most 8 KiB", "32 protocols and 16 addresses",
     ),

@@ -38,7 +38,8 @@ from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.wire.exchange import ExchangeResponse, encode_response
 from tests.swarm.finding.test_named_addresses import nobody
 from tests.swarm.host.victims import bare_host, until
-from tests.swarm.visits.test_relay import ECHO, OK, Host, lab, play
+from tests.swarm.loop import in_trio
+from tests.swarm.visits.test_relay import ECHO, OK, Host, lab
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only 127.0.0.1 is an address of this machine")
 CLOSED = 4009
@@ -63,192 +64,174 @@ def watch(host: Any) -> Counter[str]:
     return dialled
 
 
-def test_whatever_peers_name_eight_are_dialled_and_then_one_a_second_at_three_addresses() -> None:
-    async def scenario() -> None:
-        async with Host().running() as node:
-            book, dialled = PeerBook(node.id), watch(node.host)
-            for number in range(40):
-                peer = Identity(bytes([number]) * 32).peer_id
-                for ip in (*(f"127.1.{number}.{last}" for last in range(1, 6)), "127.9.9.9"):
-                    book.add(direct_address(ip, CLOSED, peer), Origin.PEER, source=str(number))
-            alone = LocalNetworks((), (), loopback=True)
-            dialler = Dialler(
-                node.host, book, lambda: alone, lambda peer: False, lambda address: None, 6, 8, node.tally
-            )
+@in_trio()
+async def test_whatever_peers_name_eight_are_dialled_and_then_one_a_second_at_three_addresses() -> None:
+    async with Host().running() as node:
+        book, dialled = PeerBook(node.id), watch(node.host)
+        for number in range(40):
+            peer = Identity(bytes([number]) * 32).peer_id
+            for ip in (*(f"127.1.{number}.{last}" for last in range(1, 6)), "127.9.9.9"):
+                book.add(direct_address(ip, CLOSED, peer), Origin.PEER, source=str(number))
+        alone = LocalNetworks((), (), loopback=True)
+        dialler = Dialler(node.host, book, lambda: alone, lambda peer: False, lambda address: None, 6, 8, node.tally)
 
-            def peers() -> Counter[str]:
-                return Counter(network_of(ip) for ip in dialled if ip != "127.9.9.9")
+        def peers() -> Counter[str]:
+            return Counter(network_of(ip) for ip in dialled if ip != "127.9.9.9")
 
-            started = time.monotonic()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(dialler.run)
-                assert await until(lambda: len(peers()) >= 8, 60)
-                await trio.sleep(2)
-                nursery.cancel_scope.cancel()
-            seconds = time.monotonic() - started
-            assert len(peers()) <= 8 + seconds and 2 <= max(peers().values()) <= 3
-            assert 1 <= dialled["127.9.9.9"] <= max(dialled.values()) <= 1 + seconds / 10
-
-    play(scenario)
+        started = time.monotonic()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(dialler.run)
+            assert await until(lambda: len(peers()) >= 8, 60)
+            await trio.sleep(2)
+            nursery.cancel_scope.cancel()
+        seconds = time.monotonic() - started
+        assert len(peers()) <= 8 + seconds and 2 <= max(peers().values()) <= 3
+        assert 1 <= dialled["127.9.9.9"] <= max(dialled.values()) <= 1 + seconds / 10
 
 
-def test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_punches(
+@in_trio()
+async def test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_punches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of forty requests each names four addresses, half of them again and again; the last twenty break off."""
     monkeypatch.setattr(circuit, "may_punch", lambda address: address.host.startswith("127.1."))
 
-    async def scenario() -> None:
-        async with lab(2) as (_, (target, asker)), trio.open_nursery() as nursery:
-            dialled = watch(target.host)
-            punch = HolePunch(target.host, nursery, tuple, nobody)
-            target.host.set_stream_handler(DCUTR, punch._handle_dcutr_stream)
-            assert await target.reserve() == OK
-            await asker.reach(target)
-            for number in range(40):
-                stream = await asker.host.new_stream(ID.from_string(target.id), [DCUTR])
-                named = [f"127.1.{number}.1", f"127.1.{number}.2", "127.1.99.1", "127.1.99.1"]
-                addresses = [Multiaddr(f"/ip4/{ip}/tcp/{CLOSED}").to_bytes() for ip in named]
-                await write_delimited_msg(stream, PunchMessage(type=PunchMessage.CONNECT, ObsAddrs=addresses))
-                await read_dcutr_msg(stream, PunchMessage)
-                if number < 20:
-                    await write_delimited_msg(stream, PunchMessage(type=PunchMessage.SYNC))
-                else:
-                    await stream.reset()
-            assert await until(lambda: len(dialled) >= 17)
-            assert len(dialled) <= 2 * 9 + 1 and set(dialled.values()) == {1}
-            kept = partial(target.host.get_peerstore().addrs, ID.from_string(asker.id))
-            assert await until(lambda: len(kept()) <= 3), "nothing that was named is kept"
-            nursery.cancel_scope.cancel()
-
-    play(scenario)
+    async with lab(2) as (_, (target, asker)), trio.open_nursery() as nursery:
+        dialled = watch(target.host)
+        punch = HolePunch(target.host, nursery, tuple, nobody)
+        target.host.set_stream_handler(DCUTR, punch._handle_dcutr_stream)
+        assert await target.reserve() == OK
+        await asker.reach(target)
+        for number in range(40):
+            stream = await asker.host.new_stream(ID.from_string(target.id), [DCUTR])
+            named = [f"127.1.{number}.1", f"127.1.{number}.2", "127.1.99.1", "127.1.99.1"]
+            addresses = [Multiaddr(f"/ip4/{ip}/tcp/{CLOSED}").to_bytes() for ip in named]
+            await write_delimited_msg(stream, PunchMessage(type=PunchMessage.CONNECT, ObsAddrs=addresses))
+            await read_dcutr_msg(stream, PunchMessage)
+            if number < 20:
+                await write_delimited_msg(stream, PunchMessage(type=PunchMessage.SYNC))
+            else:
+                await stream.reset()
+        assert await until(lambda: len(dialled) >= 17)
+        assert len(dialled) <= 2 * 9 + 1 and set(dialled.values()) == {1}
+        kept = partial(target.host.get_peerstore().addrs, ID.from_string(asker.id))
+        assert await until(lambda: len(kept()) <= 3), "nothing that was named is kept"
+        nursery.cancel_scope.cancel()
 
 
-def test_sixty_four_networks_take_all_inbound_connections_and_sixty_three_do_not(
+@in_trio()
+async def test_sixty_four_networks_take_all_inbound_connections_and_sixty_three_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(places, "neighbourhood", network_of)
 
-    async def scenario() -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            node = await stack.enter_async_context(Host().running())
-            sockets = node.meter.sockets
+    async with contextlib.AsyncExitStack() as stack:
+        node = await stack.enter_async_context(Host().running())
+        sockets = node.meter.sockets
 
-            async def connect(ip: str) -> trio.socket.SocketType:
-                socket = stack.enter_context(trio.socket.socket())
-                await socket.bind((ip, 0))
-                await socket.connect(("127.0.0.1", node.address.port))
-                return socket
+        async def connect(ip: str) -> trio.socket.SocketType:
+            socket = stack.enter_context(trio.socket.socket())
+            await socket.bind((ip, 0))
+            await socket.connect(("127.0.0.1", node.address.port))
+            return socket
 
-            async def ends(socket: trio.socket.SocketType) -> bool:
-                with contextlib.suppress(ConnectionResetError), trio.move_on_after(5) as scope:
-                    while await socket.recv(1024):
-                        pass
-                return not scope.cancelled_caught
+        async def ends(socket: trio.socket.SocketType) -> bool:
+            with contextlib.suppress(ConnectionResetError), trio.move_on_after(5) as scope:
+                while await socket.recv(1024):
+                    pass
+            return not scope.cancelled_caught
 
-            first = [await connect("127.8.0.1"), await connect("127.8.0.2")]
-            for number in range(1, 63):
-                await connect(f"127.8.{number}.1")
-            assert await until(lambda: len(sockets) == 64)
-            await connect("127.8.63.1")
-            assert await ends(first[1]), "the second one of a network goes"
-            assert await ends(await connect("127.8.64.1"))
-            assert len(sockets) == 64 and node.tally.counts["sockets refused"] == 1
-
-    play(scenario)
+        first = [await connect("127.8.0.1"), await connect("127.8.0.2")]
+        for number in range(1, 63):
+            await connect(f"127.8.{number}.1")
+        assert await until(lambda: len(sockets) == 64)
+        await connect("127.8.63.1")
+        assert await ends(first[1]), "the second one of a network goes"
+        assert await ends(await connect("127.8.64.1"))
+        assert len(sockets) == 64 and node.tally.counts["sockets refused"] == 1
 
 
-def test_eight_networks_take_all_places_for_pulls_and_seven_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_eight_networks_take_all_places_for_pulls_and_seven_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "neighbourhood", network_of)
 
     async def answer(data: bytes, stream: object) -> bytes:
         await trio.lowlevel.checkpoint()
         return data
 
-    async def scenario() -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            server, *hosts = [await stack.enter_async_context(Host().running()) for _ in range(10)]
-            pulls = RequestServer(server.host, PULLS, answer, server.tally)
-            pulls.start()
-            for number, host in enumerate(hosts):
-                await host.join(server.address, (f"127.5.{number}.1", 0))
-            for host in (hosts[0], *hosts[:7]):
-                await host.host.new_stream(ID.from_string(server.id), [TProtocol(PULLS.protocol_id)])
-            assert await until(lambda: pulls.serving == 8)
-            assert await request(hosts[7].host, server.id, PULLS, b"hello") == b"hello"
-            assert server.tally.counts["pulls refused: displaced"] == 1
-            await hosts[7].host.new_stream(ID.from_string(server.id), [TProtocol(PULLS.protocol_id)])
-            assert await until(lambda: pulls.serving == 8)
-            with pytest.raises(RequestError):
-                await request(hosts[8].host, server.id, PULLS, b"hello")
-            assert server.tally.counts["pulls refused: busy"] == 1
-
-    play(scenario)
+    async with contextlib.AsyncExitStack() as stack:
+        server, *hosts = [await stack.enter_async_context(Host().running()) for _ in range(10)]
+        pulls = RequestServer(server.host, PULLS, answer, server.tally)
+        pulls.start()
+        for number, host in enumerate(hosts):
+            await host.join(server.address, (f"127.5.{number}.1", 0))
+        for host in (hosts[0], *hosts[:7]):
+            await host.host.new_stream(ID.from_string(server.id), [TProtocol(PULLS.protocol_id)])
+        assert await until(lambda: pulls.serving == 8)
+        assert await request(hosts[7].host, server.id, PULLS, b"hello") == b"hello"
+        assert server.tally.counts["pulls refused: displaced"] == 1
+        await hosts[7].host.new_stream(ID.from_string(server.id), [TProtocol(PULLS.protocol_id)])
+        assert await until(lambda: pulls.serving == 8)
+        with pytest.raises(RequestError):
+            await request(hosts[8].host, server.id, PULLS, b"hello")
+        assert server.tally.counts["pulls refused: busy"] == 1
 
 
-def test_sixteen_connections_come_through_one_relay_and_no_more() -> None:
-    async def scenario() -> None:
-        # A relay that carries more to one node than ours do, and peers that connect again and again.
-        async with lab(5, Offer(circuits_to_one=99)) as (_, (target, *others)):
-            assert await target.reserve() == OK
-            for other in 4 * others:
-                await other.reach(target)
-            with pytest.raises(FAILED):
-                await others[0].reach(target)
-            assert target.tally.counts["circuits refused: too many of one relay"] == 1
-            assert await others[0].echoes(target)
-
-    play(scenario)
+@in_trio()
+async def test_sixteen_connections_come_through_one_relay_and_no_more() -> None:
+    # A relay that carries more to one node than ours do, and peers that connect again and again.
+    async with lab(5, Offer(circuits_to_one=99)) as (_, (target, *others)):
+        assert await target.reserve() == OK
+        for other in 4 * others:
+            await other.reach(target)
+        with pytest.raises(FAILED):
+            await others[0].reach(target)
+        assert target.tally.counts["circuits refused: too many of one relay"] == 1
+        assert await others[0].echoes(target)
 
 
-def test_a_member_carries_eight_circuits() -> None:
-    async def scenario() -> None:
-        offer = replace(MEMBERS_OFFER, openings=(9.0, 99.0, 9.0, 99.0))
-        async with lab(8, offer) as (hop, (first, second, third, *askers)):
-            assert [await host.reserve() for host in (first, second, third)] == [OK] * 3
-            for asker, target in zip(askers[:4], (first, first, second, second), strict=True):
-                await asker.reach(target)
-                await asker.reach(target)
-            with pytest.raises(FAILED):
-                await askers[4].reach(third)
-            assert hop.circuits == 8 and await askers[0].echoes(first)
-
-    play(scenario)
-
-
-def test_a_member_lets_one_address_open_eight_circuits_and_then_one_in_five_seconds() -> None:
-    async def scenario() -> None:
-        async with lab(2, Offer(openings=MEMBERS_OFFER.openings)) as (hop, (target, asker)):
-            assert await target.reserve() == OK
-            started = time.monotonic()
-            with pytest.raises(FAILED):
-                for _ in range(16):
-                    await asker.reach(target)
-            # The last one of the eight leaves less than a whole one.
-            assert 8 <= hop.circuits <= 9 + (time.monotonic() - started) * (1 / 5 + 1 / 50)
-
-    play(scenario)
-
-
-def test_what_a_member_carries_for_one_address_is_little_more_than_half_of_64_kib_a_second() -> None:
-    async def scenario() -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            relay, target, asker = [await stack.enter_async_context(Host().running()) for _ in range(3)]
-            members_hop(relay.host, relay.tally, MEMBERS_RATE, lambda peer: True, lambda peer: True).start()
-            for host in (target, asker):
-                await host.join(relay.address)
-            assert await target.reserve() == OK
+@in_trio()
+async def test_a_member_carries_eight_circuits() -> None:
+    offer = replace(MEMBERS_OFFER, openings=(9.0, 99.0, 9.0, 99.0))
+    async with lab(8, offer) as (hop, (first, second, third, *askers)):
+        assert [await host.reserve() for host in (first, second, third)] == [OK] * 3
+        for asker, target in zip(askers[:4], (first, first, second, second), strict=True):
             await asker.reach(target)
-            stream = await asker.host.new_stream(ID.from_string(target.id), [ECHO])
-            started, carried = time.monotonic(), 0
-            while time.monotonic() - started < 3:
-                with trio.move_on_after(3):
-                    await stream.write(bytes(4096))
-                    carried += 4096 + len(await stream.read(4096))
-            # And what all have in common at first, and is under way.
-            assert 65_536 < carried < 36_864 * (time.monotonic() - started) + 65_536 + 16_384
+            await asker.reach(target)
+        with pytest.raises(FAILED):
+            await askers[4].reach(third)
+        assert hop.circuits == 8 and await askers[0].echoes(first)
 
-    play(scenario)
+
+@in_trio()
+async def test_a_member_lets_one_address_open_eight_circuits_and_then_one_in_five_seconds() -> None:
+    async with lab(2, Offer(openings=MEMBERS_OFFER.openings)) as (hop, (target, asker)):
+        assert await target.reserve() == OK
+        started = time.monotonic()
+        with pytest.raises(FAILED):
+            for _ in range(16):
+                await asker.reach(target)
+        # The last one of the eight leaves less than a whole one.
+        assert 8 <= hop.circuits <= 9 + (time.monotonic() - started) * (1 / 5 + 1 / 50)
+
+
+@in_trio()
+async def test_what_a_member_carries_for_one_address_is_little_more_than_half_of_64_kib_a_second() -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        relay, target, asker = [await stack.enter_async_context(Host().running()) for _ in range(3)]
+        members_hop(relay.host, relay.tally, MEMBERS_RATE, lambda peer: True, lambda peer: True).start()
+        for host in (target, asker):
+            await host.join(relay.address)
+        assert await target.reserve() == OK
+        await asker.reach(target)
+        stream = await asker.host.new_stream(ID.from_string(target.id), [ECHO])
+        started, carried = time.monotonic(), 0
+        while time.monotonic() - started < 3:
+            with trio.move_on_after(3):
+                await stream.write(bytes(4096))
+                carried += 4096 + len(await stream.read(4096))
+        # And what all have in common at first, and is under way.
+        assert 65_536 < carried < 36_864 * (time.monotonic() - started) + 65_536 + 16_384
 
 
 @pytest.fixture
@@ -264,7 +247,8 @@ def public(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     [(("127.7.1.1", "127.7.1.2", "127.7.1.3"), None), (("127.7.1.1", "127.7.2.1"), "6.6.6.6")],
     ids=["one network", "two networks"],
 )
-def test_what_peers_say_of_a_node_counts_once_two_networks_say_it(
+@in_trio()
+async def test_what_peers_say_of_a_node_counts_once_two_networks_say_it(
     liars: tuple[str, ...], believed: str | None, public: None
 ) -> None:
     async def lie(asked: set[str], ip: str, stream: Any) -> None:
@@ -273,27 +257,24 @@ def test_what_peers_say_of_a_node_counts_once_two_networks_say_it(
         await stream.close()
         asked.add(ip)
 
-    async def scenario() -> None:
-        asked: set[str] = set()
-        async with contextlib.AsyncExitStack() as stack:
-            lines = []
-            for ip in liars:
-                liar = bare_host()
-                liar.set_stream_handler(TProtocol(PEER_REQUESTS.protocol_id), partial(lie, asked, ip))
-                await stack.enter_async_context(liar.run([Multiaddr(f"/ip4/{ip}/tcp/0")]))
-                lines.append(f"{liar.get_transport_addrs()[0]}".split("/p2p/")[0] + f"/p2p/{liar.get_id()}")
-            node = await stack.enter_async_context(Host().running())
-            config = DiscoveryConfig(b"s" * 32, tuple(lines), mdns=False, listen="loopback")
-            discovery = Discovery(node.host, config, node.tally)
-            async with trio.open_nursery() as nursery:
-                await nursery.start(discovery.run)
-                assert await until(lambda: len(asked) == len(liars), 10)
-                assert await until(lambda: sum(discovery.outside.votes()) == (1 if believed is None else 2))
-                await trio.sleep(0.1)
-                assert (discovery.outside.address(4), discovery.outside.is_reachable) == (
-                    believed,
-                    None if believed is None else True,
-                )
-                nursery.cancel_scope.cancel()
-
-    play(scenario)
+    asked: set[str] = set()
+    async with contextlib.AsyncExitStack() as stack:
+        lines = []
+        for ip in liars:
+            liar = bare_host()
+            liar.set_stream_handler(TProtocol(PEER_REQUESTS.protocol_id), partial(lie, asked, ip))
+            await stack.enter_async_context(liar.run([Multiaddr(f"/ip4/{ip}/tcp/0")]))
+            lines.append(f"{liar.get_transport_addrs()[0]}".split("/p2p/")[0] + f"/p2p/{liar.get_id()}")
+        node = await stack.enter_async_context(Host().running())
+        config = DiscoveryConfig(b"s" * 32, tuple(lines), mdns=False, listen="loopback")
+        discovery = Discovery(node.host, config, node.tally)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(discovery.run)
+            assert await until(lambda: len(asked) == len(liars), 10)
+            assert await until(lambda: sum(discovery.outside.votes()) == (1 if believed is None else 2))
+            await trio.sleep(0.1)
+            assert (discovery.outside.address(4), discovery.outside.is_reachable) == (
+                believed,
+                None if believed is None else True,
+            )
+            nursery.cancel_scope.cancel()

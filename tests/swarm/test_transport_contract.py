@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from sapo_edge.rollout import Answer, Rollout
+from sapo_edge.swarm.member.member import Member as SwarmMember
 from sapo_edge.swarm.memory import MemorySwarm
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from sapo_edge.transport import Transport
+from tests.swarm.member.members import make_member
+from tests.waiting import wait_until
 
 SOURCE = TaskSource(load_manifest("starter"))
 
@@ -52,26 +55,15 @@ def memory_members(stack: ExitStack) -> Join:
 
 
 def libp2p_members(stack: ExitStack) -> Join:
-    from sapo_edge.swarm.joining.identity import Identity
-    from sapo_edge.swarm.judging.admission import Admission
-    from sapo_edge.swarm.judging.reputation import Reputation
-    from sapo_edge.swarm.member.config import SwarmConfig
-    from sapo_edge.swarm.member.libp2p import Libp2pTransport
-
-    transports: list[Libp2pTransport] = []
-    swarm = bytes.fromhex(SOURCE.manifest.digest)
+    started: list[SwarmMember] = []
 
     def join() -> Member:
-        identity = Identity(bytes([len(transports) + 1]) * 32)
-        bootstrap = transports[0].status().addresses if transports else ()
-        config = SwarmConfig(identity, SOURCE.manifest, bootstrap=bootstrap, listen="loopback", mdns=False)
-        admission = Admission(swarm, SOURCE, Reputation(), own=identity.peer_id)
-        transport = Libp2pTransport(config, admission, lambda event: None)
+        bootstrap = started[0].status().addresses if started else ()
+        transport = make_member(len(started) + 1, SOURCE, bootstrap=bootstrap).start()
         stack.enter_context(closing(transport))
-        transports.append(transport)
-        wanted = "connected" if bootstrap else "alone"
-        assert eventually(lambda: transport.status().state == wanted)
-        return Member(transport, identity.peer_id, len(transports))
+        started.append(transport)
+        wait_until(lambda: transport.status().state == ("connected" if bootstrap else "alone"))
+        return Member(transport, transport.status().peer_id, len(started))
 
     return join
 
@@ -89,13 +81,6 @@ def join(request: pytest.FixtureRequest) -> Iterator[Join]:
         yield joined
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
-
-
 def test_published_rollouts_reach_every_other_member_once_as_text(join: Join) -> None:
     one, two, three = (join() for _ in range(3))
     second: list[Rollout] = []
@@ -104,7 +89,7 @@ def test_published_rollouts_reach_every_other_member_once_as_text(join: Join) ->
     one.transport.publish(sent)
     answered = two.rollouts(0)
     two.transport.publish(answered)
-    assert eventually(lambda: len(three.inbox) == 3 and len(two.inbox) == 2 and len(one.inbox) == 1)
+    wait_until(lambda: len(three.inbox) == 3 and len(two.inbox) == 2 and len(one.inbox) == 1)
     time.sleep(0.2)
     key = lambda rollout: (rollout.author, rollout.sequence)  # noqa: E731
     shared = [rollout.as_text() for rollout in sent]
@@ -128,6 +113,6 @@ def test_a_member_that_left_gets_nothing_and_the_others_continue(join: Join) -> 
     two.transport.close()
     two.transport.publish(two.rollouts(0))
     one.transport.publish(one.rollouts(0))
-    assert eventually(lambda: len(three.inbox) >= 1)
+    wait_until(lambda: three.inbox)
     time.sleep(0.2)
     assert two.inbox == [] and [rollout.author for rollout in three.inbox] == [one.author]

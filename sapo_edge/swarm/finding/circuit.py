@@ -64,7 +64,7 @@ PUNCHES_PER_SECOND, PUNCH_BURST = 0.2, 8.0
 MAX_PUNCHED_ADDRESSES = 256
 """Addresses of which it is remembered that they were dialled for a hole punch."""
 RELAYED_STAYS = 10.0
-"""Seconds for which a relayed connection stays beside a direct one; `pubsub.StreamMover` moves its GossipSub stream."""
+"""Seconds for which a relayed connection stays beside a direct one; `Gossip.move_stream` moves its GossipSub stream."""
 POLL_SECONDS = 2.0
 """Time between two checks of the connections."""
 FAILED = (*ENDED, BaseLibp2pError, OSError, ValueError, trio.TooSlowError)

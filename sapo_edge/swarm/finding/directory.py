@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import trio
-from libp2p.abc import IHost, INetConn, INetStream, INetwork
+from libp2p.abc import IHost, INetConn, INetStream
 from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.introductions import Introductions
 from sapo_edge.swarm.host import requests
-from sapo_edge.swarm.host.hardening import AtDisconnect
+from sapo_edge.swarm.host.hardening import on_disconnect
 from sapo_edge.swarm.host.host import direct_remotes
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer
 from sapo_edge.swarm.recent import Recent
@@ -120,7 +120,7 @@ class Directory:
 
     def start(self) -> None:
         """Answer from now on."""
-        self._host.get_network().register_notifee(_Forgetter(self._introductions))
+        on_disconnect(self._host, self._forget)
         RequestServer(self._host, self._protocol, self._respond, self._tally).start()
 
     def mark_dialled(self, address: Address) -> None:
@@ -215,22 +215,15 @@ class Directory:
         is_connected = ID.from_string(peer_id) in self._host.get_network().connections
         self._introductions.put(peer_id, entry.tag, entry.addresses if is_connected and entry.tag else ())
 
+    def _forget(self, connection: INetConn) -> None:
+        """Introduce no peer that has left."""
+        peer_id = connection.muxed_conn.peer_id
+        if peer_id not in self._host.get_network().connections:
+            self._introductions.remove(str(peer_id))
+
     def _entry(self, peer_id: str) -> Entry:
         entry = self._entries[peer_id] = self._entries.get(peer_id) or Entry()
         return entry
-
-
-class _Forgetter(AtDisconnect):
-    """Introduces no peer that has left."""
-
-    def __init__(self, introductions: Introductions) -> None:
-        self._introductions = introductions
-
-    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
-        await trio.lowlevel.checkpoint()
-        peer_id = conn.muxed_conn.peer_id
-        if peer_id not in network.connections:
-            self._introductions.remove(str(peer_id))
 
 
 async def _answers(host: str, port: int) -> bool:

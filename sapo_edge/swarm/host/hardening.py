@@ -30,7 +30,7 @@ from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import holder
-from sapo_edge.swarm.host.backlog import Backlog
+from sapo_edge.swarm.host.places import Backlog
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.tally import Tally, innermost
 
@@ -58,16 +58,23 @@ Blame = Callable[[str, str], None]
 """(peer id, offence): called when a peer does what no honest one does."""
 
 
-class AtDisconnect(INotifee):  # type: ignore[misc] # libp2p is not followed
-    """Acts when a connection ends, and on nothing else. Register it with the network."""
+class _AtDisconnect(INotifee):  # type: ignore[misc] # libp2p is not followed
+    def __init__(self, act: Callable[[INetConn], None]) -> None:
+        self._act = act
 
     async def disconnected(self, network: INetwork, conn: INetConn) -> None:
-        raise NotImplementedError
+        await trio.lowlevel.checkpoint()
+        self._act(conn)
 
     async def _ignore(self, *_: object) -> None:
         await trio.lowlevel.checkpoint()
 
     connected = opened_stream = closed_stream = listen = listen_close = _ignore
+
+
+def on_disconnect(host: IHost, act: Callable[[INetConn], None]) -> None:
+    """Call `act` with each connection that has ended."""
+    host.get_network().register_notifee(_AtDisconnect(act))
 
 
 class _Streams(dict[int, YamuxStream]):

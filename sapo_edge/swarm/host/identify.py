@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import trio
-from libp2p.abc import IHost, INetConn, INetwork
+from libp2p.abc import IHost, INetConn
 from libp2p.identity.identify.identify import ID as IDENTIFY
 from libp2p.identity.identify.pb.identify_pb2 import Identify
 from libp2p.identity.identify_push.identify_push import ID_PUSH
@@ -19,7 +19,7 @@ from libp2p.peer.id import ID
 from libp2p.utils.varint import read_length_prefixed_protobuf
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.host.hardening import AtDisconnect, quietly
+from sapo_edge.swarm.host.hardening import on_disconnect, quietly
 from sapo_edge.swarm.tally import Tally
 
 MAX_IDENTIFY_BYTES = 8 * 1024
@@ -55,9 +55,15 @@ def bound_identify(host: IHost, tally: Tally) -> None:
         except Exception:  # noqa: BLE001 - a peer chooses what it answers
             tally.count("peers that did not identify themselves")
 
+    def forget(connection: INetConn) -> None:
+        """Delete what the library remembers of a peer when its last connection ends."""
+        peer_id, store = connection.muxed_conn.peer_id, host.get_peerstore()
+        if peer_id not in host.get_network().connections and store.has_peer(peer_id):
+            store.clear_peerdata(peer_id)
+
     host.remove_stream_handler(ID_PUSH)
     host._identify_peer = identify
-    host.get_network().register_notifee(_Forgetter(host))
+    on_disconnect(host, forget)
 
 
 async def _identify(host: IHost, peer_id: ID, tally: Tally) -> None:
@@ -111,16 +117,3 @@ def _parse(raw: bytes) -> Multiaddr | None:
     except Exception:  # noqa: BLE001 - the library raises whatever its codecs raise
         return None
     return address
-
-
-class _Forgetter(AtDisconnect):
-    """Deletes what the library remembers of a peer when its last connection ends."""
-
-    def __init__(self, host: IHost) -> None:
-        self._store = host.get_peerstore()
-
-    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
-        await trio.lowlevel.checkpoint()
-        peer_id = conn.muxed_conn.peer_id
-        if peer_id not in network.connections and self._store.has_peer(peer_id):
-            self._store.clear_peerdata(peer_id)

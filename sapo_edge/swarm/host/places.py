@@ -1,4 +1,4 @@
-"""Who gets a place on a host when many want one: no address and no network can shut the others out."""
+"""Who gets a place on a host, and room for what it sends: no address and no network can shut the others out."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from sapo_edge.swarm.addresses import holder, neighbourhood
 from sapo_edge.swarm.bucket import Buckets, TokenBucket
-from sapo_edge.swarm.host.backlog import MAX_UNREAD
+from sapo_edge.swarm.tally import Tally
 
 LONGEST_WAIT = 5.0
 """Seconds for which a newcomer waits for its turn; half of what the other end allows for a handshake."""
@@ -22,6 +22,12 @@ MAX_NETWORKS = 4096
 
 MAX_ORIGINS = 1024
 """Addresses whose origin is remembered: to find one takes as long as all else that refusing a connection takes."""
+
+MAX_UNREAD = 32 * 1024 * 1024
+"""Most unread bytes of all connections of a relay, but for `LOOK_BYTES` that arrive between two counts; of a node, see
+`traffic.UNREAD_BYTES`."""
+LOOK_BYTES = 2 * 1024 * 1024
+"""Bytes after whose arrival is counted again: counting takes about a millisecond with 1,000 connections."""
 
 Holder = TypeVar("Holder", bound=Hashable)
 
@@ -177,3 +183,49 @@ class Arrivals:
         self._recount_due = now + RECOUNT_SECONDS
         busy = sum(bucket.level() < self._burst / 2 for bucket in self._networks.values())
         self._rate = self._per_second / (max(1, busy) + 1)
+
+
+class Unread(Protocol):
+    """A connection with data that arrived, or was announced, and that nobody has read."""
+
+    source: str  # the address, as `holder` names it
+
+    @property
+    def unread(self) -> int: ...
+
+    def abort(self) -> None: ...
+
+
+class Backlog:
+    """Unread data of all connections of a host. When they hold too much, the fullest one of the fullest address ends.
+
+    Args:
+        max_unread: bytes.
+    """
+
+    def __init__(self, tally: Tally, max_unread: int = MAX_UNREAD) -> None:
+        self._tally = tally
+        self._max_unread = max_unread
+        self._look_bytes = min(LOOK_BYTES, max_unread // 8)
+        self._uncounted = 0
+        self._connections: set[Unread] = set()
+        self.add = self._connections.add
+        self.remove = self._connections.discard
+
+    def charge(self, size: int) -> None:
+        """Announce that a connection is about to receive so many bytes; may end connections, that one included."""
+        self._uncounted += size
+        if self._uncounted < self._look_bytes:
+            return
+        self._uncounted = 0
+        unread = {connection: connection.unread for connection in self._connections}
+        excess = sum(unread.values()) - self._max_unread
+        while excess > 0:
+            sources: Counter[str] = Counter()
+            for connection, size in unread.items():
+                sources[connection.source] += size
+            fullest = max(unread, key=lambda connection: (sources[connection.source], unread[connection]))
+            excess -= unread.pop(fullest)
+            self.remove(fullest)
+            self._tally.count("connections closed: too much unread data in all")
+            fullest.abort()

@@ -6,6 +6,7 @@ every step has a time limit.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -80,7 +81,8 @@ class RequestServer:
     ) -> None:
         self._host, self._protocol, self._answer, self._tally = host, protocol, answer, tally
         self._other_refusal, self._blame = refusal, blame
-        self._buckets = Buckets(MAX_REMEMBERED_PEERS, lambda: TokenBucket(protocol.rate, protocol.burst))
+        bucket = functools.partial(TokenBucket, protocol.rate, protocol.burst, trio.current_time)
+        self._buckets = Buckets(MAX_REMEMBERED_PEERS, bucket)
         self._places: Places[trio.CancelScope] = Places(protocol.max_served, protocol.max_served)
 
     @property
@@ -176,7 +178,6 @@ async def read_frame(stream: INetStream, limit: int) -> bytes:
 
 
 async def write_frame(stream: INetStream, data: bytes) -> None:
-    """Write one frame."""
     await stream.write(_LENGTH.pack(len(data)) + data)
 
 

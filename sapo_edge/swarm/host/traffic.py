@@ -85,7 +85,6 @@ class Meter:
         self._remotes: dict[tuple[str, int], MeteredStream] = {}
 
     def open(self, stream: Any, inbound: bool) -> MeteredStream:
-        """Meter a new socket."""
         metered = MeteredStream(stream, self, inbound)
         self.sockets.add(metered)
         if remote := metered.get_remote_address():
@@ -120,7 +119,6 @@ class Meter:
         return not metered.gone.is_set()
 
     def closed(self, metered: MeteredStream) -> None:
-        """Forget a socket."""
         self.sockets.discard(metered)
         self._places.remove(metered)
         remote = metered.get_remote_address()
@@ -132,7 +130,6 @@ class Meter:
         return None if remote is None else self._remotes.get((remote[0], remote[1]))
 
     def abort_all(self) -> None:
-        """Close all sockets immediately."""
         for metered in tuple(self.sockets):
             metered.abort()
 

@@ -286,7 +286,6 @@ class Reputation:
                 self._demote(peer_id)
 
     def is_ignored(self, peer_id: str) -> bool:
-        """Whether a peer is ignored now."""
         with self._lock:
             peer = self._find(peer_id)
             return peer is not None and peer.updated < peer.ignored_until

@@ -1,4 +1,4 @@
-"""The state of a member that survives a restart of its host: counters, records, outbox, receivers."""
+"""A member of a swarm over libp2p: its thread, and the state that survives a restart of its host."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from sapo_edge.events import Event
 from sapo_edge.rollout import Rollout
 from sapo_edge.swarm.finding.ports import Ports, try_port
+from sapo_edge.swarm.host.logs import preserve_logging
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.joining.membership import swarm_id
 from sapo_edge.swarm.judging.admission import Admission
@@ -19,16 +20,23 @@ from sapo_edge.swarm.judging.records import RecordStore
 from sapo_edge.swarm.judging.reputation import WEIGHTS
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.status import Router, SwarmStatus
-from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.wire.messages import MAX_ANNOUNCED, encode_message, split_records
 from sapo_edge.swarm.wire.record import SignedRollout, sign_rollout
 from sapo_edge.swarm.wire.rejection import Rejection
-from sapo_edge.transport import Receiver
+from sapo_edge.transport import Receiver, SwarmError
 
 if TYPE_CHECKING:
     from sapo_edge.swarm.host.traffic import Meter
     from sapo_edge.swarm.member.config import SwarmConfig
+    from sapo_edge.swarm.member.session import Session
 
+RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 60.0
+"""Time before the first restart of a failed host; it doubles with each, up to the second figure."""
+STEADY_SECONDS = 120.0
+"""A host that ran this long starts again after `RESTART_SECONDS`."""
+CLOSE_SECONDS = 5.0
+"""Time limit for leaving the swarm."""
 MAX_OUTBOX = 16
 """Most messages that wait to be sent; the oldest is dropped first."""
 MAX_BLAMED = 256
@@ -37,12 +45,18 @@ _OFFENCES = {"signature": Rejection.SIGNATURE, "garbage": Rejection.SHAPE, "requ
 
 
 class Member:
-    """State that the swarm's thread shares with the threads that use the transport."""
+    """A transport over a libp2p swarm. Thread-safe; all its work runs in the thread `sapo-swarm`, once it is started.
+
+    A host that fails is restarted with the same identity, after a delay that grows. The exception is counted and
+    reported as a notice.
+
+    Args:
+        emit: receives notices in the swarm's thread; must return soon and not raise.
+    """
 
     def __init__(self, config: SwarmConfig, admission: Admission, emit: Callable[[Event], None]) -> None:
         self.config = config
         self.admission = admission
-        self.emit = emit
         self.tally = Tally(emit)
         self.swarm = swarm_id(bytes.fromhex(config.manifest.digest), config.psk)
         self.records = RecordStore()
@@ -61,13 +75,78 @@ class Member:
         self._shown = SwarmStatus(
             "starting", peer_id, readable_name(peer_id), self.swarm.hex(), router=router, private=config.psk is not None
         )
+        self._closing = threading.Event()
+        self._session: Session | None = None
+        self._thread = threading.Thread(target=self._run, name="sapo-swarm", daemon=True)
+
+    def start(self) -> Self:
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Leave the swarm; waits a few seconds at most."""
+        self._closing.set()
+        session = self._session
+        if session is not None:
+            session.stop()
+        self._thread.join(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        delay = RESTART_SECONDS
+        while not self._closing.is_set():
+            started = time.monotonic()
+            try:
+                self._run_session()
+            except BaseException as error:  # noqa: BLE001 - nothing would notice the end of the thread
+                self._report(error)
+            if time.monotonic() - started > STEADY_SECONDS:
+                delay = RESTART_SECONDS
+            if not self._closing.wait(delay):
+                self._show(state="starting", restarts=self._shown.restarts + 1)
+                delay = min(2 * delay, MAX_RESTART_SECONDS)
+        self._show(state="closed", peers=(), addresses=())
+
+    def _run_session(self) -> None:
+        with preserve_logging():
+            import trio
+
+            from sapo_edge.swarm.member.session import Session
+
+        async def run() -> None:
+            self._session = Session(self)
+            if not self._closing.is_set():
+                await self._session.run()
+
+        try:
+            trio.run(run)
+        except BaseException:
+            if self._session is not None:
+                self._session.close_sockets()
+            raise
+        finally:
+            self._session = None
+
+    def _report(self, error: BaseException) -> None:
+        if type(error).__name__ == "TrioInternalError" and error.__cause__ is not None:
+            error = error.__cause__
+        cause = innermost(error)
+        if isinstance(cause, SwarmError):
+            self.tally.notice("error", str(cause), f"swarm error: {cause.message}")
+        else:
+            self.tally.fault("host", error)
 
     def subscribe(self, receiver: Receiver) -> None:
-        """Call `receiver` with each accepted rollout."""
+        """Call `receiver`, in the swarm's thread, with each accepted rollout."""
         self._receivers.append(receiver)
 
     def publish(self, rollouts: Sequence[Rollout]) -> None:
-        """Sign rollouts, keep them for pulls, and queue messages. Rollouts that do not fit into one are announced."""
+        """Sign rollouts, keep them for pulls, and queue messages; returns immediately, whatever the network does.
+
+        Rollouts that do not fit into a message are announced.
+
+        Raises:
+            ValueError: if one of them is by another author.
+        """
         signed = [sign_rollout(rollout, self.swarm, self.config.identity) for rollout in rollouts]
         records = [item.record for item in signed]
         for record in records:
@@ -112,7 +191,6 @@ class Member:
         self.count_rejections(peer, [rejection])
 
     def is_ignored(self, peer: str) -> bool:
-        """Whether a peer is ignored now."""
         return self.admission.reputation.is_ignored(peer)
 
     def count_rejections(self, peer: str, reasons: Iterable[Rejection]) -> None:
@@ -126,7 +204,6 @@ class Member:
             self.tally.other_version()
 
     def rejections_of(self, peer: str) -> dict[str, int]:
-        """Rejections of one peer, by reason."""
         with self._lock:
             return dict(self._blamed.get(peer, ()))
 
@@ -147,7 +224,6 @@ class Member:
         return before
 
     def mark_listening(self, addresses: tuple[str, ...], port: int, meter: Meter, wake: Callable[[], None]) -> None:
-        """Record that a host listens."""
         self.ports.mark_listening(port)
         self.wake = wake
         self._meter = meter
@@ -155,21 +231,12 @@ class Member:
         wake()
 
     def mark_ended(self) -> None:
-        """Record that the host ended."""
         self.wake = lambda: None
         with self._lock:
             if self._meter is not None:
                 self._bytes_before.update(sent=self._meter.sent, received=self._meter.received)
             self._meter = None
         self._show(state="failed", peers=(), paused=())
-
-    def mark_restarting(self) -> None:
-        """Record that another host starts after one that failed."""
-        self._show(state="starting", restarts=self._shown.restarts + 1)
-
-    def mark_closed(self) -> None:
-        """Record that the node left the swarm."""
-        self._show(state="closed", peers=(), addresses=())
 
     def snapshot(self, has_peers: bool, **fields: Any) -> None:
         """Update what `status` shows.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
@@ -79,7 +78,6 @@ class PullServer:
         self._server = RequestServer(host, PULLS, self._respond, member.tally, self._refusal, member.blame)
 
     def start(self) -> None:
-        """Answer from now on."""
         self._server.start()
 
     async def _respond(self, data: bytes, stream: INetStream) -> bytes:
@@ -158,7 +156,7 @@ class Puller:
         self._busy: set[str] = set()
         # Failures in a row, and when to ask again; 0 failures for a peer that delivered.
         self._answers: Recent[str, tuple[int, float]] = Recent(MAX_REMEMBERED_PEERS)
-        self._guesses = TokenBucket(GUESSES_PER_SECOND, GUESS_BURST)
+        self._guesses = TokenBucket(GUESSES_PER_SECOND, GUESS_BURST, trio.current_time)
         self._changed = trio.Event()
 
     def want(self, digests: Sequence[bytes], sources: Sequence[str]) -> None:
@@ -182,7 +180,6 @@ class Puller:
         self._tally.count("announced rollouts given up")
 
     async def run(self) -> None:
-        """Pull until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 while not self._download.exhausted() and (batch := self._next()) is not None:
@@ -209,7 +206,7 @@ class Puller:
         slots = 1 if self._download.rate else MAX_PULLS
         if len(self._busy) >= slots:
             return None
-        now = time.monotonic()
+        now = trio.current_time()
         only_proven = slots > 1 and sum(not self._is_proven(peer) for peer in self._busy) >= slots - 1
         neighbours = [peer for peer in self._neighbours() if self._answers.get(peer, (0, 0.0))[1] <= now]
         proven = {peer for peer in neighbours if self._is_proven(peer)}
@@ -272,7 +269,7 @@ class Puller:
             if want is not None and want.attempts >= MAX_ATTEMPTS:
                 self._give_up(digest)
             elif want is not None:
-                want.due = time.monotonic() + RETRY_SECONDS * 2 ** (want.attempts - 1)
+                want.due = trio.current_time() + RETRY_SECONDS * 2 ** (want.attempts - 1)
 
     def _is_proven(self, peer_id: str) -> bool:
         """Whether a peer answered the last request, or is known for good rollouts if none was sent."""
@@ -281,7 +278,7 @@ class Puller:
 
     def _remember(self, peer_id: str, failures: int) -> None:
         backoff = min(RETRY_SECONDS * 2 ** (failures - 1), MAX_BACKOFF_SECONDS) if failures else 0.0
-        self._answers[peer_id] = failures, time.monotonic() + backoff
+        self._answers[peer_id] = failures, trio.current_time() + backoff
 
     async def _ask(self, peer_id: str, data: bytes) -> Sequence[RawRecord]:
         try:

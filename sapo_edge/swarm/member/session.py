@@ -169,7 +169,7 @@ class Session:
                     await trio.sleep(self.meter.upload.wait(self.meter.upload.burst / 4))
                 if (message := self.member.next_message()) is not None:
                     try:
-                        await self.gossip.publish(message)
+                        await self.gossip.share(message)
                     except Exception as error:  # noqa: BLE001 - the next round's message may pass
                         self.tally.fault("publishing", error)
 

@@ -1,7 +1,8 @@
 """Claims at a meeting place: who has a code waits under its number, and who was told the code asks for that number.
 
 On a stream of `PROTOCOL`, each in a frame: a claim, one or two answers, and if both sides are there, the messages of
-`sapo_edge/swarm/joining/handover.py` from one to the other.
+`sapo_edge/swarm/joining/handover.py` from one to the other. `docs/protocol.md#codes` is the specification. Decoding
+raises only `WireError`: SIZE, VERSION or SHAPE.
 """
 
 from __future__ import annotations
@@ -41,13 +42,10 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The first message. A map:
-
-        v       integer    1
-        number  integer    1 to `MAX_NUMBER`
-        waits   boolean
+    """The first message.
 
     Attributes:
+        number: 1 to `MAX_NUMBER`.
         waits: True from the inviter, False from who was told the code.
     """
 
@@ -61,11 +59,6 @@ def encode_claim(claim: Claim) -> bytes:
 
 
 def decode_claim(data: bytes) -> Claim:
-    """Decode a claim.
-
-    Raises:
-        WireError: SIZE, VERSION or SHAPE.
-    """
     fields = decode(data, MAX_CLAIM_BYTES, "the claim")
     number, waits = get_integer(fields, "number", MAX_NUMBER), fields.get("waits")
     if not number or not isinstance(waits, bool):
@@ -79,11 +72,6 @@ def encode_answer(answer: Answer) -> bytes:
 
 
 def decode_answer(data: bytes) -> Answer:
-    """Decode an answer.
-
-    Raises:
-        WireError: SIZE, VERSION or SHAPE.
-    """
     try:
         return Answer(get_text(decode(data, MAX_CLAIM_BYTES, "the answer"), "answer"))
     except ValueError as error:

@@ -1,7 +1,8 @@
 """Peer exchange: two connected nodes tell each other how they see each other, and of other members of the swarm.
 
-One request and one response for each stream of `PROTOCOL`. A response names peers that the answering node is connected
-to, at addresses that it checked itself, see `directory.py`.
+One request and one response for each stream of `PROTOCOL`, specified in `docs/protocol.md#peer-exchange`. A response
+names peers that the answering node is connected to, at addresses that it checked itself, see `directory.py`. Decoding
+raises only `WireError`: SIZE, VERSION or SHAPE.
 
 libp2p's Kad-DHT was tried instead. It too needs a first contact, dials unchecked addresses of strangers, and lets any
 peer have 4 MiB frames parsed and records stored. A node needs to know a few dozen members, not a table of all peers.
@@ -29,15 +30,10 @@ MAX_ADDRESSES = 4
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRequest:
-    """What a node says about itself. A map:
-
-        v         integer    1
-        tag       bytes      32, see `swarm_tag`
-        port      integer    0 to 65535
-        circuits  array      0 to `MAX_ADDRESSES` multiaddresses (text)
-        probe     boolean
+    """What a node says about itself.
 
     Attributes:
+        tag: see `swarm_tag`.
         port: TCP port at which the node listens; 0 for none.
         circuits: its addresses through relays. It sends no direct ones: others are told only of addresses that
             somebody saw, not of claimed ones.
@@ -52,14 +48,7 @@ class ExchangeRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeResponse:
-    """How the other node sees the asking one, and whom it knows. A map:
-
-        v          integer          1
-        member     boolean
-        seen       text             at most 64 characters
-        reachable  boolean or nil
-        time       float            finite; an integer is accepted, too
-        peers      array            0 to `MAX_PEERS` arrays of 0 to `MAX_ADDRESSES` multiaddresses (text)
+    """How the other node sees the asking one, and whom it knows.
 
     Attributes:
         member: whether the other node is in the swarm of the request's tag. A relay is in none and answers all.
@@ -115,9 +104,6 @@ def decode_request(data: bytes, sender: str) -> ExchangeRequest:
 
     Args:
         sender: peer id of the asking node. Addresses of other peers, and direct ones, are left out.
-
-    Raises:
-        WireError: SIZE, VERSION or SHAPE.
     """
     fields = decode(data, MAX_FRAME_BYTES, "the exchange")
     tag, port = check_digest(fields.get("tag"), "tag"), get_integer(fields, "port", 65535)
@@ -153,11 +139,7 @@ def encode_response(response: ExchangeResponse) -> bytes:
 
 
 def decode_response(data: bytes) -> ExchangeResponse:
-    """Decode a response. Nothing in it is proven.
-
-    Raises:
-        WireError: SIZE, VERSION or SHAPE.
-    """
+    """Decode a response. Nothing in it is proven."""
     fields = decode(data, MAX_FRAME_BYTES, "the exchange")
     member, seen, reachable, seconds = (fields.get(name) for name in ("member", "seen", "reachable", "time"))
     if not isinstance(member, bool) or not (reachable is None or isinstance(reachable, bool)):

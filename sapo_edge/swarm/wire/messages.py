@@ -7,7 +7,8 @@
 `record.py` describes the records in them, and `exchange.py` the separate protocol by which peers learn of each other.
 
 Each is a map whose first entry is `v`, the integer 1. Unknown fields are ignored. All bounds are checked before
-anything is decoded; decoding raises only `WireError`.
+anything is decoded; decoding raises only `WireError`: SIZE, VERSION or SHAPE. Encoding raises SIZE for what would be
+larger than a peer accepts. The length that precedes a request or a response is not part of it.
 """
 
 from __future__ import annotations
@@ -57,16 +58,11 @@ _RESERVED = MAX_ANNOUNCED * (DIGEST_BYTES + 2) + 2048
 
 @dataclass(frozen=True)
 class Message:
-    """A GossipSub message. One byte for the format (0 plain, 1 zlib), then a map:
-
-        v         integer    1
-        swarm     bytes      32: id of the swarm
-        rollouts  array      0 to `MAX_ROLLOUTS` records, all of the message's publisher
-        have      array      0 to `MAX_ANNOUNCED` digests (32 bytes) of rollouts that did not fit
+    """A GossipSub message.
 
     Attributes:
         records: `rollouts`, not decoded yet.
-        announced: `have`.
+        announced: `have`, digests of rollouts that did not fit.
     """
 
     swarm: bytes
@@ -76,20 +72,12 @@ class Message:
 
 @dataclass(frozen=True)
 class Request:
-    """A pull request. A map:
-
-        v         integer    1
-        kind      text       "rollouts", "recent", "manifest" or "questions"
-        digests   array      rollouts: 1 to `MAX_REQUESTED` digests (32 bytes)
-        swarm     bytes      recent: 32, id of the swarm
-        count     integer    recent: 1 to `MAX_ROLLOUTS`
-        digest    bytes      manifest, questions: 32
-        offset    integer    questions: first byte of the piece
+    """A pull request.
 
     Attributes:
         digests: `digests` of rollouts, or the one `digest` of a manifest or of questions.
         swarm, count: of recent rollouts.
-        offset: of questions.
+        offset: of questions: the first byte of the piece.
     """
 
     kind: Literal["rollouts", "recent", "manifest", "questions"]
@@ -101,12 +89,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """A pull response. A map with `rollouts`, `manifest` or `questions`:
-
-        v          integer    1
-        rollouts   array      0 to `MAX_ROLLOUTS` records
-        manifest   bytes      an encoded manifest; nil if the peer does not have it
-        questions  bytes      up to `PIECE_BYTES`, with a format as a message has; nil if the peer does not have them
+    """A pull response.
 
     Attributes:
         records: `rollouts`, not decoded yet.
@@ -120,11 +103,7 @@ class Response:
 
 
 def encode_message(swarm: bytes, records: Sequence[RawRecord], announced: Sequence[bytes]) -> bytes:
-    """Encode a message, compressed if that makes it smaller.
-
-    Raises:
-        WireError: SIZE, if it is larger than a message may be.
-    """
+    """Encode a message, compressed if that makes it smaller."""
     if len(records) > MAX_ROLLOUTS or len(announced) > MAX_ANNOUNCED:
         raise WireError(Rejection.SIZE, "too many rollouts or digests for one message")
     plain = encode(
@@ -137,11 +116,7 @@ def encode_message(swarm: bytes, records: Sequence[RawRecord], announced: Sequen
 
 
 def decode_message(data: bytes) -> Message:
-    """Decode a message, but not its records.
-
-    Raises:
-        WireError: SIZE, VERSION or SHAPE.
-    """
+    """Decode a message, but not its records."""
     if len(data) > MAX_MESSAGE_BYTES:
         raise WireError(Rejection.SIZE, f"the message has more than {MAX_MESSAGE_BYTES} bytes")
     plain = decompress(data, MAX_UNPACKED_BYTES, "the message")
@@ -165,7 +140,6 @@ def split_records(records: Sequence[RawRecord]) -> tuple[list[RawRecord], list[R
 
 
 def encode_request(request: Request) -> bytes:
-    """Encode a request, without the length that precedes it."""
     fields: dict[str, Any] = {"v": VERSION, "kind": request.kind}
     match request.kind:
         case "rollouts":
@@ -179,11 +153,6 @@ def encode_request(request: Request) -> bytes:
 
 
 def decode_request(data: bytes) -> Request:
-    """Decode a request.
-
-    Raises:
-        WireError: SIZE, VERSION or SHAPE.
-    """
     fields = decode(data, MAX_REQUEST_BYTES, "the request")
     match fields.get("kind"):
         case "rollouts":
@@ -207,11 +176,7 @@ def decode_request(data: bytes) -> Request:
 
 
 def encode_response(records: Sequence[RawRecord]) -> bytes:
-    """Encode a response with rollouts, without the length that precedes it.
-
-    Raises:
-        WireError: SIZE, if it is larger than a response may be.
-    """
+    """Encode a response with rollouts."""
     response = encode({"v": VERSION, "rollouts": [_as_array(record) for record in records]})
     if len(records) > MAX_ROLLOUTS or len(response) > MAX_RESPONSE_BYTES:
         raise WireError(Rejection.SIZE, "the rollouts are too many for one response")
@@ -229,11 +194,7 @@ def encode_piece_response(piece: bytes) -> bytes:
 
 
 def decode_response(data: bytes) -> Response:
-    """Decode a response, but not its records.
-
-    Raises:
-        WireError: SIZE, VERSION or SHAPE.
-    """
+    """Decode a response, but not its records."""
     fields = decode(data, MAX_RESPONSE_BYTES, "the response")
     if "rollouts" in fields:
         return Response(records=_decode_records(fields))

@@ -1,22 +1,8 @@
-"""Records: rollouts as their authors sign them. On the wire a record is the array `[body, signature]`, both bytes.
+"""Records: rollouts as their authors sign them. `docs/protocol.md#records` is the specification.
 
-The body is a map with these entries. The first three come first, in this order.
-
-    v             integer    1
-    swarm         bytes      32: id of the swarm for which the rollout was created
-    author        bytes      32: public key
-    round         integer    the author's round
-    sequence      integer    the author's running number of the rollout
-    time          float      Unix seconds, below `MAX_TIME`; an integer is accepted, too
-    task          map        entry and version (text, 128 bytes each), seed and index (integers)
-    question      text       16 KiB
-    ground_truth  text       16 KiB
-    answers       array      1 to 32 arrays [text (8 KiB), whether the model ended by itself (boolean)]
-
-Bounds of texts and answers are those of `sapo_edge/rollout.py`. Integers are from 0 to 2**63 - 1.
-
-The signature is the author's, of `CONTEXT` and the body. A record that decodes is well-formed; `admission.py` decides
-whether it is accepted.
+On the wire a record is the array `[body, signature]`, both bytes. Bounds of texts and answers are those of
+`sapo_edge/rollout.py`. The signature is the author's, of `CONTEXT` and the body. Decoding raises only `WireError`:
+SIZE, VERSION or SHAPE. A record that decodes is well-formed; `admission.py` decides whether it is accepted.
 """
 
 from __future__ import annotations
@@ -130,20 +116,12 @@ def verify_record(signed: SignedRollout) -> bool:
 
 
 def read_author(record: RawRecord) -> bytes:
-    """The public key (32 bytes) in a body, read without decoding the rest. It proves nothing before the signature does.
-
-    Raises:
-        WireError: SIZE, VERSION or SHAPE, if the body does not begin with version, swarm and author.
-    """
+    """The public key in a body, 32 bytes, read without decoding the rest. Only the signature proves it."""
     return _read_head(record.body)[1]
 
 
 def decode_record(record: RawRecord) -> SignedRollout:
-    """Decode a record without verifying its signature.
-
-    Raises:
-        WireError: SIZE, VERSION or SHAPE.
-    """
+    """Decode a record without verifying its signature."""
     swarm, author = _read_head(record.body)
     if len(record.signature) != SIGNATURE_BYTES:
         raise WireError(Rejection.SHAPE, f"the signature is not {SIGNATURE_BYTES} bytes")

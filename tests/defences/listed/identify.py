@@ -82,7 +82,7 @@ DEFENCES = (
     Defence(
         "what a peer said is forgotten when it leaves",
         _IDENTIFY,
-        "            self._store.clear_peerdata(peer_id)\n",
+        "            store.clear_peerdata(peer_id)\n",
         "            pass\n",
         _BOUNDED,
     ),

@@ -6,7 +6,6 @@ from tests.defences.defence import Defence
 
 _PLACES = "sapo_edge/swarm/host/places.py"
 _TRAFFIC = "sapo_edge/swarm/host/traffic.py"
-_BACKLOG = "sapo_edge/swarm/host/backlog.py"
 _HOP = "sapo_edge/swarm/finding/hop.py"
 _TESTS = "tests/swarm/host/test_places.py::"
 _BACKLOG_TESTS = "tests/swarm/host/test_backlog.py::"
@@ -25,14 +24,14 @@ DEFENCES = (
         _PLACES,
         "                del counter[name]\n",
         "                pass\n",
-        (_TESTS + "test_places_are_bounded_and_fair",),
+        (_TESTS + "test_nothing_is_kept_of_addresses_that_left",),
     ),
     Defence(
         "networks of addresses that left are forgotten",
         _PLACES,
         "                del self._network_of[origin.address]\n",
         "                pass\n",
-        (_TESTS + "test_places_are_bounded_and_fair",),
+        (_TESTS + "test_nothing_is_kept_of_addresses_that_left",),
     ),
     Defence(
         "a newcomer displaces one of many of an address",
@@ -113,7 +112,7 @@ DEFENCES = (
     ),
     Defence(
         "unread data of all connections is bounded",
-        _BACKLOG,
+        _PLACES,
         "while excess > 0:",
         "while False:",
         (_BACKLOG_TESTS + "test_the_bound_holds",),
@@ -127,7 +126,7 @@ DEFENCES = (
     ),
     Defence(
         "the fullest address pays for unread data",
-        _BACKLOG,
+        _PLACES,
         "(sources[connection.source], unread[connection])",
         "unread[connection]",
         (_BACKLOG_TESTS + "test_many_small_backlogs_of_one_address_end_before_a_large_one_of_another",),

@@ -62,16 +62,16 @@ async def read(content: bytes) -> None:
         return Verdict.ACCEPT
 
     gossip = Gossip(host(), TOPIC, take, lambda peer, offence: None, lambda peer: 0.0, Meter(0, 0, tally), tally)
-    pubsub, router = gossip.pubsub, gossip.router
-    router.attach(pubsub)
+    router = gossip.router
+    router.attach(gossip)
     stream = Stream(content)
     try:
         with trio.move_on_after(5.0) as scope:
-            await pubsub.stream_handler(cast(Any, stream))
+            await gossip.stream_handler(cast(Any, stream))
     finally:
-        pubsub.seen_messages._stop_event.set()
+        gossip.seen_messages._stop_event.set()
     assert not scope.cancelled_caught and not tally.faults, tally.faults
-    assert {*pubsub.peer_topics} <= {TOPIC} and {*router.mesh} <= {TOPIC}
+    assert {*gossip.peer_topics} <= {TOPIC} and {*router.mesh} <= {TOPIC}
     assert not stream.muxed_conn.unfinished
     assert {*taken} <= {CONTENT}, "no fuzzer can sign another"
     assert all(message.ByteSize() < 250 for message in router.mcache.msgs.values()), "only what is signed is kept"

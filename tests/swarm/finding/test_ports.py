@@ -38,7 +38,7 @@ def test_a_node_takes_another_port_and_says_so_if_a_program_has_its_own(tmp_path
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         Ports(file).mark_listening(port)
-        member = make_member(told.append, ports=file, listen="loopback")
+        member = make_member(emit=told.append, ports=file, listen="loopback")
         assert member.choose_port() == 0
     (notice,) = told
     assert isinstance(notice, Notice) and notice.level == "warning" and f"TCP port {port}" in notice.text

@@ -32,6 +32,39 @@ class FakeConnection:
         return None if self.remote is None else (self.remote, 50_000)
 
 
+class FakeSocket:
+    """A TCP stream as a listener gets it, from an IP address, with something to read at any time.
+
+    Attributes:
+        reads: set while the other end reads more than the first half of what is written.
+        written: what the other end has read.
+        closed: whether it was closed.
+    """
+
+    def __init__(self, host: str = "192.0.2.1", port: int = 4001) -> None:
+        self.stream = self.socket = self
+        self.reads = trio.Event()
+        self.written = b""
+        self.closed = False
+        self._remote = (host, port)
+
+    def getpeername(self) -> tuple[str, int]:
+        return self._remote
+
+    async def read(self, n: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return bytes(n or 1)
+
+    async def write(self, data: bytes) -> None:
+        self.written += data[: len(data) // 2]
+        await self.reads.wait()
+        self.written += data[len(data) // 2 :]
+
+    def close(self) -> None:
+        self.closed = True
+        self.reads.set()
+
+
 class FakeStream:
     """A stream of a peer that has sent all of its data, or, with None, sends nothing.
 
@@ -94,6 +127,9 @@ class FakeHost:
         self.connections.pop(connection.peer_id)
         for notifee in self.notifees:
             await notifee.disconnected(self, connection)
+
+    def remove_stream_handler(self, protocol: str) -> None:
+        self.handlers.pop(str(protocol), None)
 
     def set_stream_handler(self, protocol: str, handler: Callable[[Any], Awaitable[None]]) -> None:
         self.handlers[str(protocol)] = handler

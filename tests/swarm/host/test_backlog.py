@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.swarm.host.backlog import LOOK_BYTES, MAX_UNREAD, Backlog
 from sapo_edge.swarm.host.hardening import safe_yamux
+from sapo_edge.swarm.host.places import LOOK_BYTES, MAX_UNREAD, Backlog
 from sapo_edge.swarm.host.traffic import UNREAD_BYTES, Meter
 from sapo_edge.swarm.tally import Tally
 

@@ -10,7 +10,7 @@ import secrets
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -28,12 +28,14 @@ from multiaddr import Multiaddr
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host import hardening, traffic
 from sapo_edge.swarm.host.pubsub import CUT_OFF, MAX_RPC_BYTES, Verdict
-from sapo_edge.swarm.host.traffic import UNREAD_BYTES, Meter, MeteredStream
+from sapo_edge.swarm.host.traffic import UNREAD_BYTES, Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
+from tests.swarm.host.streams import FakeSocket
 from tests.swarm.host.victims import (
     MESHSUB,
     TOPIC,
+    Attack,
     Victim,
     attacker,
     bare,
@@ -41,23 +43,13 @@ from tests.swarm.host.victims import (
     dial,
     frame,
     hardened,
+    ignore,
     send,
     sign,
     signed,
     until,
 )
-
-Attack = Callable[[IHost, Victim], Awaitable[None]]
-
-
-def within(seconds: float, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-    """Run an async test with a time limit."""
-
-    async def limited() -> Any:
-        with trio.fail_after(seconds):
-            return await function(*arguments)
-
-    return trio.run(limited)
+from tests.swarm.loop import in_trio
 
 
 async def garbage(host: IHost, victim: Victim) -> None:
@@ -102,41 +94,34 @@ ATTACKS: dict[Attack, str] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_remote_peer_cannot_end_the_host(attack: Attack) -> None:
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            async with bare(nursery) as weak, attacker(weak) as host:
-                await attack(host, weak)
-                assert await until(weak.died.is_set), "py-libp2p survives this by itself now"
-            async with hardened(nursery) as victim, attacker(victim) as host, attacker(victim) as honest:
-                await attack(host, victim)
-                await send(honest, victim, frame(rpc_pb2.RPC(publish=[signed(honest, b"still there")])))
-                assert await until(lambda: victim.received == [b"still there"])
-                assert not victim.died.is_set()
-                assert {**victim.tally.counts, **victim.tally.faults}[ATTACKS[attack]] == 1
-            nursery.cancel_scope.cancel()
-
-    within(20, run)
+@in_trio()
+async def test_a_remote_peer_cannot_end_the_host(attack: Attack) -> None:
+    async with bare() as weak, attacker(weak) as host:
+        await attack(host, weak)
+        assert await until(weak.died.is_set), "py-libp2p survives this by itself now"
+    async with hardened() as victim, attacker(victim) as host, attacker(victim) as honest:
+        await attack(host, victim)
+        await send(honest, victim, frame(rpc_pb2.RPC(publish=[signed(honest, b"still there")])))
+        assert await until(lambda: victim.received == [b"still there"])
+        assert not victim.died.is_set()
+        assert {**victim.tally.counts, **victim.tally.faults}[ATTACKS[attack]] == 1
 
 
-def test_a_failing_task_of_a_library_service_ends_alone() -> None:
+@in_trio()
+async def test_a_failing_task_of_a_library_service_ends_alone() -> None:
     async def fall() -> None:
         raise LookupError("a background task's fault")
 
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            async with bare(nursery) as weak, hardened(nursery) as victim:
-                for service in (weak.pubsub, victim.pubsub, victim.pubsub.router, victim.host.get_network()):
-                    service.get_manager().run_task(fall)
-                assert await until(weak.died.is_set)
-                assert await until(lambda: len(victim.tally.faults) == 3)
-                assert not victim.died.is_set()
-            nursery.cancel_scope.cancel()
-
-    within(10, run)
+    async with bare() as weak, hardened() as victim:
+        for service in (weak.pubsub, victim.pubsub, victim.pubsub.router, victim.host.get_network()):
+            service.get_manager().run_task(fall)
+        assert await until(weak.died.is_set)
+        assert await until(lambda: len(victim.tally.faults) == 3)
+        assert not victim.died.is_set()
 
 
-def test_two_writers_of_one_stream_do_not_mix_their_frames() -> None:
+@in_trio()
+async def test_two_writers_of_one_stream_do_not_mix_their_frames() -> None:
     """Yamux gives a stream's frames of 64 KiB to whoever asks first."""
 
     async def mixed(victim: Victim) -> bool:
@@ -156,149 +141,102 @@ def test_two_writers_of_one_stream_do_not_mix_their_frames() -> None:
                 nursery.start_soon(victim.pubsub.write_msg, stream, rpc)
         return sorted(stream.written) != stream.written and sorted(stream.written, reverse=True) != stream.written
 
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            async with bare(nursery) as weak, hardened(nursery) as victim:
-                assert await mixed(weak) and not await mixed(victim)
-            nursery.cancel_scope.cancel()
-
-    within(10, run)
+    async with bare() as weak, hardened() as victim:
+        assert await mixed(weak) and not await mixed(victim)
 
 
-def test_settings_that_the_library_gets_wrong() -> None:
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            async with bare(nursery) as weak, hardened(nursery) as victim:
-                router = victim.pubsub.router
-                assert router.heartbeat_interval == 1 and not router.adaptive_gossip_enabled
-                assert not router.spam_protection_enabled and router.scorer.params.publish_threshold == CUT_OFF
-                assert set(victim.host.get_network().upgrader.security_multistream.transports) == {"/noise"}
-                assert len(weak.host.get_network().upgrader.security_multistream.transports) > 1
-                # Others ignore numbers that they have seen: a restart must not repeat those of the last seconds.
-                assert victim.pubsub.counter > 10**18 > 10**10 > weak.pubsub.counter
-                # A failed dial keeps the next one away for a minute, though the network may be back in a second.
-                for host, refused in ((weak.host, True), (victim.host, False)):
-                    async with hardened(nursery) as other:
-                        host.get_network()._negative_peer_cache.mark_failed(str(other.peer_id))
-                        with pytest.raises(SwarmException) if refused else contextlib.nullcontext():
-                            await dial(host, other.address)
-            nursery.cancel_scope.cancel()
-
-    within(10, run)
+@in_trio()
+async def test_settings_that_the_library_gets_wrong() -> None:
+    async with bare() as weak, hardened() as victim:
+        router = victim.pubsub.router
+        assert router.heartbeat_interval == 1 and not router.adaptive_gossip_enabled
+        assert not router.spam_protection_enabled and router.scorer.params.publish_threshold == CUT_OFF
+        assert set(victim.host.get_network().upgrader.security_multistream.transports) == {"/noise"}
+        assert len(weak.host.get_network().upgrader.security_multistream.transports) > 1
+        # Others ignore numbers that they have seen: a restart must not repeat those of the last seconds.
+        assert victim.pubsub.counter > 10**18 > 10**10 > weak.pubsub.counter
+        # A failed dial keeps the next one away for a minute, though the network may be back in a second.
+        for host, refused in ((weak.host, True), (victim.host, False)):
+            async with hardened() as other:
+                host.get_network()._negative_peer_cache.mark_failed(str(other.peer_id))
+                with pytest.raises(SwarmException) if refused else contextlib.nullcontext():
+                    await dial(host, other.address)
 
 
-def test_a_frame_is_bounded_before_it_is_read() -> None:
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            async with hardened(nursery) as victim, attacker(victim) as host:
-                await send(host, victim, bytes(encode_uvarint(MAX_RPC_BYTES + 1)))
-                assert await until(lambda: victim.blamed == [(str(host.get_id()), "garbage")])
-                fitting = signed(host, bytes(MAX_RPC_BYTES - 1000))
-                await send(host, victim, frame(rpc_pb2.RPC(publish=[fitting])))
-                assert await until(lambda: len(victim.received) == 1)
-            nursery.cancel_scope.cancel()
-
-    within(10, run)
+@in_trio()
+async def test_a_frame_is_bounded_before_it_is_read() -> None:
+    async with hardened() as victim, attacker(victim) as host:
+        await send(host, victim, bytes(encode_uvarint(MAX_RPC_BYTES + 1)))
+        assert await until(lambda: victim.blamed == [(str(host.get_id()), "garbage")])
+        fitting = signed(host, bytes(MAX_RPC_BYTES - 1000))
+        await send(host, victim, frame(rpc_pb2.RPC(publish=[fitting])))
+        assert await until(lambda: len(victim.received) == 1)
 
 
-def test_a_negotiation_is_bounded_before_it_is_read() -> None:
+@in_trio()
+async def test_a_negotiation_is_bounded_before_it_is_read() -> None:
     """Anybody who connects can begin one, and each stream begins with one."""
 
-    async def run() -> None:
-        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
-            port = int(victim.host.get_transport_addrs()[0].value_for_protocol("tcp"))
-            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-                with contextlib.suppress(trio.BrokenResourceError):
-                    await stream.send_all(encode_uvarint(2**31))
-                    for _ in range(64):
-                        await stream.send_all(bytes(2**18))
-                        await trio.sleep(0.01)
-            assert await until(lambda: victim.tally.counts.get("handshakes failed") == 1)
-            assert victim.meter.received < 2**18
-            async with attacker(victim) as host:
-                opened = await host.get_network().new_stream(victim.peer_id)
-                await opened.write(encode_uvarint(hardening.MAX_NEGOTIATED + 1))
-                assert await until(lambda: opened.muxed_stream.reset_received)
-            nursery.cancel_scope.cancel()
-
-    within(10, run)
+    async with hardened() as victim:
+        port = int(victim.host.get_transport_addrs()[0].value_for_protocol("tcp"))
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            with contextlib.suppress(trio.BrokenResourceError):
+                await stream.send_all(encode_uvarint(2**31))
+                for _ in range(64):
+                    await stream.send_all(bytes(2**18))
+                    await trio.sleep(0.01)
+        assert await until(lambda: victim.tally.counts.get("handshakes failed") == 1)
+        assert victim.meter.received < 2**18
+        async with attacker(victim) as host:
+            opened = await host.get_network().new_stream(victim.peer_id)
+            await opened.write(encode_uvarint(hardening.MAX_NEGOTIATED + 1))
+            assert await until(lambda: opened.muxed_stream.reset_received)
 
 
-def test_a_host_with_many_peers_keeps_them_in_its_mesh() -> None:
+@in_trio()
+async def test_a_host_with_many_peers_keeps_them_in_its_mesh() -> None:
     """With degree_high 12, as is usual, a star of 16 lost half of all messages for good."""
 
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            async with hardened(nursery) as victim:
-                router = victim.pubsub.router
-                peers = [ID(b"\x00\x24\x08\x01\x12\x20" + secrets.token_bytes(32)) for _ in range(20)]
-                for peer in peers:
-                    router.peer_protocol[peer] = router.protocols[0]
-                    victim.pubsub.peer_topics.setdefault(TOPIC, set()).add(peer)
-                    router.mesh[TOPIC].add(peer)
-                assert router.mesh_heartbeat()[1] == {}
-                router.degree_high = 12
-                assert router.mesh_heartbeat()[1] != {}
-            nursery.cancel_scope.cancel()
-
-    within(10, run)
+    async with hardened() as victim:
+        router = victim.pubsub.router
+        peers = [ID(b"\x00\x24\x08\x01\x12\x20" + secrets.token_bytes(32)) for _ in range(20)]
+        for peer in peers:
+            router.peer_protocol[peer] = router.protocols[0]
+            victim.pubsub.peer_topics.setdefault(TOPIC, set()).add(peer)
+            router.mesh[TOPIC].add(peer)
+        assert router.mesh_heartbeat()[1] == {}
+        router.degree_high = 12
+        assert router.mesh_heartbeat()[1] != {}
 
 
-class _Socket:
-    """A TCP stream whose other end reads nothing after the first bytes."""
-
-    def __init__(self) -> None:
-        self.written = b""
-        self.open = trio.Event()
-        self.stream = self
-        self.socket = self
-
-    def getpeername(self) -> tuple[str, int]:
-        return ("192.0.2.1", 1)
-
-    async def write(self, data: bytes) -> None:
-        self.written += data[: len(data) // 2]
-        await self.open.wait()
-        self.written += data[len(data) // 2 :]
-
-    async def read(self, n: int | None = None) -> bytes:
-        await trio.sleep(0)
-        return bytes(n or 1)
-
-    def close(self) -> None:
-        self.open.set()
-
-
-def test_a_cancelled_write_leaves_no_half_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_a_cancelled_write_leaves_no_half_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "WRITE_STALLED", 0.3)
     tally = Tally(lambda event: None)
+    meter = Meter(0, 0, tally)
 
-    async def write(stream: Any, opens: float) -> bytes:
-        socket = stream if isinstance(stream, _Socket) else stream._stream
+    async def write(socket: FakeSocket, stream: Any) -> bytes:
+        async def read_later() -> None:
+            await trio.sleep(0.1)
+            socket.reads.set()
+
         async with trio.open_nursery() as nursery:
-
-            async def later() -> None:
-                await trio.sleep(opens)
-                socket.open.set()
-
-            nursery.start_soon(later)
+            nursery.start_soon(read_later)
             with trio.move_on_after(0.05):
                 await stream.write(b"12345678")
             return socket.written
 
-    async def run() -> None:
-        assert await write(_Socket(), 0.1) == b"1234"
-        meter = Meter(0, 0, tally)
-        assert await write(meter.open(_Socket(), True), 0.1) == b"12345678"
-        stalled = meter.open(_Socket(), True)
-        with pytest.raises(ConnectionClosedError):
-            await stalled.write(b"12345678")
-        assert stalled.gone.is_set() and tally.counts["stalled sockets closed"] == 1
-
-    within(5, run)
+    bare_socket, metered_socket = FakeSocket(), FakeSocket()
+    assert await write(bare_socket, bare_socket) == b"1234"
+    assert await write(metered_socket, meter.open(metered_socket, True)) == b"12345678"
+    stalled = meter.open(FakeSocket(), True)
+    with pytest.raises(ConnectionClosedError):
+        await stalled.write(b"12345678")
+    assert stalled.gone.is_set() and tally.counts["stalled sockets closed"] == 1
 
 
-def test_caps_limit_the_rate() -> None:
+@in_trio()
+async def test_caps_limit_the_rate() -> None:
     now = [0.0]
     bucket = TokenBucket(100.0, 50.0, lambda: now[0])
     assert bucket.take(50) and not bucket.take(1) and bucket.exhausted()
@@ -306,212 +244,180 @@ def test_caps_limit_the_rate() -> None:
     assert bucket.wait() == pytest.approx(1.0)
     now[0] = 2.0
     assert bucket.level() == 50.0 and not TokenBucket(0, 0).exhausted() and TokenBucket(0, 0).wait(10) == 0.0
-
-    async def read() -> float:
-        meter = Meter(0, 1_000_000, Tally(lambda event: None))
-        stream: MeteredStream = meter.open(_Socket(), True)
-        started = trio.current_time()
-        while meter.received < 2 * meter.download.burst + 500_000:
-            await stream.read(100_000)
-        return float(trio.current_time() - started)
-
+    meter = Meter(0, 1_000_000, Tally(lambda event: None))
+    stream = meter.open(FakeSocket(), True)
+    started = trio.current_time()
+    while meter.received < 2 * meter.download.burst + 500_000:
+        await stream.read(100_000)
     # Two bursts pass at once, the second as debt; half a second's worth at the rate of the cap.
-    assert 0.3 < within(10, read) < 1.5
+    assert 0.3 < trio.current_time() - started < 1.5
 
 
-def test_bursts_are_paced_and_none_is_lost() -> None:
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            async with hardened(nursery) as sender, hardened(nursery) as reader, bare(nursery) as weak:
-                await dial(sender.host, reader.address)
-                await dial(weak.host, reader.address)
-                assert await until(lambda: sender.gossip.mesh() and weak.pubsub.router.mesh[TOPIC])
-                for number in range(100):
-                    await weak.pubsub.publish(TOPIC, b"unpaced %d" % number)
-                for number in range(34):
-                    await sender.gossip.publish(b"paced %d" % number)
-                assert await until(lambda: sum(data.startswith(b"paced") for data in reader.received) == 34)
-                assert sum(data.startswith(b"unpaced") for data in reader.received) < 100
-                assert "frames dropped: a neighbour is too slow" not in sender.tally.counts
-            nursery.cancel_scope.cancel()
-
-    within(20, run)
+@in_trio()
+async def test_bursts_are_paced_and_none_is_lost() -> None:
+    async with hardened() as sender, hardened() as reader, bare() as weak:
+        await dial(sender.host, reader.address)
+        await dial(weak.host, reader.address)
+        assert await until(lambda: sender.gossip.mesh() and weak.pubsub.router.mesh[TOPIC])
+        for number in range(100):
+            await weak.pubsub.publish(TOPIC, b"unpaced %d" % number)
+        for number in range(34):
+            await sender.gossip.share(b"paced %d" % number)
+        assert await until(lambda: sum(data.startswith(b"paced") for data in reader.received) == 34)
+        assert sum(data.startswith(b"unpaced") for data in reader.received) < 100
+        assert "frames dropped: a neighbour is too slow" not in sender.tally.counts
 
 
-def test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once() -> None:
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            async with hardened(nursery) as victim, attacker(victim) as host:
-                good, changed, unsigned, short, topics = (signed(host, b"%d" % number) for number in range(5))
-                changed.data = b"changed"
-                unsigned.ClearField("signature")
-                short.seqno = b"seven.."
-                topics.topicIDs.append("another")
-                for message in (short, topics):
-                    message.ClearField("signature")
-                    message.ClearField("key")
-                    sign(host, message)
-                other = bare_host(create_other_key())
-                messages = [
-                    changed,
-                    unsigned,
-                    short,
-                    topics,
-                    signed(other, b"other key"),
-                    signed(victim.host, b"own"),
-                    good,
-                ]
-                await send(host, victim, *(frame(rpc_pb2.RPC(publish=[message])) for message in (*messages, good)))
-                assert await until(lambda: victim.received)
-                await trio.sleep(0.2)
-                assert victim.received == [b"0"] and victim.tally.counts["messages with a bad signature"] == 4
-                assert [offence for _, offence in victim.blamed] == ["signature"] * 4
-            nursery.cancel_scope.cancel()
-
-    within(10, run)
+@in_trio()
+async def test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once() -> None:
+    async with hardened() as victim, attacker(victim) as host:
+        good, changed, unsigned, short, topics = (signed(host, b"%d" % number) for number in range(5))
+        changed.data = b"changed"
+        unsigned.ClearField("signature")
+        short.seqno = b"seven.."
+        topics.topicIDs.append("another")
+        for message in (short, topics):
+            message.ClearField("signature")
+            message.ClearField("key")
+            sign(host, message)
+        other = bare_host(create_other_key())
+        messages = [
+            changed,
+            unsigned,
+            short,
+            topics,
+            signed(other, b"other key"),
+            signed(victim.host, b"own"),
+            good,
+        ]
+        await send(host, victim, *(frame(rpc_pb2.RPC(publish=[message])) for message in (*messages, good)))
+        assert await until(lambda: victim.received)
+        await trio.sleep(0.2)
+        assert victim.received == [b"0"] and victim.tally.counts["messages with a bad signature"] == 4
+        assert [offence for _, offence in victim.blamed] == ["signature"] * 4
 
 
-def test_only_what_is_accepted_is_forwarded() -> None:
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            async with hardened(nursery) as victim, hardened(nursery) as next_one, attacker(victim) as host:
-                await dial(next_one.host, victim.address)
-                assert await until(victim.gossip.mesh)
-                for verdict in (Verdict.IGNORE, Verdict.REJECT, Verdict.ACCEPT):
-                    victim.verdict = verdict
-                    await send(host, victim, frame(rpc_pb2.RPC(publish=[signed(host, verdict.value.encode())])))
-                    assert await until(functools.partial(victim.received.__contains__, verdict.value.encode()))
-                assert await until(lambda: next_one.received)
-                assert next_one.received == [b"accept"]
-            nursery.cancel_scope.cancel()
-
-    within(10, run)
+@in_trio()
+async def test_only_what_is_accepted_is_forwarded() -> None:
+    async with hardened() as victim, hardened() as next_one, attacker(victim) as host:
+        await dial(next_one.host, victim.address)
+        assert await until(victim.gossip.mesh)
+        for verdict in (Verdict.IGNORE, Verdict.REJECT, Verdict.ACCEPT):
+            victim.verdict = verdict
+            await send(host, victim, frame(rpc_pb2.RPC(publish=[signed(host, verdict.value.encode())])))
+            assert await until(functools.partial(victim.received.__contains__, verdict.value.encode()))
+        assert await until(lambda: next_one.received)
+        assert next_one.received == [b"accept"]
 
 
-def test_a_peer_that_gives_no_sign_of_life_is_dropped() -> None:
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            async with hardened(nursery, keepalive=0.3) as victim, attacker(victim) as host, attacker(victim) as living:
-                (connection,) = host.get_network().get_connections(victim.peer_id)
+@in_trio()
+async def test_a_peer_that_gives_no_sign_of_life_is_dropped() -> None:
+    async with hardened(keepalive=0.3) as victim, attacker(victim) as host, attacker(victim) as living:
+        (connection,) = host.get_network().get_connections(victim.peer_id)
 
-                async def freeze(data: bytes) -> None:
-                    await trio.lowlevel.checkpoint()
+        async def freeze(data: bytes) -> None:
+            await trio.lowlevel.checkpoint()
 
-                connection.muxed_conn.secured_conn.write = freeze
-                assert await until(lambda: victim.tally.counts.get("frozen peers dropped") == 1)
-                assert await until(lambda: list(victim.host.get_network().connections) == [living.get_id()])
-            nursery.cancel_scope.cancel()
-
-    within(10, run)
+        connection.muxed_conn.secured_conn.write = freeze
+        assert await until(lambda: victim.tally.counts.get("frozen peers dropped") == 1)
+        assert await until(lambda: list(victim.host.get_network().connections) == [living.get_id()])
 
 
-def test_a_peer_that_sends_invalid_messages_is_cut_off_and_forgiven_later() -> None:
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            async with hardened(nursery) as victim, attacker(victim) as host:
-                victim.verdict = Verdict.REJECT
-                await send(host, victim, *(frame(rpc_pb2.RPC(publish=[signed(host, b"%d" % n)])) for n in range(12)))
-                assert await until(lambda: "messages of peers that are cut off" in victim.tally.counts)
-                assert 5 <= len(victim.received) <= 7
-                assert victim.gossip.score(host.get_id()) < CUT_OFF
-                for _ in range(200):
-                    victim.pubsub.router.scorer.on_heartbeat()
-                assert victim.gossip.score(host.get_id()) > CUT_OFF
-            nursery.cancel_scope.cancel()
-
-    within(10, run)
+@in_trio()
+async def test_a_peer_that_sends_invalid_messages_is_cut_off_and_forgiven_later() -> None:
+    async with hardened() as victim, attacker(victim) as host:
+        victim.verdict = Verdict.REJECT
+        await send(host, victim, *(frame(rpc_pb2.RPC(publish=[signed(host, b"%d" % n)])) for n in range(12)))
+        assert await until(lambda: "messages of peers that are cut off" in victim.tally.counts)
+        assert 5 <= len(victim.received) <= 7
+        assert victim.gossip.score(host.get_id()) < CUT_OFF
+        for _ in range(200):
+            victim.pubsub.router.scorer.on_heartbeat()
+        assert victim.gossip.score(host.get_id()) > CUT_OFF
 
 
-def test_memory_that_a_peer_can_make_the_library_use_is_bounded() -> None:
-    async def streams(host: IHost, victim: Victim) -> None:
-        with contextlib.suppress(Exception):
-            (connection,) = host.get_network().connections[victim.peer_id]
-            for number in range(1001, 1001 + 2 * hardening.MAX_STREAMS + 40, 2):
-                opening = struct.pack(yamux.YAMUX_HEADER_FORMAT, 0, yamux.TYPE_WINDOW_UPDATE, yamux.FLAG_SYN, number, 0)
-                await connection.muxed_conn._write_frame(opening)
+async def many_streams(host: IHost, victim: Victim) -> None:
+    with contextlib.suppress(Exception):
+        (connection,) = host.get_network().connections[victim.peer_id]
+        for number in range(1001, 1001 + 2 * hardening.MAX_STREAMS + 40, 2):
+            opening = struct.pack(yamux.YAMUX_HEADER_FORMAT, 0, yamux.TYPE_WINDOW_UPDATE, yamux.FLAG_SYN, number, 0)
+            await connection.muxed_conn._write_frame(opening)
 
-    async def leave_unread(host: IHost, victim: Victim, size: int) -> None:
-        async def wait(stream: Any) -> None:
-            await trio.sleep_forever()
 
-        victim.host.set_stream_handler("/unread", wait)
-        stream = await host.new_stream(victim.peer_id, ["/unread"])
-        stream.muxed_stream.send_window = 2**31
-        with contextlib.suppress(Exception):
-            for _ in range(size // (128 * 1024)):
-                await stream.write(bytes(128 * 1024))
-                await trio.sleep(0.005)
+async def leave_unread(host: IHost, victim: Victim, size: int = UNREAD_BYTES * 3 // 4) -> None:
+    """By default less than all connections together may leave unread."""
+    victim.host.set_stream_handler("/unread", ignore)
+    stream = await host.new_stream(victim.peer_id, ["/unread"])
+    stream.muxed_stream.send_window = 2**31
+    with contextlib.suppress(Exception):
+        for _ in range(size // (128 * 1024)):
+            await stream.write(bytes(128 * 1024))
+            await trio.sleep(0.005)
 
-    async def unread(host: IHost, victim: Victim) -> None:
-        # Less than all connections together may leave unread.
-        await leave_unread(host, victim, UNREAD_BYTES * 3 // 4)
 
-    async def unfinished(host: IHost, victim: Victim) -> None:
-        """Frames of which the last byte never comes, each on a stream of its own: one is kept, and counts as unread."""
+async def unfinished_frames(host: IHost, victim: Victim) -> None:
+    """Frames of which the last byte never comes, each on a stream of its own: one is kept, and counts as unread."""
+    (connection,) = victim.host.get_network().connections[host.get_id()]
+    beginning = bytes(encode_uvarint(MAX_RPC_BYTES)) + bytes(MAX_RPC_BYTES - 1)
+    for _ in range(UNREAD_BYTES * 3 // 4 // MAX_RPC_BYTES):
+        await (await host.new_stream(victim.peer_id, [MESHSUB])).write(beginning)
+    assert await until(lambda: connection.muxed_conn.unread <= len(beginning))
+    assert not connection.muxed_conn.is_closed
+    # With it this is more than one connection may leave unread.
+    await leave_unread(host, victim, UNREAD_BYTES // 2 - MAX_RPC_BYTES // 2)
+
+
+async def many_topics(host: IHost, victim: Victim) -> None:
+    rpc = rpc_pb2.RPC()
+    for number in range(200):
+        rpc.control.prune.add(topicID=f"t{number}")
+        rpc.control.ihave.add(topicID=f"t{number}")
+        rpc.control.graft.add(topicID=f"t{number}")
+        rpc.subscriptions.add(subscribe=True, topicid=f"t{number}")
+    await send(host, victim, frame(rpc))
+    router = victim.pubsub.router
+    assert len(router.back_off) <= 1 and len(victim.pubsub.peer_topics) <= 1
+    assert not router.ihave_message_limits and not router.graft_flood_tracking
+
+
+@pytest.mark.parametrize(
+    ("attack", "dropped"), [(many_streams, True), (leave_unread, True), (unfinished_frames, True), (many_topics, False)]
+)
+@in_trio()
+async def test_memory_that_a_peer_can_make_the_library_use_is_bounded(attack: Attack, dropped: bool) -> None:
+    async with hardened() as victim, attacker(victim) as host:
         (connection,) = victim.host.get_network().connections[host.get_id()]
-        beginning = bytes(encode_uvarint(MAX_RPC_BYTES)) + bytes(MAX_RPC_BYTES - 1)
-        for _ in range(UNREAD_BYTES * 3 // 4 // MAX_RPC_BYTES):
-            await (await host.new_stream(victim.peer_id, [MESHSUB])).write(beginning)
-        assert await until(lambda: connection.muxed_conn.unread <= len(beginning))
-        assert not connection.muxed_conn.is_closed
-        # With it this is more than one connection may leave unread.
-        await leave_unread(host, victim, UNREAD_BYTES // 2 - MAX_RPC_BYTES // 2)
-
-    async def topics(host: IHost, victim: Victim) -> None:
-        rpc = rpc_pb2.RPC()
-        for number in range(200):
-            rpc.control.prune.add(topicID=f"t{number}")
-            rpc.control.ihave.add(topicID=f"t{number}")
-            rpc.control.graft.add(topicID=f"t{number}")
-            rpc.subscriptions.add(subscribe=True, topicid=f"t{number}")
-        await send(host, victim, frame(rpc))
-        router = victim.pubsub.router
-        assert len(router.back_off) <= 1 and len(victim.pubsub.peer_topics) <= 1
-        assert not router.ihave_message_limits and not router.graft_flood_tracking
-
-    async def run(attack: Attack, dropped: bool) -> None:
-        async with trio.open_nursery() as nursery:
-            async with hardened(nursery) as victim, attacker(victim) as host:
-                (connection,) = victim.host.get_network().connections[host.get_id()]
-                await attack(host, victim)
-                assert await until(lambda: connection.muxed_conn.is_closed, 5.0 if dropped else 0.1) == dropped
-                assert not victim.died.is_set() and not victim.tally.faults
-            nursery.cancel_scope.cancel()
-
-    for attack, dropped in ((streams, True), (unread, True), (unfinished, True), (topics, False)):
-        within(20, run, attack, dropped)
-    assert yamux.MAX_WINDOW_SIZE == hardening.MAX_WINDOW
+        await attack(host, victim)
+        assert await until(lambda: connection.muxed_conn.is_closed, 5.0 if dropped else 0.1) == dropped
+        assert not victim.died.is_set() and not victim.tally.faults
+        assert yamux.MAX_WINDOW_SIZE == hardening.MAX_WINDOW
 
 
-def test_connections_leave_nothing_behind() -> None:
+@in_trio()
+async def test_connections_leave_nothing_behind() -> None:
     """The library keeps the task and the slot of each inbound connection: after 250 it would refuse all others."""
 
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            async with hardened(nursery) as victim:
+    async with hardened() as victim:
 
-                async def visit() -> None:
-                    host = bare_host()
-                    async with host.run([]):
-                        await dial(host, victim.address)
+        async def visit() -> None:
+            host = bare_host()
+            async with host.run([]):
+                await dial(host, victim.address)
 
-                await visit()
-                gc.collect()
-                await until(lambda: not victim.meter.sockets)
-                before = trio.lowlevel.current_statistics().tasks_living
-                for _ in range(4):
-                    await visit()
-                gc.collect()  # the visitors' side of the sockets
-                assert await until(lambda: not victim.meter.sockets)
-                await trio.sleep(0.5)
-                assert trio.lowlevel.current_statistics().tasks_living <= before + 2
-                network = victim.host.get_network()
-                assert not network.connections and not victim.pubsub.peers
-                assert not network.auto_connector._recent_disconnects
-                assert not getattr(network._inbound_limiter, "borrowed_tokens", 0)
-            nursery.cancel_scope.cancel()
-
-    within(30, run)
+        await visit()
+        gc.collect()
+        await until(lambda: not victim.meter.sockets)
+        before = trio.lowlevel.current_statistics().tasks_living
+        for _ in range(4):
+            await visit()
+        gc.collect()  # the visitors' side of the sockets
+        assert await until(lambda: not victim.meter.sockets)
+        await trio.sleep(0.5)
+        assert trio.lowlevel.current_statistics().tasks_living <= before + 2
+        network = victim.host.get_network()
+        assert not network.connections and not victim.pubsub.peers
+        assert not network.auto_connector._recent_disconnects
+        assert not getattr(network._inbound_limiter, "borrowed_tokens", 0)
 
 
 STRANGER = ID.from_string(Identity(bytes([7]) * 32).peer_id)
@@ -531,7 +437,8 @@ async def elsewhere() -> AsyncIterator[tuple[Multiaddr, list[trio.SocketStream]]
         nursery.cancel_scope.cancel()
 
 
-def test_a_dial_that_fails_is_not_repeated() -> None:
+@in_trio()
+async def test_a_dial_that_fails_is_not_repeated() -> None:
     """A node dials an address once in 10 s, whoever names it; the library tries four times."""
 
     async def dials(victim: Victim) -> int:
@@ -540,16 +447,12 @@ def test_a_dial_that_fails_is_not_repeated() -> None:
                 await victim.host.get_network().dial_addr(address, STRANGER)
             return len(arrived)
 
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            async with bare(nursery) as weak, hardened(nursery) as victim:
-                assert await dials(weak) > 1 and await dials(victim) == 1
-            nursery.cancel_scope.cancel()
-
-    within(10, run)
+    async with bare() as weak, hardened() as victim:
+        assert await dials(weak) > 1 and await dials(victim) == 1
 
 
-def test_the_library_dials_nobody_when_a_peer_leaves() -> None:
+@in_trio()
+async def test_the_library_dials_nobody_when_a_peer_leaves() -> None:
     """It would dial up to 16 others whose addresses it has, unchecked and at no rate of ours."""
 
     async def dialled(victim: Victim) -> int:
@@ -559,29 +462,20 @@ def test_the_library_dials_nobody_when_a_peer_leaves() -> None:
             await until(lambda: arrived, 0.7)
         return len(arrived)
 
-    async def run() -> None:
-        async with trio.open_nursery() as nursery:
-            async with bare(nursery) as weak, hardened(nursery) as victim:
-                assert await dialled(weak) and not await dialled(victim)
-            nursery.cancel_scope.cancel()
-
-    within(10, run)
+    async with bare() as weak, hardened() as victim:
+        assert await dialled(weak) and not await dialled(victim)
 
 
-def test_a_private_swarm_accepts_no_connection_without_its_key() -> None:
-    async def run() -> None:
-        key = secrets.token_bytes(32)
-        async with trio.open_nursery() as nursery:
-            async with hardened(nursery, psk=key) as inside, hardened(nursery, psk=key) as member:
-                await dial(member.host, inside.address)
-                async with hardened(nursery) as open_one, hardened(nursery, psk=secrets.token_bytes(32)) as other:
-                    for stranger in (open_one, other):
-                        with trio.move_on_after(1.0), pytest.raises(Exception):  # noqa: B017
-                            await dial(stranger.host, inside.address)
-                assert list(inside.host.get_network().connections) == [member.peer_id]
-            nursery.cancel_scope.cancel()
-
-    within(20, run)
+@in_trio()
+async def test_a_private_swarm_accepts_no_connection_without_its_key() -> None:
+    key = secrets.token_bytes(32)
+    async with hardened(psk=key) as inside, hardened(psk=key) as member:
+        await dial(member.host, inside.address)
+        async with hardened() as open_one, hardened(psk=secrets.token_bytes(32)) as other:
+            for stranger in (open_one, other):
+                with trio.move_on_after(1.0), pytest.raises(Exception):  # noqa: B017
+                    await dial(stranger.host, inside.address)
+        assert list(inside.host.get_network().connections) == [member.peer_id]
 
 
 def test_importing_libp2p_changes_no_logging() -> None:

@@ -17,6 +17,7 @@ from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
+from tests.swarm.loop import in_trio
 
 IDENTITY = Identity(bytes([1]) * 32)
 
@@ -33,62 +34,56 @@ def test_the_librarys_key_signs_and_reveals_nothing() -> None:
             reveal()
 
 
-def test_the_library_refuses_no_connection_and_bounds_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_the_library_refuses_no_connection_and_bounds_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_STREAMS", 3)
 
-    async def scenario() -> None:
-        tally = Tally(lambda event: None)
-        network = make_host(IDENTITY, None, Meter(0, 0, tally), tally, 15.0, 2048).get_network()
-        manager, anywhere = network._resource_manager, Multiaddr("/ip4/0.0.0.0/tcp/0")
-        for number in range(1100):
-            peer = stranger()
-            assert manager.open_connection(peer, "9.9.9.9", "inbound") is not None
-            if manager.connection_lifecycle is not None:
-                # As `Swarm.add_conn` asks it.
-                await manager.connection_lifecycle.handle_established_inbound_connection(
-                    str(number), peer, anywhere, anywhere
-                )
-        assert [manager.acquire_stream("peer", Direction.INBOUND) for _ in range(4)] == [True, True, True, False]
-        assert network._stream_semaphore.value == 3
-        await trio.lowlevel.checkpoint()
-
-    trio.run(scenario)
+    tally = Tally(lambda event: None)
+    network = make_host(IDENTITY, None, Meter(0, 0, tally), tally, 15.0, 2048).get_network()
+    manager, anywhere = network._resource_manager, Multiaddr("/ip4/0.0.0.0/tcp/0")
+    for number in range(1100):
+        peer = stranger()
+        assert manager.open_connection(peer, "9.9.9.9", "inbound") is not None
+        if manager.connection_lifecycle is not None:
+            # As `Swarm.add_conn` asks it.
+            await manager.connection_lifecycle.handle_established_inbound_connection(
+                str(number), peer, anywhere, anywhere
+            )
+    assert [manager.acquire_stream("peer", Direction.INBOUND) for _ in range(4)] == [True, True, True, False]
+    assert network._stream_semaphore.value == 3
+    await trio.lowlevel.checkpoint()
 
 
-def test_peers_that_left_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_peers_that_left_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_REMEMBERED_PEERS", 3)
 
-    async def scenario() -> None:
-        await trio.lowlevel.checkpoint()
-        tally = Tally(lambda event: None)
-        host = make_host(IDENTITY, None, Meter(0, 0, tally), tally, 15.0)
-        store = host.get_peerstore()
-        here = stranger()
-        host.get_network().connections[here] = []
-        for peer in (here, *(stranger() for _ in range(10))):
-            store.add_addr(peer, Multiaddr("/ip4/9.9.9.9/tcp/4001"), 3600)
-        forget_strangers(host)
-        assert [peer for peer in store.peer_ids() if peer != host.get_id() and store.addrs(peer)] == [here]
-
-    trio.run(scenario)
+    await trio.lowlevel.checkpoint()
+    tally = Tally(lambda event: None)
+    host = make_host(IDENTITY, None, Meter(0, 0, tally), tally, 15.0)
+    store = host.get_peerstore()
+    here = stranger()
+    host.get_network().connections[here] = []
+    for peer in (here, *(stranger() for _ in range(10))):
+        store.add_addr(peer, Multiaddr("/ip4/9.9.9.9/tcp/4001"), 3600)
+    forget_strangers(host)
+    assert [peer for peer in store.peer_ids() if peer != host.get_id() and store.addrs(peer)] == [here]
 
 
-def test_the_mesh_forgets_peers_that_left() -> None:
-    async def scenario() -> None:
-        await trio.lowlevel.checkpoint()
-        tally = Tally(lambda event: None)
-        meter = Meter(0, 0, tally)
-        host = make_host(IDENTITY, None, meter, tally, 15.0)
-        gossip = Gossip(host, "topic", lambda *_: Verdict.ACCEPT, lambda *_: None, lambda peer: 0.0, meter, tally)
-        scorer = gossip.router.scorer
-        here = stranger()
-        gossip.pubsub.peers[here] = None
-        for peer in (here, *(stranger() for _ in range(10))):
-            scorer.on_invalid_message(peer, "topic")
-            scorer.on_first_delivery(peer, "topic")
-            gossip.router.back_off.setdefault("topic", {})[peer] = 1
-        gossip.forget_strangers()
-        tables = scorer.invalid_messages, scorer.first_message_deliveries, gossip.router.back_off["topic"]
-        assert [list(table) for table in tables] == [[here]] * 3, "whoever is connected begins no new life"
-
-    trio.run(scenario)
+@in_trio()
+async def test_the_mesh_forgets_peers_that_left() -> None:
+    await trio.lowlevel.checkpoint()
+    tally = Tally(lambda event: None)
+    meter = Meter(0, 0, tally)
+    host = make_host(IDENTITY, None, meter, tally, 15.0)
+    gossip = Gossip(host, "topic", lambda *_: Verdict.ACCEPT, lambda *_: None, lambda peer: 0.0, meter, tally)
+    scorer = gossip.router.scorer
+    here = stranger()
+    gossip.peers[here] = None
+    for peer in (here, *(stranger() for _ in range(10))):
+        scorer.on_invalid_message(peer, "topic")
+        scorer.on_first_delivery(peer, "topic")
+        gossip.router.back_off.setdefault("topic", {})[peer] = 1
+    gossip.forget_strangers()
+    tables = scorer.invalid_messages, scorer.first_message_deliveries, gossip.router.back_off["topic"]
+    assert [list(table) for table in tables] == [[here]] * 3, "whoever is connected begins no new life"

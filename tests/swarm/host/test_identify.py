@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -25,10 +26,12 @@ from sapo_edge.swarm.host.identify import (
     MAX_ADDRESSES,
     MAX_IDENTIFY_BYTES,
     MAX_PROTOCOLS,
+    bound_identify,
 )
 from sapo_edge.swarm.tally import NOTICE_INTERVAL, OTHER_VERSION, Tally
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
-from tests.swarm.host.victims import LOOPBACK, Hardened, bare_host, dial, frame, hardened, until
+from tests.swarm.host.victims import LOOPBACK, Hardened, bare_host, dial, frame, hardened, ignore, until
+from tests.swarm.loop import in_trio
 
 LATER = "/sapo-edge/peers/2.0.0"
 PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
@@ -56,56 +59,46 @@ async def peer_that_answers(victim: Hardened, data: bytes) -> AsyncIterator[IHos
         yield host
 
 
-def test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves() -> None:
-    async def run() -> None:
-        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
-            store = victim.host.get_peerstore()
-            data = answer(8 * MAX_PROTOCOLS, 8 * MAX_ADDRESSES)
-            assert len(data) <= MAX_IDENTIFY_BYTES
-            async with peer_that_answers(victim, data) as host:
-                peer_id = host.get_id()
-                assert await until(lambda: store.has_peer(peer_id) and store.get_protocols(peer_id))
-                assert store.get_protocols(peer_id) == [f"/p/{number}" for number in range(MAX_PROTOCOLS)]
-                assert len(store.addrs(peer_id)) == MAX_ADDRESSES
-                disconnect(victim.host, peer_id)
-            assert await until(lambda: not store.has_peer(peer_id)), "nothing remains of a peer that left"
-            assert not victim.tally.faults and REFUSED not in victim.tally.counts
-            nursery.cancel_scope.cancel()
-
-    trio.run(run)
+@in_trio()
+async def test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves() -> None:
+    async with hardened() as victim:
+        store = victim.host.get_peerstore()
+        data = answer(8 * MAX_PROTOCOLS, 8 * MAX_ADDRESSES)
+        assert len(data) <= MAX_IDENTIFY_BYTES
+        async with peer_that_answers(victim, data) as host:
+            peer_id = host.get_id()
+            assert await until(lambda: store.has_peer(peer_id) and store.get_protocols(peer_id))
+            assert store.get_protocols(peer_id) == [f"/p/{number}" for number in range(MAX_PROTOCOLS)]
+            assert len(store.addrs(peer_id)) == MAX_ADDRESSES
+            disconnect(victim.host, peer_id)
+        assert await until(lambda: not store.has_peer(peer_id)), "nothing remains of a peer that left"
+        assert not victim.tally.faults and REFUSED not in victim.tally.counts
 
 
 @pytest.mark.parametrize("data", [answer(1, 1, MAX_IDENTIFY_BYTES), b"\xff" * 40], ids=["too long", "garbage"])
-def test_an_answer_that_is_none_is_not_kept(data: bytes) -> None:
-    async def run() -> None:
-        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
-            async with peer_that_answers(victim, data) as host:
-                assert await until(lambda: REFUSED in victim.tally.counts)
-                store = victim.host.get_peerstore()
-                assert not store.has_peer(host.get_id()) or not store.get_protocols(host.get_id())
-                assert not victim.tally.faults and not victim.died.is_set()
-            nursery.cancel_scope.cancel()
-
-    trio.run(run)
+@in_trio()
+async def test_an_answer_that_is_none_is_not_kept(data: bytes) -> None:
+    async with hardened() as victim, peer_that_answers(victim, data) as host:
+        assert await until(lambda: REFUSED in victim.tally.counts)
+        store = victim.host.get_peerstore()
+        assert not store.has_peer(host.get_id()) or not store.get_protocols(host.get_id())
+        assert not victim.tally.faults and not victim.died.is_set()
 
 
-def test_names_and_addresses_that_are_too_long_or_unreadable_are_left_out() -> None:
-    async def run() -> None:
-        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
-            good = Multiaddr("/ip4/192.0.2.1/tcp/4001")
-            long = Multiaddr("/ip4/192.0.2.1/tcp/1" * (MAX_ADDRESS_BYTES // 8 + 1)).to_bytes()
-            data = Identify(
-                protocols=["/good", "/" + "x" * MAX_ADDRESS_BYTES, LATER],
-                listen_addrs=[b"\xff\xff", long, good.to_bytes()],
-            ).SerializeToString()
-            async with peer_that_answers(victim, data) as host:
-                store, peer_id = victim.host.get_peerstore(), host.get_id()
-                assert await until(lambda: store.has_peer(peer_id) and store.get_protocols(peer_id))
-                assert (store.get_protocols(peer_id), store.addrs(peer_id)) == (["/good", LATER], [good])
-                assert victim.tally.counts[OTHER_VERSION] == 1
-            nursery.cancel_scope.cancel()
-
-    trio.run(run)
+@in_trio()
+async def test_names_and_addresses_that_are_too_long_or_unreadable_are_left_out() -> None:
+    async with hardened() as victim:
+        good = Multiaddr("/ip4/192.0.2.1/tcp/4001")
+        long = Multiaddr("/ip4/192.0.2.1/tcp/1" * (MAX_ADDRESS_BYTES // 8 + 1)).to_bytes()
+        data = Identify(
+            protocols=["/good", "/" + "x" * MAX_ADDRESS_BYTES, LATER],
+            listen_addrs=[b"\xff\xff", long, good.to_bytes()],
+        ).SerializeToString()
+        async with peer_that_answers(victim, data) as host:
+            store, peer_id = victim.host.get_peerstore(), host.get_id()
+            assert await until(lambda: store.has_peer(peer_id) and store.get_protocols(peer_id))
+            assert (store.get_protocols(peer_id), store.addrs(peer_id)) == (["/good", LATER], [good])
+            assert victim.tally.counts[OTHER_VERSION] == 1
 
 
 @pytest.mark.parametrize(
@@ -133,33 +126,22 @@ def test_the_owner_is_told_once_that_there_may_be_a_newer_version() -> None:
     assert isinstance(notice, Notice) and "update" in notice.text and notice.level == "warning"
 
 
-def test_nothing_is_accepted_that_a_peer_pushes() -> None:
-    async def run() -> None:
-        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
-            async with peer_that_answers(victim, answer(1, 1)) as host:
-                with pytest.raises(StreamFailure):
-                    await host.new_stream(victim.peer_id, [ID_PUSH])
-            nursery.cancel_scope.cancel()
-
-    trio.run(run)
+@in_trio()
+async def test_nothing_is_accepted_that_a_peer_pushes() -> None:
+    async with hardened() as victim, peer_that_answers(victim, answer(1, 1)) as host:
+        with pytest.raises(StreamFailure):
+            await host.new_stream(victim.peer_id, [ID_PUSH])
 
 
-def test_a_peer_that_says_nothing_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identify, "IDENTIFY_SECONDS", 0.2)
-
-    async def say_nothing(stream: INetStream) -> None:
-        await trio.sleep_forever()
-
-    async def run() -> None:
-        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
-            host = bare_host()
-            host.set_stream_handler(IDENTIFY, say_nothing)
-            async with host.run([LOOPBACK]):
-                await dial(host, victim.address)
-                assert await until(lambda: REFUSED in victim.tally.counts)
-            nursery.cancel_scope.cancel()
-
-    trio.run(run)
+@in_trio(jumps=0.03)
+async def test_a_peer_that_says_nothing_holds_nothing_up() -> None:
+    host = bare_host()
+    host.set_stream_handler(IDENTIFY, ignore)
+    async with hardened() as victim, host.run([LOOPBACK]):
+        started = trio.current_time()
+        await dial(host, victim.address)
+        assert await until(lambda: REFUSED in victim.tally.counts, 30)
+        assert 9 < trio.current_time() - started < 11
 
 
 class Answering(FakeHost):
@@ -170,7 +152,14 @@ class Answering(FakeHost):
         self.store = PeerStore()
         self.observed: list[Multiaddr] = []
         self._observed_addr_manager = self
+        self._identify_peer: Any = None
         self.stream = FakeStream(connection, frame(data))
+        self._connection = connection
+        bound_identify(self, Tally(lambda event: None))
+
+    async def identify(self) -> None:
+        """What the library does when a peer has connected."""
+        await self._identify_peer(self._connection.peer_id, reason="test")
 
     def get_peerstore(self) -> PeerStore:
         return self.store
@@ -187,27 +176,26 @@ class Answering(FakeHost):
 
 
 @pytest.mark.parametrize("left", [False, True])
-def test_what_arrives_after_a_peer_left_is_not_kept(left: bool) -> None:
+@in_trio()
+async def test_what_arrives_after_a_peer_left_is_not_kept(left: bool) -> None:
     connection = FakeConnection(PEER)
     host = Answering(connection, answer(1, 1))
 
-    async def run() -> None:
-        async def leave() -> None:
-            await trio.lowlevel.checkpoint()
-            if left:
-                del host.connections[connection.peer_id]
+    async def leave() -> None:
+        await trio.lowlevel.checkpoint()
+        if left:
+            del host.connections[connection.peer_id]
 
-        host.stream.close = leave  # type: ignore[method-assign] # between the answer and what is done with it
-        await identify._identify(host, connection.peer_id, Tally(lambda event: None))
-
-    trio.run(run)
+    host.stream.close = leave  # type: ignore[method-assign] # between the answer and what is done with it
+    await host.identify()
     assert host.store.has_peer(connection.peer_id) is not left
 
 
 @pytest.mark.parametrize(("remote", "heard"), [("192.0.2.7", 1), (None, 0)])
-def test_who_comes_through_a_relay_does_not_say_where_this_node_is(remote: str | None, heard: int) -> None:
+@in_trio()
+async def test_who_comes_through_a_relay_does_not_say_where_this_node_is(remote: str | None, heard: int) -> None:
     connection = FakeConnection(PEER, remote)
     data = Identify(observed_addr=Multiaddr("/ip4/192.0.2.1/tcp/4001").to_bytes()).SerializeToString()
     host = Answering(connection, data)
-    trio.run(identify._identify, host, connection.peer_id, Tally(lambda event: None))
+    await host.identify()
     assert len(host.observed) == heard

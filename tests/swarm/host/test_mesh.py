@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -11,14 +11,24 @@ import pytest
 import trio
 from libp2p.abc import IHost
 from libp2p.peer.id import ID
-from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11
+from libp2p.pubsub.gossipsub import PROTOCOL_ID, PROTOCOL_ID_V11
 from libp2p.pubsub.pb import rpc_pb2
 
 from sapo_edge.swarm.host import host as host_module
-from sapo_edge.swarm.host.gossip import make_router
 from sapo_edge.swarm.host.pubsub import MAX_MESH, MIN_DIALLED
-from sapo_edge.swarm.tally import innermost
-from tests.swarm.host.victims import LOOPBACK, TOPIC, Hardened, bare_host, dial, frame, hardened, read_all, until
+from tests.swarm.host.victims import (
+    LOOPBACK,
+    TOPIC,
+    Hardened,
+    address_of,
+    bare_host,
+    dial,
+    frame,
+    hardened,
+    read_all,
+    until,
+)
+from tests.swarm.loop import in_trio
 
 BEAT = 0.1
 """Seconds between two heartbeats, of which a node has one a second."""
@@ -48,14 +58,14 @@ class Lab:
             for host, source in zip(hosts, sources, strict=True):
                 nursery.start_soon(one, host, source)
         peers = [host.get_id() for host in hosts]
-        assert await until(lambda: set(peers) <= self.victim.pubsub.router.peer_protocol.keys(), PATIENCE)
+        assert await until(lambda: set(peers) <= self.victim.gossip.router.peer_protocol.keys(), PATIENCE)
         return peers
 
     async def dial(self, count: int) -> list[ID]:
         """Peers that the host dials."""
         hosts = [await self._start(PROTOCOL_ID_V11) for _ in range(count)]
         for host in hosts:
-            await dial(self.victim.host, f"{str(host.get_transport_addrs()[0]).split('/p2p/')[0]}/p2p/{host.get_id()}")
+            await dial(self.victim.host, address_of(host))
             await self._subscribe(host, PROTOCOL_ID_V11)
         return [host.get_id() for host in hosts]
 
@@ -83,34 +93,27 @@ class Lab:
         return self.victim.gossip.mesh()
 
 
-def play(scenario: Callable[[Lab], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
+@contextlib.asynccontextmanager
+async def make_lab(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
     connect = trio.open_tcp_stream
 
     async def open_tcp_stream(host: str, port: int, **options: Any) -> trio.SocketStream:
         return await connect(host, port, **{"local_address": SOURCE.get(), **options})
 
-    async def run() -> None:
-        with trio.fail_after(120):
-            async with trio.open_nursery() as nursery:
-                async with hardened(nursery) as victim, contextlib.AsyncExitStack() as stack:
-                    victim.pubsub.router.heartbeat_interval = BEAT
-                    await scenario(Lab(victim, stack))
-                    assert not victim.tally.faults
-                    victim.meter.abort_all()
-                nursery.cancel_scope.cancel()
-
     monkeypatch.setattr(trio, "open_tcp_stream", open_tcp_stream)
     # All of 127.0.0.0/8 is one network otherwise.
     monkeypatch.setattr(host_module, "neighbourhood", lambda ip: ip.rsplit(".", 1)[0])
-    try:
-        trio.run(run)
-    except BaseExceptionGroup as error:
-        raise innermost(error) from None
+    async with hardened() as victim, contextlib.AsyncExitStack() as stack:
+        victim.gossip.router.heartbeat_interval = BEAT
+        yield Lab(victim, stack)
+        assert not victim.tally.faults
+        victim.meter.abort_all()
 
 
-@pytest.mark.parametrize("protocol", make_router(lambda peer: 0.0).get_protocols())
-def test_grafts_do_not_multiply_what_is_forwarded(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(lab: Lab) -> None:
+@pytest.mark.parametrize("protocol", [PROTOCOL_ID_V11, PROTOCOL_ID])
+@in_trio()
+async def test_grafts_do_not_multiply_what_is_forwarded(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with make_lab(monkeypatch) as lab:
         peers = await lab.arrive([f"127.0.{number}.9" for number in range(MAX_MESH + 8)], protocol)
         await trio.sleep(MAX_MESH * BEAT)
         assert len(lab.mesh) <= MAX_MESH, "the node itself grafts no more"
@@ -119,7 +122,7 @@ def test_grafts_do_not_multiply_what_is_forwarded(protocol: str, monkeypatch: py
         assert await until(lambda: len(lab.mesh) + lab.victim.tally.counts.get(refused, 0) >= len(peers), 10)
         assert len(lab.mesh) == MAX_MESH
         before, size = lab.victim.meter.sent, 17 * 1024
-        await lab.victim.gossip.publish(bytes(size))
+        await lab.victim.gossip.share(bytes(size))
         assert await until(lambda: lab.victim.meter.sent - before > MAX_MESH * size, PATIENCE)
         await trio.sleep(5 * BEAT)
         assert lab.victim.meter.sent - before < (MAX_MESH + 3) * size
@@ -127,11 +130,10 @@ def test_grafts_do_not_multiply_what_is_forwarded(protocol: str, monkeypatch: py
         await lab.graft(dialled)
         assert await until(lambda: set(dialled) < lab.mesh, PATIENCE), "those that this node chose itself always get in"
 
-    play(scenario, monkeypatch)
 
-
-def test_one_machine_makes_room_in_a_full_mesh_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(lab: Lab) -> None:
+@in_trio()
+async def test_one_machine_makes_room_in_a_full_mesh_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with make_lab(monkeypatch) as lab:
         await lab.graft(await lab.arrive(["127.9.9.9"] * MAX_MESH))
         assert await until(lambda: len(lab.mesh) == MAX_MESH, PATIENCE)
         honest = await lab.arrive([f"127.8.{number}.8" for number in range(10)])
@@ -139,16 +141,15 @@ def test_one_machine_makes_room_in_a_full_mesh_for_others(monkeypatch: pytest.Mo
         assert await until(lambda: set(honest) < lab.mesh, 10)
         assert len(lab.mesh) == MAX_MESH
 
-    play(scenario, monkeypatch)
 
-
-def test_a_crowd_in_the_mesh_does_not_keep_out_peers_that_this_node_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(lab: Lab) -> None:
+@in_trio()
+async def test_a_crowd_in_the_mesh_does_not_keep_out_peers_that_this_node_dialled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with make_lab(monkeypatch) as lab:
         await lab.graft(await lab.arrive([f"127.9.{number}.9" for number in range(MAX_MESH)]))
         assert await until(lambda: len(lab.mesh) == MAX_MESH, PATIENCE)
         dialled = set(await lab.dial(MIN_DIALLED + 3))
         assert await until(lambda: len(lab.mesh & dialled) >= MIN_DIALLED, 10)
         await trio.sleep(10 * BEAT)
         assert len(lab.mesh & dialled) == MIN_DIALLED, "three are enough"
-
-    play(scenario, monkeypatch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import psutil
 import pytest
@@ -13,7 +13,6 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.utils.varint import encode_uvarint
 
 from sapo_edge.swarm.host.pubsub import MAX_RPC_BYTES
-from sapo_edge.swarm.tally import innermost
 from tests.swarm.host.victims import (
     TOPIC,
     Hardened,
@@ -26,6 +25,7 @@ from tests.swarm.host.victims import (
     signed,
     until,
 )
+from tests.swarm.loop import in_trio
 
 ROOM = MAX_RPC_BYTES - 250
 """Bytes that one message can be padded with."""
@@ -36,23 +36,14 @@ def field(number: int, content: bytes) -> bytes:
     return bytes(encode_uvarint(number << 3 | 2) + encode_uvarint(len(content))) + content
 
 
-def play(scenario: Callable[[Hardened, Hardened, IHost], Awaitable[None]]) -> None:
-    """With a victim, a neighbour of it, and an attacker that is connected to the victim."""
-
-    async def run() -> None:
-        with trio.fail_after(120):
-            async with trio.open_nursery() as nursery:
-                async with hardened(nursery) as victim, hardened(nursery) as reader, attacker(victim) as host:
-                    await dial(reader.host, victim.address)
-                    assert await until(lambda: reader.peer_id in victim.gossip.mesh())
-                    await scenario(victim, reader, host)
-                    assert not victim.tally.faults
-                nursery.cancel_scope.cancel()
-
-    try:
-        trio.run(run)
-    except BaseExceptionGroup as error:
-        raise innermost(error) from None
+@contextlib.asynccontextmanager
+async def attacked() -> AsyncIterator[tuple[Hardened, Hardened, IHost]]:
+    """A victim, a neighbour of it, and an attacker that is connected to the victim."""
+    async with hardened() as victim, hardened() as reader, attacker(victim) as host:
+        await dial(reader.host, victim.address)
+        assert await until(lambda: reader.peer_id in victim.gossip.mesh())
+        yield victim, reader, host
+        assert not victim.tally.faults
 
 
 def memory() -> float:
@@ -61,10 +52,11 @@ def memory() -> float:
 
 
 @pytest.mark.parametrize("number", [6, 15], ids=["key", "unknown field"])
-def test_a_message_is_forwarded_and_kept_without_what_nobody_signed(number: int) -> None:
+@in_trio()
+async def test_a_message_is_forwarded_and_kept_without_what_nobody_signed(number: int) -> None:
     """Else whoever brings a message first, padded, keeps it from everybody behind this node."""
 
-    async def scenario(victim: Hardened, reader: Hardened, host: IHost) -> None:
+    async with attacked() as (victim, reader, host):
         author, before = bare_host(), victim.meter.sent
         for sequence in range(8):
             message = signed(author, b"%d" % sequence, sequence)
@@ -79,13 +71,12 @@ def test_a_message_is_forwarded_and_kept_without_what_nobody_signed(number: int)
         assert len(kept) == 8 and sum(message.ByteSize() for message in kept) < 8 * 300
         assert not victim.blamed and not reader.blamed
 
-    play(scenario)
 
-
-def test_nothing_is_kept_of_what_surrounds_a_message() -> None:
+@in_trio()
+async def test_nothing_is_kept_of_what_surrounds_a_message() -> None:
     """Parsed, two bytes become a hundred; and a part of what was parsed keeps all of it."""
 
-    async def scenario(victim: Hardened, reader: Hardened, host: IHost) -> None:
+    async with attacked() as (victim, reader, host):
         before = memory()
         for number in range(20):
             message = field(2, signed(host, b"%d" % number).SerializeToString())
@@ -93,26 +84,23 @@ def test_nothing_is_kept_of_what_surrounds_a_message() -> None:
         assert await until(lambda: len(reader.received) == 20, 30)
         assert memory() - before < 50
 
-    play(scenario)
+
+@in_trio()
+async def test_a_connection_that_is_silent_holds_no_frame() -> None:
+    async with attacked() as (victim, _, host), contextlib.AsyncExitStack() as stack:
+        hosts = [host, *[await stack.enter_async_context(attacker(victim)) for _ in range(11)]]
+        before = memory()
+        for each in hosts:
+            await send(each, victim, *2 * [frame(field(2, b"") * (ROOM // 2))])
+        await trio.sleep(1.0)
+        assert memory() - before < 50
 
 
-def test_a_connection_that_is_silent_holds_no_frame() -> None:
-    async def scenario(victim: Hardened, reader: Hardened, host: IHost) -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            hosts = [host, *[await stack.enter_async_context(attacker(victim)) for _ in range(11)]]
-            before = memory()
-            for each in hosts:
-                await send(each, victim, *2 * [frame(field(2, b"") * (ROOM // 2))])
-            await trio.sleep(1.0)
-            assert memory() - before < 50
-
-    play(scenario)
-
-
-def test_ids_that_are_none_are_not_asked_for() -> None:
+@in_trio()
+async def test_ids_that_are_none_are_not_asked_for() -> None:
     """A long one that is announced would come back as a request."""
 
-    async def scenario(victim: Hardened, reader: Hardened, host: IHost) -> None:
+    async with attacked() as (victim, _, host):
         before = victim.meter.sent
         for number in range(8):
             rpc = rpc_pb2.RPC()
@@ -121,13 +109,12 @@ def test_ids_that_are_none_are_not_asked_for() -> None:
         await trio.sleep(1.0)
         assert victim.meter.sent - before < 20_000
 
-    play(scenario)
 
-
-def test_only_the_last_stream_of_a_peer_is_read() -> None:
+@in_trio()
+async def test_only_the_last_stream_of_a_peer_is_read() -> None:
     """Each one can hold a frame that never ends."""
 
-    async def scenario(victim: Hardened, reader: Hardened, host: IHost) -> None:
+    async with attacked() as (victim, _, host):
         (connection,) = victim.host.get_network().get_connections(host.get_id())
         subscription = rpc_pb2.RPC(subscriptions=[rpc_pb2.RPC.SubOpts(subscribe=True, topicid=TOPIC)])
         await send(host, victim, frame(subscription))
@@ -137,5 +124,3 @@ def test_only_the_last_stream_of_a_peer_is_read() -> None:
         assert await until(lambda: victim.received == [b"x"])
         assert host.get_id() in victim.gossip.subscribed()
         assert len(connection.muxed_conn.streams) < 5
-
-    play(scenario)

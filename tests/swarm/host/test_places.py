@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import tracemalloc
 from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from multiaddr import Multiaddr
 
 from sapo_edge.swarm.bucket import Shares, TokenBucket
 from sapo_edge.swarm.finding.circuit import MAX_CIRCUITS_OF_RELAY, MAX_RELAYS
@@ -23,11 +24,15 @@ from sapo_edge.swarm.host import hardening
 from sapo_edge.swarm.host.host import MAX_CONNECTIONS, MAX_STREAMS
 from sapo_edge.swarm.host.places import LONGEST_WAIT, Arrivals, Capacity, Origin, Places
 from sapo_edge.swarm.host.traffic import MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, Meter, MeteredStream, MeteredTCP
+from sapo_edge.swarm.host.work import Work
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits.relay import PROCESSOR, RelayConfig
 from tests.fakes import Clock
+from tests.swarm.host.streams import FakeSocket
+from tests.swarm.host.victims import LOOPBACK, ignore, until
+from tests.swarm.loop import in_trio
 
 HANDSHAKE, STEPS = 0.02, 5
 """Seconds of processor time for a handshake, and the reads that it takes."""
@@ -127,93 +132,86 @@ def test_places_are_bounded_and_fair(steps: list[str | int], total: int, per_add
             (shrunk,) = networks.elements()
             left = Counter(Origin.of(host).network for host in house.holders.values())
             assert left[shrunk] + 1 == max([*left.values(), left[shrunk] + 1]), "one of a largest network goes"
-    for holder in house.holders:
-        house.places.remove(holder)
-    assert not (house.places._networks or house.places._addresses or house.places._network_of), "nothing is left"
 
 
-class Stream:
-    """A socket that somebody opened."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._remote = (host, port)
-        self.closed = False
-        self.stream = self.socket = self
-
-    def getpeername(self) -> tuple[str, int]:
-        return self._remote
-
-    def close(self) -> None:
-        self.closed = True
+def test_nothing_is_kept_of_addresses_that_left() -> None:
+    places: Places[int] = Places(8, 8)
+    tracemalloc.start()
+    try:
+        for number in range(20_000):
+            places.add(number, f"9.{number >> 16}.{number >> 8 & 255}.{number & 255}")
+            places.remove(number)
+        assert tracemalloc.get_traced_memory()[0] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
-def test_a_newcomer_gets_the_place_of_one_of_many_sockets() -> None:
-    async def scenario() -> None:
-        tally = Tally(lambda event: None)
-        meter = Meter(0, 0, tally, Capacity(places=3, per_address=3, per_second=100.0, burst=100.0))
-        many = [meter.open(Stream("9.9.9.5", port), inbound=True) for port in range(4)]
-        assert [await meter.admits(socket) for socket in many] == [True, True, True, False]
-        many[3].abort()
-        newcomer = meter.open(Stream("8.8.0.1", 1), inbound=True)
-        assert await meter.admits(newcomer)
-        assert [socket.gone.is_set() for socket in many] == [False, False, True, True]
-        assert meter.find(("8.8.0.1", 1)) is newcomer and meter.find(("9.9.9.5", 2)) is None
-        assert (tally.counts["sockets refused"], tally.counts["sockets displaced"]) == (1, 1)
-        newcomer.abort()
-        assert meter.find(("8.8.0.1", 1)) is None
-        assert await meter.admits(meter.open(Stream("9.9.9.5", 9), inbound=True))
-
-    trio.run(scenario)
+@in_trio()
+async def test_a_newcomer_gets_the_place_of_one_of_many_sockets() -> None:
+    tally = Tally(lambda event: None)
+    meter = Meter(0, 0, tally, Capacity(places=3, per_address=3, per_second=100.0, burst=100.0))
+    many = [meter.open(FakeSocket("9.9.9.5", port), inbound=True) for port in range(4)]
+    assert [await meter.admits(socket) for socket in many] == [True, True, True, False]
+    many[3].abort()
+    newcomer = meter.open(FakeSocket("8.8.0.1", 1), inbound=True)
+    assert await meter.admits(newcomer)
+    assert [socket.gone.is_set() for socket in many] == [False, False, True, True]
+    assert meter.find(("8.8.0.1", 1)) is newcomer and meter.find(("9.9.9.5", 2)) is None
+    assert (tally.counts["sockets refused"], tally.counts["sockets displaced"]) == (1, 1)
+    newcomer.abort()
+    assert meter.find(("8.8.0.1", 1)) is None
+    assert await meter.admits(meter.open(FakeSocket("9.9.9.5", 9), inbound=True))
 
 
-def test_three_machines_do_not_fill_a_node() -> None:
-    async def scenario() -> None:
-        meter = Meter(0, 0, Tally(lambda event: None))
-        for host in ("9.9.9.5", "8.8.8.8", "7.7.7.7"):
-            for port in range(MAX_SOCKETS_PER_ADDRESS):
-                socket = meter.open(Stream(host, port), inbound=True)
-                if not await meter.admits(socket):
-                    socket.abort()
-        assert len(meter.sockets) == MAX_SOCKETS
-        newcomers = [meter.open(Stream(f"6.6.{number}.6", 1), inbound=True) for number in range(20)]
-        assert all([await meter.admits(newcomer) for newcomer in newcomers])
-        assert len(meter.sockets) == MAX_SOCKETS and not any(newcomer.gone.is_set() for newcomer in newcomers)
-        # A relayed connection stays for a while beside the direct one that replaces it.
-        relayed = 2 * MAX_RELAYS * MAX_CIRCUITS_OF_RELAY
-        opened = 2 * DiscoveryConfig(b"").max_members + MAX_DIALS + MAX_RELAYS + MAX_ADDRESSES
-        assert MAX_SOCKETS + relayed + opened < MAX_CONNECTIONS, "the library refuses nobody"
-        assert MAX_CONNECTIONS * hardening.MAX_STREAMS <= MAX_STREAMS, "no stream waits for those of others"
-
-    trio.run(scenario)
+@in_trio()
+async def test_three_machines_do_not_fill_a_node() -> None:
+    meter = Meter(0, 0, Tally(lambda event: None))
+    for host in ("9.9.9.5", "8.8.8.8", "7.7.7.7"):
+        for port in range(MAX_SOCKETS_PER_ADDRESS):
+            socket = meter.open(FakeSocket(host, port), inbound=True)
+            if not await meter.admits(socket):
+                socket.abort()
+    assert len(meter.sockets) == MAX_SOCKETS
+    newcomers = [meter.open(FakeSocket(f"6.6.{number}.6", 1), inbound=True) for number in range(20)]
+    assert all([await meter.admits(newcomer) for newcomer in newcomers])
+    assert len(meter.sockets) == MAX_SOCKETS and not any(newcomer.gone.is_set() for newcomer in newcomers)
+    # A relayed connection stays for a while beside the direct one that replaces it.
+    relayed = 2 * MAX_RELAYS * MAX_CIRCUITS_OF_RELAY
+    opened = 2 * DiscoveryConfig(b"").max_members + MAX_DIALS + MAX_RELAYS + MAX_ADDRESSES
+    assert MAX_SOCKETS + relayed + opened < MAX_CONNECTIONS, "the library refuses nobody"
+    assert MAX_CONNECTIONS * hardening.MAX_STREAMS <= MAX_STREAMS, "no stream waits for those of others"
 
 
-def test_a_flood_of_connections_gets_a_share_of_processor_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextlib.asynccontextmanager
+async def listening(meter: Meter) -> AsyncIterator[int]:
+    """A listener whose connections do nothing; its port."""
+    listener = MeteredTCP(meter).create_listener(ignore)
+    await listener.listen(LOOPBACK)
+    yield int(listener.get_addrs()[0].value_for_protocol("tcp"))
+    meter.abort_all()
+    await listener.close()
+
+
+@in_trio()
+async def test_a_flood_of_connections_gets_a_share_of_processor_time_and_no_more() -> None:
     async def connect(port: int) -> None:
         while True:
             with contextlib.suppress(OSError, trio.BrokenResourceError):
                 async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
                     await stream.receive_some(1)
 
-    async def scenario() -> None:
-        tally = Tally(lambda event: None)
-        meter = Meter(0, 0, tally, Capacity(places=1, per_address=1, per_second=100.0, burst=100.0))
-        trio.lowlevel.add_instrument(meter.work)
-        # By this clock each step takes 4 ms, however fast the machine is.
-        ticks = itertools.count()
-        monkeypatch.setattr(meter.work, "_clock", lambda: 0.004 * next(ticks))
-        meter.work.arriving = TokenBucket(0.1, 0.05)
-        listener = MeteredTCP(meter).create_listener(lambda stream: trio.sleep_forever())
-        await listener.listen(Multiaddr("/ip4/127.0.0.1/tcp/0"))
-        port = int(listener.get_addrs()[0].value_for_protocol("tcp"))
+    tally, ticks = Tally(lambda event: None), itertools.count()
+    meter = Meter(0, 0, tally, Capacity(places=1, per_address=1, per_second=100.0, burst=100.0))
+    # By this clock each step takes 4 ms, however fast the machine is.
+    meter.work = Work(clock=lambda: 0.004 * next(ticks))
+    meter.work.arriving = TokenBucket(0.1, 0.05)
+    trio.lowlevel.add_instrument(meter.work)
+    async with listening(meter) as port:
         with trio.move_on_after(1.0):
             async with trio.open_nursery() as nursery:
                 for _ in range(20):
                     nursery.start_soon(connect, port)
         assert 5 <= tally.counts["sockets refused"] <= 45, "0.15 s, of which each takes 4 ms"
-        meter.abort_all()
-        await listener.close()
-
-    trio.run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -223,55 +221,44 @@ def test_a_flood_of_connections_gets_a_share_of_processor_time_and_no_more(monke
         (Capacity(places=8, per_address=8, per_second=0.01, burst=1.0), "sockets refused: rate"),
     ],
 )
-def test_nothing_is_made_for_a_connection_that_is_turned_away(
+@in_trio()
+async def test_nothing_is_made_for_a_connection_that_is_turned_away(
     capacity: Capacity, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        tally = Tally(lambda event: None)
-        meter = Meter(0, 0, tally, capacity)
-        opened: list[MeteredStream] = []
-        first = meter.open
+    tally = Tally(lambda event: None)
+    meter = Meter(0, 0, tally, capacity)
+    opened: list[MeteredStream] = []
+    first = meter.open
 
-        def keep(stream: Any, inbound: bool) -> MeteredStream:
-            opened.append(first(stream, inbound))
-            return opened[-1]
+    def keep(stream: Any, inbound: bool) -> MeteredStream:
+        opened.append(first(stream, inbound))
+        return opened[-1]
 
-        monkeypatch.setattr(meter, "open", keep)
-        listener = MeteredTCP(meter).create_listener(lambda stream: trio.sleep_forever())
-        await listener.listen(Multiaddr("/ip4/127.0.0.1/tcp/0"))
-        port = int(listener.get_addrs()[0].value_for_protocol("tcp"))
-        async with await trio.open_tcp_stream("127.0.0.1", port):
-            with trio.fail_after(10):
-                while not opened:
-                    await trio.sleep(0.01)
-            for _ in range(3):
-                async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-                    with contextlib.suppress(trio.BrokenResourceError):
-                        assert await stream.receive_some(1) == b""
+    monkeypatch.setattr(meter, "open", keep)
+    async with listening(meter) as port, await trio.open_tcp_stream("127.0.0.1", port):
+        assert await until(lambda: opened)
+        for _ in range(3):
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                with contextlib.suppress(trio.BrokenResourceError):
+                    assert await stream.receive_some(1) == b""
         assert len(opened) == 1 and tally.counts[reason] == 3
-        meter.abort_all()
-        await listener.close()
-
-    trio.run(scenario)
 
 
-def test_who_is_refused_for_the_rate_displaces_nobody() -> None:
-    async def scenario() -> None:
-        meter = Meter(0, 0, Tally(lambda event: None), Capacity(places=2, per_address=2, per_second=0.01, burst=2.0))
+@in_trio()
+async def test_who_is_refused_for_the_rate_displaces_nobody() -> None:
+    meter = Meter(0, 0, Tally(lambda event: None), Capacity(places=2, per_address=2, per_second=0.01, burst=2.0))
 
-        async def connect(host: str, port: int) -> tuple[MeteredStream, bool]:
-            socket = meter.open(Stream(host, port), inbound=True)
-            return socket, await meter.admits(socket)
+    async def connect(host: str, port: int) -> tuple[MeteredStream, bool]:
+        socket = meter.open(FakeSocket(host, port), inbound=True)
+        return socket, await meter.admits(socket)
 
-        for port in range(2):
-            visitor, admitted = await connect("8.8.0.1", port)
-            assert admitted
-            visitor.abort()
-        stay = [await connect("9.9.9.5", port) for port in range(2)]
-        _, admitted = await connect("8.8.0.1", 2)
-        assert not admitted and not any(socket.gone.is_set() for socket, _ in stay)
-
-    trio.run(scenario)
+    for port in range(2):
+        visitor, admitted = await connect("8.8.0.1", port)
+        assert admitted
+        visitor.abort()
+    stay = [await connect("9.9.9.5", port) for port in range(2)]
+    _, admitted = await connect("8.8.0.1", 2)
+    assert not admitted and not any(socket.gone.is_set() for socket, _ in stay)
 
 
 def join(hosts: list[str], attackers: list[str]) -> float:

@@ -22,11 +22,17 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 from tests.swarm.host.victims import dial, until
+from tests.swarm.loop import in_trio
 
 ECHO = Protocol(
     "/test/requests/1.0.0", "echoes", max_request=64, max_response=64, rate=0.1, burst=8, max_served=2,
     read_seconds=0.3, answer_seconds=2.0, total_seconds=3.0,
 )  # fmt: skip
+
+
+async def echo(data: bytes, stream: INetStream) -> bytes:
+    await trio.lowlevel.checkpoint()
+    return data
 
 
 @asynccontextmanager
@@ -55,123 +61,112 @@ async def pair(tally: Tally, blamed: list[tuple[str, str]]) -> AsyncIterator[tup
         yield client, str(await dial(client, str(server.get_addrs()[0])))
 
 
-def test_requests_are_bounded_and_refusals_are_counted() -> None:
+@in_trio()
+async def test_requests_are_bounded_and_refusals_are_counted() -> None:
     tally, blamed = Tally(lambda event: None), list[tuple[str, str]]()
 
-    async def scenario() -> None:
-        async with pair(tally, blamed) as (client, server):
-            own_id = str(client.get_id())
-            assert await request(client, server, ECHO, b"hello") == b"hello"
-            for data in (b"invalid", b"x" * 65, b"enlarged"):
-                with pytest.raises(RequestError):
-                    await request(client, server, ECHO, data)
-            assert blamed == [(own_id, "request")] * 2, "a response that is too long is not the client's fault"
-            silent = await client.new_stream(ID.from_string(server), [TProtocol(ECHO.protocol_id)])
-            assert await until(lambda: "echoes refused: too slow" in tally.counts)
-            await silent.reset()
-            results: list[bytes | RequestError] = []
+    async with pair(tally, blamed) as (client, server):
+        own_id = str(client.get_id())
+        assert await request(client, server, ECHO, b"hello") == b"hello"
+        for data in (b"invalid", b"x" * 65, b"enlarged"):
+            with pytest.raises(RequestError):
+                await request(client, server, ECHO, data)
+        assert blamed == [(own_id, "request")] * 2, "a response that is too long is not the client's fault"
+        silent = await client.new_stream(ID.from_string(server), [TProtocol(ECHO.protocol_id)])
+        assert await until(lambda: "echoes refused: too slow" in tally.counts)
+        await silent.reset()
+        results: list[bytes | RequestError] = []
 
-            async def ask() -> None:
-                try:
-                    results.append(await request(client, server, ECHO, b"slow"))
-                except RequestError as error:
-                    results.append(error)
+        async def ask() -> None:
+            try:
+                results.append(await request(client, server, ECHO, b"slow"))
+            except RequestError as error:
+                results.append(error)
 
-            async with trio.open_nursery() as nursery:
-                for _ in range(3):
-                    nursery.start_soon(ask)
-            assert sorted(map(type, results), key=str) == sorted([bytes, bytes, RequestError], key=str)
-            for _ in range(2):
-                with pytest.raises(RequestError):
-                    await request(client, server, ECHO, b"too many")
-
-    trio.run(scenario)
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(ask)
+        assert sorted(map(type, results), key=str) == sorted([bytes, bytes, RequestError], key=str)
+        for _ in range(2):
+            with pytest.raises(RequestError):
+                await request(client, server, ECHO, b"too many")
     assert {name: number for name, number in tally.counts.items() if name.startswith("echoes")} == {
         "echoes served": 4, "echoes refused: not a request": 2, "echoes refused: too slow": 1,
         "echoes refused: busy": 1, "echoes refused: rate": 2,
     }  # fmt: skip
 
 
-def test_a_server_can_refuse_for_reasons_of_its_own() -> None:
+@in_trio()
+async def test_a_server_can_refuse_for_reasons_of_its_own() -> None:
     tally = Tally(lambda event: None)
 
-    async def scenario() -> None:
-        async with pair(tally, []) as (client, server):
-            tally.count("closed")
-            with pytest.raises(RequestError):
-                await request(client, server, replace(ECHO, answer_seconds=1.0), b"hello")
-
-    trio.run(scenario)
+    async with pair(tally, []) as (client, server):
+        tally.count("closed")
+        with pytest.raises(RequestError):
+            await request(client, server, replace(ECHO, answer_seconds=1.0), b"hello")
     assert tally.counts["echoes refused: closed"] == 1
 
 
-def test_a_peer_that_does_not_read_its_response_holds_no_place_for_long() -> None:
+@in_trio()
+async def test_a_peer_that_does_not_read_its_response_holds_no_place_for_long() -> None:
     tally = Tally(lambda event: None)
     host = FakeHost()
 
-    async def answer(data: bytes, stream: INetStream) -> bytes:
-        await trio.lowlevel.checkpoint()
-        return data
-
-    async def scenario() -> None:
-        RequestServer(host, replace(ECHO, total_seconds=0.2), answer, tally).start()
-        stream = FakeStream(FakeConnection(Identity(bytes([1]) * 32).peer_id), b"\0\0\0\1x", reads=False)
-        with trio.fail_after(5):
-            await host.handlers[ECHO.protocol_id](stream)
-        assert stream.was_reset
-
-    trio.run(scenario)
+    RequestServer(host, replace(ECHO, total_seconds=0.2), echo, tally).start()
+    stream = FakeStream(FakeConnection(Identity(bytes([1]) * 32).peer_id), b"\0\0\0\1x", reads=False)
+    with trio.fail_after(5):
+        await host.handlers[ECHO.protocol_id](stream)
+    assert stream.was_reset
     assert tally.counts == {"echoes refused: too slow": 1}
 
 
 @pytest.mark.parametrize("beginning", [b"", b"\0\0\0\x09x"], ids=["nothing", "a beginning"])
-def test_a_peer_that_does_not_answer_is_not_waited_for_for_long(beginning: bytes) -> None:
+@in_trio()
+async def test_a_peer_that_does_not_answer_is_not_waited_for_for_long(beginning: bytes) -> None:
     within = replace(ECHO, answer_seconds=0.3, total_seconds=0.6 if beginning else 9.0)
 
     async def stall(stream: INetStream) -> None:
         await stream.write(beginning)
         await trio.sleep_forever()
 
-    async def scenario() -> None:
-        async with running_host(Tally(lambda event: None)) as server, running_host(Tally(lambda event: None)) as client:
-            server.set_stream_handler(TProtocol(ECHO.protocol_id), stall)
-            peer_id = str(await dial(client, str(server.get_addrs()[0])))
-            with trio.fail_after(5), pytest.raises(RequestError):
-                await request(client, peer_id, within, b"hello")
-
-    trio.run(scenario)
+    async with running_host(Tally(lambda event: None)) as server, running_host(Tally(lambda event: None)) as client:
+        server.set_stream_handler(TProtocol(ECHO.protocol_id), stall)
+        peer_id = str(await dial(client, str(server.get_addrs()[0])))
+        with trio.fail_after(5), pytest.raises(RequestError):
+            await request(client, peer_id, within, b"hello")
 
 
-def test_one_machine_does_not_keep_others_from_being_served() -> None:
+@in_trio()
+async def test_one_machine_does_not_keep_others_from_being_served() -> None:
     tally, host = Tally(lambda event: None), FakeHost()
     crowd, other = (
         [FakeConnection(Identity(bytes([number]) * 32).peer_id, remote) for number in range(first, first + 3)]
         for first, remote in ((1, "9.9.9.9"), (5, "8.8.8.8"))
     )
 
-    async def answer(data: bytes, stream: INetStream) -> bytes:
-        await trio.lowlevel.checkpoint()
-        return data
-
-    async def scenario() -> None:
-        RequestServer(host, replace(ECHO, max_served=2), answer, tally).start()
-        silent = [FakeStream(connection, None) for connection in crowd]
-        async with trio.open_nursery() as nursery:
-            for stream in silent:
-                nursery.start_soon(host.handlers[ECHO.protocol_id], stream)
-                await trio.testing.wait_all_tasks_blocked()
-            assert [stream.was_reset for stream in silent] == [False, False, True], "one too many of one machine"
-            assert await host.ask(ECHO.protocol_id, other[0], b"hello") == b"hello"
-            assert silent[1].was_reset and not silent[0].was_reset
-            nursery.cancel_scope.cancel()
-
-    trio.run(scenario)
+    RequestServer(host, replace(ECHO, max_served=2), echo, tally).start()
+    silent = [FakeStream(connection, None) for connection in crowd]
+    async with trio.open_nursery() as nursery:
+        for stream in silent:
+            nursery.start_soon(host.handlers[ECHO.protocol_id], stream)
+            await trio.testing.wait_all_tasks_blocked()
+        assert [stream.was_reset for stream in silent] == [False, False, True], "one too many of one machine"
+        assert await host.ask(ECHO.protocol_id, other[0], b"hello") == b"hello"
+        assert silent[1].was_reset and not silent[0].was_reset
+        nursery.cancel_scope.cancel()
     assert tally.counts == {"echoes refused: busy": 1, "echoes refused: displaced": 1, "echoes served": 1}
 
 
-def test_the_oldest_rates_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio(jumps=0)
+async def test_the_oldest_rates_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that has used up its rate may ask again once three others have asked: there is no memory for more."""
     monkeypatch.setattr(requests, "MAX_REMEMBERED_PEERS", 3)
-    server = RequestServer(FakeHost(), ECHO, lambda data, stream: trio.sleep(0), Tally(lambda event: None))
-    for number in range(5):
-        server._refusal(f"peer {number}")
-    assert len(server._buckets) == 3
+    host, once = FakeHost(), replace(ECHO, burst=1)
+    RequestServer(host, once, echo, Tally(lambda event: None)).start()
+    peers = [FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in range(1, 5)]
+
+    async def are_served(*numbers: int) -> list[bool]:
+        return [await host.ask(once.protocol_id, peers[number], b"x") == b"x" for number in numbers]
+
+    assert await are_served(0, 1, 2, 0) == [True, True, True, False]
+    assert await are_served(3, 1, 0) == [True, True, False]

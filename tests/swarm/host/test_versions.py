@@ -9,8 +9,6 @@ from typing import Any
 
 import psutil
 import pytest
-import trio
-from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm import addresses
@@ -19,6 +17,9 @@ from sapo_edge.swarm.host.host import direct_remotes, listen_port, make_host, ru
 from sapo_edge.swarm.host.traffic import MAX_SOCKETS_PER_ADDRESS, Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
+from tests.swarm.host.streams import FakeSocket
+from tests.swarm.host.victims import until
+from tests.swarm.loop import in_trio
 
 
 def has_ipv6() -> bool:
@@ -32,44 +33,30 @@ def has_ipv6() -> bool:
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 @pytest.mark.parametrize("kind", ["/ip4/127.0.0.1", "/ip6/::1"])
-def test_a_host_is_reached_over_both_versions_at_one_port(kind: str) -> None:
-    async def scenario() -> None:
-        hosts: list[Any] = []
-        tallies = []
-        for _ in range(2):
-            tallies.append(tally := Tally(lambda event: None))
-            hosts.append(
-                (make_host(Identity(secrets.token_bytes(32)), None, (m := Meter(0, 0, tally)), tally, 15.0), m)
-            )
-        (first, meter), (second, other) = hosts
-        with trio.fail_after(20):
-            async with (
-                running(first, "all", 0, meter, tallies[0], lambda peer, what: None),
-                running(second, None, 0, other, tallies[1], lambda peer, what: None),
-            ):
-                address = Multiaddr(f"{kind}/tcp/{listen_port(first)}")
-                await second.get_network().dial_addr(address, first.get_id())
-                while not first.get_network().connections:
-                    await trio.sleep(0.01)
-                peer = str(next(iter(first.get_network().connections)))
-                assert direct_remotes(first, peer) == (kind.split("/")[-1],), "never an IPv4 address in IPv6's form"
-                assert ID.from_string(peer) == second.get_id()
-        assert not any(tally.counts.get("hosts that listen on IPv4 only") for tally in tallies)
-
-    trio.run(scenario)
+@in_trio()
+async def test_a_host_is_reached_over_both_versions_at_one_port(kind: str) -> None:
+    tally = Tally(lambda event: None)
+    meters = [Meter(0, 0, tally) for _ in range(2)]
+    first, second = (make_host(Identity(secrets.token_bytes(32)), None, meter, tally, 15.0) for meter in meters)
+    async with (
+        running(first, "all", 0, meters[0], tally, lambda peer, what: None),
+        running(second, None, 0, meters[1], tally, lambda peer, what: None),
+    ):
+        address, peer = Multiaddr(f"{kind}/tcp/{listen_port(first)}"), second.get_id()
+        await second.get_network().dial_addr(address, first.get_id())
+        assert await until(lambda: list(first.get_network().connections) == [peer])
+        assert direct_remotes(first, str(peer)) == (kind.split("/")[-1],), "never an IPv4 address in IPv6's form"
+    assert not tally.counts.get("hosts that listen on IPv4 only")
 
 
-def test_a_64_counts_as_one_address() -> None:
+@in_trio()
+async def test_a_64_counts_as_one_address() -> None:
     assert holder("2a00:1:2:3:4::5") == holder("2a00:1:2:3:ffff::1") != holder("2a00:1:2:4::5")
     assert holder("9.9.9.9") == "9.9.9.9" and holder("::ffff:9.9.9.9") == "::ffff:9.9.9.9"
-    tally = Tally(lambda event: None)
-    meter = Meter(0, 0, tally)
-    admitted = 0
-    for number in range(MAX_SOCKETS_PER_ADDRESS + 9):
-        peer = types.SimpleNamespace(getpeername=lambda number=number: (f"2a00::{number:x}", 5000, 0, 0))
-        stream = types.SimpleNamespace(stream=types.SimpleNamespace(socket=peer))
-        admitted += trio.run(meter.admits, meter.open(stream, inbound=True))
-    assert admitted == MAX_SOCKETS_PER_ADDRESS
+    meter = Meter(0, 0, Tally(lambda event: None))
+    sockets = [FakeSocket(f"2a00::{number:x}", 5000) for number in range(MAX_SOCKETS_PER_ADDRESS + 9)]
+    admitted = [await meter.admits(meter.open(socket, inbound=True)) for socket in sockets]
+    assert sum(admitted) == MAX_SOCKETS_PER_ADDRESS
 
 
 def test_ipv6_addresses_of_this_machine_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

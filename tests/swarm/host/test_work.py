@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import time
 from collections import Counter
-from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,7 +32,10 @@ from sapo_edge.swarm.host.work import (
 )
 from sapo_edge.swarm.member.session import NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST
 from sapo_edge.swarm.tally import Tally
-from tests.swarm.host.victims import LOOPBACK, Hardened, attacker, bare_host, dial, hardened, until
+from tests.fakes import Clock
+from tests.swarm.host.streams import FakeSocket
+from tests.swarm.host.victims import LOOPBACK, Hardened, address_of, attacker, bare_host, dial, hardened, until
+from tests.swarm.loop import in_trio
 from tests.waiting import burn
 
 SLOW = TProtocol("/slow")
@@ -51,90 +55,72 @@ def test_six_addresses_get_no_more_in_any_half_minute() -> None:
     assert addresses + arrivals + checks <= 30 * 0.25 + 1e-9
 
 
-def test_all_that_the_event_loop_does_for_an_address_is_charged_to_it() -> None:
+@in_trio()
+async def test_all_that_the_event_loop_does_for_an_address_is_charged_to_it() -> None:
     """Short steps cost less than the event loop's own work for them."""
     ledger = _Ledger()
-
-    async def run() -> float:
-        work = Work(ledger)  # type: ignore[arg-type] # it has what is used
-        trio.lowlevel.add_instrument(work)
-        work.attribute_to("busy")
+    work = Work(ledger)  # type: ignore[arg-type] # it has what is used
+    trio.lowlevel.add_instrument(work)
+    work.attribute_to("busy")
+    await trio.sleep(0)
+    begun = time.thread_time()
+    for _ in range(20_000):
         await trio.sleep(0)
-        begun = time.thread_time()
-        for _ in range(20_000):
-            await trio.sleep(0)
-        return time.thread_time() - begun
-
-    spent = trio.run(run)
+    spent = time.thread_time() - begun
     assert 0.9 * spent < ledger.charged["busy"] < 1.1 * spent + 0.01
 
 
-def test_what_a_task_and_those_that_it_starts_do_is_charged_to_their_address() -> None:
-    async def run() -> None:
-        work = Work(Shares(0.0, 0.0, 1e-9, 0.1))
-        trio.lowlevel.add_instrument(work)
+@in_trio()
+async def test_what_a_task_and_those_that_it_starts_do_is_charged_to_their_address() -> None:
+    work = Work(Shares(0.0, 0.0, 1e-9, 0.1))
+    trio.lowlevel.add_instrument(work)
 
-        async def child() -> None:
-            for _ in range(4):
-                burn(0.02)
-                await trio.sleep(0)
+    async def child() -> None:
+        for _ in range(4):
+            burn(0.02)
+            await trio.sleep(0)
 
-        async def connection(address: str | None) -> None:
-            if address is not None:
-                work.attribute_to(address)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(child)
-                nursery.start_soon(child)
-
+    async def connection(address: str | None) -> None:
+        if address is not None:
+            work.attribute_to(address)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(connection, None)
-        assert work.wait("busy") == work.wait("") == 0.0, "what the node does by itself is charged to nobody"
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(connection, "busy")
-        assert work.wait("busy") > 0.0
-        trio.lowlevel.remove_instrument(work)
+            nursery.start_soon(child)
+            nursery.start_soon(child)
 
-    trio.run(run)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connection, None)
+    assert work.wait("busy") == work.wait("") == 0.0, "what the node does by itself is charged to nobody"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connection, "busy")
+    assert work.wait("busy") > 0.0
+    trio.lowlevel.remove_instrument(work)
 
 
 def test_short_steps_add_up_and_few_are_remembered() -> None:
-    work = Work(Shares(0.0, 0.0, 1e-9, FLUSH_SECONDS))
-    for number in range(2 * MAX_PENDING):
-        work._spend(f"idle {number}", FLUSH_SECONDS / 10)
-    assert len(work._pending) <= MAX_PENDING
-    work._pending.clear()
-    for _ in range(30):
-        assert work.wait("other") == 0.0 or work.wait("busy") > 0.0
-        work._spend("busy", FLUSH_SECONDS / 10)
+    clock = Clock()
+    work = Work(Shares(0.0, 0.0, 1e-9, FLUSH_SECONDS), clock)
+
+    def steps(address: str, count: int) -> None:
+        context = contextvars.copy_context()
+        context.run(work.attribute_to, address)
+        for _ in range(count):
+            clock.now += FLUSH_SECONDS / 10
+            work.after_task_step(SimpleNamespace(context=context))
+
+    steps("busy", 1)
+    for number in range(MAX_PENDING):
+        steps(f"idle {number}", 1)
+    steps("one too many", 30)
+    assert work.wait("one too many") == 0.0
+    steps("busy", 30)
     assert work.wait("busy") > 0.0
 
 
-class _Sender:
-    """A socket with something to read at any time."""
-
-    def __init__(self, host: str) -> None:
-        self.host = host
-        self.stream = self.socket = self
-
-    def getpeername(self) -> tuple[str, int]:
-        return self.host, 4001
-
-    async def read(self, n: int | None = None) -> bytes:
-        await trio.lowlevel.checkpoint()
-        return b"x"
-
-    def close(self) -> None:
-        pass
-
-
-def reads_of(meter: Meter, host: str) -> Callable[[], bool]:
-    async def read() -> bool:
-        with trio.move_on_after(0.2):
-            await meter.open(_Sender(host), True).read(1)
-            return True
-        return False
-
-    return lambda: trio.run(read)
+async def is_read(meter: Meter, host: str) -> bool:
+    with trio.move_on_after(0.2):
+        await meter.open(FakeSocket(host), True).read(1)
+        return True
+    return False
 
 
 @pytest.mark.parametrize(
@@ -144,27 +130,33 @@ def reads_of(meter: Meter, host: str) -> Callable[[], bool]:
         ("2001:db8:1:1::1", "2001:db8:1:1:ffff::2", "2001:db8:1:2::1"),
     ],
 )
-def test_an_address_that_has_used_up_its_time_is_not_read_and_others_are(busy: str, same: str, other: str) -> None:
-    meter = Meter(0, 0, Tally(lambda event: None), processor=Shares(0.01, 0.5, 0.01, 0.1))
-    assert reads_of(meter, busy)()
-    meter.work._shares.charge(traffic.address_of([busy]), 10.0)
+@in_trio()
+async def test_an_address_that_has_used_up_its_time_is_not_read_and_others_are(
+    busy: str, same: str, other: str
+) -> None:
+    shares = Shares(0.01, 0.5, 0.01, 0.1)
+    meter = Meter(0, 0, Tally(lambda event: None), processor=shares)
+    assert await is_read(meter, busy)
+    shares.charge(traffic.address_of([busy]), 10.0)
     time.sleep(0.01)
-    assert not reads_of(meter, busy)() and not reads_of(meter, same)()
-    assert reads_of(meter, other)(), "its own share is not used up"
+    assert not await is_read(meter, busy) and not await is_read(meter, same)
+    assert await is_read(meter, other), "its own share is not used up"
     assert meter.tally.counts[DELAYED] == 2
 
 
-def test_a_delayed_read_is_not_tried_again_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_a_delayed_read_is_not_tried_again_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     meter = Meter(0, 0, Tally(lambda event: None))
-    looks: list[float] = []
+    looks = 0
 
     def wait(address: str) -> float:
-        looks.append(time.monotonic())
+        nonlocal looks
+        looks += 1
         return 1e-3
 
     monkeypatch.setattr(meter.work, "wait", wait)
-    assert not reads_of(meter, "192.0.2.1")()
-    assert 1 <= len(looks) <= 1 + 0.2 / traffic.SHORTEST_DELAY
+    assert not await is_read(meter, "192.0.2.1")
+    assert 1 <= looks <= 1 + 0.2 / traffic.SHORTEST_DELAY
 
 
 async def identifies(host: IHost, victim: Hardened, seconds: float, enough: int) -> int:
@@ -179,10 +171,10 @@ async def identifies(host: IHost, victim: Hardened, seconds: float, enough: int)
     return answered
 
 
-def test_streams_and_handshakes_are_served_until_the_time_for_them_is_used_up() -> None:
-    async def run(shares: Shares, seconds: float, enough: tuple[int, int]) -> tuple[int, int, Hardened]:
-        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
-            victim.meter.work._shares = shares
+@in_trio()
+async def test_streams_and_handshakes_are_served_until_the_time_for_them_is_used_up() -> None:
+    async def serve(shares: Shares, seconds: float, enough: tuple[int, int]) -> tuple[int, int, Hardened]:
+        async with hardened(processor=shares) as victim:
             async with attacker(victim) as host:
                 streams = await identifies(host, victim, seconds, enough[0])
             handshakes = 0
@@ -192,19 +184,14 @@ def test_streams_and_handshakes_are_served_until_the_time_for_them_is_used_up() 
                     async with other.run([LOOPBACK]):
                         await dial(other, victim.address)
                         handshakes += 1
-            assert await until(lambda: not victim.died.is_set())
-            nursery.cancel_scope.cancel()
+            assert not victim.died.is_set()
         return streams, handshakes, victim
 
-    streams, handshakes, victim = trio.run(run, Shares(0.001, 0.01, 0.001, 0.15), 2.0, (10_000, 20))
+    streams, handshakes, victim = await serve(Shares(0.001, 0.01, 0.001, 0.15), 2.0, (10_000, 20))
     assert streams + handshakes < 0.2 / 0.001 and victim.tally.counts[DELAYED] > 0
     more = (2 * streams + 1, handshakes + 1)
-    free = trio.run(run, Shares(100.0, 100.0, 100.0, 100.0), 30.0, more)
+    free = await serve(Shares(100.0, 100.0, 100.0, 100.0), 30.0, more)
     assert free[:2] == more, "it is the budget that stops them"
-
-
-def own_address(host: IHost) -> str:
-    return str(host.get_transport_addrs()[0]).split("/p2p/")[0]
 
 
 class _Ledger:
@@ -221,7 +208,10 @@ class _Ledger:
 
 
 @pytest.mark.parametrize("place", ["handshake", "connection", "stream"])
-def test_all_that_a_connection_does_is_charged_to_its_address(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_all_that_a_connection_does_is_charged_to_its_address(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also if this node dialled, in whose name the library works then."""
     cost = 0.3
     receive, read = MeteredStream.read, SafeYamux._read_data_body
@@ -243,24 +233,15 @@ def test_all_that_a_connection_does_is_charged_to_its_address(place: str, monkey
         monkeypatch.setattr(MeteredStream, "read", slow_handshake)
     elif place == "connection":
         monkeypatch.setattr(SafeYamux, "_read_data_body", slow_read)
-
-    async def run() -> float:
-        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
-            ledger = _Ledger()
-            victim.meter.work._shares = ledger  # type: ignore[assignment] # it has what is used
-            victim.host.set_stream_handler(SLOW, handler)
-            host = bare_host()
-            async with host.run([LOOPBACK]):
-                if place == "handshake":
-                    await dial(host, victim.address)
-                else:
-                    await dial(victim.host, f"{own_address(host)}/p2p/{host.get_id()}")
-                for _ in range(3):
-                    with trio.move_on_after(1.0), contextlib.suppress(Exception):
-                        stream = await host.new_stream(victim.peer_id, [SLOW])
-                        await stream.read(1)
-                await until(lambda: ledger.charged["127.0.0.1"] >= cost, 2.0)
-            nursery.cancel_scope.cancel()
-        return ledger.charged["127.0.0.1"]
-
-    assert trio.run(run) >= cost
+    ledger, host = _Ledger(), bare_host()
+    async with hardened(processor=ledger) as victim, host.run([LOOPBACK]):
+        victim.host.set_stream_handler(SLOW, handler)
+        if place == "handshake":
+            await dial(host, victim.address)
+        else:
+            await dial(victim.host, address_of(host))
+        for _ in range(3):
+            with trio.move_on_after(1.0), contextlib.suppress(Exception):
+                stream = await host.new_stream(victim.peer_id, [SLOW])
+                await stream.read(1)
+        assert await until(lambda: ledger.charged["127.0.0.1"] >= cost, 2.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,11 @@ async def dial(host: IHost, address: str) -> ID:
     return info.peer_id
 
 
+def address_of(host: IHost) -> str:
+    """The multiaddress with `/p2p/` of a host that listens."""
+    return f"{str(host.get_transport_addrs()[0]).split('/p2p/')[0]}/p2p/{host.get_id()}"
+
+
 @dataclass
 class Victim:
     """A host that takes part in `TOPIC`.
@@ -68,7 +73,7 @@ class Victim:
 
     @property
     def address(self) -> str:
-        return f"{str(self.host.get_transport_addrs()[0]).split('/p2p/')[0]}/p2p/{self.host.get_id()}"
+        return address_of(self.host)
 
     @property
     def peer_id(self) -> ID:
@@ -104,67 +109,71 @@ def bare_pubsub(host: IHost, degree_high: int = 64) -> Pubsub:
 
 
 @asynccontextmanager
-async def bare(nursery: trio.Nursery) -> AsyncIterator[Victim]:
-    """A victim without any workaround."""
-    host = bare_host()
-    victim = Victim(host, bare_pubsub(host))
-    ready = trio.Event()
+async def _alive(victim: Victim, host: AbstractAsyncContextManager[object]) -> AsyncIterator[None]:
+    """Run a victim's host in a task of its own, which may fail."""
 
-    async def live() -> None:
+    async def live(task_status: trio.TaskStatus[None]) -> None:
         try:
-            async with (
-                host.run([LOOPBACK]),
-                background_trio_service(victim.pubsub.router),
-                background_trio_service(victim.pubsub),
-            ):
-                await victim.pubsub.wait_until_ready()
-                victim.pubsub.set_topic_validator(TOPIC, lambda forwarder, message: victim.take(message.data), False)
-                await victim.pubsub.subscribe(TOPIC)
-                ready.set()
+            async with host:
+                task_status.started()
                 await trio.sleep_forever()
         except Exception:  # noqa: BLE001 - what the tests look for
             pass
         finally:
             victim.died.set()
 
-    nursery.start_soon(live)
-    await ready.wait()
-    yield victim
+    async with trio.open_nursery() as nursery:
+        await nursery.start(live)
+        yield
+        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def hardened(nursery: trio.Nursery, keepalive: float = 15.0, psk: bytes | None = None) -> AsyncIterator[Hardened]:
-    """A victim as the swarm runs its host."""
+async def bare() -> AsyncIterator[Victim]:
+    """A victim without any workaround."""
+    host = bare_host()
+    victim = Victim(host, bare_pubsub(host))
+
+    @asynccontextmanager
+    async def running_host() -> AsyncIterator[None]:
+        async with (
+            host.run([LOOPBACK]),
+            background_trio_service(victim.pubsub.router),
+            background_trio_service(victim.pubsub),
+        ):
+            await victim.pubsub.wait_until_ready()
+            victim.pubsub.set_topic_validator(TOPIC, lambda forwarder, message: victim.take(message.data), False)
+            await victim.pubsub.subscribe(TOPIC)
+            yield
+
+    async with _alive(victim, running_host()):
+        yield victim
+
+
+@asynccontextmanager
+async def hardened(keepalive: float = 15.0, psk: bytes | None = None, processor: Any = None) -> AsyncIterator[Hardened]:
+    """A victim as the swarm runs its host; `processor` is that of its meter, or something like it."""
     tally = Tally(lambda event: None)
-    meter = Meter(0, 0, tally)
+    meter = Meter(0, 0, tally, processor=processor)
     host = make_host(Identity(secrets.token_bytes(32)), psk, meter, tally, keepalive)
-    ready = trio.Event()
-    victims: list[Hardened] = []
 
-    async def live() -> None:
-        blamed: list[tuple[str, str]] = []
+    def check(data: bytes, forwarder: str, origin: str) -> Verdict:
+        victim.take(data)
+        return victim.verdict
 
-        def check(data: bytes, forwarder: str, origin: str) -> Verdict:
-            victims[0].take(data)
-            return victims[0].verdict
+    def blame(peer: str, offence: str) -> None:
+        victim.blamed.append((peer, offence))
 
-        def blame(peer: str, offence: str) -> None:
-            blamed.append((peer, offence))
+    gossip = Gossip(host, TOPIC, check, blame, lambda peer: 0.0, meter, tally)
+    victim = Hardened(host, gossip, tally=tally, meter=meter, gossip=gossip)
 
-        gossip = Gossip(host, TOPIC, check, blame, lambda peer: 0.0, meter, tally)
-        victims.append(Hardened(host, gossip.pubsub, blamed=blamed, tally=tally, meter=meter, gossip=gossip))
-        try:
-            async with running(host, "loopback", 0, meter, tally, blame) as inner, gossip.running(inner):
-                ready.set()
-                await trio.sleep_forever()
-        except Exception:  # noqa: BLE001 - what the tests look for
-            pass
-        finally:
-            victims[0].died.set()
+    @asynccontextmanager
+    async def running_host() -> AsyncIterator[None]:
+        async with running(host, "loopback", 0, meter, tally, blame) as nursery, gossip.running(nursery):
+            yield
 
-    nursery.start_soon(live)
-    await ready.wait()
-    yield victims[0]
+    async with _alive(victim, running_host()):
+        yield victim
 
 
 @asynccontextmanager
@@ -174,7 +183,7 @@ async def attacker(victim: Victim) -> AsyncIterator[IHost]:
     host.set_stream_handler(MESHSUB, read_all)
     async with host.run([LOOPBACK]):
         await dial(host, victim.address)
-        await trio.sleep(0.1)
+        assert await until(lambda: host.get_id() in victim.host.get_network().connections)
         yield host
 
 
@@ -182,6 +191,11 @@ async def read_all(stream: INetStream) -> None:
     """Read what comes, and do nothing with it."""
     while await stream.read(65536):
         pass
+
+
+async def ignore(stream: object) -> None:
+    """Read nothing of what comes."""
+    await trio.sleep_forever()
 
 
 def frame(rpc: rpc_pb2.RPC | bytes) -> bytes:

@@ -9,14 +9,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from unittest import mock
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sapo_edge.rollout import Answer, Rollout, Task, TaskRef
-from sapo_edge.swarm.joining.identity import Identity, peer_id_of
+from sapo_edge.swarm.joining.identity import peer_id_of
 from sapo_edge.swarm.judging import reputation as module
 from sapo_edge.swarm.judging.admission import HONEST_REPEATS, Admission, CheckResult
 from sapo_edge.swarm.judging.reputation import (
@@ -29,14 +27,12 @@ from sapo_edge.swarm.judging.reputation import (
     Reputation,
 )
 from sapo_edge.swarm.wire.messages import encode_message
-from sapo_edge.swarm.wire.record import RawRecord, SignedRollout, read_author, sign_rollout
+from sapo_edge.swarm.wire.record import RawRecord, SignedRollout, read_author
 from sapo_edge.swarm.wire.rejection import Rejection
-from sapo_edge.tasks.held_out import Split
-from sapo_edge.tasks.source import TaskSource
 from tests.fakes import Clock
 from tests.machines import machine_settings
+from tests.swarm.judging.sums import HELD_OUT, OTHER, SWARM, TODAY, Sums, peer, signed_rollout
 
-SWARM = b"s" * 32
 RELAY, AUTHOR, NEWCOMER, LAST, ATTACKERS = 1, 2, 3, 4, tuple(range(5, 9))
 ROUNDING = 1e-3
 """Seconds by which the sums of decayed strikes, here and there, may differ."""
@@ -52,34 +48,6 @@ MESSAGES: tuple[Message, ...] = (
     (("old", "stolen"), 0), (("new", "stolen"), 1), (("new",) * 5, 0),
 )  # fmt: skip
 """An attacker's messages: kinds of the records, and number of announced digests, which are new ones each time."""
-
-
-@cache
-def identity(number: int) -> Identity:
-    return Identity(number.to_bytes(32, "big"))
-
-
-def peer(number: int) -> str:
-    return identity(number).peer_id
-
-
-class Sums(TaskSource):
-    """Tasks without a library."""
-
-    def __init__(self) -> None:
-        pass
-
-    def regenerate(self, ref: TaskRef) -> Task:
-        return Task(ref, f"question {ref.index}?", str(ref.index))
-
-    def held_out(self, split: Split, count: int) -> tuple[Task, ...]:
-        return ()
-
-    def is_drawn(self, ref: TaskRef) -> bool:
-        return True
-
-    def is_held_out(self, question: str) -> bool:
-        return question == "question 0?"
 
 
 class HonestNode:
@@ -117,7 +85,7 @@ class ReputationMachine(RuleBasedStateMachine):
         for patch in self.patches:
             patch.start()
         self.steady = Clock()
-        self.today = 1_790_000_000.0
+        self.today = TODAY
         self.relay = HonestNode(RELAY, self.today, self.steady)
         self.last = HonestNode(LAST, self.today, self.steady)
         self.sequence = 0
@@ -235,13 +203,14 @@ class ReputationMachine(RuleBasedStateMachine):
         if kind == "stolen":
             return self.old[AUTHOR][-1]
         self.sequence += 1
-        index = 0 if kind == "held out" else self.sequence
-        truth = "lie" if kind == "false task" else str(index)
-        answers = (Answer(f"answer {self.sequence}", True),)
-        time = self.today - (7200.0 if kind == "aged" else 0.0)
-        ref = TaskRef("sums", "1", 7, index)
-        rollout = Rollout(ref, f"question {index}?", truth, answers, peer(author), 1, self.sequence, time)
-        record = sign_rollout(rollout, b"o" * 32 if kind == "other swarm" else SWARM, identity(author)).record
+        record = signed_rollout(
+            author,
+            self.sequence,
+            self.today - (7200.0 if kind == "aged" else 0.0),
+            OTHER if kind == "other swarm" else SWARM,
+            HELD_OUT if kind == "held out" else None,
+            **({"ground_truth": "lie"} if kind == "false task" else {}),
+        ).record
         if kind == "false signature":
             return RawRecord(record.body, bytes(64))
         if kind == "new":

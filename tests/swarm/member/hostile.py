@@ -23,6 +23,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import trio
+from libp2p import new_host
+from libp2p.crypto.ed25519 import create_new_key_pair
+from libp2p.peer.id import ID
+from libp2p.pubsub.pb import rpc_pb2
+from libp2p.pubsub.pubsub import PUBSUB_SIGNING_PREFIX
+from libp2p.stream_muxer.yamux import yamux
+
+from sapo_edge.rollout import MAX_ANSWER_BYTES, Answer, Rollout, TaskRef
+from sapo_edge.swarm.joining.identity import Identity, public_key_of
+from sapo_edge.swarm.wire.messages import encode_message
+from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
+from tests.swarm.host.victims import dial, frame
 from tests.swarm.lines import LineProcess, dial_from
 
 MESHSUB, PULL = "/meshsub/1.1.0", "/sapo-edge/pull/1.0.0"
@@ -92,32 +105,29 @@ class Neighbour:
         """A new stream to the node."""
         return await self.host.new_stream(self.node, [protocol])
 
-    async def frame(self, data: bytes) -> None:
+    async def frame(self, data: rpc_pb2.RPC | bytes) -> None:
         """Write a frame of GossipSub; all frames use one stream."""
-        from libp2p.utils.varint import encode_uvarint
-
         if self._stream is None:
             self._stream = await self.stream(MESHSUB)
-        await self._stream.write(encode_uvarint(len(data)) + data)
+        await self._stream.write(frame(data))
+
+    async def subscribe(self) -> None:
+        """Subscribe to the topic: the node asks only subscribers for rollouts."""
+        subscription = rpc_pb2.RPC.SubOpts(subscribe=True, topicid=self.hostile.topic)
+        await self.frame(rpc_pb2.RPC(subscriptions=[subscription]))
 
     async def gossip(self, *payloads: bytes, publisher: Any = None, **changes: Any) -> None:
         """Publish messages, one a frame, under this end's identity or another one."""
-        from libp2p.pubsub.pb import rpc_pb2
-
         for payload in payloads:
             message = self.message(payload, publisher or self.identity, **changes)
-            await self.frame(rpc_pb2.RPC(publish=[message]).SerializeToString())
+            await self.frame(rpc_pb2.RPC(publish=[message]))
 
     def message(self, payload: bytes, publisher: Any, **changes: Any) -> Any:
         """A message with the signature that strict signing requires, then modified by `changes`."""
-        from libp2p.peer.id import ID
-        from libp2p.pubsub.pb import rpc_pb2
-        from libp2p.pubsub.pubsub import PUBSUB_SIGNING_PREFIX
-
         self._sequence += 1
         message = rpc_pb2.Message(
             data=payload,
-            topicIDs=[f"/sapo-edge/1/{self.hostile.swarm.hex()}"],
+            topicIDs=[self.hostile.topic],
             from_id=ID.from_string(publisher.peer_id).to_bytes(),
             seqno=self._sequence.to_bytes(8, "big"),
         )
@@ -125,21 +135,6 @@ class Neighbour:
         for name, value in changes.items():
             setattr(message, name, value)
         return message
-
-    async def left(self, seconds: float = 15.0) -> bool:
-        """Whether the node closes the connection in time."""
-        import trio
-
-        with trio.move_on_after(seconds):
-            while self.host.get_network().connections.get(self.node):
-                await trio.sleep(0.05)
-        return not self.host.get_network().connections.get(self.node)
-
-
-def _event() -> Any:
-    import trio
-
-    return trio.Event()
 
 
 @dataclass
@@ -158,7 +153,12 @@ class Hostile:
     sources: Sequence[str] = ()
     made: int = 0
     handlers: dict[str, Callable[[Any], Awaitable[None]]] = field(default_factory=dict)
-    start: Any = field(default_factory=_event)
+    start: trio.Event = field(default_factory=trio.Event)
+
+    @property
+    def topic(self) -> str:
+        """The topic of the swarm."""
+        return f"/sapo-edge/1/{self.swarm.hex()}"
 
     @property
     def host(self) -> str:
@@ -175,30 +175,23 @@ class Hostile:
         self.made += 1
         return b"hostile" + struct.pack(">IQ", self.number, self.made) + bytes(13)
 
-    def identity(self) -> Any:
+    def identity(self) -> Identity:
         """A new identity."""
-        return _identity(self.secret())
+        return Identity(self.secret())
 
     @asynccontextmanager
     async def neighbour(self) -> AsyncIterator[Neighbour]:
         """A connected neighbour with a new identity."""
-        from libp2p import new_host
-        from libp2p.crypto.ed25519 import create_new_key_pair
-
-        from tests.swarm.host.victims import dial
-
         secret = self.secret()
         host = new_host(key_pair=create_new_key_pair(secret))
         for protocol, handler in self.handlers.items():
             host.set_stream_handler(protocol, handler)
         async with host.run([]):
             node = await dial(host, self.address)
-            yield Neighbour(self, host, node, _identity(secret))
+            yield Neighbour(self, host, node, Identity(secret))
 
     def rollout(self, author: Any, sequence: int = 1, task: int = 0, **changes: Any) -> Any:
         """A true rollout with wrong answers only, which is never trained on; modified by `changes`."""
-        from sapo_edge.rollout import Answer, Rollout, TaskRef
-
         entry, version, seed, index, question, ground_truth = self.tasks[task % len(self.tasks)]
         answers = tuple(Answer(f"no {letters(8)}", True) for _ in range(4))
         reference = TaskRef(entry, changes.pop("version", version), seed, index)
@@ -207,21 +200,11 @@ class Hostile:
 
     def record(self, author: Any, sequence: int = 1, task: int = 0, **changes: Any) -> Any:
         """Such a rollout, signed."""
-        from sapo_edge.swarm.wire.record import sign_rollout
-
         return sign_rollout(self.rollout(author, sequence, task, **changes), self.swarm, author).record
 
     def payload(self, *records: Any, announced: Sequence[bytes] = ()) -> bytes:
         """The content of a gossip message."""
-        from sapo_edge.swarm.wire import messages as wire
-
-        return wire.encode_message(self.swarm, records, announced)
-
-
-def _identity(secret: bytes) -> Any:
-    from sapo_edge.swarm.joining.identity import Identity
-
-    return Identity(secret)
+        return encode_message(self.swarm, records, announced)
 
 
 Attack = Callable[..., Awaitable[dict[str, Any]]]
@@ -235,8 +218,6 @@ def attack(function: Attack) -> Attack:
 
 
 async def _raw(hostile: Hostile, source: str = SECOND_MACHINE) -> Any:
-    import trio
-
     connection = trio.socket.socket()
     if hostile.host == "127.0.0.1":
         # Only Linux answers to all of 127.0.0.0/8 by itself.
@@ -250,8 +231,6 @@ async def _until_closed(
 ) -> bool:
     """Whether the node closes a connection in time, even if it gets a byte now and then; `heard` is called whenever it
     says something."""
-    import trio
-
     gone = trio.BrokenResourceError, trio.ClosedResourceError
 
     async def write() -> None:
@@ -283,8 +262,6 @@ async def go(hostile: Hostile) -> dict[str, Any]:
 @attack
 async def random_bytes(hostile: Hostile, sockets: int = 30, seconds: float = 15.0) -> dict[str, Any]:
     """Random bytes at the port: immediately, in the first negotiation, and in the Noise handshake."""
-    import trio
-
     generator = random.Random(hostile.number)
     closed = 0
 
@@ -312,8 +289,6 @@ async def half_open(hostile: Hostile, sockets: int, seconds: float = 25.0) -> di
     Seen are `longest`, the seconds of the longest handshake, which begins as the node says something, and `late`, those
     by which a plain timer was late in all: how busy the machine was.
     """
-    import trio
-
     closed = refused = 0
     longest = late = 0.0
     # Lengths that promise more than comes: of a negotiation's line, and of a handshake's message.
@@ -352,9 +327,6 @@ async def half_open(hostile: Hostile, sockets: int, seconds: float = 25.0) -> di
 @attack
 async def malformed_frames(hostile: Hostile) -> dict[str, Any]:
     """Malformed GossipSub frames, one a connection."""
-    import trio
-    from libp2p.pubsub.pb import rpc_pb2
-
     names: dict[str, str] = {}
 
     async def garbage(peer: Neighbour) -> None:
@@ -379,12 +351,12 @@ async def malformed_frames(hostile: Hostile) -> dict[str, Any]:
             rpc.control.ihave.add(topicID=f"topic {number}", messageIDs=[b"\xff" * 40])
             rpc.control.prune.add(topicID=f"topic {number}", backoff=2**60)
             rpc.subscriptions.add(subscribe=True, topicid=f"topic {number}")
-        await peer.frame(rpc.SerializeToString())
+        await peer.frame(rpc)
 
-    async def yamux(peer: Neighbour) -> None:
+    async def noise(peer: Neighbour) -> None:
         await peer.connection.secured_conn.write(secrets.token_bytes(4000))
 
-    for way in (garbage, cut_off, not_utf8, bad_key, controls, yamux):
+    for way in (garbage, cut_off, not_utf8, bad_key, controls, noise):
         async with hostile.neighbour() as peer:
             names[way.__name__] = peer.peer_id
             with contextlib.suppress(Exception):
@@ -396,12 +368,10 @@ async def malformed_frames(hostile: Hostile) -> dict[str, Any]:
 @attack
 async def oversized(hostile: Hostile) -> dict[str, Any]:
     """Frames, messages, compressed messages and pull requests above their size limits."""
-    import trio
-
     names: dict[str, str] = {}
     bomb = zlib.compress(bytes(40 * 1024 * 1024), 9)
 
-    async def frame(peer: Neighbour) -> None:
+    async def large_frame(peer: Neighbour) -> None:
         await peer.frame(bytes(2 * 1024 * 1024))
 
     async def message(peer: Neighbour) -> None:
@@ -421,7 +391,7 @@ async def oversized(hostile: Hostile) -> dict[str, Any]:
         for _ in range(10):
             await stream.write(b"\xff\xff\x0f" + bytes(1024 * 1024))
 
-    for way in (frame, message, bombs, request, window):
+    for way in (large_frame, message, bombs, request, window):
         async with hostile.neighbour() as peer:
             names[way.__name__] = peer.peer_id
             with contextlib.suppress(Exception):
@@ -433,10 +403,6 @@ async def oversized(hostile: Hostile) -> dict[str, Any]:
 @attack
 async def replay(hostile: Hostile, records: list[list[str]], times: int) -> dict[str, Any]:
     """True rollouts of others repeatedly, in a different order each time; then own ones in reverse, and repeatedly."""
-    import trio
-
-    from sapo_edge.swarm.wire.record import RawRecord
-
     captured = [RawRecord(bytes.fromhex(body), bytes.fromhex(signature)) for body, signature in records]
     async with hostile.neighbour() as peer, hostile.neighbour() as other:
         for _ in range(times):
@@ -454,11 +420,6 @@ async def replay(hostile: Hostile, records: list[list[str]], times: int) -> dict
 @attack
 async def false_rollouts(hostile: Hostile, honest: str) -> dict[str, Any]:
     """Forged rollouts, each kind under its own identity."""
-    import trio
-
-    from sapo_edge.swarm.joining.identity import public_key_of
-    from sapo_edge.swarm.wire.record import RawRecord
-
     names: dict[str, str] = {}
 
     async def author(peer: Neighbour) -> None:
@@ -470,7 +431,6 @@ async def false_rollouts(hostile: Hostile, honest: str) -> dict[str, Any]:
 
     async def publisher(peer: Neighbour) -> None:
         # The honest peer's name on the message.
-        from libp2p.peer.id import ID
 
         mine = hostile.payload(hostile.record(peer.identity, 9))
         await peer.gossip(mine, from_id=ID.from_base58(honest).to_bytes())
@@ -504,8 +464,6 @@ async def false_rollouts(hostile: Hostile, honest: str) -> dict[str, Any]:
 @attack
 async def wrong_clocks(hostile: Hostile) -> dict[str, Any]:
     """Authors whose clocks are a day off, and one that sends hours-old rollouts after a new one."""
-    import trio
-
     now = time.time()
     for offset in (86_400.0, -86_400.0):
         async with hostile.neighbour() as peer:
@@ -523,8 +481,6 @@ async def wrong_clocks(hostile: Hostile) -> dict[str, Any]:
 @attack
 async def flood(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Valid rollouts as fast as the node reads them, with pings at the same time."""
-    import trio
-
     sent = pings = 0
     async with hostile.neighbour() as peer:
 
@@ -537,7 +493,6 @@ async def flood(hostile: Hostile, seconds: float) -> dict[str, Any]:
 
         async def ping() -> None:
             nonlocal pings
-            from libp2p.stream_muxer.yamux import yamux
 
             for number in itertools.count():
                 header = struct.pack(yamux.YAMUX_HEADER_FORMAT, 0, yamux.TYPE_PING, yamux.FLAG_SYN, 0, number % 2**32)
@@ -554,8 +509,6 @@ async def flood(hostile: Hostile, seconds: float) -> dict[str, Any]:
 @attack
 async def identities(hostile: Hostile, authors: int, connections: int) -> dict[str, Any]:
     """Connects under many identities that stay connected; many authors send two rollouts each through them."""
-    import trio
-
     names = iter(range(authors))
     connected = done = 0
     everybody = trio.Event()
@@ -591,10 +544,6 @@ async def identities(hostile: Hostile, authors: int, connections: int) -> dict[s
 @attack
 async def long_answers(hostile: Hostile, count: int) -> dict[str, Any]:
     """True rollouts with one right answer among the longest allowed ones, which are costly to train on."""
-    import trio
-
-    from sapo_edge.rollout import MAX_ANSWER_BYTES, Answer
-
     async with hostile.neighbour() as peer:
         for number in range(count):
             right = Answer(f"<answer>{hostile.tasks[number % len(hostile.tasks)][5]}</answer>", True)
@@ -608,7 +557,6 @@ async def long_answers(hostile: Hostile, count: int) -> dict[str, Any]:
 @attack
 async def stalling_pulls(hostile: Hostile, peers: int, announced: int) -> dict[str, Any]:
     """Announces rollouts that do not exist, and never answers pulls of them."""
-    import trio
 
     async def stall(stream: Any) -> None:
         await trio.sleep_forever()
@@ -617,7 +565,7 @@ async def stalling_pulls(hostile: Hostile, peers: int, announced: int) -> dict[s
         neighbours = [await stack.enter_async_context(hostile.neighbour()) for _ in range(peers)]
         for peer in neighbours:
             peer.host.set_stream_handler(PULL, stall)
-            await subscribe(peer)
+            await peer.subscribe()
         for peer in neighbours:
             for _ in range(0, announced, 64):
                 await peer.gossip(hostile.payload(announced=[secrets.token_bytes(32) for _ in range(64)]))
@@ -628,7 +576,6 @@ async def stalling_pulls(hostile: Hostile, peers: int, announced: int) -> dict[s
 @attack
 async def die_in_transfer(hostile: Hostile, digest: str) -> dict[str, Any]:
     """Announces a rollout, sends the first part of a response to its pull, and kills its own process."""
-    import trio
 
     async def serve(stream: Any) -> None:
         await stream.read(4096)
@@ -638,22 +585,13 @@ async def die_in_transfer(hostile: Hostile, digest: str) -> dict[str, Any]:
 
     async with hostile.neighbour() as peer:
         peer.host.set_stream_handler(PULL, serve)
-        await subscribe(peer)
+        await peer.subscribe()
         await peer.gossip(hostile.payload(announced=[bytes.fromhex(digest)]))
         # What it asks for itself must not hold up the node either.
         stream = await peer.stream(PULL)
         await stream.write(struct.pack(">I", 100) + bytes(10))
         await trio.sleep_forever()
     raise AssertionError
-
-
-async def subscribe(peer: Neighbour) -> None:
-    """Subscribe to the topic: the node asks only subscribers for rollouts."""
-    from libp2p.pubsub.pb import rpc_pb2
-
-    rpc = rpc_pb2.RPC()
-    rpc.subscriptions.add(subscribe=True, topicid=f"/sapo-edge/1/{peer.hostile.swarm.hex()}")
-    await peer.frame(rpc.SerializeToString())
 
 
 def say(**line: Any) -> None:
@@ -663,8 +601,6 @@ def say(**line: Any) -> None:
 
 async def main(options: dict[str, Any]) -> None:
     """Attack until stdin ends."""
-    import trio
-
     # The library reports each connection that the node refuses.
     logging.disable(logging.CRITICAL)
     hostile = Hostile(

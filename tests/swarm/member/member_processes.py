@@ -93,14 +93,9 @@ def main(options: dict[str, Any]) -> None:
     """Run a member until stdin ends."""
     from sapo_edge.backends.machine.allocator import return_freed_memory
     from sapo_edge.rollout import Answer, Rollout
-    from sapo_edge.swarm.joining.identity import Identity
-    from sapo_edge.swarm.joining.membership import swarm_id
-    from sapo_edge.swarm.judging.admission import Admission
-    from sapo_edge.swarm.judging.reputation import Reputation
-    from sapo_edge.swarm.member.config import SwarmConfig
-    from sapo_edge.swarm.member.libp2p import Libp2pTransport
     from sapo_edge.tasks.manifest import load_manifest
     from sapo_edge.tasks.source import TaskSource
+    from tests.swarm.member.members import make_member, peer
 
     lock = threading.Lock()
 
@@ -114,7 +109,6 @@ def main(options: dict[str, Any]) -> None:
     member, index = options.pop("member"), options.pop("first", 0)
     store = Path(options.pop("store")) if "store" in options else None
     source = TaskSource(load_manifest(options.pop("manifest", "starter"), store))
-    identity = Identity(bytes([member]) * 32)
     if "psk" in options:
         options["psk"] = bytes.fromhex(options["psk"])
     options["bootstrap"] = tuple(options.get("bootstrap", ()))
@@ -123,10 +117,7 @@ def main(options: dict[str, Any]) -> None:
     # As the learner of each node does, without which freed memory stays in the heap.
     return_freed_memory()
     charged = _count_charges()
-    config = SwarmConfig(identity, source.manifest, **{"listen": "loopback", "mdns": False, **options})
-    swarm = swarm_id(bytes.fromhex(source.manifest.digest), options.get("psk"))
-    admission = Admission(swarm, source, Reputation(), own=identity.peer_id)
-    transport = Libp2pTransport(config, admission, lambda event: say(notice=getattr(event, "text", "")))
+    transport = make_member(member, source, lambda event: say(notice=getattr(event, "text", "")), **options).start()
     transport.subscribe(received)
     while not transport.status().addresses:
         time.sleep(0.02)
@@ -135,7 +126,7 @@ def main(options: dict[str, Any]) -> None:
     def rollout(size: int, answers: int) -> Rollout:
         (task,), _ = source.training_tasks(member, 100 * index, 1)
         texts = tuple(Answer(os.urandom(size // 2).hex(), True) for _ in range(answers))
-        return Rollout(task.ref, task.question, task.ground_truth, texts, identity.peer_id, 1, index, time.time())
+        return Rollout(task.ref, task.question, task.ground_truth, texts, peer(member), 1, index, time.time())
 
     for line in sys.stdin:
         command = json.loads(line)
@@ -159,31 +150,34 @@ def main(options: dict[str, Any]) -> None:
 
 def _count_charges() -> Counter[str]:
     """Seconds of processor time that this node charges to each address from now on."""
-    from sapo_edge.swarm.host.work import Work
+    from sapo_edge.swarm.bucket import Shares
+    from sapo_edge.swarm.host import work
 
     charged: Counter[str] = Counter()
-    spend = Work._spend
 
-    def counted(work: Work, address: str, seconds: float) -> None:
-        charged[address] += seconds  # type: ignore[assignment] # not whole ones
-        spend(work, address, seconds)
+    class Counted(Shares):
+        def charge(self, name: str, tokens: float) -> None:
+            charged[name] += tokens  # type: ignore[assignment] # not whole ones
+            super().charge(name, tokens)
 
-    Work._spend = counted  # type: ignore[assignment, method-assign] # for this process
+    work.Shares = Counted  # type: ignore[attr-defined] # for this process
     return charged
 
 
-def _fall(transport: Any, what: str) -> None:
-    """Make a task of the host's nursery fail, or the event loop itself."""
-    session = transport._session
+def _fall(member: Any, what: str) -> None:
+    """Make a task of the host's nursery fail, or the event loop itself, when the member's status is next renewed."""
+    import trio
 
-    def fall(*_: object) -> None:
+    def fall(*_: object, **__: object) -> None:
         raise LookupError("a fault in the background")
 
-    if what == "loop":
-        session._token.run_sync_soon(fall)
-    else:
-        session.gossip.forget_strangers = fall
-        session._tidied = -1e9
+    def snapshot(*_: object, **__: object) -> None:
+        del member.snapshot
+        if what == "task":
+            fall()
+        trio.lowlevel.current_trio_token().run_sync_soon(fall)
+
+    member.snapshot = snapshot
 
 
 if __name__ == "__main__":

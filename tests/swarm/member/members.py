@@ -1,12 +1,14 @@
-"""Members without a network, and records of others."""
+"""Members without a network, and rollouts of others."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 from sapo_edge.events import Event
 from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.joining.membership import swarm_id
 from sapo_edge.swarm.judging.admission import Admission
 from sapo_edge.swarm.judging.reputation import Reputation
 from sapo_edge.swarm.member.config import SwarmConfig
@@ -24,11 +26,27 @@ def peer(number: int) -> str:
     return Identity(bytes([number]) * 32).peer_id
 
 
-def make_member(emit: Callable[[Event], None] = lambda event: None, **options: Any) -> Member:
-    """A member of the open swarm of the manifest `starter`."""
-    manifest = load_manifest("starter")
-    admission = Admission(bytes.fromhex(manifest.digest), TaskSource(manifest), Reputation(), own=IDENTITY.peer_id)
-    return Member(SwarmConfig(IDENTITY, manifest, **options), admission, emit)
+def make_member(
+    number: int = 1,
+    source: TaskSource | None = None,
+    emit: Callable[[Event], None] = lambda event: None,
+    clock: Callable[[], float] | None = None,
+    **options: Any,
+) -> Member:
+    """A member on loopback that is not started, of the swarm of the manifest `starter` or another source.
+
+    Args:
+        number: from which its key is made.
+        clock: by which it judges others.
+        options: of `SwarmConfig`.
+    """
+    source = source or TaskSource(load_manifest("starter"))
+    config = SwarmConfig(
+        Identity(bytes([number]) * 32), source.manifest, **{"listen": "loopback", "mdns": False, **options}
+    )
+    swarm, own = swarm_id(bytes.fromhex(source.manifest.digest), config.psk), config.identity.peer_id
+    reputation = Reputation(clock or time.monotonic)
+    return Member(config, Admission(swarm, source, reputation, clock or time.time, clock or time.monotonic, own), emit)
 
 
 def make_record(member: Member, author: int = 2, sequence: int = 1) -> RawRecord:

@@ -16,7 +16,22 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tests.swarm.member.hostile import PULL, Attack, Hostile, Neighbour, attack, letters, say, subscribe
+import trio
+from libp2p.identity.identify.pb.identify_pb2 import Identify
+from libp2p.pubsub.pb import rpc_pb2
+from libp2p.relay.circuit_v2.pb.circuit_pb2 import HopMessage, Reservation, Status
+from libp2p.stream_muxer.yamux import yamux
+from libp2p.utils.varint import encode_uvarint
+from multiaddr import Multiaddr
+
+from sapo_edge.rollout import MAX_ANSWER_BYTES, Answer
+from sapo_edge.swarm.addresses import direct_address, parse_address
+from sapo_edge.swarm.wire import exchange
+from sapo_edge.swarm.wire.codec import encode
+from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse, swarm_tag
+from sapo_edge.swarm.wire.messages import Request, encode_request
+from sapo_edge.swarm.wire.record import RawRecord
+from tests.swarm.member.hostile import PULL, Attack, Hostile, Neighbour, attack, letters, say
 
 IDENTIFY, IDENTIFY_PUSH = "/ipfs/id/1.0.0", "/ipfs/id/push/1.0.0"
 PEERS, HOP, PLACE = "/sapo-edge/peers/1.0.0", "/libp2p/circuit/relay/0.2.0/hop", "/sapo-edge/code/1.0.0"
@@ -42,8 +57,6 @@ async def _sustain(
     greet: Act | None = None, pause: float = 0.0,
 ) -> dict[str, Any]:  # fmt: skip
     """Act over connections without a break; after one that ends, or has acted enough, comes one of a new identity."""
-    import trio
-
     done: Counter[str] = Counter()
 
     async def one() -> None:
@@ -71,15 +84,11 @@ async def _sustain(
 
 
 async def _nothing(peer: Neighbour) -> None:
-    import trio
-
     await trio.sleep(0.01)
 
 
 async def _open(peer: Neighbour, protocol: str, data: bytes, *, read: bool = True) -> None:
     """Open a stream, write, perhaps read something, and reset it."""
-    import trio
-
     with trio.move_on_after(2.0):
         stream = await peer.stream(protocol)
         await stream.write(data)
@@ -95,10 +104,6 @@ def _framed(data: bytes) -> bytes:
 @sustained
 async def garbage(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Garbage at each layer: at the port, in negotiations, in Yamux, in frames, requests and streams."""
-    import trio
-
-    from sapo_edge.swarm.wire.codec import encode
-
     generator = random.Random(hostile.number)
 
     async def port() -> None:
@@ -141,8 +146,6 @@ async def garbage(hostile: Hostile, seconds: float) -> dict[str, Any]:
 @sustained
 async def connections(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Connections that stay silent or send a byte now and then, opened as fast as possible."""
-    import trio
-
     done: Counter[str] = Counter()
 
     async def one(number: int) -> None:
@@ -182,12 +185,8 @@ async def identify_streams(hostile: Hostile, seconds: float) -> dict[str, Any]:
 @sustained
 async def identify_answers(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Long answers to identify, each with other protocols and addresses, and pushes of 1 MiB of them."""
-    from libp2p.identity.identify.pb.identify_pb2 import Identify
-    from multiaddr import Multiaddr
 
     def said(names: int) -> bytes:
-        from libp2p.utils.varint import encode_uvarint
-
         answer = Identify(
             protocols=[f"/{secrets.token_hex(60)}" for _ in range(names)],
             listen_addrs=[Multiaddr(f"/ip4/20.1.{number}.1/tcp/4001").to_bytes() for number in range(60)],
@@ -210,8 +209,6 @@ async def identify_answers(hostile: Hostile, seconds: float) -> dict[str, Any]:
 
 def _inflating(hostile: Hostile, *, truly: bool) -> tuple[bytes, Any]:
     """A message of less than 1 KB that inflates to what is allowed, and its author."""
-    from sapo_edge.rollout import MAX_ANSWER_BYTES, Answer
-
     author = hostile.identity()
     answers = tuple(Answer("ab"[number % 2] * MAX_ANSWER_BYTES, True) for number in range(31))
     if truly:
@@ -261,8 +258,6 @@ async def flooding(hostile: Hostile, seconds: float) -> dict[str, Any]:
 @sustained
 async def duplicates(hostile: Hostile, seconds: float, records: list[list[str]]) -> dict[str, Any]:
     """Rollouts of an honest peer under other names, each with an own one; and own ones again and again."""
-    from sapo_edge.swarm.wire.record import RawRecord
-
     captured = [RawRecord(bytes.fromhex(body), bytes.fromhex(signature)) for body, signature in records]
     own: dict[str, Any] = {}
 
@@ -276,25 +271,20 @@ async def duplicates(hostile: Hostile, seconds: float, records: list[list[str]])
 @sustained
 async def amplification(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Small requests for large answers: pulls and IWANT that name one thing again and again."""
-    from libp2p.pubsub.pb import rpc_pb2
-
-    from sapo_edge.rollout import Answer
-    from sapo_edge.swarm.wire.messages import Request, encode_request
-
     known: dict[str, tuple[bytes, bytes]] = {}
 
     async def greet(peer: Neighbour) -> None:
         answers = tuple(Answer(letters(6000), True) for _ in range(7))
         record = hostile.record(peer.identity, 1, hostile.made, answers=answers)
         message = peer.message(hostile.payload(record), peer.identity)
-        await peer.frame(rpc_pb2.RPC(publish=[message]).SerializeToString())
+        await peer.frame(rpc_pb2.RPC(publish=[message]))
         known[peer.peer_id] = (record.digest, message.from_id + message.seqno)
 
     async def act(peer: Neighbour) -> None:
         digest, message_id = known[peer.peer_id]
         rpc = rpc_pb2.RPC()
         rpc.control.iwant.add(messageIDs=[message_id] * 64)
-        await peer.frame(rpc.SerializeToString())
+        await peer.frame(rpc)
         await _open(peer, PULL, _framed(encode_request(Request("rollouts", digests=(digest,) * 32))))
 
     return await _sustain(hostile, seconds, act, greet=greet)
@@ -308,10 +298,6 @@ async def liars(hostile: Hostile, seconds: float, lies: str = "") -> dict[str, A
         lies: "addresses": of the owner's network, and of many machines that are none; "views": that the node is not
             reachable, and its clock a day behind; "relays": that they relay.
     """
-    from libp2p.relay.circuit_v2.pb.circuit_pb2 import HopMessage, Reservation, Status
-
-    from sapo_edge.swarm.addresses import direct_address, parse_address
-    from sapo_edge.swarm.wire.exchange import ExchangeResponse, encode_response
 
     numbers = itertools.count(1)
 
@@ -331,12 +317,10 @@ async def liars(hostile: Hostile, seconds: float, lies: str = "") -> dict[str, A
         await stream.read(4096)
         ahead, reachable = (86_400.0, False) if lies == "views" else (0.0, True)
         response = ExchangeResponse(True, hostile.host, reachable, time.time() + ahead, named())
-        await stream.write(_framed(encode_response(response)))
+        await stream.write(_framed(exchange.encode_response(response)))
         await stream.close()
 
     async def reserve(stream: Any) -> None:
-        from libp2p.utils.varint import encode_uvarint
-
         await stream.read(4096)
         expires = int(time.time()) + 3600
         granted = HopMessage(type=HopMessage.STATUS, status=Status.Value("OK"), reservation=Reservation(expire=expires))
@@ -344,13 +328,11 @@ async def liars(hostile: Hostile, seconds: float, lies: str = "") -> dict[str, A
         await stream.write(encode_uvarint(len(data)) + data)
 
     async def ask(peer: Neighbour) -> None:
-        from sapo_edge.swarm.wire.exchange import ExchangeRequest, encode_request, swarm_tag
-
-        await subscribe(peer)
+        await peer.subscribe()
         await _graft(peer)
         own = parse_address(f"/ip4/{hostile.host}/tcp/4001/p2p/{peer.peer_id}")
         request = ExchangeRequest(swarm_tag(hostile.swarm, None, "peers"), own.port, (), True)
-        await _open(peer, PEERS, _framed(encode_request(request)))
+        await _open(peer, PEERS, _framed(exchange.encode_request(request)))
 
     hostile.handlers[PEERS] = answer
     if lies == "relays":
@@ -359,24 +341,21 @@ async def liars(hostile: Hostile, seconds: float, lies: str = "") -> dict[str, A
 
 
 async def _graft(peer: Neighbour) -> None:
-    from libp2p.pubsub.pb import rpc_pb2
-
     rpc = rpc_pb2.RPC()
-    rpc.control.graft.add(topicID=f"/sapo-edge/1/{peer.hostile.swarm.hex()}")
-    await peer.frame(rpc.SerializeToString())
+    rpc.control.graft.add(topicID=peer.hostile.topic)
+    await peer.frame(rpc)
 
 
 @sustained
 async def grafts(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Neighbours that subscribe, graft and prune without a break."""
-    from libp2p.pubsub.pb import rpc_pb2
 
     async def act(peer: Neighbour) -> None:
-        await subscribe(peer)
+        await peer.subscribe()
         await _graft(peer)
         rpc = rpc_pb2.RPC()
-        rpc.control.prune.add(topicID=f"/sapo-edge/1/{hostile.swarm.hex()}", backoff=1)
-        await peer.frame(rpc.SerializeToString())
+        rpc.control.prune.add(topicID=hostile.topic, backoff=1)
+        await peer.frame(rpc)
         await _graft(peer)
 
     return await _sustain(hostile, seconds, act, connections=24, pause=0.02)
@@ -385,19 +364,16 @@ async def grafts(hostile: Hostile, seconds: float) -> dict[str, Any]:
 @sustained
 async def controls(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Frames full of control messages and subscriptions, for many topics."""
-    from libp2p.pubsub.pb import rpc_pb2
-
-    topic = f"/sapo-edge/1/{hostile.swarm.hex()}"
 
     async def act(peer: Neighbour) -> None:
         rpc = rpc_pb2.RPC()
         for number in range(200):
-            name = topic if number % 2 else f"topic {secrets.token_hex(4)}"
+            name = hostile.topic if number % 2 else f"topic {secrets.token_hex(4)}"
             rpc.control.graft.add(topicID=name)
             rpc.control.prune.add(topicID=name, backoff=2**40)
             rpc.control.ihave.add(topicID=name, messageIDs=[secrets.token_bytes(46)] * 4)
             rpc.subscriptions.add(subscribe=bool(number % 3), topicid=name)
-        await peer.frame(rpc.SerializeToString())
+        await peer.frame(rpc)
 
     return await _sustain(hostile, seconds, act)
 
@@ -405,7 +381,6 @@ async def controls(hostile: Hostile, seconds: float) -> dict[str, Any]:
 @sustained
 async def pings(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Pings of Yamux, 50 at a time."""
-    from libp2p.stream_muxer.yamux import yamux
 
     async def act(peer: Neighbour) -> None:
         frames = (
@@ -421,11 +396,7 @@ async def pings(hostile: Hostile, seconds: float) -> dict[str, Any]:
 @sustained
 async def requests(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Requests of every kind: for peers, rollouts, the manifest, a meeting, and a relay's service."""
-    from sapo_edge.swarm.wire.exchange import ExchangeRequest, swarm_tag
-    from sapo_edge.swarm.wire.exchange import encode_request as encode_peer_request
-    from sapo_edge.swarm.wire.messages import Request, encode_request
-
-    peers = encode_peer_request(ExchangeRequest(swarm_tag(hostile.swarm, None, "peers"), 4001, (), True))
+    peers = exchange.encode_request(ExchangeRequest(swarm_tag(hostile.swarm, None, "peers"), 4001, (), True))
     ways = [
         (PEERS, _framed(peers)),
         (PULL, _framed(encode_request(Request("recent", swarm=hostile.swarm, count=64)))),
@@ -445,7 +416,6 @@ async def requests(hostile: Hostile, seconds: float) -> dict[str, Any]:
 @sustained
 async def announcements(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Announcements of rollouts that do not exist, by peers that never answer who asks for them."""
-    import trio
 
     async def stall(stream: Any) -> None:
         await trio.sleep_forever()
@@ -454,15 +424,12 @@ async def announcements(hostile: Hostile, seconds: float) -> dict[str, Any]:
         await peer.gossip(hostile.payload(announced=[secrets.token_bytes(32) for _ in range(64)]))
 
     hostile.handlers[PULL] = stall
-    return await _sustain(hostile, seconds, act, greet=subscribe, pause=0.05)
+    return await _sustain(hostile, seconds, act, greet=Neighbour.subscribe, pause=0.05)
 
 
 @sustained
 async def padding(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """An established neighbour in the mesh: its messages, and ids that it announces, have 250 KB that nobody signs."""
-    import trio
-    from libp2p.pubsub.pb import rpc_pb2
-
     sent = 0
 
     async def act(**changes: bytes) -> None:
@@ -472,7 +439,7 @@ async def padding(hostile: Hostile, seconds: float) -> dict[str, Any]:
         sent += 1
 
     async with hostile.neighbour() as peer:
-        await subscribe(peer)
+        await peer.subscribe()
         await _graft(peer)
         # What makes an author established takes five minutes.
         for _ in range(6):
@@ -483,9 +450,8 @@ async def padding(hostile: Hostile, seconds: float) -> dict[str, Any]:
             while True:
                 await act(key=bytes(250_000))
                 rpc = rpc_pb2.RPC()
-                topic = f"/sapo-edge/1/{hostile.swarm.hex()}"
-                rpc.control.ihave.add(topicID=topic, messageIDs=[secrets.token_bytes(250_000)])
-                await peer.frame(rpc.SerializeToString())
+                rpc.control.ihave.add(topicID=hostile.topic, messageIDs=[secrets.token_bytes(250_000)])
+                await peer.frame(rpc)
                 await trio.sleep(0.5)
     return {"messages": sent}
 
@@ -493,14 +459,10 @@ async def padding(hostile: Hostile, seconds: float) -> dict[str, Any]:
 @sustained
 async def slow_readers(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Neighbours in the mesh that request much and read nothing, and leave much unread."""
-    import trio
-
-    from sapo_edge.swarm.wire.messages import Request, encode_request
-
     wanted = _framed(encode_request(Request("recent", swarm=hostile.swarm, count=64)))
 
     async def greet(peer: Neighbour) -> None:
-        await subscribe(peer)
+        await peer.subscribe()
         await _graft(peer)
         await trio.sleep(0.5)
         peer.connection.secured_conn.read = lambda *arguments: trio.sleep_forever()

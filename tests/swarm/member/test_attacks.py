@@ -29,18 +29,17 @@ from sapo_edge.rollout import Answer, Rollout, Task
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.host.traffic import MAX_SOCKETS_PER_ADDRESS
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.judging.admission import SENDERS_FAULT, Admission
-from sapo_edge.swarm.judging.reputation import NETWORK_RATE, NEWCOMERS_BURST, RATE, Reputation
-from sapo_edge.swarm.member.config import SwarmConfig
-from sapo_edge.swarm.member.libp2p import Libp2pTransport
+from sapo_edge.swarm.judging.admission import SENDERS_FAULT
+from sapo_edge.swarm.judging.reputation import NETWORK_RATE, NEWCOMERS_BURST, RATE
 from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
-from tests.forked import Forked
 from tests.models import SHAPES, write_model
+from tests.swarm.lines import LineProcess
 from tests.swarm.member.hostile import HostilePeer, letters
-from tests.swarm.namespaces import name
+from tests.swarm.member.members import make_member
+from tests.swarm.namespaces import Namespaces, NotPermittedError, ip, name, permitted
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -84,32 +83,22 @@ class RunningNode:
 
     def __init__(self, directory: Path, *settings: str, keepalive: float = 15.0, before: tuple[str, ...] = ()) -> None:
         self.home = directory / "home"
-        self._out = directory / "events"
         model = write_model(directory / "tiny.gguf", SHAPES["llama-gqa"])
+        settings = ("network=swarm", "mdns=off", "rank=2", "max_tokens=96", "held_out=0", "evaluate_every=0", *settings)
         self._before = before
-        self._arguments = [
+        self._arguments = (
             "-c", NODE, str(UPGRADE_SECONDS), str(keepalive),
             "run", "--json", "--model", str(model), "--home", str(self.home),
             "--own", "1", "--external", "4", "--answers", "8", "--threads", "1", "--seed", "3",
-            *(f"--set={setting}" for setting in ("rank=2", "max_tokens=96", "held_out=0", "evaluate_every=0")),
             *(f"--set={setting}" for setting in settings),
-        ]  # fmt: skip
+        )  # fmt: skip
+        self._earlier: list[dict[str, Any]] = []
         self.start()
 
     def start(self) -> None:
         """Start it, for the first time or again."""
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "SAPO_EDGE_MDNS": "off",
-                       "SAPO_EDGE_NETWORK": "swarm"}  # fmt: skip
-        self.process: subprocess.Popen[bytes] | Forked
-        with self._out.open("ab") as out, open(os.devnull, "wb") as nothing:
-            if self._before:
-                command = [*self._before, sys.executable, *self._arguments]
-                self.process = subprocess.Popen(command, stdout=out, stderr=nothing, cwd=ROOT, env=environment)
-            else:
-                self.process = Forked(
-                    *self._arguments, directory=ROOT, environment=environment,
-                    stdout=out.fileno(), stderr=nothing.fileno(),
-                )  # fmt: skip
+        self._running = LineProcess(*self._arguments, before=self._before, fork=True)
+        self.process = self._running.process
         self.memory = psutil.Process(self.process.pid)
         wait_until(lambda: (self.status() or {}).get("swarm", {}).get("addresses"))
 
@@ -142,9 +131,7 @@ class RunningNode:
 
     def rounds(self) -> list[dict[str, Any]]:
         """Its finished rounds, restarts included."""
-        lines = self._out.read_text().splitlines(keepends=True)
-        events = (json.loads(line) for line in lines if line.endswith("\n"))
-        return [event for event in events if event["event"] == "round"]
+        return [event for event in (*self._earlier, *self._running.lines) if event["event"] == "round"]
 
     def counted(self, name: str, where: str = "counts") -> int:
         """A counter of the swarm."""
@@ -160,8 +147,8 @@ class RunningNode:
 
     def kill(self) -> None:
         """Kill it."""
-        self.process.kill()
-        self.process.wait(10)
+        self._running.kill()
+        self._earlier = self.rounds()
 
 
 class HonestPeer:
@@ -170,12 +157,7 @@ class HonestPeer:
     def __init__(self, source: TaskSource, node: str, number: int = 1, **options: Any) -> None:
         self.source = source
         self.identity = Identity(bytes([number]) * 32)
-        self.swarm = bytes.fromhex(source.manifest.digest)
-        config = SwarmConfig(
-            self.identity, source.manifest, bootstrap=(node,), mdns=False, **{"listen": "loopback", **options}
-        )
-        self._admission = Admission(self.swarm, source, Reputation(), own=self.identity.peer_id)
-        self.transport = Libp2pTransport(config, self._admission, lambda event: None)
+        self.transport = make_member(number, source, bootstrap=(node,), **options).start()
         self.published: list[Rollout] = []
         self._cursor = self._sequence = 0
         wait_until(lambda: self.transport.status().state == "connected")
@@ -201,7 +183,7 @@ class HonestPeer:
 
     def record(self, rollout: Rollout) -> RawRecord:
         """The rollout as `publish` sends it."""
-        return sign_rollout(rollout, self.swarm, self.identity).record
+        return sign_rollout(rollout, self.transport.swarm, self.identity).record
 
     def close(self) -> None:
         """Leave."""
@@ -476,27 +458,21 @@ def test_kill_9_of_the_node_in_mid_transfer(lab: Lab) -> None:
 @pytest.fixture
 def cable(tmp_path: Path) -> Iterator[tuple[str, str, Callable[[str], None]]]:
     """A network namespace, the address of its only interface, and a function that sets it "up" or "down"."""
-    number = os.getpid() % 60
+    number, device = os.getpid() % 60, f"sapo{os.getpid()}"
     space, address = name("loss"), f"198.51.100.{4 * number + 2}"
-
-    def ip(*arguments: str) -> None:
-        subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
-
-    try:
-        ip("netns", "add", space)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"network namespaces are not permitted here: {getattr(error, 'stderr', error)}")
-    try:
-        ip("link", "add", f"sapo{os.getpid()}", "type", "veth", "peer", "name", "eth0", "netns", space)
-        ip("addr", "add", f"198.51.100.{4 * number + 1}/30", "dev", f"sapo{os.getpid()}")
-        ip("link", "set", f"sapo{os.getpid()}", "up")
-        ip("-n", space, "addr", "add", f"{address}/30", "dev", "eth0")
-        for device in ("lo", "eth0"):
-            ip("-n", space, "link", "set", device, "up")
+    # The interface of this side goes with its other end.
+    with Namespaces() as machines:
+        try:
+            with permitted():
+                machines.add("loss")
+        except NotPermittedError as error:
+            pytest.skip(str(error))
+        ip("link", "add", device, "type", "veth", "peer", "name", "eth0", "netns", space)
+        ip("addr", "add", f"198.51.100.{4 * number + 1}/30", "dev", device)
+        ip("link", "set", device, "up")
+        machines.address("loss", "eth0", f"{address}/30")
+        ip("-n", space, "link", "set", "eth0", "up")
         yield space, address, lambda state: ip("-n", space, "link", "set", "eth0", state)
-    finally:
-        # The interface goes with its other end.
-        ip("netns", "del", space)
 
 
 def test_the_network_is_lost_and_returns(

@@ -15,7 +15,7 @@ from tests.swarm.member.members import IDENTITY, make_member
 
 def test_a_notice_comes_when_the_first_peer_connects_and_when_the_last_one_leaves() -> None:
     events: list[Event] = []
-    member = make_member(events.append)
+    member = make_member(emit=events.append)
     texts = []
     for has_peers in (False, True, True, True, False, False):
         member.snapshot(has_peers)

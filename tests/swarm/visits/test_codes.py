@@ -19,10 +19,6 @@ from sapo_edge.swarm.joining.code import Code
 from sapo_edge.swarm.joining.handover import GUESS_BYTES, HELLO_BYTES, MAX_SEALED_BYTES, Joiner, Offer
 from sapo_edge.swarm.joining.handover import Inviter as Side
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.judging.admission import Admission
-from sapo_edge.swarm.judging.reputation import Reputation
-from sapo_edge.swarm.member.config import SwarmConfig
-from sapo_edge.swarm.member.libp2p import Libp2pTransport
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.visits import accepting, offering
 from sapo_edge.swarm.visits.accepting import Failure, accept_invite
@@ -30,8 +26,7 @@ from sapo_edge.swarm.visits.meeting import connect, visiting_host
 from sapo_edge.swarm.visits.offering import Offered, Outcome, offer_invite
 from sapo_edge.swarm.visits.places import LOST, Place, ask_place, parse_place
 from sapo_edge.swarm.wire.claim import MAX_CLAIM_BYTES, PROTOCOL, Answer, Claim, encode_answer
-from sapo_edge.tasks.manifest import load_manifest
-from sapo_edge.tasks.source import TaskSource
+from tests.swarm.member.members import make_member
 
 LINE = "sapo://join/v=1+swarm=aa+name=starter+check=0"
 MEMBER = Identity(bytes([9]) * 32)
@@ -377,9 +372,6 @@ def test_a_number_that_one_place_has_given_away_is_used_nowhere(monkeypatch: pyt
 @pytest.mark.parametrize("psk", [None, b"k" * 32])
 def test_members_of_open_swarms_are_meeting_places(psk: bytes | None) -> None:
     """To a private one, only members can connect; there is nothing to ask for."""
-    manifest = load_manifest("starter")
-    admission = Admission(bytes.fromhex(manifest.digest), TaskSource(manifest), Reputation(), own=MEMBER.peer_id)
-    config = SwarmConfig(MEMBER, manifest, listen="loopback", mdns=False, psk=psk)
 
     async def claim(address: Address) -> Answer:
         async with visiting_host(psk) as host:
@@ -388,7 +380,7 @@ def test_members_of_open_swarms_are_meeting_places(psk: bytes | None) -> None:
             await stream.close()
             return answer
 
-    with contextlib.closing(Libp2pTransport(config, admission, lambda event: None)) as member:
+    with contextlib.closing(make_member(psk=psk).start()) as member:
         while not member.status().addresses:
             time.sleep(0.05)
         address = parse_address(member.status().addresses[0])
