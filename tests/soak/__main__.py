@@ -25,7 +25,6 @@ def main() -> int:
         "--attackers", type=int, choices=range(4), default=None, help="default: 3, or 1 for a few nodes"
     )
     parser.add_argument("--to", type=Path, default=None, help="directory for homes and records")
-    parser.add_argument("--trace", default="", metavar="NODE", help="trace the allocations of a node, such as n11")
     parser.add_argument("--report", type=Path, help="records of a soak; runs nothing")
     arguments = parser.parse_args()
     directory = arguments.report
@@ -34,7 +33,7 @@ def main() -> int:
         attackers = arguments.attackers if arguments.attackers is not None else 3 if arguments.nodes >= 8 else 1
         # An end that leaves no process and no namespace behind.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-        options = Options(arguments.minutes, max(2, arguments.nodes), attackers, directory.absolute(), arguments.trace)
+        options = Options(arguments.minutes, max(2, arguments.nodes), attackers, directory.absolute())
         try:
             with prepared(options) as soak:
                 soak.run()

@@ -3,18 +3,13 @@
 Each of them is bounded, but takes hours to fill: 32,768 digests of rollouts, 4,096 keys, pages of the journal. While
 they fill, memory grows by megabytes an hour, and a leak of that size could not be told from it. Nothing else is
 changed.
-
-With `SAPO_SOAK_FILE` in the environment, the node traces its allocations from the first SIGUSR1 on, and at each later
-one writes the largest that it keeps to the file of that name.
 """
 
 from __future__ import annotations
 
-import os
-import signal
 import sqlite3
 from functools import lru_cache, partial
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 SMALLER = 16
@@ -23,8 +18,6 @@ SMALLER_OF_PEERS = 4
 """By what those of peers are: attackers bring names, and members have to stay in them."""
 SQLITE_KIBIBYTES = 2000
 """Pages that SQLite keeps of a database unless it is told otherwise."""
-FRAMES = 6
-"""Callers that are kept of each allocation."""
 
 
 def shrink() -> None:
@@ -74,37 +67,8 @@ def replace(module: ModuleType, **values: object) -> None:
         setattr(module, name, value)
 
 
-def trace(path: str) -> None:
-    """At the first SIGUSR1, begin to trace allocations; at each later one, write to a file what they keep."""
-    import gc
-    import tracemalloc
-
-    def look(number: int, frame: FrameType | None) -> None:
-        # The next signal may come before this look is over, and would interrupt it.
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        if tracemalloc.is_tracing():
-            write()
-        else:
-            # Not before: loading torch would take minutes.
-            tracemalloc.start(FRAMES)
-        signal.signal(signal.SIGUSR1, look)
-
-    def write() -> None:
-        gc.collect()
-        size, _ = tracemalloc.get_traced_memory()
-        with open(path, "a") as file:
-            file.write(f"== {size / 1e6:.2f} MB\n")
-            for statistic in tracemalloc.take_snapshot().statistics("traceback")[:20]:
-                file.write(f"{statistic.size / 1e3:.0f} kB in {statistic.count}\n")
-                file.writelines(f"  {line}\n" for line in statistic.traceback.format())
-
-    signal.signal(signal.SIGUSR1, look)
-
-
 if __name__ == "__main__":
     shrink()
-    if path := os.environ.get("SAPO_SOAK_FILE"):
-        trace(path)
     from sapo_edge.cli.main import main
 
     main()

@@ -62,7 +62,6 @@ class Seat:
         home: of all its lives.
         lives: oldest first.
         gone: whether it left for good.
-        traced: whether its allocations are traced, which needs memory and time.
     """
 
     name: str
@@ -71,7 +70,6 @@ class Seat:
     bootstrap: tuple[str, ...] = ()
     lives: list[Life] = field(default_factory=list)
     gone: bool = False
-    traced: bool = False
 
     def __post_init__(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
@@ -117,14 +115,13 @@ class Seat:
     def start(self) -> Life:
         """Start a process over the state that is there."""
         number = len(self.lives) + 1
-        trace = {"SAPO_SOAK_FILE": str(self.home / "trace")} if self.traced else {}
         with self.events_file.open("ab") as out, self.errors_file.open("ab") as errors:
             # A killed process may have left half a line.
             out.write(b"\n")
             process = subprocess.Popen(
                 ["ip", "netns", "exec", name(self.name), sys.executable, *self.command()],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=errors, cwd=ROOT,
-                env={**os.environ, **ENVIRONMENT, **trace},
+                env={**os.environ, **ENVIRONMENT},
             )  # fmt: skip
         life = Life(number, process, time.time())
         self.lives.append(life)

@@ -29,8 +29,6 @@ from tests.swarm.lines import ROOT, LineProcess
 from tests.swarm.namespaces import Namespaces, name, permitted
 
 SAMPLE_SECONDS = 10.0
-TRACE_SECONDS = 60.0
-"""Between two looks at what was allocated meanwhile, where that is asked for."""
 START_SECONDS, AT_ONCE = 1200.0, 4
 """Time for all nodes to start, so many at once: importing torch takes some six seconds of a core each."""
 END_SECONDS = 300.0
@@ -52,14 +50,12 @@ class Options:
         nodes: at the same time.
         attackers: 0 to 3.
         directory: for homes and records.
-        traced: name of the node whose allocations are traced, such as "n11"; "" for none.
     """
 
     minutes: float
     nodes: int
     attackers: int
     directory: Path
-    traced: str = ""
 
 
 class Soak:
@@ -80,7 +76,6 @@ class Soak:
         ]
         known = tuple(seat.address for seat in (*self.nodes[:FIRST], self.relay))
         for seat in self.nodes:
-            seat.traced = seat.name == options.traced
             seat.bootstrap = tuple(address for address in known if address != seat.address)
         self.seats = [self.relay, *self.nodes]
         self.attackers: dict[str, LineProcess] = {}
@@ -166,7 +161,7 @@ class Soak:
 
     def _watch(self, began: float) -> None:
         changes = plan(60 * self.options.minutes, self.options.nodes)
-        next_sample = next_trace = began
+        next_sample = began
         while (now := time.time()) < began + 60 * self.options.minutes:
             self._look()
             while changes and now >= began + changes[0].at:
@@ -179,11 +174,6 @@ class Soak:
             if now >= next_sample:
                 next_sample += SAMPLE_SECONDS
                 self._sample()
-            if now >= next_trace:
-                next_trace += TRACE_SECONDS
-                for seat in self.nodes:
-                    if seat.traced and seat.life and seat.ready_since() < math.inf:
-                        seat.life.process.send_signal(signal.SIGUSR1)
             for attacker in self.attackers.values():
                 self._read(attacker)
             time.sleep(0.2)

@@ -24,29 +24,6 @@ def sequences(pool: Pool) -> list[int]:
     return [rollout.sequence for rollout in pool.candidates()]
 
 
-def test_candidates_come_oldest_first() -> None:
-    pool = Pool("me")
-    assert [pool.add(make_rollout(sequence=number)) for number in (3, 1, 2)] == [PoolOutcome.ADDED] * 3
-    assert sequences(pool) == [3, 1, 2] and len(pool) == 3
-    assert pool.counts == Counter({PoolOutcome.ADDED: 3})
-
-
-def test_a_full_pool_drops_the_oldest() -> None:
-    pool = Pool("me", PoolLimits(rollouts=3, author_share=1.0))
-    for number in range(5):
-        pool.add(make_rollout(sequence=number))
-    assert sequences(pool) == [2, 3, 4]
-
-
-def test_bytes_are_bounded_and_counted() -> None:
-    size = make_rollout(sequence=1).size_bytes()
-    pool = Pool("me", PoolLimits(bytes=3 * size + 1, author_share=1.0))
-    for number in range(1, 6):
-        pool.add(make_rollout(sequence=number))
-        assert pool.bytes == sum(rollout.size_bytes() for rollout in pool.candidates()) <= 3 * size + 1
-    assert sequences(pool) == [3, 4, 5]
-
-
 def test_a_rollout_larger_than_the_pool_is_rejected_and_displaces_nothing() -> None:
     pool = Pool("me", PoolLimits(bytes=200))
     pool.add(make_rollout(sequence=1))
@@ -65,17 +42,6 @@ def test_an_author_displaces_its_own_rollouts_beyond_its_share() -> None:
         pool.add(make_rollout("loud", number))
     assert Counter(rollout.author for rollout in pool.candidates()) == {"quiet": 1, "loud": 2}
     assert [rollout.sequence for rollout in pool.candidates() if rollout.author == "loud"] == [48, 49]
-
-
-def test_an_authors_bytes_have_the_same_bound_as_its_count() -> None:
-    size = make_rollout(texts=("x" * 1000,)).size_bytes()
-    pool = Pool("me", PoolLimits(rollouts=100, bytes=8 * size, author_share=0.25))
-    quiet = make_rollout("quiet", 0)
-    pool.add(quiet)
-    for number in range(20):
-        assert pool.add(make_rollout("loud", number, texts=("x" * 1000,))) is PoolOutcome.ADDED
-    loud = [rollout for rollout in pool.candidates() if rollout.author == "loud"]
-    assert [rollout.sequence for rollout in loud] == [18, 19] and quiet in pool.candidates()
 
 
 def test_every_author_may_have_one_rollout_however_small_its_share() -> None:
@@ -170,15 +136,6 @@ def other_task(rollout: Rollout, index: int, **changes: Any) -> Rollout:
     return again(rollout, index, ref=replace(rollout.ref, index=index), **changes)
 
 
-def test_of_one_question_an_author_has_its_newest_rollout_in_the_pool() -> None:
-    pool = Pool("me")
-    old = make_rollout("a", 1, question="2 + 2?")
-    new = other_task(old, 2, question="2 +  2?", answers=(Answer("4", True),))
-    other = replace(new, author="b", answers=(Answer("5", True),))
-    assert [pool.add(rollout) for rollout in (old, other, new)] == [PoolOutcome.ADDED] * 3
-    assert pool.candidates() == (other, new) and pool.add(old) is PoolOutcome.DUPLICATE
-
-
 def test_the_same_text_is_refused_whoever_sends_it_until_others_were_used() -> None:
     pool = Pool("me", PoolLimits(used_texts=2))
     first = make_rollout("a", 1, ["<answer>4</answer>", "Five?"], question="2 + 2?")
@@ -238,14 +195,6 @@ def test_how_often_an_answer_occurs_makes_another_text() -> None:
     assert pool.add(replace(make_rollout("b", 1, ["4", "4", "5"], question="q"))) is PoolOutcome.ADDED
 
 
-def test_a_rejected_text_of_a_liar_does_not_keep_an_honest_one_out() -> None:
-    pool = Pool("me")
-    lie, truth = make_rollout("liar", 1, question="q"), make_rollout("honest", 1, question="q")
-    pool.add(lie)
-    pool.reject([lie])
-    assert pool.add(truth) is PoolOutcome.ADDED
-
-
 def test_honest_nodes_with_few_questions_and_short_answers_are_not_starved() -> None:
     # Four nodes publish two rollouts a round, each of one of 20 questions; a node trains on four a round.
     rng = random.Random(1)
@@ -295,12 +244,6 @@ def test_few_large_rollouts_of_one_network_do_not_push_out_many_small_ones() -> 
         pool.add(make_rollout(f"key {number}", texts=["x" * 5000]), "8.8.8.0/24")
     networks = Counter(pool.neighbourhood(rollout) for rollout in pool.candidates())
     assert networks == {"9.9.9.0/24": 20, "8.8.8.0/24": 3}
-
-
-def test_own_rollouts_are_not_accepted() -> None:
-    pool = Pool("me")
-    assert pool.add(make_rollout("me")) is PoolOutcome.OWN
-    assert len(pool) == 0
 
 
 def test_token_ids_do_not_change_the_id() -> None:

@@ -12,8 +12,6 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from sapo_edge.errors import StateError
 from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
@@ -240,20 +238,6 @@ def test_a_damaged_file_is_reported_and_changes_nothing(tmp_path: Path, damage: 
     if path.is_file():
         pool.save(path)
         assert len(restarted(path, limits=limits)) == 1
-
-
-@given(st.lists(st.binary(max_size=60), max_size=4))
-@settings(max_examples=200, deadline=None)
-def test_any_bytes_raise_only_a_state_error(tmp_path_factory: pytest.TempPathFactory, parts: list[bytes]) -> None:
-    path = tmp_path_factory.getbasetemp() / "any"
-    body = b"".join(parts)
-    for data in (body, msgpack.packb(b"") * 3 + b"".join(msgpack.packb(part) for part in parts)):
-        path.write_bytes(MAGIC + hashlib.sha256(data).digest() + data)
-        pool, _ = make_pool()
-        try:
-            pool.load(path)
-        except StateError:
-            assert len(pool) == 0
 
 
 def test_a_full_disk_is_reported_and_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

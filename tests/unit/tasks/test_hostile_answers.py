@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from sapo_edge.rollout import TaskRef
 from sapo_edge.tasks.allowed import ALLOWED
@@ -137,13 +135,3 @@ def test_the_audit_hook_sees_evaluation() -> None:
     with watched() as events:
         eval("1 + 1")
     assert {"compile", "exec"} <= set(events)
-
-
-@pytest.mark.parametrize("generator", sorted(ALLOWED))
-@settings(max_examples=40, deadline=None)
-@given(text=st.text(st.characters(), max_size=60))
-def test_no_text_makes_a_verifier_fail(generator: str, text: str) -> None:
-    assert 0.0 <= SOURCE.score(TASKS[generator], text) <= 1.0
-    assert 0.0 <= SOURCE.score(TASKS[generator], f"<answer>{text}</answer>") <= 1.0
-    SOURCE.judge(TASKS[generator], text)
-    assert SOURCE.verifier_errors == 0
