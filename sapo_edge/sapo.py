@@ -18,8 +18,7 @@ Before a round:
 
 In a round, by step:
 
-1. If the pool holds fewer than J usable rollouts, own ones take their place: a round never waits for the swarm. A node
-   may draw more questions than it trains on, to share them.
+1. If the pool holds fewer than J usable rollouts, own ones take their place: a round never waits for the swarm.
 2. An answer ends at `</answer>`. Own answers keep their sampled token ids and log-probabilities. External ones are cut
    where the own sampler would have stopped, before they are scored; at most L of a group count.
 3. SelectSubset keeps traffic within a budget and prefers informative rollouts. A generator stops after this step.
@@ -92,7 +91,7 @@ def sapo_round(
 
     # 1  SampleBatch: the questions B
     own_count = settings.own + missing
-    tasks, next_cursor = context.training_tasks(cursor, max(own_count, settings.questions))
+    tasks, next_cursor = context.training_tasks(cursor, own_count)
 
     # 2  Generate: L answers to each question q, the rollout R(q)
     start = time.perf_counter()
@@ -231,14 +230,12 @@ class RoundSettings:
     Attributes:
         own: I, own rollouts in the update; more where external ones are missing.
         external: J, external rollouts in the update.
-        questions: questions drawn in a round, at least `own`.
         answers: L, answers to each question.
         train: False for a generator, which stops after sharing.
     """
 
     own: int
     external: int
-    questions: int
     answers: int
     max_tokens: int
     temperature: float

@@ -75,7 +75,6 @@ class Member:
         self._settings = RoundSettings(
             own=training.own,
             external=training.external,
-            questions=training.own,
             answers=training.answers,
             max_tokens=self.max_tokens,
             temperature=learning.temperature,
