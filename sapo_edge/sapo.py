@@ -195,7 +195,6 @@ def training_group(
 
     Args:
         scored: the rollout; own answers have token ids and log-probabilities.
-        prompt_for: question -> prompt.
         rule: of another node's rollout; None for an own one.
     """
     advantages = group_advantages(scored.rewards) if rule is None else external_advantages(scored.rewards, rule)
@@ -254,7 +253,6 @@ class RoundContext:
         score_external: (another node's rollout, L) -> the rollout with the local rewards of its first L answers, cut;
             None if its task, regenerated, differs or must not be trained on.
         cut_external: a rollout of `score_external` -> the same with its answers as they were scored.
-        prompt_for: question -> prompt.
         select: SelectSubset: (own rollouts, random generator) -> the rollouts to share.
         rates: of the node's own success.
         right_answer: the right answer to a task, if it is known and is to be learned where all own ones are wrong.

@@ -75,7 +75,6 @@ class SubsetSelector:
         """The rollouts to publish, in their order: informative ones first, otherwise at random.
 
         Args:
-            scored: the round's own rollouts.
             rng: rounds the share up or down, and chooses among equals.
         """
         count = self.count(len(scored), rng)
@@ -146,10 +145,6 @@ def within_shares(ordered: Sequence[ScoredRollout], count: int) -> list[ScoredRo
 
     If there is another author, an author gets at most half of the places; if there is another known network, so does a
     network. Half is rounded down, but at least one. Places that this leaves empty are for own rollouts.
-
-    Args:
-        ordered: the best first.
-        count: number of places.
     """
     half = max(1, count // 2)
     lone = len({scored.rollout.author for scored in ordered}) == 1

@@ -35,11 +35,7 @@ class Clock:
 
 
 class Member:
-    """A member that answers and shares, and learns unless it is frozen.
-
-    Args:
-        frozen: whether it never learns.
-    """
+    """A member that answers and shares, and learns unless it is frozen."""
 
     def __init__(
         self,
