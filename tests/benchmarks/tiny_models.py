@@ -144,7 +144,7 @@ def make_all(directory: Path, questions: int = QUESTIONS, steps: int = 3200) -> 
 def write(model: Any, tokenizer: Tokenizer, directory: Path) -> None:
     """Write a model as transformers reads it, with its tokenizer."""
     directory.mkdir(parents=True)
-    tokenizer.save(str(directory / "tokenizer.json"))
+    tokenizer.save(str(directory / "tokenizer.json"), pretty=False)
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": END,
