@@ -239,9 +239,9 @@ def corner(generator: str, corner: str) -> Manifest:
 def test_every_generator_is_cheap_at_the_ends_of_its_bounds(generator: str, where: str) -> None:
     source = TaskSource(corner(generator, where))
     source.draw(0, 0)
-    start = time.perf_counter()
+    start = time.process_time()
     tasks = [source.draw(1, index) for index in range(30)]
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert all(isinstance(task, Task) for task in tasks)
 
 
