@@ -100,7 +100,6 @@ class Gain:
     """The rise of the accuracy from the base model to the adapter on the same questions.
 
     Attributes:
-        value: difference of the accuracies.
         low, high: 95 % interval of it.
         gained, lost: questions that only the adapter, and only the base model, answered right.
     """

@@ -41,7 +41,6 @@ class NodeStarted(Event):
     """The node is ready for its first round.
 
     Attributes:
-        model, backend: display names.
         reasons: the reason for each choice of the program, one sentence each.
         round: the last finished round, 0 for a fresh start.
     """
@@ -59,7 +58,6 @@ class Progress(Event):
     """Progress of a long step. Sent often, never journaled.
 
     Attributes:
-        done, total: in `unit`.
         unit: "answers", "groups", "bytes" ...
     """
 
@@ -83,7 +81,6 @@ class RoundFinished(Event):
         shared: own rollouts that were published.
         received: other nodes' rollouts accepted since the round before.
         corrected: own groups among `informative` whose answers were all wrong, and that taught the known right one.
-        tokens: generated in this round.
         seconds_generate, seconds_update: wall-clock time.
         statistics: of the update (`policy.UpdateStatistics`).
         answers: own ones, generated in this round; 0 in events of earlier versions.
@@ -113,7 +110,6 @@ class HeldOut(Event):
 
     Attributes:
         round: the last round before it; 0 is the model before training.
-        accuracy: `correct` / `questions`.
         correct, questions: counts; an answer is correct by its content, in whatever form.
         low, high: 95 % interval of the accuracy.
         split: the set of questions, "validation"; "" in events of versions that had only one.
@@ -150,8 +146,6 @@ class Comparison(Event):
     """Base model and best checkpoint on the test questions, by which no checkpoint is chosen.
 
     Attributes:
-        round: of the checkpoint.
-        questions: asked of both.
         base, adapter: questions that each answered correctly, in whatever form.
         gain: rise of the accuracy, (`adapter` - `base`) / `questions`.
         low, high: paired 95 % interval of the gain.
@@ -180,10 +174,8 @@ class HeadStart(Event):
     """How far a head start is: supervised updates before the first round.
 
     Attributes:
-        updates: made so far.
         learned: different questions that were learned from, since the program started.
         accuracy: on the validation questions, `correct` / `questions`; when it is over, of the adapter that goes on.
-        correct, questions: counts, as in `HeldOut`.
         done: whether it is over and the rounds begin.
         best_updates: updates after which the accuracy was the best; these count when it is over.
         answers: as in `HeldOut`.
@@ -205,7 +197,6 @@ class CheckpointSaved(Event):
     """A checkpoint is complete on disk.
 
     Attributes:
-        path: its directory.
         best: whether it has the best held-out accuracy so far.
     """
 
@@ -221,7 +212,6 @@ class RolledBack(Event):
 
     Attributes:
         from_round: the last finished round until then; it and the others after `to_round` no longer count.
-        to_round: of the checkpoint.
     """
 
     event: ClassVar[str] = "rolled_back"
@@ -255,8 +245,6 @@ class NodeStopped(Event):
     """The node stopped without an error.
 
     Attributes:
-        reason: in a few words.
-        rounds: finished since it started.
         adapter: path of the adapter; None if none was written.
         done: whether all rounds of the run are done; it would end again at once.
     """

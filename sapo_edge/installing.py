@@ -25,11 +25,7 @@ DISTRIBUTIONS = {
 
 
 def how_to_install(*names: str) -> str:
-    """The remedy for missing packages: "install it with: ..." and a command for this installation.
-
-    Args:
-        names: of distributions.
-    """
+    """The remedy for missing packages: "install it with: ..." and a command for this installation."""
     declared = {canonicalize_name(requirement.name): requirement for requirement, _ in _declared()}
     words = [_words(declared.get(canonicalize_name(name), Requirement(name))) for name in names]
     return f"install {'it' if len(words) == 1 else 'them'} with: {shlex.join([*_installer(), *words])}"

@@ -20,7 +20,6 @@ def printable(text: object, *, lines: bool = False) -> str:
     """Untrusted text with every control, invisible or unassigned character escaped.
 
     Args:
-        text: converted by `str`.
         lines: keep line ends and tabs.
     """
     plain = str(text)

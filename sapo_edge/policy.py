@@ -115,10 +115,8 @@ class UpdateStatistics:
         reference_kl: k3 estimate of KL(policy || base), nats; 0 without a KL term.
         answer_tokens: mean length of all answers, in tokens.
         ended: share of all answers that the policy ended.
-        groups: number of groups.
         informative: groups that had a gradient.
         tokens: answer tokens trained on.
-        steps: optimizer steps taken.
         learning_rate: of the last step.
     """
 
@@ -189,7 +187,6 @@ class UpdateSettings:
         learning_rate: Adam's, after the warm-up.
         warmup: updates over which the rate rises linearly to `learning_rate`.
         decay_after: update from which the rate falls with the inverse square root of their number; 0: never.
-        betas: Adam's decay rates.
         clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high].
         importance_cap: upper bound of the sampler/learner importance weight.
         max_gradient_norm: the gradient is scaled down to this L2 norm.
@@ -335,7 +332,6 @@ class Policy(Protocol):
         """Sample `answers` completions of each prompt.
 
         Args:
-            prompts: G prompts.
             answers: L, completions per prompt.
             max_tokens: most tokens per completion, the end token included.
             temperature: 0 is greedy.

@@ -76,7 +76,6 @@ class Answer:
     """One completion of a question.
 
     Attributes:
-        text: the decoded completion.
         ended: whether the policy ended it (end token or stop text), not the token limit.
         token_ids: of an own answer the sampled ids with the end token, of an external one those that `Policy.cut` kept;
             None for text as it is shared.
@@ -102,9 +101,7 @@ class Rollout:
     Attributes:
         ref: where the question comes from.
         question, ground_truth: as the author saw them; other nodes regenerate the task and compare.
-        answers: 1 to `MAX_ANSWERS` answers.
         author: the author's id; for a node alone, its local name.
-        round: the author's round.
         sequence: the author's number of the rollout, unique for the author.
         time: Unix seconds at which it was generated.
         digest: SHA-256 (hex) of the signed bytes, the rollout's id in the swarm; "" until it is signed.

@@ -18,8 +18,7 @@ Before a round:
 
 In a round, by step:
 
-1. If the pool holds fewer than J usable rollouts, own ones take their place: a round never waits for the swarm. A node
-   may draw more questions than it trains on, to share them.
+1. If the pool holds fewer than J usable rollouts, own ones take their place: a round never waits for the swarm.
 2. An answer ends at `</answer>`. Own answers keep their sampled token ids and log-probabilities. External ones are cut
    where the own sampler would have stopped, before they are scored; at most L of a group count.
 3. SelectSubset keeps traffic within a budget and prefers informative rollouts. A generator stops after this step.
@@ -92,7 +91,7 @@ def sapo_round(
 
     # 1  SampleBatch: the questions B
     own_count = settings.own + missing
-    tasks, next_cursor = context.training_tasks(cursor, max(own_count, settings.questions))
+    tasks, next_cursor = context.training_tasks(cursor, own_count)
 
     # 2  Generate: L answers to each question q, the rollout R(q)
     start = time.perf_counter()
@@ -196,7 +195,6 @@ def training_group(
 
     Args:
         scored: the rollout; own answers have token ids and log-probabilities.
-        prompt_for: question -> prompt.
         rule: of another node's rollout; None for an own one.
     """
     advantages = group_advantages(scored.rewards) if rule is None else external_advantages(scored.rewards, rule)
@@ -231,14 +229,12 @@ class RoundSettings:
     Attributes:
         own: I, own rollouts in the update; more where external ones are missing.
         external: J, external rollouts in the update.
-        questions: questions drawn in a round, at least `own`.
         answers: L, answers to each question.
         train: False for a generator, which stops after sharing.
     """
 
     own: int
     external: int
-    questions: int
     answers: int
     max_tokens: int
     temperature: float
@@ -257,7 +253,6 @@ class RoundContext:
         score_external: (another node's rollout, L) -> the rollout with the local rewards of its first L answers, cut;
             None if its task, regenerated, differs or must not be trained on.
         cut_external: a rollout of `score_external` -> the same with its answers as they were scored.
-        prompt_for: question -> prompt.
         select: SelectSubset: (own rollouts, random generator) -> the rollouts to share.
         rates: of the node's own success.
         right_answer: the right answer to a task, if it is known and is to be learned where all own ones are wrong.

@@ -75,7 +75,6 @@ class SubsetSelector:
         """The rollouts to publish, in their order: informative ones first, otherwise at random.
 
         Args:
-            scored: the round's own rollouts.
             rng: rounds the share up or down, and chooses among equals.
         """
         count = self.count(len(scored), rng)
@@ -138,7 +137,7 @@ def in_turn(
         )
 
     shuffled = uniform([scored for scored in candidates if teaches(scored)], len(candidates), rng, rates)
-    return within_shares(_take_turns(shuffled, _TURNS, rng), count)
+    return within_shares(take_turns(shuffled, rng), count)
 
 
 def within_shares(ordered: Sequence[ScoredRollout], count: int) -> list[ScoredRollout]:
@@ -146,10 +145,6 @@ def within_shares(ordered: Sequence[ScoredRollout], count: int) -> list[ScoredRo
 
     If there is another author, an author gets at most half of the places; if there is another known network, so does a
     network. Half is rounded down, but at least one. Places that this leaves empty are for own rollouts.
-
-    Args:
-        ordered: the best first.
-        count: number of places.
     """
     half = max(1, count // 2)
     lone = len({scored.rollout.author for scored in ordered}) == 1
@@ -181,14 +176,16 @@ _TURNS: tuple[_Turn, ...] = (
 )
 
 
-def _take_turns(candidates: Sequence[ScoredRollout], turns: Sequence[_Turn], rng: random.Random) -> list[ScoredRollout]:
+def take_turns(
+    candidates: Sequence[ScoredRollout], rng: random.Random, turns: Sequence[_Turn] = _TURNS
+) -> list[ScoredRollout]:
     """The candidates in turn from the groups by the first of `turns`; within a group, by the others."""
     if not turns:
         return list(candidates)
     groups: dict[str, list[ScoredRollout]] = {}
     for candidate in candidates:
         groups.setdefault(turns[0](candidate), []).append(candidate)
-    queues = [_take_turns(group, turns[1:], rng) for group in groups.values()]
+    queues = [take_turns(group, rng, turns[1:]) for group in groups.values()]
     rng.shuffle(queues)
     return [candidate for turn in zip_longest(*queues) for candidate in turn if candidate is not None]
 

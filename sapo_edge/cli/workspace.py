@@ -148,7 +148,7 @@ class Workspace:
         if not settings.max_tokens:
             return None
         round = round_settings(settings, settings.max_tokens)
-        groups = max(round.questions, round.own + (round.external if round.train else 0))
+        groups = round.own + (round.external if round.train else 0)
         return RoundShape(
             settings.rank, groups, settings.answers, PROMPT_TOKENS, settings.max_tokens, round.train,
             int(settings.memory * 1e9), self.quantise, settings.precision,

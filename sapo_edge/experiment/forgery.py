@@ -10,13 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, cycle, islice
 
-from sapo_edge.errors import ManifestError
 from sapo_edge.rollout import MAX_ANSWER_BYTES, Rollout, Task
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource
 
-MAX_DRAWS = 2000
-"""Most tasks that an attacker draws to find one that suits it."""
 _CANDIDATES = 48
 _SAMPLE = 400
 
@@ -67,33 +64,6 @@ class Question:
     task: Task
     right: str
     copied: str = ""
-
-
-class Questions:
-    """The questions of an attacker: a sequence of its own, as every member has one.
-
-    Args:
-        seed: of the sequence, 0 to 2**63 - 1.
-    """
-
-    def __init__(self, public: Public, seed: int) -> None:
-        self._public = public
-        self._seed = seed
-        self._cursor = 0
-
-    def next(self, suits: Callable[[Question], bool]) -> Question:
-        """The next question that suits.
-
-        Raises:
-            ManifestError: if `MAX_DRAWS` tasks in a row don't.
-        """
-        source = self._public.source
-        for _ in range(MAX_DRAWS):
-            (task,), self._cursor = source.training_tasks(self._seed, self._cursor, 1)
-            question = answered(self._public, task)
-            if question is not None and suits(question):
-                return question
-        raise ManifestError("the manifest has no task that suits the attack", "choose another attack")
 
 
 def answered(public: Public, task: Task) -> Question | None:

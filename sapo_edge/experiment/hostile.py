@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import ClassVar
 
+from sapo_edge.errors import ManifestError
 from sapo_edge.experiment.forgery import (
     Public,
     Question,
-    Questions,
     answered,
     common_answers,
     copied,
@@ -34,6 +34,8 @@ FLOOD = 8
 """How many times as much as others a member publishes that floods."""
 ADVERTISEMENTS = ("Drink Zupp cola, zupp.example! ", "Drink Zupp! ", "Zupp ")
 """Texts of the advertisement, longest first; the first that fits into an answer is used."""
+MAX_DRAWS = 2000
+"""Most tasks that an attacker draws to find one that suits it."""
 _PRODUCT = "Zupp"
 _TRIED = 32
 _LEADS = ("", "So: ", "Thus ", "It is ", "Hence ", "= ", "I say ", "Well, ")
@@ -63,7 +65,8 @@ class Attacker(ABC):
         self.public = public
         self.author = author
         self.rng = random.Random(f"{seed} {author} {type(self).__name__}")
-        self.own_questions = Questions(public, self.rng.getrandbits(63))
+        self._seed = self.rng.getrandbits(63)
+        self._cursor = 0
         self.sequence = 0
 
     def rollouts(self, round: int, seen: Sequence[Rollout], count: int) -> list[Rollout]:
@@ -87,7 +90,21 @@ class Attacker(ABC):
     def questions(self, seen: Sequence[Rollout]) -> Iterator[Question]:
         """Endless questions to answer."""
         while True:
-            yield self.own_questions.next(self.suits)
+            yield self.own_question()
+
+    def own_question(self) -> Question:
+        """The next question of its own sequence that it answers.
+
+        Raises:
+            ManifestError: if `MAX_DRAWS` tasks in a row don't suit it.
+        """
+        source = self.public.source
+        for _ in range(MAX_DRAWS):
+            (task,), self._cursor = source.training_tasks(self._seed, self._cursor, 1)
+            question = answered(self.public, task)
+            if question is not None and self.suits(question):
+                return question
+        raise ManifestError("the manifest has no task that suits the attack", "choose another attack")
 
     def suits(self, question: Question) -> bool:
         """Whether the member answers a question of its sequence."""
@@ -195,7 +212,7 @@ class Repetition(Attacker):
 
     def questions(self, seen: Sequence[Rollout]) -> Iterator[Question]:
         if self._question is None:
-            self._question = self.own_questions.next(self.suits)
+            self._question = self.own_question()
             self._wrong = self.wrong(self._question, self.public.answers)
         while True:
             yield self._question

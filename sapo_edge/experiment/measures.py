@@ -46,9 +46,7 @@ class Measures:
         by_seconds: (processor seconds of all members so far, validation accuracy).
         own_by_round: (round, mean own reward).
         seconds: processor seconds of all members.
-        nodes: honest learning nodes.
         members: of any kind, with a record.
-        last: the last round.
         questions: question set -> its size.
     """
 

@@ -8,14 +8,15 @@ from collections.abc import Mapping, Sequence
 from sapo_edge.advantage import informative
 from sapo_edge.experiment.plan import Arm, Learning, Setting
 from sapo_edge.experiment.results import RoundRecord
-from sapo_edge.experiment.scoring import UncutScorer
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.policy import CallHandle, CutAnswer, UpdateSettings
 from sapo_edge.pool.pool import Pool, PoolLimits
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES
-from sapo_edge.swarm.judging.external import ExternalScorer
+from sapo_edge.swarm.judging.external import MAX_SCORED, ExternalScorer, RejectedError, verified_task
+from sapo_edge.swarm.recent import Recent
+from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource, derive_seed
 from sapo_edge.transport import Transport
 
@@ -34,11 +35,7 @@ class Clock:
 
 
 class Member:
-    """A member that answers and shares, and learns unless it is frozen.
-
-    Args:
-        frozen: whether it never learns.
-    """
+    """A member that answers and shares, and learns unless it is frozen."""
 
     def __init__(
         self,
@@ -75,7 +72,6 @@ class Member:
         self._settings = RoundSettings(
             own=training.own,
             external=training.external,
-            questions=training.own,
             answers=training.answers,
             max_tokens=self.max_tokens,
             temperature=learning.temperature,
@@ -146,6 +142,38 @@ class Member:
             if task.ref.entry == self._only:
                 tasks.append(task)
         return tuple(tasks), cursor
+
+
+def last_pair(text: str) -> str:
+    """The last complete pair of answer tags with what it encloses; "" without one."""
+    close = text.rfind(CLOSE_TAG)
+    start = text.rfind(OPEN_TAG, 0, max(close, 0))
+    return text[start : close + len(CLOSE_TAG)] if start >= 0 else ""
+
+
+class UncutScorer:
+    """How external rollouts were scored before the cure: all answers of a group, by their last pair of tags, uncut."""
+
+    def __init__(self, source: TaskSource) -> None:
+        self._source = source
+        self._rewards: Recent[str, tuple[float, ...] | None] = Recent(MAX_SCORED)
+
+    def __call__(self, rollout: Rollout, _answers: int) -> ScoredRollout | None:
+        """The rollout with its rewards, or None if it must not be trained on."""
+        if rollout.id not in self._rewards:
+            self._rewards[rollout.id] = self._score(rollout)
+        rewards = self._rewards[rollout.id]
+        return None if rewards is None else ScoredRollout(rollout, rewards)
+
+    def cut(self, scored: ScoredRollout) -> ScoredRollout:
+        return scored
+
+    def _score(self, rollout: Rollout) -> tuple[float, ...] | None:
+        try:
+            task = verified_task(self._source, rollout)
+        except RejectedError:
+            return None
+        return tuple(self._source.score(task, last_pair(answer.text)) for answer in rollout.answers)
 
 
 def _record(node: int, result: RoundResult, seconds: float) -> RoundRecord:

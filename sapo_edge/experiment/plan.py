@@ -56,7 +56,6 @@ class Arm:
     Attributes:
         name: unique within the setting, for example "4/4".
         title: the same in plain words, for tables and plots.
-        training: of the honest members.
         attack: what hostile members do, by its name in `hostile.ATTACKS`.
         hostile: number of hostile members, which take the place of the last honest ones.
         frozen: members besides, that generate with the base model and never learn.
@@ -87,8 +86,6 @@ class Setting:
         title: the same in plain words.
         arms: in the order of the tables.
         baseline: name of the arm with which the others are compared.
-        nodes: members of a swarm.
-        rounds: of each member.
         every: rounds between evaluations on the validation set.
         models: of the members, in turn: names that the scale knows.
         specialised: whether each member draws only one of the manifest's tasks, in turn.
@@ -136,9 +133,6 @@ class Learning:
     """Numbers that all members of all swarms share.
 
     Attributes:
-        learning_rate, warmup, decay_after: of the update.
-        rank, alpha: of the adapters.
-        temperature: of sampling.
         max_tokens: longest answer; 0: the manifest's.
     """
 
@@ -159,10 +153,8 @@ class Plan:
     """A whole experiment.
 
     Attributes:
-        scale: "tiny", "embedded" or "paper".
         settings: in the order of the report; names are unique.
         seeds: swarms of each arm; their seeds are the same in all arms.
-        learning: numbers that all share.
         manifest: what the members train on: a shipped name or a file; "" for the scale's own.
         model: file or directory; "" for the scale's own.
         backend: name; "" for the scale's own.

@@ -82,9 +82,6 @@ def write_report(
 def check_libraries(*, plots: bool = True) -> None:
     """Check that the libraries of a report can be loaded: before hours of work rather than after.
 
-    Args:
-        plots: matplotlib too.
-
     Raises:
         SapoError: if one is missing or can't be loaded; names the remedy.
     """

@@ -46,8 +46,6 @@ class RoundRecord:
         node: the member's number, the same in all rounds.
         own: mean reward of its own answers before any filter; 0 if it generated none.
         external: mean reward of the external answers as sampled; None if it sampled none.
-        generated: own answers.
-        tokens: tokens of own answers.
         trained: answer tokens trained on.
         informative_own, informative_external: groups in the update whose answers differ in reward.
         taken: external rollouts in the update.
@@ -96,7 +94,6 @@ class SwarmRecord:
     """Everything about one swarm.
 
     Attributes:
-        setting, arm: names in the plan.
         digest: of all that determines it, the seed aside: `plan.swarm_digest`.
         seed: from 0.
         rounds: of all members, those that do not learn included.
@@ -140,7 +137,6 @@ class Results(Generic[T]):
     """The results in a directory, read as they grow.
 
     Args:
-        directory: of the experiment.
         keep: what is kept of a swarm.
 
     Attributes:

@@ -46,7 +46,6 @@ class Step:
 
     Attributes:
         job: the swarm that went on.
-        finished: its finished rounds.
         is_done: whether its record is written.
     """
 
@@ -61,9 +60,7 @@ def run_jobs(plan: Plan, directory: Path, cache: Path, workers: int, narrate: Na
     Closing the generator ends the workers. Call it in the main thread.
 
     Args:
-        directory: of the results; created.
         cache: for files that a backend derives from a model.
-        workers: most processes.
         narrate: receives lines about what takes time.
 
     Raises:

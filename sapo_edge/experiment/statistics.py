@@ -86,8 +86,6 @@ class Result:
 
     Attributes:
         values: seed -> number.
-        estimate: mean over swarms.
-        iqm: interquartile mean over swarms.
         difference: mean difference from the baseline, over the seeds that both have; None for the baseline itself, and
             if there is no such seed.
     """
@@ -103,8 +101,6 @@ class EqualCost:
     """Validation accuracy of an arm and of the baseline at one cost: the smaller of both totals, seed by seed.
 
     Attributes:
-        arm, baseline: mean accuracies.
-        difference: paired by seed.
         cost: mean cost at which they are compared.
     """
 
@@ -119,7 +115,6 @@ class ArmResult:
     """One arm of a setting.
 
     Attributes:
-        swarms: finished ones, by seed.
         results: measure -> result, in the order of the tables.
         tasks: (measure, task entry) -> result.
         rewards: task entry -> result: mean own reward.
@@ -154,7 +149,6 @@ def interval(values: Sequence[float], *, method: str = "BCa") -> Estimate:
 
     Args:
         values: one number a swarm, or one difference a pair; at least one.
-        method: of `scipy.stats.bootstrap`.
     """
     center = mean(values)
     if len(values) < 2:

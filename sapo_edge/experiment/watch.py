@@ -20,7 +20,6 @@ class ArmView:
     Attributes:
         accuracies: seed -> mean test accuracy of the honest learning nodes of that swarm; of finished swarms.
         running: seed -> rounds of a swarm in progress that were saved.
-        rounds: of each swarm.
     """
 
     name: str

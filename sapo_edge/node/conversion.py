@@ -24,7 +24,6 @@ def round_settings(settings: Settings, max_tokens: int, external: int | None = N
     return RoundSettings(
         own=settings.own + settings.external - taken,
         external=taken,
-        questions=settings.own,
         answers=settings.answers,
         max_tokens=max_tokens,
         temperature=settings.temperature,

@@ -277,7 +277,7 @@ class Node:
             number,
             self.cursor,
             derive_seed("round", self.seed, number),
-            self.store.journal.reserve_sequences(max(settings.questions, settings.own + settings.external)),
+            self.store.journal.reserve_sequences(settings.own + settings.external),
             self._context,
             settings,
             self._call_handle("generate", "answers"),

@@ -88,7 +88,7 @@ class Authors:
         return self._estimate()
 
     def _estimate(self) -> float:
-        senders = self._senders()
+        senders = self.senders()
         number = estimate_number(senders)
         if not self._before:
             # In the first half window only known authors show how large the swarm is: keys cost nothing.
@@ -99,7 +99,8 @@ class Authors:
                 number = max(number, self._before / STEP)
         return number
 
-    def _senders(self) -> list[Sender]:
+    def senders(self) -> list[Sender]:
+        """What each author sent that is remembered."""
         senders = []
         for author in self._older.keys() | self._newer.keys():
             older, newer = self._older.get(author), self._newer.get(author)

@@ -45,7 +45,6 @@ class PoolLimits:
     """Bounds of the pool.
 
     Attributes:
-        rollouts, bytes: most that it holds.
         author_share: largest share of `rollouts` and of `bytes` for one author, who may always have one rollout.
         seconds: age at which a rollout expires, counted from its arrival: other nodes' clocks are not trusted.
         remembered: ids of removed rollouts, and tasks of used ones, that are kept to recognise late copies.

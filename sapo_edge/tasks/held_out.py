@@ -34,7 +34,6 @@ def choose_held_out(
     so far + 1), D'Hondt's highest averages method.
 
     Args:
-        manifest: whose entries are used.
         make: (entry, index) -> task of the reserved sequence of a generator; may raise UnknownTaskError.
         own: tasks of both sets, by the name of an entry of own questions or of a skill.
 

@@ -142,7 +142,6 @@ class Manifest:
         system: text of the system turn, "" for none.
         examples: worked examples: (question, answer as a model shall write it).
         max_tokens: most tokens of an answer.
-        protocol: `PROTOCOL`.
         store: directory of the questions that it names by digest; None if they are not here.
 
     Raises:
@@ -239,7 +238,6 @@ class Manifest:
         """Read a manifest from TOML text.
 
         Args:
-            text: the manifest.
             where: its name in messages.
             directory: of the files of questions that it names; None: it may name none.
 
@@ -277,7 +275,6 @@ class Manifest:
         """Read a manifest from a TOML file, or make one around a file of questions, whose name ends in a `SUFFIXES`.
 
         Args:
-            path: the file.
             store: a cache for questions that are too many for a manifest; None: they are an error.
 
         Raises:

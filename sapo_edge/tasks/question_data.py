@@ -108,7 +108,6 @@ class StoredQuestions(Sequence[OwnQuestion]):
     """Some questions of a file, each read when it is used.
 
     Args:
-        path: the file.
         spans: where each of its questions begins and ends.
         places: which of them these are.
     """

@@ -99,8 +99,6 @@ def import_questions(path: Path, store: Path, wanted: int) -> tuple[QuestionData
     What was read before is not read again: an entry named after the digest of the file says what it gave.
 
     Args:
-        path: the file.
-        store: a cache.
         wanted: number of worked examples, beside those that the file names; they stay among the questions.
 
     Raises:

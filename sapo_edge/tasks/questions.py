@@ -33,7 +33,6 @@ class OwnQuestion:
     Attributes:
         question: the text that a policy is asked.
         answer: the expected answer, without tags; items of a set are separated by commas.
-        check: how answers are checked.
         split: one of `SPLITS`.
 
     Raises:
@@ -147,7 +146,6 @@ def place(position: int, count: int, offset: int, step: int) -> int:
 
     Args:
         position: 0 to `count` - 1.
-        count: number of questions.
         offset, step: of the order; any integers.
     """
     step %= count

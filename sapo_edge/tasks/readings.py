@@ -59,7 +59,6 @@ def read(reading: str, completion: str, lines: int = 1, question: str = "") -> t
 
     Args:
         reading: one of `READINGS` except `FIT`.
-        completion: any text.
         lines: of the expected answer.
         question: that is answered.
 

@@ -136,9 +136,7 @@ class TaskSource:
         """The next tasks of a node's sequence, without held-out ones.
 
         Args:
-            seed: the node's task seed.
             cursor: index of the first one.
-            count: number of tasks.
 
         Returns:
             The tasks, and the cursor for the next call.

@@ -35,8 +35,9 @@ from sapo_edge.rollout import Task
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
-START = "<|im_start|>"
-END = "<|im_end|>"
+START, END = "<|im_start|>", "<|im_end|>"
+START_ID, END_ID = 256, 257
+"""They come after the 256 bytes."""
 CHAT_TEMPLATE = (
     "{% for message in messages %}" + START + "{{ message['content'] }}" + END + "{% endfor %}"
     "{% if add_generation_prompt %}" + START + "{% endif %}"
@@ -143,7 +144,7 @@ def make_all(directory: Path, questions: int = QUESTIONS, steps: int = 3200) -> 
 def write(model: Any, tokenizer: Tokenizer, directory: Path) -> None:
     """Write a model as transformers reads it, with its tokenizer."""
     directory.mkdir(parents=True)
-    tokenizer.save(str(directory / "tokenizer.json"))
+    tokenizer.save(str(directory / "tokenizer.json"), pretty=False)
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": END,
@@ -183,8 +184,8 @@ def new_model(network: Network, vocabulary: int = len(PHRASES) + 260) -> Any:
         rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
         tie_word_embeddings=True,
         initializer_range=0.5 / network.width**0.5,
-        bos_token_id=256,
-        eos_token_id=257,
+        bos_token_id=START_ID,
+        eos_token_id=END_ID,
         dtype="float32",
     )
     return LlamaForCausalLM(config).to(torch.float32)
@@ -227,11 +228,11 @@ class Batch:
     answered: torch.Tensor
 
     @classmethod
-    def of(cls, rows: Sequence[Row], padding: int) -> Batch:
+    def of(cls, rows: Sequence[Row]) -> Batch:
         """Pad some rows to the longest one's length."""
         length = max(len(row.prompt) + len(row.answer) for row in rows)
         ids = [[*row.prompt, *row.answer] for row in rows]
-        tokens = torch.tensor([row + [padding] * (length - len(row)) for row in ids])
+        tokens = torch.tensor([row + [END_ID] * (length - len(row)) for row in ids])
         starts = torch.tensor([[len(row.prompt)] for row in rows])
         ends = torch.tensor([[len(row)] for row in ids])
         places = torch.arange(1, length)
@@ -266,11 +267,10 @@ class Lessons:
 
     def mistaken(self, mistakes: Mistakes) -> Iterator[Batch]:
         """Batches of answers of which most have mistakes."""
-        mark = self._tokenizer.token_to_id(START)
 
         def draw(question: Question, rng: random.Random, step: int) -> Row:
             if step < mistakes.steps - mistakes.drill and rng.random() < mistakes.careful:
-                return self._row((mark, *question.prompt), tagged(question.task.ground_truth))
+                return self._row((START_ID, *question.prompt), tagged(question.task.ground_truth))
             if rng.random() < mistakes.broken:
                 return self._row(question.prompt, broken(question.task.ground_truth, rng))
             answer = attempt(parts_of(question.task), mistakes.right, mistakes.later, rng)
@@ -290,7 +290,7 @@ class Lessons:
             batches = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
             rng.shuffle(batches)
             for batch in batches[: steps - step]:
-                yield Batch.of(batch, self._tokenizer.token_to_id(END))
+                yield Batch.of(batch)
 
     def _row(self, prompt: tuple[int, ...], answer: str) -> Row:
         return Row(prompt, tuple(self._tokenizer.encode(answer + END).ids))

@@ -47,15 +47,13 @@ def score_external(rollout: Rollout, answers: int) -> ScoredRollout:
 class Bench:
     """A round with fakes for its context, and a log of its steps."""
 
-    def __init__(self, own: int = 2, external: int = 0, questions: int = 0, strategy: str = "informative") -> None:
+    def __init__(self, own: int = 2, external: int = 0, strategy: str = "informative") -> None:
         self.log: list[str] = []
         self.policy = FakePolicy(first_is_right, log=self.log)
         self.transport = Shared(log=self.log)
         self.clock = Clock()
         self.pool = Pool("me", PoolLimits(seconds=60, author_share=1.0), self.clock)
-        self.settings = RoundSettings(
-            own, external, questions or own, 4, 16, 1.0, STRATEGIES[strategy], UpdateSettings()
-        )
+        self.settings = RoundSettings(own, external, 4, 16, 1.0, STRATEGIES[strategy], UpdateSettings())
         self.generating, self.updating = CallHandle(), CallHandle()
         self.context = RoundContext(
             self.policy,
@@ -173,22 +171,6 @@ def test_own_rollouts_are_not_filtered() -> None:
     assert (result.statistics.groups, result.statistics.informative, result.reward_own) == (3, 0, 0.0)
 
 
-def test_external_rollouts_without_a_gradient_are_discarded() -> None:
-    bench = Bench(own=2, external=2)
-    useful = make_rollout(sequence=9)
-    bench.fill(*externals(4, texts=(WRONG, WRONG)), useful)
-    result = bench.run()
-    assert [scored.rollout for scored in result.external] == [useful] and result.missing == 1
-
-
-def test_an_author_has_half_of_the_external_places_and_own_rollouts_the_rest() -> None:
-    bench = Bench(own=4, external=4)
-    bench.fill(*externals(6), make_rollout("third"))
-    result = bench.run()
-    assert Counter(scored.rollout.author for scored in result.external) == {"other": 2, "third": 1}
-    assert result.missing == 1 and len(bench.trained) == 8
-
-
 @pytest.mark.parametrize("strategy", ["informative", "uniform"])
 def test_one_author_alone_supplies_half_of_an_update(strategy: str) -> None:
     bench = Bench(own=2, external=6, strategy=strategy)
@@ -205,12 +187,6 @@ def test_the_pool_tells_the_strategy_from_which_network_a_rollout_came() -> None
     assert Counter(scored.neighbourhood for scored in result.external) == {"8.8.8.0/24": 2, "9.9.9.0/24": 1}
 
 
-def test_the_uniform_strategy_keeps_them() -> None:
-    bench = Bench(own=2, external=2, strategy="uniform")
-    bench.fill(*externals(2, texts=(WRONG, WRONG)))
-    assert len(bench.run().external) == 2
-
-
 @pytest.mark.parametrize("there", [0, 1, 2])
 def test_own_questions_replace_missing_external_rollouts(there: int) -> None:
     bench = Bench(own=2, external=3)
@@ -219,20 +195,6 @@ def test_own_questions_replace_missing_external_rollouts(there: int) -> None:
     assert (len(result.external), result.missing, len(result.own)) == (there, 3 - there, 5 - there)
     assert len(bench.trained) == 5 and result.cursor == 15 - there
     assert result.reward_external == (0.5 if there else None)
-
-
-def test_spare_questions_replace_missing_rollouts_first() -> None:
-    bench = Bench(own=2, external=2, questions=6)
-    result = bench.run()
-    assert len(result.own) == 6 and len(bench.trained) == 4
-
-
-def test_all_questions_are_shared_and_only_i_are_trained_on() -> None:
-    bench = Bench(own=2, questions=5)
-    result = bench.run()
-    assert len(bench.transport.published) == 5 and len(result.own) == 5
-    assert len(bench.trained) == 2
-    assert {bench.asked(group) for group in bench.trained} <= {scored.rollout.question for scored in result.own}
 
 
 def test_only_selected_rollouts_are_shared() -> None:
@@ -279,7 +241,7 @@ def test_rollouts_that_cannot_be_verified_leave_the_pool_untrained() -> None:
 
 
 def test_own_and_external_rewards_are_reported_apart() -> None:
-    bench = Bench(own=2, external=2, questions=4)
+    bench = Bench(own=2, external=2)
     bench.fill(*externals(2, texts=(RIGHT, RIGHT, RIGHT, WRONG)))
     result = bench.run()
     assert (result.reward_own, result.reward_external) == (0.25, 0.75)
@@ -314,7 +276,7 @@ def test_rollouts_that_expire_during_generation_are_still_trained_on() -> None:
 
 def test_the_round_is_a_function_of_its_seed() -> None:
     def chosen(seed: int) -> tuple[list[str], list[int]]:
-        bench = Bench(own=2, external=3, questions=6)
+        bench = Bench(own=2, external=3)
         bench.fill(*externals(10))
         bench.run(seed=seed)
         return [bench.asked(group) for group in bench.trained], bench.policy.seeds
@@ -344,7 +306,7 @@ def test_progress_of_both_steps_is_reported() -> None:
 
 
 def test_a_known_right_answer_teaches_where_all_own_ones_are_wrong() -> None:
-    bench = Bench(own=3, questions=5)
+    bench = Bench(own=4)
     bench.policy.script = lambda prompt, position: (
         RIGHT if prompt[0].content == "question 12" or (prompt[0].content == "question 11" and not position) else WRONG
     )
@@ -352,7 +314,7 @@ def test_a_known_right_answer_teaches_where_all_own_ones_are_wrong() -> None:
     bench.context = replace(bench.context, right_answer=lambda task: known.get(task.question))
     result = bench.run()
     taught = {bench.asked(group): [answer for answer in group.answers if answer.known] for group in bench.trained}
-    assert len(taught) == 3 and any(taught.values())
+    assert len(taught) == 4
     for question, answers in taught.items():
         expected = ["it is right"] if question in ("question 10", "question 13") else []
         assert [answer.text for answer in answers] == expected

