@@ -24,6 +24,8 @@ from tests.benchmarks import catalogue
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 SHARED = (Home, Json, JsonEvents, Model, ManifestName, Backend, Threads, Adapter, Set)
 """Options of many commands: explained once."""
+USUAL = (Home, Json)
+"""Options of nearly all commands: named once, with the commands that lack them."""
 WORDS = {int: "N", float: "X", Path: "PATH", str: "TEXT"}
 """What stands for a value of a type."""
 
@@ -40,26 +42,34 @@ def commands(command: Any = None, path: str = "sapo") -> Iterator[tuple[str, Any
 
 def command_list() -> str:
     """Every command with its options, by the headings of `sapo --help`."""
-    shared = {option.__metadata__[0].help for option in SHARED}
+    shared, usual = (
+        {option.__metadata__[0].help: option.__metadata__[0].default for option in options}
+        for options in (SHARED, USUAL)
+    )
+    program: Any = typer.main.get_command(app)
     lines, panel = [], ""
     for path, command in commands():
-        top = typer.main.get_command(app).commands[path.split()[1]]  # type: ignore[attr-defined]
-        if top.rich_help_panel != panel:
-            panel = top.rich_help_panel
-            lines += [f"## {panel}", ""]
+        heading = program.commands[path.split()[1]].rich_help_panel
+        if heading != panel:
+            lines += [f"## {heading}", ""]
+        panel = heading
         lines += [f"### `{path}`", "", " ".join((command.help or "").split()), ""]
-        own = [item for item in command.params if item.help not in shared]
-        lines += [_parameter(item) for item in own if item.name != "help"]
-        common = [f"`{item.opts[0]}`" for item in command.params if item.help in shared]
-        lines += [f"- {', '.join(common)}"] if common else []
-        lines.append("")
+        options = [_parameter(item) for item in command.params if item.help not in shared and item.name != "help"]
+        common = [f"`{shared[item.help]}`" for item in command.params if item.help in shared.keys() - usual.keys()]
+        lines += [*options, *([f"- {', '.join(common)}"] if common else []), *([""] if options or common else [])]
     return "\n".join(lines).rstrip()
 
 
 def shared_options() -> str:
     """What the options of many commands mean."""
-    # Typer takes the first name for a default value.
-    return "\n".join(f"- `{item.default}`: {item.help}" for item in (option.__metadata__[0] for option in SHARED))
+    lines = []
+    for option in SHARED:
+        name, text = option.__metadata__[0].default, option.__metadata__[0].help
+        if option in USUAL:
+            lacking = [path for path, command in commands() if text not in {item.help for item in command.params}]
+            text = f"{text} All but {', '.join(f'`{path}`' for path in lacking)}."
+        lines.append(f"- `{name}`: {text}")
+    return "\n".join(lines)
 
 
 def _parameter(item: Any) -> str:
@@ -96,7 +106,9 @@ def settings_table() -> str:
 
 def glossary() -> str:
     """The words of the terminal app."""
-    return "\n".join(["| Word | Meaning |", "|---|---|", *(f"| {name} | {term.meaning} |" for name, term in GLOSSARY.items())])
+    return "\n".join(
+        ["| Word | Meaning |", "|---|---|", *(f"| {name} | {term.meaning} |" for name, term in GLOSSARY.items())]
+    )
 
 
 def generator_table() -> str:
@@ -142,7 +154,9 @@ def _describe(bound: Integer | Real | Flag | Choice | Choices) -> str:
 
 def refused_list() -> str:
     """Generators that are refused by name, by the reason."""
-    reasons: dict[str, list[str]] = {"evaluates text as code, in its verifier or while it makes a task": sorted(EVALUATING)}
+    reasons: dict[str, list[str]] = {
+        "evaluates text as code, in its verifier or while it makes a task": sorted(EVALUATING)
+    }
     for name, reason in IRREPRODUCIBLE.items():
         reasons.setdefault(reason, []).append(name)
     return "\n".join(f"- {', '.join(f'`{name}`' for name in names)}: {reason}" for reason, names in reasons.items())
