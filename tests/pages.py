@@ -92,23 +92,23 @@ def _parameter(item: Any) -> str:
     return f"- `{name}`: {text}" if text else f"- `{name}`"
 
 
-def settings_table() -> str:
+def setting_list() -> str:
     """Every setting with its default, its meaning and what is allowed."""
-    lines = ["| Setting | Default | Meaning, and what is allowed |", "|---|---|---|"]
+    lines = []
     for item in SETTINGS.values():
         default = "" if item.default is None else str(item.default) or "empty"
         allowed = re.sub(r"^(an integer|a number|one of) (from )?", "", item.allowed)
         allowed = "" if allowed == "text" else f"{allowed} {item.unit}".rstrip()
         notes = "; ".join(filter(None, (allowed, "live" if item.live else "")))
-        lines.append(f"| `{item.name}` | {default} | {item.explanation}{f' *{notes}*' if notes else ''} |")
+        lines.append(
+            f"- `{item.name}`{f' ({default})' if default else ''}: {item.explanation}{f' *{notes}*' if notes else ''}"
+        )
     return "\n".join(lines)
 
 
 def glossary() -> str:
     """The words of the terminal app."""
-    return "\n".join(
-        ["| Word | Meaning |", "|---|---|", *(f"| {name} | {term.meaning} |" for name, term in GLOSSARY.items())]
-    )
+    return "\n".join(f"- **{name}**: {term.meaning}" for name, term in GLOSSARY.items())
 
 
 def generator_table() -> str:
@@ -165,7 +165,7 @@ def refused_list() -> str:
 PARTS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "commands": ("commands.md", command_list),
     "shared options": ("commands.md", shared_options),
-    "settings": ("settings.md", settings_table),
+    "settings": ("settings.md", setting_list),
     "words": ("glossary.md", glossary),
     "generators": ("tasks.md", generator_table),
     "refused": ("tasks.md", refused_list),
@@ -180,7 +180,7 @@ def with_part(text: str, name: str, part: str) -> str:
     Raises:
         ValueError: if the page has no place for it.
     """
-    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    begin, end = f"<!-- {name}: begin -->\n\n", f"\n<!-- {name}: end -->"
     head, _, rest = text.partition(begin)
     _, ended, tail = rest.partition(end)
     if not ended:

@@ -1,4 +1,4 @@
-"""The words of the app and of the documents in plain language; `docs/glossary.md` has the same table."""
+"""The words of the app and of the documents in plain language; `docs/glossary.md` has them, too."""
 
 from __future__ import annotations
 

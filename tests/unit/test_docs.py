@@ -127,7 +127,7 @@ def test_what_the_program_says_of_itself_is_what_the_page_says(name: str) -> Non
 
 
 def test_the_fields_of_every_object_that_a_command_prints_are_documented() -> None:
-    rows = re.findall(r"^\| (`sapo[^|]*) \|", section(read("docs/interface.md"), "What commands print"), re.MULTILINE)
+    rows = re.findall(r"^- (`sapo[^:]*):", section(read("docs/interface.md"), "What commands print"), re.MULTILINE)
     documented = {"sapo run", "sapo chat"}  # events, and lines of their own
     for row in rows:
         first, *others = re.findall(r"`([^`]+)`", row)
