@@ -22,9 +22,9 @@ from sapo_edge.tui.glossary import GLOSSARY
 from tests.benchmarks import catalogue
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-SHARED = (Home, Json, JsonEvents, Model, ManifestName, Backend, Threads, Adapter, Set)
+SHARED: tuple[Any, ...] = (Home, Json, JsonEvents, Model, ManifestName, Backend, Threads, Adapter, Set)
 """Options of many commands: explained once."""
-USUAL = (Home, Json)
+USUAL: tuple[Any, ...] = (Home, Json)
 """Options of nearly all commands: named once, with the commands that lack them."""
 WORDS = {int: "N", float: "X", Path: "PATH", str: "TEXT"}
 """What stands for a value of a type."""
