@@ -26,7 +26,8 @@ What the extras {extras} bring on Linux, with the licence that
 each distribution's metadata names. Nothing of it is part of this repository. Made by `packaging/third_party.py`.
 
 Part of this repository: the files by language in `sapo_edge/tasks/skills/data/` come from the sentences of
-home-assistant-intents 2026.10.27, Apache-2.0, with its licence and a notice beside them ([docs/home.md](docs/home.md)).
+home-assistant-intents 2026.10.27, Apache-2.0, with its licence and a notice beside them
+([docs/skills.md](docs/skills.md)).
 
 | Distribution | Version | Licence |
 |---|---|---|

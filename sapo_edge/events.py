@@ -1,6 +1,6 @@
 """Typed events: what the terminal app, the log and users' scripts read of a node.
 
-Each is one JSON object on one line with `v`, `time` and `event`; `docs/events.md` documents every field. Within a
+Each is one JSON object on one line with `v`, `time` and `event`; `docs/interface.md` documents every field. Within a
 version fields are only added, so a reader ignores unknown ones.
 """
 

@@ -150,7 +150,7 @@ class LoraSettings:
 
 @dataclass(frozen=True, slots=True)
 class ExternalRule:
-    """What other nodes' answers may do to the policy, which did not write them. `docs/experiments.md` has the evidence.
+    """What other nodes' answers may do to the policy, which did not write them. `docs/results.md` has the evidence.
 
     Attributes:
         negatives: factor of negative advantages, 0 to 1. At 0 an external answer is learned or left, never unlearned.
@@ -181,7 +181,7 @@ PUBLISHED = ExternalRule(negatives=1.0, pull=0.0, patience=0.0, negative_floor=0
 
 @dataclass(frozen=True, slots=True)
 class UpdateSettings:
-    """Numbers of an update. The defaults proved stable (`docs/benchmarks.md`).
+    """Numbers of an update. The defaults proved stable (`docs/results.md`).
 
     Attributes:
         learning_rate: Adam's, after the warm-up.

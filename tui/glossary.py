@@ -1,4 +1,4 @@
-"""The words of the app and of the documents in plain language; `docs/glossary.md` has the same table."""
+"""The words of the app and of the documents in plain language; `docs/glossary.md` has them, too."""
 
 from __future__ import annotations
 
@@ -92,10 +92,3 @@ def shown_in(text: str) -> list[str]:
         for name, term in GLOSSARY.items()
         if re.search(rf"(?<!\w)(?:{re.escape(name)}{term.shown_as and '|' + term.shown_as})(?!\w)", text, re.IGNORECASE)
     ]
-
-
-def reference() -> str:
-    """The Markdown table of all words."""
-    lines = ["| Word | Meaning |", "|---|---|"]
-    lines += [f"| {name} | {term.meaning} |" for name, term in GLOSSARY.items()]
-    return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
 """How a round is computed in the memory that there is, and how much that takes. Importing this loads nothing heavy.
 
 A plan is chosen before anything is loaded. The first needs least time; each further one less memory and more time.
-`docs/benchmarks.md` compares the estimates with what was measured.
+`docs/results.md` compares the estimates with what was measured.
 """
 
 from __future__ import annotations

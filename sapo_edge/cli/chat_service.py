@@ -1,4 +1,4 @@
-"""`sapo chat --json`: requests on stdin, answers on stdout, one JSON object a line (see `docs/commands.md`)."""
+"""`sapo chat --json`: requests on stdin, answers on stdout, one JSON object a line (see `docs/interface.md`)."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class ChatService:
             number = (
                 request.get("id") if isinstance(request, dict) and isinstance(request.get("id"), int | str) else None
             )
-            self._refuse(number, "bad_request", problem, "see `sapo chat` in docs/commands.md")
+            self._refuse(number, "bad_request", problem, "see `sapo chat` in docs/interface.md")
             return
         with self._lock:
             busy = self._current is not None

@@ -70,7 +70,7 @@ def use(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Return to a checkpoint and go on from there, as `sapo rollback --round` does."""
+    """Return to a checkpoint and go on from there, as `sapo rollback --round N` does."""
     rollback(round=round, home=home, json=json)
 
 

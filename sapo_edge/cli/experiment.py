@@ -33,7 +33,7 @@ def experiment(
         ),
     ] = None,
     plan: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Settings and arms of your own, in TOML: docs/experiments.md.")
+        Path | None, typer.Option(metavar="FILE", help="Settings and arms of your own, in TOML: docs/results.md.")
     ] = None,
     to: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where results go; default: sapo-experiment-SCALE here.")

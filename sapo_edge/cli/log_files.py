@@ -63,7 +63,7 @@ def records(paths: Paths, *, lines: int | None, since: float, level: str, follow
 
 
 def as_object(record: Record) -> dict[str, Any]:
-    """A record as one JSON object: an event as in `docs/events.md`, or a line of the program."""
+    """A record as one JSON object: an event as in `docs/interface.md`, or a line of the program."""
     _, brace, fields = record.raw.partition(": {")
     try:
         found = json.loads("{" + fields) if brace and not record.source else None

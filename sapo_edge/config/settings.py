@@ -412,12 +412,3 @@ def _table() -> dict[str, Setting]:
 
 SETTINGS: Mapping[str, Setting] = _table()
 """Every setting by name, in the order of `sapo config show`."""
-
-
-def reference() -> str:
-    """The Markdown table of all settings."""
-    lines = ["| Setting | Default | Allowed | Unit | Meaning |", "|---|---|---|---|---|"]
-    for item in SETTINGS.values():
-        default = "" if item.default is None else str(item.default) or "empty"
-        lines.append(f"| `{item.name}` | {default} | {item.allowed} | {item.unit} | {item.explanation} |")
-    return "\n".join(lines) + "\n"

@@ -72,7 +72,7 @@ class ControlClient:
         """Send a request and return its result.
 
         Args:
-            method: one of those in `docs/control.md`.
+            method: one of those in `docs/interface.md`.
             timeout: seconds.
 
         Raises:
@@ -104,7 +104,7 @@ class ControlClient:
         return int(self.request("subscribe", {"replay": replay, "progress": progress})["replayed"])
 
     def events(self, timeout: float | None = None) -> Iterator[dict[str, Any]]:
-        """Yield events after `subscribe`, as the JSON objects of `docs/events.md`.
+        """Yield events after `subscribe`, as the JSON objects of `docs/interface.md`.
 
         Ends when the node stops, or after `timeout` seconds without an event (None: never).
 

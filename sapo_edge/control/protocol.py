@@ -2,7 +2,7 @@
 
 The server greets with `{"v": 1, "hello": "sapo-edge", ...}`. A client sends `{"id", "method", "params"}` and gets
 `{"id", "result"}` or `{"id", "error"}`. After `subscribe`, `{"event": {...}}` lines come in between. See
-`docs/control.md`.
+`docs/interface.md`.
 """
 
 from __future__ import annotations

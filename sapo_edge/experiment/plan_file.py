@@ -116,13 +116,13 @@ def _value(name: str, value: Any, kind: Any, where: str) -> Any:
     """A value of the type that its field has."""
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
-            raise ConfigError(f"{where}: {name} is not a list", "docs/experiments.md has an example")
+            raise ConfigError(f"{where}: {name} is not a list", "docs/results.md has an example")
         of = get_args(kind)[0]
         place = f"{where}, {name}" if where.count(":") else f"{where}: {name}"
         return tuple(_value(name, item, of, f"{place} {number}") for number, item in enumerate(value, start=1))
     if is_dataclass(kind):
         if not isinstance(value, dict):
-            raise ConfigError(f"{where}: {name} is not a table", "docs/experiments.md has an example")
+            raise ConfigError(f"{where}: {name} is not a table", "docs/results.md has an example")
         return _built(kind, value, where)  # type: ignore[arg-type]
     if kind is float and type(value) is int:
         value = float(value)

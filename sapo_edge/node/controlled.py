@@ -44,7 +44,7 @@ class NodeControl:
         self._reader = JournalReader(node.store.journal.path)
 
     def status(self) -> Mapping[str, Any]:
-        """The object of `sapo status --json`, described in `docs/control.md`."""
+        """The object of `sapo status --json`, described in `docs/interface.md`."""
         node = self.node
         swarm = None if self._swarm is None else self._swarm()
         recent = tuple(node.recent) or tuple(node.store.journal.rounds(RECENT))

@@ -1,1 +1,1 @@
-"""Benchmarks: `make benchmarks`. Never part of a test: what they print goes to `docs/benchmarks.md`."""
+"""Benchmarks: `make benchmarks`. Never part of a test: what they print goes to `docs/records`."""

@@ -34,7 +34,6 @@ def main() -> None:
         "mlx",
         "trl",
         "memory",
-        "catalogue",
         "questions",
     ]
     parser.add_argument("names", nargs="*", choices=[*known, []])
@@ -76,10 +75,6 @@ def main() -> None:
         from tests.benchmarks import questions
 
         questions.run()
-    if "catalogue" in names:
-        from tests.benchmarks import catalogue
-
-        catalogue.run()
     if "memory" in names:
         from tests.benchmarks import memory
 

@@ -23,11 +23,9 @@ from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch import place as torch_place
 
 DATA = Path(__file__).with_name("catalogue.json")
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
-BEGIN, END = "<!-- models: begin -->", "<!-- models: end -->"
 ROUND = RoundShape(rank=16, groups=8, answers=8, prompt_tokens=200, max_tokens=64, trainable=True)
 RATE = 98.0
-"""Tokens a second of a whole round with the embedded model on the machine of `docs/benchmarks.md`."""
+"""Tokens a second of a whole round with the embedded model on the machine of `docs/results.md`."""
 LARGER = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}
 """What llama.cpp takes for rows that are no whole number of 256 values."""
 
@@ -122,11 +120,3 @@ def table() -> str:
     )  # fmt: skip
     lines = [head, ("---",) * len(head), *rows()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def run() -> None:
-    """Write the table into the page."""
-    text = PAGE.read_text("utf-8")
-    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", "utf-8")
-    print(table())

@@ -1,7 +1,7 @@
 """The Debian package, installed by apt on a fresh Debian, used, removed: `python -m tests.debian`.
 
 Makes the package from the wheels of `packaging/wheels.py` and installs it in a Debian of its own in a directory:
-version, one round, the unit of a service, removal, and what is left. Prints a table for docs/install.md. Needs root,
+version, one round, the unit of a service, removal, and what is left. Prints a table for docs/records. Needs root,
 debootstrap and the network; `--architecture arm64` QEMU, too, which takes twenty times as long.
 """
 

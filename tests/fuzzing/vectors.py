@@ -1,4 +1,4 @@
-"""Seeds from the test vectors of docs/protocol.md."""
+"""Seeds from the test vectors of docs/network.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Installs the wheels with pipx and uv where no compiler is, learns, upgrades, removes: `python -m tests.install`.
 
-Installs the sdist with pip, too. Times and weighs each step, and prints a table for docs/install.md. Takes minutes and
+Installs the sdist with pip, too. Times and weighs each step, and prints a table for docs/records. Takes minutes and
 5 GB of disk for a while; nothing outside a temporary directory changes. The version before is built from git.
 """
 

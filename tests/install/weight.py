@@ -27,7 +27,7 @@ def heaviest() -> list[tuple[str, str, float]]:
 
 
 def main() -> None:
-    """Print the table of docs/install.md."""
+    """Print the table of docs/records/install-sizes.csv."""
     weights = heaviest()
     print("| distribution | MB |\n|---|---|")
     for name, version, size in weights[:SHOWN]:

@@ -1,4 +1,4 @@
-// Rollouts, messages, requests and responses, written by docs/protocol.md.
+// Rollouts, messages, requests and responses, written by docs/network.md.
 
 import { createHash, createPublicKey, verify } from 'node:crypto'
 import { deflateSync, inflateSync } from 'node:zlib'

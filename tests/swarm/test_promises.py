@@ -1,4 +1,4 @@
-"""The numbers that SECURITY.md and docs/attacks.md promise are those of the code, and tests show what they do."""
+"""The numbers that SECURITY.md and docs/evidence.md promise are those of the code, and tests show what they do."""
 
 from __future__ import annotations
 
@@ -213,8 +213,11 @@ def text_of(name: str) -> str:
 
 
 def test_what_is_promised_is_so() -> None:
-    for name, promises in (("SECURITY.md", SECURITY), ("docs/attacks.md", ATTACKS)):
-        text = text_of(name)
+    attacks = text_of("docs/evidence.md") + text_of("docs/records/attacks.csv")
+    for name, text, promises in (
+        ("SECURITY.md", text_of("SECURITY.md"), SECURITY),
+        ("docs/evidence.md", attacks, ATTACKS),
+    ):
         assert [phrase for phrase in promises if phrase not in text] == [], f"{name} does not say it like this"
         assert [phrase for phrase, is_so in promises.items() if not is_so] == [], f"{name} says it"
 

@@ -177,7 +177,7 @@ def meanings() -> dict[str, dict[str, str]]:
 
 def test_a_letter_does_one_thing_on_a_screen_and_is_listed_with_its_one_meaning() -> None:
     """That what it does on two screens is the same, a reader of the table decides."""
-    page = (Path(__file__).parents[2] / "docs" / "terminal-app.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "app.md").read_text(encoding="utf-8")
     listed = [line for line in page.splitlines() if line.startswith("| `") and line[4] == "`"]
     letters = meanings()
     assert [line[3] for line in listed] == sorted(letters, key=lambda key: (key.lower(), key.isupper()))

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import ast
+import csv
 import re
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
-import typer.main
 
-from sapo_edge.cli.main import app
 from sapo_edge.config.layers import OTHER_VARIABLES
-from sapo_edge.config.settings import reference
 from sapo_edge.errors import ExitCode
 from sapo_edge.node.methods import handlers
 from sapo_edge.swarm.status import Direction, PeerInfo, State, SwarmStatus
-from sapo_edge.tasks.allowed import ALLOWED, EVALUATING, IRREPRODUCIBLE, Choice, Choices, Flag, Integer, Real
 from sapo_edge.tasks.manifest import Manifest
-from sapo_edge.tasks.verifiers import OWN_VERIFIERS
-from sapo_edge.tui import glossary
 from sapo_edge.tui.glossary import GLOSSARY
-from tests.benchmarks.catalogue import BEGIN, END, table
+from tests import pages
 from tests.cli.inprocess import FakeNode
 from tests.defences.defence import test_exists as exists
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ANCHOR = re.compile(r"`((?:[\w.-]+/)*[\w.-]+\.py):([\w.]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -77,43 +71,10 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Every command that does something, by what the user types."""
-    if hasattr(command, "commands"):
-        for name, child in command.commands.items():
-            yield from commands(child, f"{path} {name}")
-    else:
-        yield path, command
+COMMANDS = dict(pages.commands())
 
 
-COMMANDS = dict(commands(typer.main.get_command(app), "sapo"))
-
-
-def generator_table() -> str:
-    """The allow-list as `docs/manifests.md` shows it."""
-    lines = ["| Generator | Settings, with bounds and default | Verifier |", "|---|---|---|"]
-    for name, settings in ALLOWED.items():
-        shown = [f"`{key}` {describe(bound)}" for key, bound in settings.items()]
-        verifier = "own" if name in OWN_VERIFIERS else "library's"
-        lines.append(f"| `{name}` | {'<br>'.join(shown) or 'none'} | {verifier} |")
-    return "\n".join(lines) + "\n"
-
-
-def describe(bound: Integer | Real | Flag | Choice | Choices) -> str:
-    if isinstance(bound, Integer):
-        return f"integer, {bound.low} to {bound.high} ({bound.default})"
-    if isinstance(bound, Real):
-        return f"number, {bound.low:g} to {bound.high:g} ({bound.default:g})"
-    if isinstance(bound, Flag):
-        return f"true or false ({str(bound.default).lower()})"
-    options = ", ".join(f"`{option}`" for option in bound.options)
-    if isinstance(bound, Choice):
-        return f"one of {options} (`{bound.default}`)"
-    default = "all" if bound.default == bound.options else ", ".join(f"`{option}`" for option in bound.default)
-    return f"some of {options} ({default})"
-
-
-@pytest.mark.parametrize("document", ["docs/algorithm.md", "ARCHITECTURE.md", "SECURITY.md", "docs/manifests.md"])
+@pytest.mark.parametrize("document", ["docs/algorithm.md", "ARCHITECTURE.md", "SECURITY.md", "docs/tasks.md"])
 def test_code_anchors_exist(document: str) -> None:
     found = anchors(read(document))
     missing = [f"{path}:{name}" for path, name in found if name not in defined(ROOT / path)]
@@ -122,10 +83,10 @@ def test_code_anchors_exist(document: str) -> None:
 
 
 def test_each_attack_in_the_table_names_tests_that_exist() -> None:
-    text = read("SECURITY.md").partition("\n| Asset |")[2].partition("\n\n")[0]
+    text = read("SECURITY.md").partition("\n| Who does what |")[2].partition("\n\n")[0]
     rows = [row.strip("|").split(" | ") for row in text.splitlines()[2:]]
-    assert len(rows) > 30 and {len(row) for row in rows} == {6}
-    tests = [re.findall(r"`(tests/[^`]+)`", row[4]) for row in rows]
+    assert len(rows) > 30 and {len(row) for row in rows} == {4}
+    tests = [re.findall(r"`(tests/[^`]+)`", row[2]) for row in rows]
     assert all(tests), "a row names no test"
     assert not [test for row in tests for test in row if not exists(ROOT, test)]
 
@@ -157,19 +118,33 @@ def test_every_module_says_what_it_is() -> None:
     assert [name for name in silent if not name.endswith("__init__.py")] == []
 
 
-@pytest.mark.parametrize("path", COMMANDS)
-def test_commands_are_documented_with_every_option_and_no_other(path: str) -> None:
-    text = section(read("docs/commands.md"), f"`{path}`")
-    options: set[str] = set()
-    arguments: set[str] = set()
-    for parameter in COMMANDS[path].params:
-        (arguments if parameter.param_type_name == "argument" else options).update(parameter.opts)
-    assert set(re.findall(r"^\| `(--[\w-]+)", text, re.MULTILINE)) == options - {"--help", "-h"}
-    assert set(re.findall(r"^\| `([A-Z]+)`", text, re.MULTILINE)) == {name.upper() for name in arguments}
+@pytest.mark.parametrize("name", pages.PARTS)
+def test_what_the_program_says_of_itself_is_what_the_page_says(name: str) -> None:
+    # To renew it: python -m tests.pages
+    page, make = pages.PARTS[name]
+    text = read(f"docs/{page}")
+    assert pages.with_part(text, name, make()) == text
 
 
-def test_only_commands_that_exist_are_documented() -> None:
-    assert set(re.findall(r"^## `(sapo[^`]*)`$", read("docs/commands.md"), re.MULTILINE)) == set(COMMANDS)
+def test_the_fields_of_every_object_that_a_command_prints_are_documented() -> None:
+    rows = re.findall(r"^- (`sapo[^:]*):", section(read("docs/interface.md"), "What commands print"), re.MULTILINE)
+    documented = {"sapo run", "sapo chat"}  # events, and lines of their own
+    for row in rows:
+        first, *others = re.findall(r"`([^`]+)`", row)
+        prefix = first.rpartition(" ")[0]
+        documented |= {first, *(other if other.startswith("sapo ") else f"{prefix} {other}" for other in others)}
+    printing = {path for path, command in COMMANDS.items() if any("--json" in item.opts for item in command.params)}
+    assert documented == printing
+
+
+def test_every_record_is_a_table_and_says_what_made_it() -> None:
+    listed = re.findall(r"\(([\w-]+\.csv)\)", read("docs/records/README.md"))
+    files = {path.name: path for path in (ROOT / "docs" / "records").glob("*.csv")}
+    assert sorted(listed) == sorted(files)
+    for path in files.values():
+        with path.open(encoding="utf-8", newline="") as lines:
+            head, *rows = csv.reader(lines)
+        assert rows and {len(row) for row in rows} == {len(head)}, path.name
 
 
 def test_the_index_names_every_page() -> None:
@@ -184,7 +159,7 @@ def test_the_readme_stays_short() -> None:
 
 
 def test_the_methods_and_fields_of_the_control_socket_are_documented() -> None:
-    text = read("docs/control.md")
+    text = section(read("docs/interface.md"), "The control socket").replace("\n### ", "\n## ")
     methods = set(re.findall(r"^\| `(\w+)` \|", section(text, "Methods"), re.MULTILINE))
     assert methods == {*handlers(FakeNode()), "subscribe"}
     named = set(re.findall(r"`(\w+)`", section(text, "Status")))
@@ -197,38 +172,16 @@ def test_exit_codes_are_documented() -> None:
     assert {name: int(number) for number, name in rows} == {code.name: code.value for code in ExitCode}
 
 
-def test_the_table_of_settings_is_that_of_the_code() -> None:
-    # To renew it, paste what `sapo_edge.config.settings.reference()` returns.
-    assert reference() in read("docs/configuration.md")
-
-
-def test_the_glossary_is_that_of_the_terminal_app() -> None:
-    # To renew it, paste what `sapo_edge.tui.glossary.reference()` returns.
-    assert glossary.reference() in read("docs/glossary.md") and list(GLOSSARY) == sorted(GLOSSARY)
+def test_the_glossary_is_sorted() -> None:
+    assert list(GLOSSARY) == sorted(GLOSSARY)
 
 
 def test_variables_that_are_no_settings_are_documented() -> None:
-    assert not [name for name in OTHER_VARIABLES if f"`{name}`" not in read("docs/configuration.md")]
-
-
-def test_the_table_of_generators_is_that_of_the_code() -> None:
-    # To renew it, paste what `generator_table()` returns.
-    assert generator_table() in read("docs/manifests.md")
-
-
-def test_the_table_of_models_is_that_of_the_estimates() -> None:
-    # To renew it: python -m tests.benchmarks catalogue
-    assert f"{BEGIN}\n{table()}\n{END}" in read("docs/models.md")
-
-
-def test_refused_generators_are_documented_with_their_reason() -> None:
-    text = section(read("docs/manifests.md"), "Generators that are refused")
-    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == EVALUATING | set(IRREPRODUCIBLE)
-    assert not [name for name, reason in IRREPRODUCIBLE.items() if f"| `{name}` | {reason} |" not in text]
+    assert not [name for name in OTHER_VARIABLES if f"`{name}`" not in read("docs/settings.md")]
 
 
 def test_examples_of_manifests_are_valid(tmp_path: Path) -> None:
-    fences = FENCE.findall(read("docs/manifests.md"))
+    fences = FENCE.findall(read("docs/tasks.md"))
     (questions,) = [text for kind, text in fences if kind == "json"]
     (tmp_path / "tasks.jsonl").write_text(questions, "utf-8")
     examples = [text for kind, text in fences if kind == "toml" and "[[tasks]]" in text]

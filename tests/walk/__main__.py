@@ -1,7 +1,7 @@
 """Walks through README.md on a fresh Debian, by its commands alone: `python -m tests.walk`.
 
 A Debian of its own in a directory, with `make` and Python and nothing else, and a person who may use sudo: installs,
-learns, chats, exports, removes, and checks what is left. Times and weighs each command; `--into docs/quick-start.md`
+learns, chats, exports, removes, and checks what is left. Times and weighs each command; `--into docs/start.md`
 puts the table there. The clone is of the last commit. Needs root, debootstrap and the network; takes 25 minutes on two
 quiet cores, and 5 GB of disk for a while.
 """

@@ -20,11 +20,11 @@ from sapo_edge.tui.widgets.pages import Pages, Prose
 DIALOG = "`Enter` presses the highlighted button, `Tab` moves to the next one, `Esc` closes the dialog."
 """The help for a dialog without a text of its own."""
 DOCUMENTS: Mapping[str, str] = {
-    "terminal-app.md": "this app, and all of its keys",
+    "app.md": "this app, and all of its keys",
     "commands.md": "every command; `sapo COMMAND --help` is shorter",
-    "configuration.md": "settings, environment variables, places of files",
+    "settings.md": "settings, environment variables, places of files",
     "swarm.md, network.md": "swarms, invites, and how nodes find each other",
-    "using-the-adapter.md": "how to use the trained adapter elsewhere",
+    "models.md": "your own model, and how to use the trained adapter elsewhere",
     "algorithm.md": "how a round follows the paper, arxiv.org/abs/2509.08721",
 }
 """Pages of the folder docs in the source, and their subjects."""

@@ -86,7 +86,7 @@ async def _identify(host: IHost, peer_id: ID, tally: Tally) -> None:
 
 
 def is_of_another_version(protocols: Sequence[str]) -> bool:
-    """Whether a peer speaks a later version of our protocols, and not this one: `docs/protocol.md#versions`."""
+    """Whether a peer speaks a later version of our protocols, and not this one: `docs/network.md#versions`."""
     versions = {match[1] for name in protocols if (match := _OURS.match(name))}
     return bool(versions) and PROTOCOL_VERSION not in versions
 

@@ -1,4 +1,4 @@
-"""Messages, requests and responses of the swarm as bytes. `docs/protocol.md` is the specification.
+"""Messages, requests and responses of the swarm as bytes. `docs/network.md` is the specification.
 
     `Message`     by GossipSub, once a round: own rollouts, and digests of those that did not fit
     `Request`     to one peer by the pull protocol: rollouts, a manifest, or a piece of the questions that it names

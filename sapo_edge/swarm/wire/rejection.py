@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Rejection(StrEnum):
-    """Reasons, cheapest check first. `docs/protocol.md#admission` explains each; `admission.py` checks them."""
+    """Reasons, cheapest check first. `docs/network.md#admission` explains each; `admission.py` checks them."""
 
     IGNORED = "ignored"
     SIZE = "size"

@@ -1,8 +1,8 @@
 """Measures which homes meet by one pasted line, how, and how long it takes: `python -m tests.swarm.finding.pairs`.
 
 For each pair, the first node prints its invite's addresses and the second one joins by them, as people do; then the
-same with a third member whose router forwards a port, and with a relay. Prints the table of `docs/network.md`: medians
-of the seconds since the second node began to listen. Needs root, iproute2, nftables and miniupnpd.
+same with a third member whose router forwards a port, and with a relay. Prints what `docs/records/homes.csv` has:
+medians of the seconds since the second node began to listen. Needs root, iproute2, nftables and miniupnpd.
 
 `--to FILE` appends each measurement to a file, and measures what the file lacks; several such commands may share it.
 """

@@ -325,7 +325,7 @@ def test_one_guess_counts_in_any_order() -> None:
 
 @pytest.mark.parametrize("vector", vectors("codes.json"), ids=lambda vector: vector["code"])
 def test_the_vectors_follow_from_the_document(vector: dict[str, str]) -> None:
-    """With libsodium in place of the library, from the formulas of docs/protocol.md alone."""
+    """With libsodium in place of the library, from the formulas of docs/network.md alone."""
     password, line = vector["code"].encode(), vector["invite"]
     x, y = int(vector["inviter_scalar"]), int(vector["joiner_scalar"])
     # HKDF (RFC 5869) of 48 bytes: two blocks.

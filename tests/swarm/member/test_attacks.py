@@ -1,4 +1,4 @@
-"""Attacks on a node that trains, by a hostile peer in another process. `docs/attacks.md` lists what they showed.
+"""Attacks on a node that trains, by a hostile peer in another process. `docs/records/attacks.csv` has what came out.
 
 After each one, and in the midst of some, the node has to finish rounds and to train on what an honest peer sends then;
 no fault is counted and nothing restarts.

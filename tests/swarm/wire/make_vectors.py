@@ -1,4 +1,4 @@
-"""Test vectors of docs/protocol.md. `python -m tests.swarm.wire.make_vectors` writes them after a change.
+"""Test vectors of docs/network.md. `python -m tests.swarm.wire.make_vectors` writes them after a change.
 
 They are data for other implementations: bytes in hexadecimal, integers as decimal text (JavaScript's numbers end at
 2**53). Compressed bytes differ between versions of zlib, so a compressed message is only decoded.

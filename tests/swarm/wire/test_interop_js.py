@@ -1,4 +1,4 @@
-"""A peer written with js-libp2p from docs/protocol.md takes part in a swarm."""
+"""A peer written with js-libp2p from docs/network.md takes part in a swarm."""
 
 from __future__ import annotations
 

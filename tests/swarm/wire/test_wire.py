@@ -317,7 +317,7 @@ def test_errors_quote_no_text_of_a_peer() -> None:
 
 
 def test_the_bounds_are_documented() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text("utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "network.md").read_text("utf-8")
     documented = {name: int(value) for name, value in re.findall(r"^\| `(MAX_\w+)` \| (\d+) \|", text, re.MULTILINE)}
     # The time's bound is a power of two in the text.
     assert documented == {

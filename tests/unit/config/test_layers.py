@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.config.layers import read_file, resolve, set_value
-from sapo_edge.config.settings import SETTINGS, Settings, reference
+from sapo_edge.config.settings import SETTINGS, Settings
 from sapo_edge.errors import ConfigError, ExitCode
 from sapo_edge.policy import LoraSettings, UpdateSettings
 
@@ -197,8 +197,3 @@ def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="can't") as error:
         set_value(tmp_path / "file" / "config.toml", "own", "3")
     assert error.value.exit_code is ExitCode.FAILED
-
-
-def test_the_reference_has_a_line_for_every_setting() -> None:
-    text = reference()
-    assert all(f"| `{name}` |" in text for name in SETTINGS)

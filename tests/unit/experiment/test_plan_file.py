@@ -41,7 +41,7 @@ def with_arm(more: str) -> str:
 
 
 def test_the_examples_of_the_module_and_of_the_documentation_are_the_same_plan(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "experiments.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "results.md").read_text("utf-8")
     example = re.compile(r"(?m)^    scale =(?:.*\n)+?    \]$")
     examples = [textwrap.dedent(example.findall(text)[0]) for text in (page, plan_file.__doc__ or "")]
     plans = [read(tmp_path, example) for example in examples]

@@ -14,8 +14,8 @@ from sapo_edge.state.durable import write_atomically
 from sapo_edge.tui.screens.tasks.lines import to_questions, to_text
 from sapo_edge.tui.widgets.dialog import Dialog
 
-ABOUT = "One line a question: What is 2 + 3? | 5\nA line of JSON can do more: docs/manifests.md explains it."
-AS_IT_IS = "The file as it is: docs/manifests.md explains it."
+ABOUT = "One line a question: What is 2 + 3? | 5\nA line of JSON can do more: docs/tasks.md explains it."
+AS_IT_IS = "The file as it is: docs/tasks.md explains it."
 JSON_LINES = ".jsonl"
 """End of the names of files whose lines are shown as people write them; any other file is shown as it is."""
 MAX_BYTES = 500_000
