@@ -44,7 +44,6 @@ def files(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-@pytest.mark.asyncio
 async def test_leaving_the_first_screen_leaves_no_file(
     home: Path, model: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
@@ -58,7 +57,6 @@ async def test_leaving_the_first_screen_leaves_no_file(
     assert files(home.parent) == before and not home.exists()
 
 
-@pytest.mark.asyncio
 async def test_enter_starts_a_real_node_that_s_stops(home: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("model", str(model)), ("rank", "2"), ("held_out", "0"), ("answers", "4"), ("threads", "1")):
         monkeypatch.setenv(f"SAPO_EDGE_{name.upper()}", value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,16 @@ def _parse_once(self: Stylesheet, css: str, *where: Any, **more: Any) -> list[Ru
 
 # Every app parses the same styles at its start, which takes a good part of a test.
 Stylesheet._parse_rules = _parse_once  # type: ignore[method-assign]
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Times are shown by the clock of the machine."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.fixture

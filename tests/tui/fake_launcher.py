@@ -208,7 +208,6 @@ class FakeLauncher:
         alone: whether its node has no swarm.
 
     Attributes:
-        node: the current or last node.
         found, ending, lines: the results of `findings`, `ended` and `starting`.
         refusal: the error of `accept`, `start` and `set`, if any.
         joined: name of a swarm that was joined by an invite.
@@ -247,7 +246,7 @@ class FakeLauncher:
         self.hold = False
         self.chats: list[FakeChat] = []
         self.prepare: Callable[[FakeChat], None] = lambda chat: None
-        self.node: ScriptedNode | None = None
+        self._node: ScriptedNode | None = None
         self.replies: dict[str, JobResult | SapoError] = {"tasks list": JobResult({"manifests": MANIFESTS})}
         self.commands: list[tuple[tuple[str, ...], str]] = []
         self.hold_jobs = False
@@ -270,26 +269,31 @@ class FakeLauncher:
         return self._paths
 
     @property
+    def node(self) -> ScriptedNode:
+        """The current or last node."""
+        assert self._node is not None
+        return self._node
+
+    @property
     def running(self) -> bool:
         """Whether the node answers."""
-        return self.node is not None and self.node.server is not None
+        return self._node is not None and self._node.server is not None
 
     def arrive(self) -> ScriptedNode:
         """Start the node."""
-        self.node = ScriptedNode(self._paths, rounds=self._rounds, alone=self._alone)
+        self._node = ScriptedNode(self._paths, rounds=self._rounds, alone=self._alone)
         self.node.start()
         self.ending = None
         return self.node
 
     def die(self, ending: Ending = KILLED) -> None:
         """Kill the node."""
-        assert self.node is not None
         self.ending = ending
         self.node.die()
 
     def close(self) -> None:
         """Stop the node, if one runs."""
-        if self.node is not None and self.node.server is not None:
+        if self.running:
             self.node.stop()
 
     def consented(self) -> bool:
@@ -326,7 +330,7 @@ class FakeLauncher:
     def ended(self) -> Ending | None:
         if self.running:
             return None
-        if self.ending is None and self.node is not None and set(self.node.asked) & {"after_round", "at_once"}:
+        if self.ending is None and self._node is not None and set(self._node.asked) & {"after_round", "at_once"}:
             return Ending("asked to stop", expected=True)
         return self.ending
 
@@ -376,7 +380,7 @@ class FakeLauncher:
     def outcome(self) -> Outcome:
         self._refuse()
         report = read_run_report(self._paths, "first")
-        if self.node is None:
+        if self._node is None:
             return Outcome(report, {})
         history = JournalReader(self._paths.journal).history(100)
         if report.run.rounds >= BEST:

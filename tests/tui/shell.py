@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from textual.app import App
@@ -17,6 +18,16 @@ from tests.tui.fake_launcher import FakeLauncher
 
 TRUECOLOR = {"COLORTERM": "truecolor", "TERM": "xterm-256color", "LANG": "C.UTF-8"}
 """The environment of a capable terminal."""
+
+
+@asynccontextmanager
+async def running(
+    launcher: FakeLauncher, size: tuple[int, int] = (80, 24), environ: Mapping[str, str] = TRUECOLOR
+) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
+    """The app in a terminal of so many columns and lines, and what presses its keys."""
+    app = SapoApp(launcher, environ)
+    async with app.run_test(size=size) as pilot:
+        yield pilot, app
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], object], seconds: float = 15.0) -> None:
@@ -83,7 +94,6 @@ class Stuck:
     """Blocks a node, as SIGSTOP does."""
 
     def __init__(self, launcher: FakeLauncher) -> None:
-        assert launcher.node is not None
         self._free = threading.Event()
         held = threading.Event()
         node = launcher.node

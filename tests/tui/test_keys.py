@@ -20,7 +20,7 @@ from sapo_edge.tui.screens.logs.screen import Logs
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, until
+from tests.tui.shell import TRUECOLOR, running, until
 
 KNOWN = {"node.pause", "logs.follow", "view.logs"}
 
@@ -69,7 +69,6 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
         read_keys(tmp_path / "other", KNOWN)
 
 
-@pytest.mark.asyncio
 async def test_a_directory_that_can_not_be_entered_stops_nothing(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,11 +83,9 @@ async def test_a_directory_that_can_not_be_entered_stops_nothing(
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
 
 
-@pytest.mark.asyncio
 async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launcher: FakeLauncher) -> None:
     write(launcher, '"view.logs" = "o"\n"logs.follow" = "space,f8"\n"node.pause" = "P"\n"settings.change" = "e"\n')
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         assert not told(app)
         await pilot.press("6")
@@ -102,7 +99,6 @@ async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launche
             await until(pilot, lambda following=following: lines.following is following)  # type: ignore[misc]
         listed = {key.id: key.keys for keys in keys_of(app.screen).values() for key in keys}
         assert listed["logs.follow"] == "space f8" and listed["view.logs"] == "o" and listed["node.pause"] == "P"
-        assert launcher.node is not None
         await pilot.press("p")
         await pilot.pause(0.2)
         assert "pause" not in launcher.node.asked
@@ -114,11 +110,9 @@ async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launche
         await until(pilot, lambda: app.screen.has_class("-editing"))
 
 
-@pytest.mark.asyncio
 async def test_f1_opens_the_help_whatever_the_file_says(launcher: FakeLauncher) -> None:
     write(launcher, '"app.help" = "h"\n')
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         for key in ("h", "f1"):
             await pilot.press(key)
@@ -127,7 +121,6 @@ async def test_f1_opens_the_help_whatever_the_file_says(launcher: FakeLauncher) 
             await until(pilot, lambda: not isinstance(app.screen, HelpScreen))
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -138,8 +131,7 @@ async def test_f1_opens_the_help_whatever_the_file_says(launcher: FakeLauncher) 
 )
 async def test_an_invalid_file_shows_its_error_and_is_ignored(launcher: FakeLauncher, text: str, message: str) -> None:
     write(launcher, text)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         assert message in told(app)
         await pilot.press("6")
@@ -148,10 +140,9 @@ async def test_an_invalid_file_shows_its_error_and_is_ignored(launcher: FakeLaun
         assert not app.screen._lines.following  # type: ignore[attr-defined]
         await pilot.press("y")
         await pilot.pause(0.1)
-        assert launcher.node is not None and "pause" not in launcher.node.asked
+        assert "pause" not in launcher.node.asked
 
 
-@pytest.mark.asyncio
 async def test_names_of_keys_are_unique(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)):

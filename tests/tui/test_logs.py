@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,23 +26,13 @@ from sapo_edge.tui.screens.logs.reader import MAX_FILE_BYTES, LogReader
 from sapo_edge.tui.screens.logs.screen import Logs
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.fake_node import BEGAN, evaluated, finished
-from tests.tui.shell import TRUECOLOR, notices, picture, text, until
+from tests.tui.shell import TRUECOLOR, notices, picture, running, text, until
 
 HOSTILE = "a peer says \x1b[31m[bold]boo[/bold]\x1b]0;owned\x07 [@click=app.quit]here[/] \u202e"
 TRACEBACK = (
     "the node can't look after its machine\nTraceback (most recent call last):\n"
     '  File "care.py", line 204, in run\nZeroDivisionError: division by zero'
 )
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Times are shown by the clock of the machine."""
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def written(seconds: float, text: str, level: str = "INFO", source: str = "sapo_edge.node") -> str:
@@ -263,12 +252,10 @@ def title(app: SapoApp) -> str:
     return str(app.screen.query_one("#log").border_title)
 
 
-@pytest.mark.asyncio
 async def test_it_follows_until_somebody_goes_up(launcher: FakeLauncher) -> None:
     path = launcher.paths.log
     add(path, a_run())
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         lines = await opened(pilot, app)
         assert lines.has_focus and lines.following and "following" in subtitle(app)
         assert "2027-01-15" in subtitle(app) and "held-out validation after round 40" in picture(app)
@@ -293,11 +280,9 @@ async def test_it_follows_until_somebody_goes_up(launcher: FakeLauncher) -> None
         await until(pilot, lambda: not lines.following)
 
 
-@pytest.mark.asyncio
 async def test_levels_are_left_out_in_turn(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         lines = await opened(pilot, app)
         await pilot.press("l")
         await until(pilot, lambda: lines.count == 3 and "\\x1b[31m[bold]boo" in picture(app))
@@ -310,14 +295,12 @@ async def test_levels_are_left_out_in_turn(launcher: FakeLauncher) -> None:
         assert "ZeroDivisionError" in chosen(app), "the record stays chosen"
 
 
-@pytest.mark.asyncio
 async def test_a_search_goes_through_the_older_files_too(launcher: FakeLauncher) -> None:
     path = launcher.paths.log
     add(path, written(0, "the needle is here") + a_run(5))
     rotate(path)
     add(path, "".join(written(number, f"hay {number}") for number in range(2000)))
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         lines = await opened(pilot, app)
         await pilot.press("slash", *"NEEDLE", "enter")
         await until(pilot, lambda: "needle" in chosen(app) and "• node  the needle" in picture(app))
@@ -333,11 +316,9 @@ async def test_a_search_goes_through_the_older_files_too(launcher: FakeLauncher)
         assert title(app) == "Log"
 
 
-@pytest.mark.asyncio
 async def test_escape_leaves_the_search_and_digits_are_text_there(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         lines = await opened(pilot, app)
         await pilot.press("slash", *"[red]1")
         assert app.screen.query_one("#find", Input).value == "[red]1" and "Esc leaves" in subtitle(app)
@@ -349,11 +330,9 @@ async def test_escape_leaves_the_search_and_digits_are_text_there(launcher: Fake
         await until(pilot, lambda: not isinstance(app.screen, Logs))
 
 
-@pytest.mark.asyncio
 async def test_the_whole_record_is_below_enter_shows_it_alone_and_c_copies_it(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run(17))
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         lines = await opened(pilot, app)
         shown = text(app, "#whole")
         assert '"event": "notice"' in shown and "\\u001b[31m[bold]boo[/bold]" in shown and "\x1b" not in shown
@@ -377,11 +356,9 @@ async def test_the_whole_record_is_below_enter_shows_it_alone_and_c_copies_it(la
         await until(pilot, lambda: not app.screen.query_one("#log").display)
 
 
-@pytest.mark.asyncio
 async def test_home_goes_to_the_oldest_record_and_paging_back_reaches_the_newest(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, "".join(written(number, f"record {number}") for number in range(300)))
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         lines = await opened(pilot, app)
         await pilot.press("g")
         await until(pilot, lambda: chosen(app) == "record 0" and "record 0" in picture(app))
@@ -392,12 +369,10 @@ async def test_home_goes_to_the_oldest_record_and_paging_back_reaches_the_newest
         assert lines.following
 
 
-@pytest.mark.asyncio
 async def test_rotation_and_truncation_are_followed_whether_or_not_a_node_runs(launcher: FakeLauncher) -> None:
     path = launcher.paths.log
     add(path, a_run(3))
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         rotate(path)
         add(path, event_line(finished(4)))
@@ -415,11 +390,9 @@ async def test_rotation_and_truncation_are_followed_whether_or_not_a_node_runs(l
         await until(pilot, lambda: "round 6:" in picture(app))
 
 
-@pytest.mark.asyncio
 async def test_nothing_to_show_is_said_with_what_to_do(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await pilot.press("6")
         await until(pilot, lambda: "There is no log yet" in picture(app))
         await pilot.press("up", "enter", "c", "f3", "escape", "pagedown", "home", "f", "f", "l")
@@ -434,13 +407,11 @@ async def test_nothing_to_show_is_said_with_what_to_do(tmp_path: Path) -> None:
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_nothing_is_read_while_another_screen_is_in_front(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("1")
         await pilot.pause(0.2)
@@ -460,11 +431,9 @@ async def test_nothing_is_read_while_another_screen_is_in_front(
         assert "MainThread" not in threads
 
 
-@pytest.mark.asyncio
 async def test_it_survives_a_tiny_terminal(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(launcher, (120, 40)) as (pilot, app):
         lines = await opened(pilot, app)
         await pilot.press(*("up",) * 20)
         record = lines.record

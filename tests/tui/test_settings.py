@@ -22,7 +22,7 @@ from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.settings.words import ADVANCED, FIRST, OTHER, grouped, pending, typed_value, value_text
 from sapo_edge.tui.widgets.restart import AskRestart
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, picture, screen, until
+from tests.tui.shell import TRUECOLOR, picture, running, screen, until
 
 HOSTILE = "\x1b[31m[bold]own[/bold] [@click=app.quit]x[/]"
 
@@ -122,22 +122,18 @@ def test_changed_settings_can_be_searched(launcher: FakeLauncher) -> None:
     assert [row.name for _, rows in grouped(launcher.settings(), "2.0 MB/s") for row in rows] == ["upload"]
 
 
-@pytest.mark.asyncio
 async def test_a_phone_shows_values_rather_than_sources(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(43, 39)) as pilot:
+    async with running(launcher, (43, 39)) as (pilot, app):
         await opened(pilot, app, advanced=False)
         await until(pilot, lambda: "busy" in screen(app))
         (line,) = [line for line in screen(app).splitlines() if " busy " in line]
         assert "never pause" in line and "default" not in line
 
 
-@pytest.mark.asyncio
 async def test_what_owners_change_first_is_listed_first_and_a_lists_the_rest(launcher: FakeLauncher) -> None:
     launcher.set("kl", "0.1")
     launcher.set("on_quit", "keep")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 50)) as pilot:
+    async with running(launcher, (80, 50)) as (pilot, app):
         settings = await opened(pilot, app, advanced=False)
         seen = picture(app)
         assert "Sharing" in seen and "no limit" in seen and "clip_low" not in seen
@@ -159,11 +155,9 @@ def test_the_settings_of_the_app_need_no_restart_of_the_node(launcher: FakeLaunc
 # Seeing.
 
 
-@pytest.mark.asyncio
 async def test_the_panel_shows_value_source_bounds_and_effect(launcher: FakeLauncher) -> None:
     launcher.set("own", "6")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         settings = await opened(pilot, app)
         assert settings.has_focus and "Sharing" in picture(app)
         await go_to(pilot, app, "own")
@@ -174,10 +168,8 @@ async def test_the_panel_shows_value_source_bounds_and_effect(launcher: FakeLaun
         assert "▲ 1 setting needs a restart: r" in shown
 
 
-@pytest.mark.asyncio
 async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         settings = await opened(pilot, app)
         await pilot.press("slash", *"battery 1")
         assert isinstance(app.screen, SettingsView), "a digit is text while one types"
@@ -193,10 +185,8 @@ async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None
         await until(pilot, lambda: not isinstance(app.screen, SettingsView))
 
 
-@pytest.mark.asyncio
 async def test_the_first_click_highlights_and_the_second_edits(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         settings = await opened(pilot, app)
         panel = app.screen.query_one(SettingPanel)
         await pilot.click(settings, offset=(5, 7))
@@ -211,37 +201,31 @@ async def test_the_first_click_highlights_and_the_second_edits(launcher: FakeLau
 # Changing.
 
 
-@pytest.mark.asyncio
 async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         settings = await opened(pilot, app)
         await go_to(pilot, app, "own")
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "next round" in result(app))
         assert result(app) == "own = 8 rollouts: written to config.toml; in effect from the next round"
         assert launcher.changes == [("own", "8")]
-        assert launcher.node is not None and "set own=8" in launcher.node.asked
+        assert "set own=8" in launcher.node.asked
         assert settings.has_focus and "running node" not in explanation(app)
 
 
-@pytest.mark.asyncio
 async def test_other_settings_need_a_restart(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "threads")
         await type_over(pilot, app, "3")
         await until(pilot, lambda: "after a restart" in result(app))
         assert result(app) == "threads = 3 threads: written to config.toml; in effect after a restart of the node"
         assert "▲ running node: chosen for this machine, after a restart: 3 threads" in explanation(app)
-        assert launcher.node is not None and not [item for item in launcher.node.asked if item.startswith("set")]
+        assert not [item for item in launcher.node.asked if item.startswith("set")]
 
 
-@pytest.mark.asyncio
 async def test_a_value_that_is_not_allowed_is_refused_while_it_is_typed(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "own")
         await pilot.press("enter", "ctrl+u", *"999")
@@ -254,10 +238,8 @@ async def test_a_value_that_is_not_allowed_is_refused_while_it_is_typed(launcher
         assert panel.editing is None and not launcher.changes
 
 
-@pytest.mark.asyncio
 async def test_an_error_of_the_file_is_shown(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "own")
         launcher.refusal = ConfigError(f"can't write {HOSTILE}", "free some space")
@@ -266,23 +248,18 @@ async def test_an_error_of_the_file_is_shown(launcher: FakeLauncher) -> None:
         assert "\x1b" not in result(app) and "[bold]own[/bold]" in result(app)
 
 
-@pytest.mark.asyncio
 async def test_a_refusal_by_the_node_is_shown(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "own")
-        assert launcher.node is not None
         launcher.node.refuse_settings = True
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "refused it" in result(app))
         assert "written to config.toml" in result(app) and launcher.changes == [("own", "8")]
 
 
-@pytest.mark.asyncio
 async def test_choices_are_chosen_from_a_list(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         settings = await opened(pilot, app)
         await go_to(pilot, app, "strategy")
         await pilot.press("enter")
@@ -299,26 +276,22 @@ async def test_choices_are_chosen_from_a_list(launcher: FakeLauncher) -> None:
         assert settings.has_focus
 
 
-@pytest.mark.asyncio
 async def test_d_removes_a_setting_from_the_file(launcher: FakeLauncher) -> None:
     launcher.set("own", "6")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "own")
         await pilot.press("d")
         await until(pilot, lambda: "removed from" in result(app))
         assert launcher.changes[-1] == ("own", None) and "own = 4 rollouts: removed from config.toml" in result(app)
-        assert launcher.node is not None and "set own=4" in launcher.node.asked
+        assert "set own=4" in launcher.node.asked
         await pilot.press("d")
         assert result(app) == "own already has its default" and len(launcher.changes) == 2
 
 
-@pytest.mark.asyncio
 async def test_an_empty_number_restores_the_default(launcher: FakeLauncher) -> None:
     launcher.set("seed", "7")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "seed")
         await type_over(pilot, app, "")
@@ -326,21 +299,18 @@ async def test_an_empty_number_restores_the_default(launcher: FakeLauncher) -> N
         assert launcher.changes[-1] == ("seed", None)
 
 
-@pytest.mark.asyncio
 async def test_d_says_that_the_file_lacks_what_the_state_decides(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [replace(row, value=8, source="state") if row.name == "rank" else row for row in launcher.settings()]
     monkeypatch.setattr(launcher, "settings", lambda: rows)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "rank")
         await pilot.press("d")
         assert result(app) == "rank is not in config.toml: it comes from the state" and launcher.changes == []
 
 
-@pytest.mark.asyncio
 async def test_a_source_that_overrides_it_is_named(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     read = launcher.settings
 
@@ -349,8 +319,7 @@ async def test_a_source_that_overrides_it_is_named(launcher: FakeLauncher, monke
         return [replace(row, value=5, source=over) if row.name == "own" else row for row in read()]
 
     monkeypatch.setattr(launcher, "settings", settings)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "own")
         assert "environment SAPO_EDGE_OWN overrides config.toml: a change of the file has no effect" in explanation(app)
@@ -359,10 +328,8 @@ async def test_a_source_that_overrides_it_is_named(launcher: FakeLauncher, monke
         assert "written to config.toml, but environment SAPO_EDGE_OWN overrides it" in result(app)
 
 
-@pytest.mark.asyncio
 async def test_a_theme_applies_immediately_and_is_sent_to_no_node(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "theme")
         await pilot.press("enter")
@@ -381,12 +348,10 @@ async def test_a_theme_applies_immediately_and_is_sent_to_no_node(launcher: Fake
 # Restarting.
 
 
-@pytest.mark.asyncio
 async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) -> None:
     launcher.set("threads", "3")
     launcher.set("rank", "32")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("r")
         await until(pilot, lambda: isinstance(app.screen, AskRestart))
@@ -398,7 +363,7 @@ async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) ->
         )
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, SettingsView))
-        assert launcher.node is not None and "after_round" not in launcher.node.asked
+        assert "after_round" not in launcher.node.asked
         first = launcher.node
         await pilot.press("r")
         await until(
@@ -411,11 +376,9 @@ async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) ->
         await until(pilot, lambda: app.screen._node_has.get("rank") == 16)  # type: ignore[attr-defined]
 
 
-@pytest.mark.asyncio
 async def test_a_restart_continues_while_another_screen_is_shown(launcher: FakeLauncher) -> None:
     launcher.set("threads", "3")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("r")
         await until(pilot, lambda: isinstance(app.screen, AskRestart))
@@ -425,15 +388,13 @@ async def test_a_restart_continues_while_another_screen_is_shown(launcher: FakeL
         await until(pilot, lambda: launcher.starts == 1)
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_takes_long_to_end_is_started_again_when_it_has(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LOOK_SECONDS", "GONE_SECONDS", "STOPPED_SECONDS"):
         monkeypatch.setattr(keeper, name, 0.05)
     launcher.set("threads", "3")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         # The process is still there after its last word, so no other one starts.
         ended, launcher.hold = launcher.ended, True
@@ -448,10 +409,8 @@ async def test_a_node_that_takes_long_to_end_is_started_again_when_it_has(
         await until(pilot, lambda: launcher.starts == 2 and app.state.standing is Standing.ATTACHED)
 
 
-@pytest.mark.asyncio
 async def test_r_does_nothing_if_no_setting_needs_a_restart(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         assert "Restart" not in picture(app)
         await pilot.press("r")
@@ -462,12 +421,10 @@ async def test_r_does_nothing_if_no_setting_needs_a_restart(launcher: FakeLaunch
 # When something is missing.
 
 
-@pytest.mark.asyncio
 async def test_without_a_node_a_change_takes_effect_at_the_next_start(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app, attached=False)
         await go_to(pilot, app, "own")
         await type_over(pilot, app, "8")
@@ -480,7 +437,6 @@ async def test_without_a_node_a_change_takes_effect_at_the_next_start(tmp_path: 
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_an_invalid_file_shows_its_error_and_is_read_again(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -490,8 +446,7 @@ async def test_an_invalid_file_shows_its_error_and_is_read_again(
         raise ConfigError(f"config.toml is not valid TOML: {HOSTILE}", "correct that place")
 
     monkeypatch.setattr(launcher, "settings", wrong)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await pilot.press("7")
         await until(pilot, lambda: "is not valid TOML" in picture(app) and "correct that place" in picture(app))
         assert "\x1b" not in picture(app) and "[bold]own[/bold]" in picture(app)
@@ -501,7 +456,6 @@ async def test_an_invalid_file_shows_its_error_and_is_read_again(
         await until(pilot, lambda: "Sharing" in picture(app))
 
 
-@pytest.mark.asyncio
 async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     read = launcher.settings
 
@@ -511,8 +465,7 @@ async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monk
         ]
 
     monkeypatch.setattr(launcher, "settings", settings)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(launcher, (120, 40)) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("down")
         await until(pilot, lambda: "\\x1b[31m[bold]own" in picture(app))
@@ -521,10 +474,8 @@ async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monk
         assert "\x1b" not in app.clipboard
 
 
-@pytest.mark.asyncio
 async def test_it_works_in_a_tiny_terminal(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(launcher, (120, 40)) as (pilot, app):
         settings = await opened(pilot, app)
         await go_to(pilot, app, "own")
         await pilot.press("enter", "ctrl+u", "9", "9")

@@ -68,7 +68,6 @@ def shows_dialog(app: SapoApp) -> bool:
 # A node is found, started, lost.
 
 
-@pytest.mark.asyncio
 async def test_it_connects_to_a_running_node(launcher: FakeLauncher) -> None:
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -77,7 +76,6 @@ async def test_it_connects_to_a_running_node(launcher: FakeLauncher) -> None:
         assert [known.accuracy for known in app.state.history.held_out] == [0.04, 0.19, 0.55, 0.68, 0.66]
 
 
-@pytest.mark.asyncio
 async def test_it_starts_a_node_if_none_runs(idle: FakeLauncher) -> None:
     app = make_app(idle)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -85,7 +83,6 @@ async def test_it_starts_a_node_if_none_runs(idle: FakeLauncher) -> None:
     assert idle.starts == 1 and idle.running, "the node outlives the app"
 
 
-@pytest.mark.asyncio
 async def test_nothing_starts_without_consent(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, agreed=False, running=False)
     app = make_app(launcher)
@@ -96,7 +93,6 @@ async def test_nothing_starts_without_consent(tmp_path: Path) -> None:
     assert launcher.starts == 0
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_can_not_start_shows_error_and_remedy(idle: FakeLauncher) -> None:
     idle.refusal = BackendError("no model is installed", "install one with pip")
     app = make_app(idle)
@@ -108,7 +104,6 @@ async def test_a_node_that_can_not_start_shows_error_and_remedy(idle: FakeLaunch
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_dies_at_its_start_shows_its_last_lines(idle: FakeLauncher, quick: None) -> None:
     idle.hold = True
     app = make_app(idle)
@@ -124,7 +119,6 @@ async def test_a_node_that_dies_at_its_start_shows_its_last_lines(idle: FakeLaun
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_escape_goes_back_the_way_one_came(launcher: FakeLauncher) -> None:
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -149,7 +143,6 @@ async def test_escape_goes_back_the_way_one_came(launcher: FakeLauncher) -> None
         assert app.current_mode == "dashboard"
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_ends_at_once_because_its_run_is_done_is_no_crash(idle: FakeLauncher, quick: None) -> None:
     idle.hold = True
     app = make_app(idle)
@@ -160,7 +153,6 @@ async def test_a_node_that_ends_at_once_because_its_run_is_done_is_no_crash(idle
         assert not app.screen.is_modal and idle.starts == 1
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_stops_may_take_long_to_end(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +160,6 @@ async def test_a_node_that_stops_may_take_long_to_end(
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
-        assert launcher.node is not None
         # The process is still there after its last word: `ended` says None.
         launcher.node.emit(events.NodeStopped(reason="all 40 rounds are done", rounds=40, done=True))
         launcher.node.stop()
@@ -179,14 +170,12 @@ async def test_a_node_that_stops_may_take_long_to_end(
         assert launcher.starts == 0
 
 
-@pytest.mark.asyncio
 async def test_after_a_crash_it_says_why_and_the_curve_continues(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
-        assert launcher.node is not None
         for number in (41, 42):
             launcher.node.emit(launcher.node.finished(number))
         await until(pilot, lambda: app.state.round == 42)
@@ -203,7 +192,6 @@ async def test_after_a_crash_it_says_why_and_the_curve_continues(
         assert app.state.history.curves.round == list(range(1, 44))
 
 
-@pytest.mark.asyncio
 async def test_it_restarts_by_itself_until_the_third_crash(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +214,6 @@ async def test_it_restarts_by_itself_until_the_third_crash(
         assert launcher.starts == keeper.CRASHES
 
 
-@pytest.mark.asyncio
 async def test_crashes_long_ago_do_not_count(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +228,6 @@ async def test_crashes_long_ago_do_not_count(
         assert not app.keeper.crashed_often
 
 
-@pytest.mark.asyncio
 async def test_without_a_restart_it_waits_for_s(launcher: FakeLauncher, quick: None) -> None:
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -256,7 +242,6 @@ async def test_without_a_restart_it_waits_for_s(launcher: FakeLauncher, quick: N
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_an_expected_end_shows_no_dialog(launcher: FakeLauncher, quick: None) -> None:
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -270,12 +255,10 @@ async def test_an_expected_end_shows_no_dialog(launcher: FakeLauncher, quick: No
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-@pytest.mark.asyncio
 async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: None, size: tuple[int, int]) -> None:
     app = make_app(launcher)
     async with app.run_test(size=size) as pilot:
         await attached(pilot, app)
-        assert launcher.node is not None
         for key in ("escape", "k"):
             await pilot.press("s")
             await until(pilot, lambda: isinstance(app.screen, Stop) and "nothing is lost" in screen(app))
@@ -285,7 +268,6 @@ async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: No
         assert launcher.node.asked == [] and launcher.running
 
 
-@pytest.mark.asyncio
 async def test_s_typed_several_times_stops_once_and_starts_nothing(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,7 +275,6 @@ async def test_s_typed_several_times_stops_once_and_starts_nothing(
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         node = launcher.node
-        assert node is not None
         # The round takes longer than the keys.
         monkeypatch.setattr(node, "_end", lambda reason: node.tell(state="stopping"))
         await pilot.press("s", "s", "s", "s")
@@ -304,7 +285,6 @@ async def test_s_typed_several_times_stops_once_and_starts_nothing(
         assert "finishes its round" in notices(app)
 
 
-@pytest.mark.asyncio
 async def test_a_slow_request_does_not_hold_up_pause_resume_and_stop(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,7 +292,6 @@ async def test_a_slow_request_does_not_hold_up_pause_resume_and_stop(
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         node = launcher.node
-        assert node is not None
         free, waits = threading.Event(), threading.Event()
 
         def slowly() -> Any:
@@ -333,14 +312,13 @@ async def test_a_slow_request_does_not_hold_up_pause_resume_and_stop(
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-@pytest.mark.asyncio
 async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(
     launcher: FakeLauncher, quick: None, size: tuple[int, int]
 ) -> None:
     app = make_app(launcher)
     async with app.run_test(size=size) as pilot:
         await attached(pilot, app)
-        assert launcher.node is not None and "left" in screen(app) and "1.4 GB" in screen(app)
+        assert "left" in screen(app) and "1.4 GB" in screen(app)
         stopped = events.NodeStopped(reason="all 40 rounds are done", rounds=40)
         launcher.node.emit(stopped)
         launcher.ending = replace(FINISHED, done=False)
@@ -367,7 +345,6 @@ async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(
         await until(pilot, lambda: "1.4 GB" in screen(app) and "5 peers" in screen(app))
 
 
-@pytest.mark.asyncio
 async def test_the_time_of_a_killed_nodes_end_is_when_its_connection_broke(launcher: FakeLauncher, quick: None) -> None:
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -379,7 +356,6 @@ async def test_the_time_of_a_killed_nodes_end_is_when_its_connection_broke(launc
         await until(pilot, lambda: "No node runs: the node was killed" in text(app, "#progress"))
 
 
-@pytest.mark.asyncio
 async def test_ctrl_c_copies_selected_text_and_quits_without_any(launcher: FakeLauncher) -> None:
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -396,7 +372,6 @@ async def test_ctrl_c_copies_selected_text_and_quits_without_any(launcher: FakeL
         await until(pilot, lambda: isinstance(app.screen, Quit))
 
 
-@pytest.mark.asyncio
 async def test_while_a_lost_connection_is_found_again_nothing_is_drawn_as_if_it_were_new(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,7 +400,6 @@ async def test_while_a_lost_connection_is_found_again_nothing_is_drawn_as_if_it_
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_it_reconnects_to_a_node_that_dropped_it(launcher: FakeLauncher, quick: None) -> None:
     """A node drops a client that was suspended; that is no crash."""
     app = make_app(launcher)
@@ -437,7 +411,6 @@ async def test_it_reconnects_to_a_node_that_dropped_it(launcher: FakeLauncher, q
         await until(pilot, lambda: app.keeper.link not in (None, first))
         await attached(pilot, app)
         assert launcher.starts == 0 and not isinstance(app.screen, NodeEnded)
-        assert launcher.node is not None
         launcher.node.emit(launcher.node.finished(41))
         await until(pilot, lambda: app.state.history.last_round == 41)
 
@@ -482,7 +455,6 @@ class Stranger:
         ({"v": 1, "hello": "mallory"}, "The program at the socket is not a node"),
     ],
 )
-@pytest.mark.asyncio
 async def test_a_server_that_is_no_usable_node_shows_an_error(
     idle: FakeLauncher, hello: dict[str, Any], told: str
 ) -> None:
@@ -495,7 +467,6 @@ async def test_a_server_that_is_no_usable_node_shows_an_error(
         stranger.close()
 
 
-@pytest.mark.asyncio
 async def test_a_node_without_a_greeting_does_not_freeze_the_app(
     idle: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -514,7 +485,6 @@ async def test_a_node_without_a_greeting_does_not_freeze_the_app(
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_two_apps_show_one_node(launcher: FakeLauncher) -> None:
     shown: list[int] = []
     both = asyncio.Barrier(2)
@@ -524,7 +494,6 @@ async def test_two_apps_show_one_node(launcher: FakeLauncher) -> None:
         async with app.run_test(size=(80, 24)) as pilot:
             await attached(pilot, app)
             await both.wait()
-            assert launcher.node is not None
             if not shown:
                 shown.append(0)
                 launcher.node.emit(launcher.node.finished(41))
@@ -536,7 +505,6 @@ async def test_two_apps_show_one_node(launcher: FakeLauncher) -> None:
     assert shown == [0, 41, 41]
 
 
-@pytest.mark.asyncio
 async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> None:
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -559,7 +527,6 @@ async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> 
 
 
 @pytest.mark.parametrize("mode", VIEWS)
-@pytest.mark.asyncio
 async def test_news_at_the_end_of_the_app_break_nothing(launcher: FakeLauncher, mode: str) -> None:
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -574,7 +541,6 @@ async def test_news_at_the_end_of_the_app_break_nothing(launcher: FakeLauncher, 
     view.refresh_node(Change.ALL)
 
 
-@pytest.mark.asyncio
 async def test_an_answer_at_the_end_of_the_app_breaks_nothing(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -598,7 +564,6 @@ async def test_an_answer_at_the_end_of_the_app_breaks_nothing(
     assert all(worker.is_finished for worker in workers)
 
 
-@pytest.mark.asyncio
 async def test_a_stuck_node_does_not_delay_the_end(launcher: FakeLauncher) -> None:
     launcher.set("on_quit", "keep")
     app = make_app(launcher)
@@ -633,7 +598,6 @@ def _waits(thread: threading.Thread) -> bool:
 # Screens and keys.
 
 
-@pytest.mark.asyncio
 async def test_seven_keys_reach_seven_screens(launcher: FakeLauncher) -> None:
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -647,7 +611,6 @@ async def test_seven_keys_reach_seven_screens(launcher: FakeLauncher) -> None:
             assert app.current_mode == "dashboard"
 
 
-@pytest.mark.asyncio
 async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -666,7 +629,6 @@ async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLaunch
         await until(pilot, lambda: "round 40" in screen(app) and "Is it working?" in screen(app))
 
 
-@pytest.mark.asyncio
 async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLauncher, quick: None) -> None:
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -689,7 +651,6 @@ async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLaunc
         assert "Start the node" in titles and "Stop the node" not in titles
 
 
-@pytest.mark.asyncio
 async def test_p_is_dim_without_a_node(idle: FakeLauncher) -> None:
     idle.hold = True
     app = make_app(idle)
@@ -700,9 +661,7 @@ async def test_p_is_dim_without_a_node(idle: FakeLauncher) -> None:
         assert idle.starts <= 1
 
 
-@pytest.mark.asyncio
 async def test_an_error_of_the_node_is_escaped(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert launcher.node is not None
 
     def refuse() -> None:
         raise BackendError("\x1b[31m[red]not now", "try [@click=app.quit]later[/]")
@@ -720,10 +679,8 @@ async def test_an_error_of_the_node_is_escaped(launcher: FakeLauncher, monkeypat
 # What others send, and what terminals can't show.
 
 
-@pytest.mark.asyncio
 async def test_hostile_texts_are_escaped_in_head_and_panels(launcher: FakeLauncher) -> None:
     hostile = "\x1b[2J\x1b]0;owned\x07[bold red][@click=app.quit]x[/]\u202e\u200b"
-    assert launcher.node is not None
     launcher.node.tell(
         manifest=hostile, model=hostile, backend=hostile, paused=[hostile], rejections={hostile: 5, "rate": 2}
     )
@@ -745,7 +702,6 @@ async def test_hostile_texts_are_escaped_in_head_and_panels(launcher: FakeLaunch
 
 
 @pytest.mark.parametrize("mode", VIEWS)
-@pytest.mark.asyncio
 async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launcher: FakeLauncher, mode: str) -> None:
     async def drawn(app: SapoApp) -> list[str]:
         async with app.run_test(size=(100, 30)) as pilot:
@@ -755,7 +711,6 @@ async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launche
             return lines(app)
 
     # Without progress that moves on between the two: both draw the same.
-    assert launcher.node is not None
     launcher.node.pause_for("asked to pause")
     fancy, plain = await drawn(make_app(launcher)), await drawn(make_app(launcher, PLAIN))
     assert all(line.isascii() and len(line) == 100 for line in plain)
@@ -766,7 +721,6 @@ async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launche
 
 
 @pytest.mark.parametrize("mode", VIEWS)
-@pytest.mark.asyncio
 async def test_every_character_of_the_app_has_an_ascii_substitute(launcher: FakeLauncher, mode: str) -> None:
     """A question mark stands only for what others wrote."""
     theirs = "超级长的名字\U0001f980"
@@ -788,7 +742,6 @@ async def test_every_character_of_the_app_has_an_ascii_substitute(launcher: Fake
         ({"TERM": "xterm-256color", "LANG": "en_US.UTF-8"}, themes.DARK.name, False),
     ],
 )
-@pytest.mark.asyncio
 async def test_a_console_of_16_colours_gets_its_own_theme(
     launcher: FakeLauncher, environ: dict[str, str], theme: str, ansi: bool
 ) -> None:
@@ -802,7 +755,6 @@ async def test_a_console_of_16_colours_gets_its_own_theme(
         assert app.is_running
 
 
-@pytest.mark.asyncio
 async def test_the_theme_of_the_settings_wins_and_a_new_one_is_saved(launcher: FakeLauncher) -> None:
     launcher.set("theme", "nord")
     app = make_app(launcher, {"TERM": "linux", "LANG": "en_US.UTF-8"})
@@ -813,7 +765,6 @@ async def test_the_theme_of_the_settings_wins_and_a_new_one_is_saved(launcher: F
         await until(pilot, lambda: launcher.setting("theme") == themes.LIGHT.name)
 
 
-@pytest.mark.asyncio
 async def test_no_color_draws_no_colours_and_loses_nothing(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -849,12 +800,10 @@ def _colours(app: SapoApp) -> set[tuple[int, int, int]]:
     return found
 
 
-@pytest.mark.asyncio
 async def test_memory_stays_bounded_with_many_events(launcher: FakeLauncher) -> None:
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
-        assert launcher.node is not None
         event = launcher.node.finished(41)
         for number in range(41, 20_000):
             app.node_event(replace(event, round=number))
@@ -864,7 +813,6 @@ async def test_memory_stays_bounded_with_many_events(launcher: FakeLauncher) -> 
         await until(pilot, lambda: "round 19999" in text(app, "#head"))
 
 
-@pytest.mark.asyncio
 async def test_an_event_of_an_unknown_kind_is_ignored(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     real: Callable[[dict[str, Any]], events.Event] = events.from_dict
 
@@ -877,7 +825,6 @@ async def test_an_event_of_an_unknown_kind_is_ignored(launcher: FakeLauncher, mo
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
-        assert launcher.node is not None
         launcher.node.emit(launcher.node.finished(41))
         launcher.node.pause_for("hot")
         await until(pilot, lambda: "paused: hot" in text(app, "#head"))
@@ -890,7 +837,6 @@ async def _settled(pilot: Pilot[Any]) -> None:
 
 
 def test_picture_without_unicode_and_colours(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
-    assert launcher.node is not None
     launcher.node.pause_for("asked to pause")
     assert snap_compare(make_app(launcher, PLAIN), terminal_size=(80, 24), run_before=_settled)
 
