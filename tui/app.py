@@ -26,6 +26,7 @@ from sapo_edge.plain import counted, printable
 from sapo_edge.tui.keys import FILE as KEYS_FILE
 from sapo_edge.tui.keys import read_keys
 from sapo_edge.tui.look import terminal, themes
+from sapo_edge.tui.node.history import MAX_POINTS, History
 from sapo_edge.tui.node.keeper import Keeper
 from sapo_edge.tui.node.launcher import Ending, Launcher
 from sapo_edge.tui.node.state import NodeState, Standing
@@ -240,6 +241,9 @@ class SapoApp(App[ExitCode]):
         match event:
             case events.Progress():
                 change = Change.PROGRESS
+            case events.RoundFinished() if self.state.history.is_long:
+                change |= Change.ROUND
+                self._read_history()
             case events.RoundFinished() | events.HeldOut() | events.NodeStarted() | events.RolledBack():
                 change |= Change.ROUND
             case events.Paused():
@@ -247,6 +251,14 @@ class SapoApp(App[ExitCode]):
             case _:
                 pass
         self._mark(change)
+
+    @work(group="history", exclusive=True)
+    async def _read_history(self) -> None:
+        """Read the history of a long run again, in fewer points. Without an answer, the next round tries again."""
+        with contextlib.suppress(SapoError):
+            history = History.from_reply(await self.request("history", {"points": MAX_POINTS}))
+            history.add_newer(self.state.history)
+            self.state.history = history
 
     def connection_changed(self) -> None:
         """Redraw after the node was found, lost, or is starting; show the results of a run that has ended."""

@@ -103,7 +103,7 @@ async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launche
         await pilot.pause(0.2)
         assert "pause" not in launcher.node.asked
         await pilot.press("P")
-        await until(pilot, lambda: "pause" in launcher.node.asked)  # type: ignore[union-attr]
+        await until(pilot, lambda: "pause" in launcher.node.asked)
         await pilot.press("7")
         await until(pilot, lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)
         await pilot.press("e")

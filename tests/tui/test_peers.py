@@ -97,7 +97,7 @@ async def test_the_state_of_the_swarm_is_shown(launcher: FakeLauncher) -> None:
             "waiting, because of a limit in the settings: upload", "and 34 more reasons",
         ):  # fmt: skip
             assert words in picture(pilot.app), words
-    assert "faults  pull 2; 1 restart" in str(swarm_text(launcher.node.status()["swarm"], SwarmCard()))  # type: ignore[union-attr]
+    assert "faults  pull 2; 1 restart" in str(swarm_text(launcher.node.status()["swarm"], SwarmCard()))
 
 
 async def test_one_peer_is_shown_with_everything_and_can_be_copied(launcher: FakeLauncher) -> None:
@@ -198,7 +198,7 @@ async def test_a_swarm_without_peers_says_what_to_do(launcher: FakeLauncher) -> 
         for words in ("○ no peer yet", "not known yet", "another machine", "i makes an invite", "sapo doctor"):
             assert words in picture(pilot.app), words
         assert "clock" not in picture(pilot.app).splitlines()[4]
-        tell(launcher, peers=[dict(launcher.node.peers_now[0])], state="connected")  # type: ignore[union-attr]
+        tell(launcher, peers=[dict(launcher.node.peers_now[0])], state="connected")
         await polled(pilot, screen, launcher)
         assert names(screen) == [readable_name(FRIEND)] and FRIEND in picture(pilot.app)
         await pilot.press("enter")

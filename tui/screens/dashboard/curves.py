@@ -63,8 +63,7 @@ class CurvesPlot(PlotextPlot):
             part: the curves of the window with more points, if they are known.
         """
         version = (
-            id(history), history.last_round, len(history.held_out), history.curves.bucket,
-            self.shown, self.window, id(part),
+            id(history), history.last_round, len(history.held_out), self.shown, self.window, id(part)
         )  # fmt: skip
         if version == self._version:
             return

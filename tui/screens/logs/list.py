@@ -18,7 +18,7 @@ class LogList(CursorList):
 
     Attributes:
         following: whether the cursor stays at the newest record.
-        query: case-folded text; records that contain it are marked.
+        search: case-folded text; records that contain it are marked.
     """
 
     OPENS_ON_CLICK = False
@@ -33,7 +33,7 @@ class LogList(CursorList):
         super().__init__(id=id)
         self.records: Sequence[Record] = ()
         self.following = True
-        self.query = ""
+        self.search = ""
 
     @property
     def record(self) -> Record | None:
@@ -80,7 +80,7 @@ class LogList(CursorList):
                 # The usual level stays empty, so that the others stand out.
                 return "" if record.level == "info" else record.level, style
             case "mark":
-                return "•" if self.query and record.matches(self.query) else "", "strong"
+                return "•" if self.search and record.matches(self.search) else "", "strong"
             case _:
                 return record.line, style
 

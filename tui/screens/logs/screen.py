@@ -140,7 +140,7 @@ only errors. `/` searches the whole log, older files included, and marks matches
         frame.border_title = Content(printable("  ·  ".join(title)))
         frame.border_subtitle = Content("  ·  ".join(filter(None, subtitle)))
         lines.say("" if record is not None else self._fault or self._why_empty())
-        self.query_one("#whole", Static).update("" if record is None else whole_text(record, lines.query))
+        self.query_one("#whole", Static).update("" if record is None else whole_text(record, lines.search))
         self.query_one("#record").scroll_home(animate=False)
 
     def _why_empty(self) -> str:
@@ -198,7 +198,7 @@ only errors. `/` searches the whole log, older files included, and marks matches
 
     @on(FindLine.Changed)
     def _mark(self, event: Input.Changed) -> None:
-        self._lines.query = event.value.casefold()
+        self._lines.search = event.value.casefold()
         self._lines.refresh()
 
     @on(FindLine.Submitted)
@@ -219,7 +219,7 @@ only errors. `/` searches the whole log, older files included, and marks matches
 
     def _close_search(self) -> None:
         self._find_line.shut()
-        self._lines.query = self._query.casefold()
+        self._lines.search = self._query.casefold()
         self._lines.refresh()
         self._lines.focus()
         self._update_frame()
@@ -235,7 +235,7 @@ only errors. `/` searches the whole log, older files included, and marks matches
         lines = self._lines
         indices = range(len(lines.records))
         candidates = indices[: lines.cursor + with_current][::-1] if up else indices[lines.cursor + 1 :]
-        index = next((index for index in candidates if lines.records[index].matches(lines.query)), None)
+        index = next((index for index in candidates if lines.records[index].matches(lines.search)), None)
         if index is None:
             self.notify(f"no match further {'up; Shift+F3 looks further down' if up else 'down; F3 looks further up'}")
         else:
