@@ -22,13 +22,14 @@ from textual.widget import AwaitMount
 
 from sapo_edge import events
 from sapo_edge.errors import ConfigError, ExitCode, NoNodeError, SapoError
+from sapo_edge.node.background import Ended
 from sapo_edge.plain import counted, printable
 from sapo_edge.tui.keys import FILE as KEYS_FILE
 from sapo_edge.tui.keys import read_keys
 from sapo_edge.tui.look import terminal, themes
 from sapo_edge.tui.node.history import MAX_POINTS, History
 from sapo_edge.tui.node.keeper import Keeper
-from sapo_edge.tui.node.launcher import Ending, Launcher
+from sapo_edge.tui.node.launcher import Launcher
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.view import VIEWS, Change, View
 
@@ -38,7 +39,7 @@ COPY_OR_QUIT = "Copy the selected text; quit if none is selected"
 MOST_BEFORE = 16
 """Most main screens that Esc goes back."""
 SCREENS = (
-    *(f"{view}.screen" for view in (*VIEWS, "runs")), "help", "words", "dialogs.quit", "dialogs.stop", "dialogs.ended"
+    *(f"{view}.screen" for view in (*VIEWS, "runs")), "help", "words", "dialogs.quit", "dialogs.ended"
 )  # fmt: skip
 """Modules of the screens that are loaded before somebody asks for them."""
 REDRAW_SECONDS = 0.1
@@ -49,6 +50,7 @@ SLOW_POLLS = 5
 """Requests for the status for each look at the machine and at the node's settings, which change seldom."""
 SWITCH_SECONDS = 0.01
 """How long the old screen stays while the new one is laid out: a response after 0.05 s feels slow."""
+STOP = "It finishes its round and saves it: nothing is lost. Later, s starts it again."
 STOPPING = "The node finishes its round, saves, and stops."
 WARM_SECONDS = 2.0
 """Seconds after the start when the other screens are loaded, so that they appear quickly the first time, too."""
@@ -312,7 +314,7 @@ class SapoApp(App[ExitCode]):
         else:
             self.switch_mode("results")
 
-    def show_ending(self, ending: Ending, patience: float | None) -> None:
+    def show_ending(self, ending: Ended, patience: float | None) -> None:
         """Report that the node ended unexpectedly, and offer to start it again.
 
         Args:
@@ -405,9 +407,10 @@ class SapoApp(App[ExitCode]):
         elif self.state.stopping:
             self.notify(STOPPING)
         elif self.state.standing is Standing.ATTACHED:
-            from sapo_edge.tui.screens.dialogs.stop import Stop
+            from sapo_edge.tui.widgets.ask import Ask
 
-            self.push_screen(Stop(), lambda agreed: self._stop() if agreed else None)
+            ask = Ask("Stop the node?", STOP, labels=("Stop after this round", "Keep running"), key="s")
+            self.push_screen(ask, lambda agreed: None if agreed is None else self._stop())
 
     def _stop(self) -> None:
         if self.state.standing is Standing.ATTACHED and not self._busy("ask"):

@@ -11,7 +11,7 @@ import pytest
 
 from sapo_edge.cli.terminal.chat_client import ChatProcess
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
-from sapo_edge.config.settings import Settings
+from sapo_edge.config.settings import SETTINGS, Settings
 from sapo_edge.control.client import connect, node_runs
 from sapo_edge.control.protocol import MAX_REPLY_BYTES
 from sapo_edge.errors import ConfigError
@@ -123,7 +123,7 @@ def test_consents_and_changes_are_recorded(launcher: FakeLauncher) -> None:
     launcher.set("own", "6")
     assert launcher.setting("own") == 6
     (row,) = [row for row in launcher.settings() if row.name == "own"]
-    assert (row.value, row.default, row.live) == (6, 4, True) and row.source.startswith("file ")
+    assert (row.value, row.setting) == (6, SETTINGS["own"]) and row.source.startswith("file ")
     with pytest.raises(ConfigError, match="not allowed"):
         launcher.set("own", "many")
     launcher.set("own", None)

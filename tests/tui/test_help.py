@@ -20,7 +20,7 @@ from sapo_edge.tui.screens.help import DOCUMENTS, HelpScreen, keys_of
 from sapo_edge.tui.screens.logs.screen import Logs
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
-from sapo_edge.tui.widgets.restart import AskRestart
+from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import TRUECOLOR, picture, running, until
 
@@ -101,12 +101,12 @@ async def test_it_works_over_a_dialog(launcher: FakeLauncher) -> None:
         await pilot.press("7")
         await until(pilot, lambda: isinstance(app.screen, SettingsView) and "needs a restart" in picture(app))
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         await helped(pilot, app)
         help = picture(app)
         assert "presses the highlighted button" in help and "Not now" in help and "Show Dashboard" not in help
         await pilot.press("f1")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, SettingsView))
 

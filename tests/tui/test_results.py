@@ -33,12 +33,12 @@ from sapo_edge.tui.look.themes import DARK, curve_colors
 from sapo_edge.tui.node.history import Evaluation, History
 from sapo_edge.tui.node.launcher import JobResult
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.dialogs.stop import Stop
 from sapo_edge.tui.screens.results.export import Export, choices
 from sapo_edge.tui.screens.results.picture import HEIGHT, LEFT, TOP, WIDTH, draw, to_png, to_svg
 from sapo_edge.tui.screens.results.picture import Text as PictureText
 from sapo_edge.tui.screens.results.screen import PICTURE, Results
 from sapo_edge.tui.screens.results.texts import report_text
+from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.shell import TRUECOLOR, alone, attached, notices, running, screen, text, until
 
@@ -114,10 +114,10 @@ async def test_it_opens_when_the_run_ends(launcher: FakeLauncher) -> None:
 async def test_it_does_not_open_over_a_dialog(launcher: FakeLauncher) -> None:
     async with running(launcher) as (pilot, app):
         await attached(pilot, app)
-        app.push_screen(Stop())
+        app.push_screen(Ask("Go on?", ""))
         await end(pilot, app, launcher, 40)
         await until(pilot, lambda: "key 8" in notices(app))
-        assert isinstance(app.screen, Stop)
+        assert isinstance(app.screen, Ask)
 
 
 async def test_it_does_not_open_when_a_run_without_an_end_is_stopped(launcher: FakeLauncher) -> None:

@@ -292,9 +292,12 @@ async def test_one_answer_can_be_read_alone(launcher: FakeLauncher, size: tuple[
         assert not screen.in_detail
 
 
-async def test_new_rounds_do_not_move_the_visible_rows(launcher: FakeLauncher) -> None:
+async def test_the_newest_are_loaded_at_the_top_and_offered_elsewhere(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         rows, node = screen.browser.list, launcher.node
+        node.emit(node.finished(41))
+        await until(pilot, lambda: settled(screen) and places(screen)[0] == (41, 5))
+        assert rows.cursor == 0 and "press g" not in picture(pilot.app)
         await pilot.press("down", "down", "down")
         await pilot.pause()
 
@@ -303,43 +306,24 @@ async def test_new_rounds_do_not_move_the_visible_rows(launcher: FakeLauncher) -
             return [line[:-1] for line in picture(pilot.app).splitlines()[4:20]]
 
         chosen, seen = screen.browser.chosen, in_sight()
-        node.emit(node.finished(41))
-        await until(pilot, lambda: "6 new: press g" in picture(pilot.app))
         node.emit(node.finished(42))
-        await until(pilot, lambda: "12 new: press g" in picture(pilot.app))
+        await until(pilot, lambda: "new ones: press g" in picture(pilot.app))
         assert screen.browser.chosen == chosen and in_sight() == seen
-        await pilot.press(*["up"] * 4)
-        await until(pilot, lambda: "11 new" in picture(pilot.app))
-        await pilot.press("g")
-        await until(pilot, lambda: "press g" not in picture(pilot.app))
-        assert screen.browser.chosen is not None and screen.browser.chosen.key == (42, 5) and rows.first_in_sight == 0
-        # Also while one of them is read, and while another screen is in front.
+        await pilot.click("FilterChip.note")
+        await until(pilot, lambda: settled(screen) and places(screen)[0] == (42, 5))
+        assert rows.cursor == 0 and "press g" not in picture(pilot.app)
+        # They wait while one is read or another screen is in front.
         await pilot.press("enter")
         await read(pilot, screen)
         node.emit(node.finished(43))
-        await until(pilot, lambda: places(screen)[0] == (43, 5))
-        assert screen.detail.row is not None and screen.detail.row.key == (42, 5) and rows.cursor == EACH
+        await until(pilot, lambda: screen.sapo.state.round == 43)
+        assert places(screen)[0] == (42, 5) and screen.detail.row is not None and screen.detail.row.key == (42, 5)
         await pilot.press("1")
         node.emit(node.finished(44))
-        await pilot.pause(0.3)
-        assert places(screen)[0] == (43, 5)
+        await until(pilot, lambda: screen.sapo.state.round == 44)
+        assert places(screen)[0] == (42, 5)
         await pilot.press("2", "escape")
-        await until(pilot, lambda: places(screen)[0] == (44, 5))
-        assert screen.browser.chosen is not None and screen.browser.chosen.key == (42, 5)
-
-
-async def test_many_new_rounds_are_offered_and_then_loaded(launcher: FakeLauncher) -> None:
-    async with opened(launcher) as (pilot, screen):
-        node = launcher.node
-        await pilot.press("1")
-        for number in range(41, 61):
-            node.emit(node.finished(number))
-        await pilot.press("2")
-        await until(pilot, lambda: "50+ new: press g" in picture(pilot.app))
-        assert places(screen)[0] == (40, 5)
-        await pilot.click("FilterChip.note")
-        await until(pilot, lambda: settled(screen) and places(screen)[:1] == [(60, 5)])
-        await until(pilot, lambda: "press g" not in picture(pilot.app))
+        await until(pilot, lambda: settled(screen) and places(screen)[0] == (44, 5))
 
 
 def is_open(screen: Rollouts, place: tuple[int, int]) -> bool:

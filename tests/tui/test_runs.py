@@ -104,7 +104,9 @@ async def test_an_experiment_is_watched(launcher: FakeLauncher, size: tuple[int,
         assert any(line.strip() in ("round 12 of 50, round 5 of 50",) for line in shown.splitlines())
         assert "esc Back" in screen(app)
         assert "0.655" in shown and "+0.040 (1 pair)" in shown and "4/4 \\x1b[3" in shown
-        launcher.experiments = [replace(EXPERIMENT_STATE, finished=8, share=1.0)]
+        (setting,) = EXPERIMENT_STATE.settings
+        arms = tuple(replace(arm, accuracies=dict.fromkeys(range(4), 0.6), running={}) for arm in setting.arms)
+        launcher.experiments = [replace(EXPERIMENT_STATE, settings=(replace(setting, arms=arms),))]
         assert isinstance(app.screen, Runs)
         app.screen._look_again()
         await until(pilot, lambda: "8 of 8 swarms finished" in screen(app))

@@ -17,12 +17,11 @@ from sapo_edge.tui.node import keeper
 from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.settings.list import SettingList
-from sapo_edge.tui.screens.settings.panel import SettingPanel
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.settings.words import ADVANCED, FIRST, OTHER, grouped, pending, typed_value, value_text
-from sapo_edge.tui.widgets.restart import AskRestart
+from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, picture, running, screen, until
+from tests.tui.shell import TRUECOLOR, picture, running, screen, text, until
 
 HOSTILE = "\x1b[31m[bold]own[/bold] [@click=app.quit]x[/]"
 
@@ -60,8 +59,9 @@ async def go_to(pilot: Pilot[Any], app: SapoApp, name: str) -> None:
 async def type_over(pilot: Pilot[Any], app: SapoApp, text: str) -> None:
     """Change the highlighted setting to a text."""
     await pilot.press("enter")
-    await until(pilot, lambda: app.screen.query_one("#value", Input).has_focus)
+    await until(pilot, lambda: isinstance(app.focused, Input))
     await pilot.press("ctrl+u", *text, "enter")
+    await until(pilot, lambda: isinstance(app.screen, SettingsView))
 
 
 # Words.
@@ -69,7 +69,7 @@ async def type_over(pilot: Pilot[Any], app: SapoApp, text: str) -> None:
 
 def test_every_setting_is_in_one_group_and_unknown_ones_come_last(launcher: FakeLauncher) -> None:
     rows = launcher.settings()
-    unknown = replace(rows[0], name="of_tomorrow")
+    unknown = replace(rows[0], setting=replace(rows[0].setting, name="of_tomorrow"))
     groups = grouped([unknown, *rows])
     assert groups[-1] == (OTHER, [unknown]) and len(groups) == len(FIRST) + len(ADVANCED) + 1
     assert sorted(row.name for _, found in groups for row in found) == sorted([*SETTINGS, "of_tomorrow"])
@@ -188,14 +188,12 @@ async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None
 async def test_the_first_click_highlights_and_the_second_edits(launcher: FakeLauncher) -> None:
     async with running(launcher) as (pilot, app):
         settings = await opened(pilot, app)
-        panel = app.screen.query_one(SettingPanel)
+        await pilot.click(settings, offset=(5, 5))
         await pilot.click(settings, offset=(5, 7))
         await pilot.pause()
-        assert settings.row is not None and settings.row.name == "quiet_hours" and panel.editing is None
+        assert settings.row is not None and settings.row.name == "quiet_hours" and not isinstance(app.screen, Ask)
         await pilot.click(settings, offset=(5, 7))
-        await until(pilot, lambda: panel.editing is not None)
-        await pilot.click(settings, offset=(5, 5))
-        assert settings.row.name == "quiet_hours", "a title is no setting"
+        await until(pilot, lambda: isinstance(app.screen, Ask) and "22:00-07:00" in screen(app))
 
 
 # Changing.
@@ -228,14 +226,14 @@ async def test_a_value_that_is_not_allowed_is_refused_while_it_is_typed(launcher
     async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "own")
-        await pilot.press("enter", "ctrl+u", *"999")
-        assert result(app) == "give an integer from 1 to 256" and not launcher.changes
         await pilot.press("enter")
-        await until(pilot, lambda: "is not allowed" in result(app))
-        panel = app.screen.query_one(SettingPanel)
-        assert panel.editing is not None and app.screen.query_one("#value", Input).value == "999"
+        await until(pilot, lambda: isinstance(app.focused, Input))
+        await pilot.press("ctrl+u", *"999", "enter")
+        await until(pilot, lambda: text(app, "#wrong") == "give an integer from 1 to 256")
+        assert app.screen.query_one(Input).value == "999"
         await pilot.press("escape")
-        assert panel.editing is None and not launcher.changes
+        await until(pilot, lambda: isinstance(app.screen, SettingsView))
+        assert not launcher.changes
 
 
 async def test_an_error_of_the_file_is_shown(launcher: FakeLauncher) -> None:
@@ -263,17 +261,16 @@ async def test_choices_are_chosen_from_a_list(launcher: FakeLauncher) -> None:
         settings = await opened(pilot, app)
         await go_to(pilot, app, "strategy")
         await pilot.press("enter")
-        choices = app.screen.query_one("#choices", OptionList)
-        await until(pilot, lambda: choices.has_focus)
-        assert "informative (default)" in picture(app) and choices.highlighted == 0
+        await until(pilot, lambda: "informative (default)" in picture(app) and isinstance(app.focused, OptionList))
+        assert app.screen.query_one("#values", OptionList).highlighted == 0
         await pilot.press("down", "enter")
         await until(pilot, lambda: "strategy = published" in result(app))
         assert launcher.changes == [("strategy", "published")] and settings.has_focus
         await pilot.press("enter")
-        await until(pilot, lambda: choices.has_focus)
-        assert choices.highlighted == 1
+        await until(pilot, lambda: isinstance(app.screen, Ask))
+        assert app.screen.query_one("#values", OptionList).highlighted == 1
         await pilot.press("escape")
-        assert settings.has_focus
+        await until(pilot, lambda: settings.has_focus)
 
 
 async def test_d_removes_a_setting_from_the_file(launcher: FakeLauncher) -> None:
@@ -333,9 +330,9 @@ async def test_a_theme_applies_immediately_and_is_sent_to_no_node(launcher: Fake
         await opened(pilot, app)
         await go_to(pilot, app, "theme")
         await pilot.press("enter")
-        choices = app.screen.query_one("#choices", OptionList)
-        await until(pilot, lambda: choices.has_focus)
-        choices.highlighted = choices.get_option_index("=nord")
+        await until(pilot, lambda: isinstance(app.screen, Ask))
+        values = ["", *sorted(app.available_themes)]
+        app.screen.query_one("#values", OptionList).highlighted = values.index("nord")
         await pilot.press("enter")
         await until(pilot, lambda: app.theme == "nord")
         await until(pilot, lambda: "in effect now" in result(app))
@@ -354,7 +351,7 @@ async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) ->
     async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         shown = picture(app)
         assert (
             "threads: chosen for this machine → 3 threads" in shown
@@ -366,9 +363,7 @@ async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) ->
         assert "after_round" not in launcher.node.asked
         first = launcher.node
         await pilot.press("r")
-        await until(
-            pilot, lambda: isinstance(app.screen, AskRestart) and app.screen.query_one("#yes", Button).has_focus
-        )
+        await until(pilot, lambda: isinstance(app.screen, Ask) and app.screen.query_one("#take", Button).has_focus)
         await pilot.press("enter")
         await until(pilot, lambda: launcher.starts == 1 and app.state.standing is Standing.ATTACHED)
         assert first.asked == ["after_round"] and launcher.node is not first
@@ -381,7 +376,7 @@ async def test_a_restart_continues_while_another_screen_is_shown(launcher: FakeL
     async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("y")
         await until(pilot, lambda: isinstance(app.screen, SettingsView))
         await pilot.press("1")
@@ -400,7 +395,7 @@ async def test_a_node_that_takes_long_to_end_is_started_again_when_it_has(
         ended, launcher.hold = launcher.ended, True
         monkeypatch.setattr(launcher, "ended", lambda: None)
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("y")
         await until(pilot, lambda: app.state.standing is Standing.STARTING)
         await pilot.pause(0.5)
@@ -478,10 +473,11 @@ async def test_it_works_in_a_tiny_terminal(launcher: FakeLauncher) -> None:
     async with running(launcher, (120, 40)) as (pilot, app):
         settings = await opened(pilot, app)
         await go_to(pilot, app, "own")
-        await pilot.press("enter", "ctrl+u", "9", "9")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.focused, Input))
+        await pilot.press("ctrl+u", "9", "9")
         await pilot.resize_terminal(40, 10)
-        await pilot.pause(0.2)
-        assert "99" in picture(app)
+        await until(pilot, lambda: "99" in picture(app))
         await pilot.press("ctrl+u", "7", "enter")
         await until(pilot, lambda: launcher.changes == [("own", "7")] and settings.has_focus)
         assert "own" in picture(app)

@@ -24,18 +24,18 @@ from textual.widgets import Static
 from sapo_edge import events
 from sapo_edge.control.protocol import claim_socket_path
 from sapo_edge.errors import BackendError, ExitCode
+from sapo_edge.node.background import Ended
 from sapo_edge.plain import format_time
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look import themes
 from sapo_edge.tui.look.terminal import SMALLEST, ascii_table
 from sapo_edge.tui.node import keeper, link
-from sapo_edge.tui.node.launcher import Ending
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs.ended import NodeEnded
 from sapo_edge.tui.screens.dialogs.quit import Quit
-from sapo_edge.tui.screens.dialogs.stop import Stop
 from sapo_edge.tui.screens.first_run.screen import FirstRun
 from sapo_edge.tui.screens.view import VIEWS, Change, View
+from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.shell import TRUECOLOR, Stuck, attached, lines, notices, screen, text, until
 
@@ -109,7 +109,7 @@ async def test_a_node_that_dies_at_its_start_shows_its_last_lines(idle: FakeLaun
     app = make_app(idle)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.state.standing is Standing.STARTING and idle.starts == 1)
-        idle.ending = Ending("the model can't be loaded", False, ("first line", "sapo: the file is cut off"))
+        idle.ending = Ended("the model can't be loaded", False, ("first line", "sapo: the file is cut off"))
         await until(pilot, lambda: shows_dialog(app))
         assert "The model can't be loaded" in screen(app) and "sapo: the file is cut off" in screen(app)
         await pilot.press("escape")
@@ -259,11 +259,11 @@ async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: No
     app = make_app(launcher)
     async with app.run_test(size=size) as pilot:
         await attached(pilot, app)
-        for key in ("escape", "k"):
+        for key in ("escape", "n"):
             await pilot.press("s")
-            await until(pilot, lambda: isinstance(app.screen, Stop) and "nothing is lost" in screen(app))
+            await until(pilot, lambda: isinstance(app.screen, Ask) and "nothing is lost" in screen(app))
             await pilot.press(key)
-            await until(pilot, lambda: not isinstance(app.screen, Stop))
+            await until(pilot, lambda: not isinstance(app.screen, Ask))
         await pilot.pause(0.3)
         assert launcher.node.asked == [] and launcher.running
 
@@ -281,7 +281,7 @@ async def test_s_typed_several_times_stops_once_and_starts_nothing(
         await until(pilot, lambda: "finishing the round" in text(app, "#head"))
         await pilot.press("s", "s")
         await pilot.pause(0.3)
-        assert node.asked == ["after_round"] and launcher.starts == 0 and not isinstance(app.screen, Stop)
+        assert node.asked == ["after_round"] and launcher.starts == 0 and not isinstance(app.screen, Ask)
         assert "finishes its round" in notices(app)
 
 

@@ -23,7 +23,7 @@ from sapo_edge.tui.screens.peers.joining import Join
 from sapo_edge.tui.screens.peers.qr import qr_text
 from sapo_edge.tui.screens.peers.screen import Peers
 from sapo_edge.tui.screens.peers.text import swarm_text
-from sapo_edge.tui.widgets.restart import AskRestart
+from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import INVITE, FakeLauncher
 from tests.tui.shell import TRUECOLOR, alone, attached, notices, running, screen, text, until
 
@@ -87,7 +87,7 @@ async def test_joining_never_puts_the_invite_into_arguments(launcher: FakeLaunch
         app.screen.query_one(Input).value = INVITE
         launcher.card = PRIVATE
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         assert launcher.commands == [(("swarm", "join"), f"{INVITE}\n\n")]
         assert launcher.changes[-1] == ("network", "swarm"), "who joins wants to take part"
         assert "open swarm starter → private swarm starter" in screen(app)
@@ -111,7 +111,7 @@ async def test_a_swarm_joined_while_the_help_is_open_closes_the_dialog_after_it(
         await pilot.pause()
         assert isinstance(app.screen, HelpScreen), "it is still being read"
         await pilot.press("f1")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, Peers))
 
@@ -152,7 +152,7 @@ async def test_a_swarm_is_created(
         await opened(pilot, app, keys)
         launcher.card = PRIVATE
         await pilot.press(*enter)
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         assert launcher.commands == [(words, "")]
 
 
@@ -163,7 +163,7 @@ async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: Fa
         await opened(pilot, app, "n")
         launcher.card = PRIVATE
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, Peers))
         said = text(app, "#swarm").replace("\n", " ")
@@ -175,7 +175,7 @@ async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: Fa
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, Peers))
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         assert "open swarm starter → private swarm starter" in screen(app)
         await pilot.press("y")
         await until(pilot, lambda: launcher.starts == 1)
@@ -195,7 +195,7 @@ async def test_leaving_needs_a_second_key(launcher: FakeLauncher) -> None:
         await until(pilot, lambda: app.screen.is_modal)
         launcher.card = SwarmCard()
         await pilot.press("left", "enter")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart) and "→ works alone" in screen(app))
+        await until(pilot, lambda: isinstance(app.screen, Ask) and "→ works alone" in screen(app))
         assert launcher.commands == [(("swarm", "leave"), "")] and launcher.changes == []
 
 

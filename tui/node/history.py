@@ -58,7 +58,8 @@ class Curves:
     def forget_after(self, number: int) -> None:
         """Drop the rounds that a node repeats after it resumed from an earlier checkpoint."""
         while self.round and self.round[-1] > number:
-            for series in (self.round, *self._series()):
+            self.round.pop()
+            for series in self._series():
                 series.pop()
 
     def pace(self) -> float | None:

@@ -25,7 +25,11 @@ class Dialog(ModalScreen[ScreenResultType]):
     """
 
     # The app's own keys do nothing in a modal screen, unless they have priority.
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "app.help", "Help", show=False, id="app.help")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark", "app.help", "Help", show=False, id="app.help"),
+        Binding("left,up", "app.focus_previous", "Other", show=False, id="dialog.back"),
+        Binding("right,down", "app.focus_next", "Other", key_display="←→", id="dialog.on"),
+    ]
     BUTTONS: ClassVar[Mapping[str, tuple[str, str]]] = {}
     # Textual declares them as attributes of the instance.
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-slim"), (72, "-narrow"), (100, "-wide")]  # noqa: RUF012

@@ -73,6 +73,9 @@ class JobLine(Static):
             self.set_class(name == mood, f"-{name}")
         self.update(text)
 
+    def fail(self, error: SapoError) -> None:
+        self.say(printable(error, lines=True), "bad")
+
     async def _run(self, job: Job, doing: str, done: Callable[[JobResult], None], show: Show | None) -> None:
         if self._job is not None:
             return
@@ -91,7 +94,7 @@ class JobLine(Static):
         except SapoError as error:
             self._job = None
             if self.is_mounted:
-                self.say(printable(f"{error.message}; {error.remedy}", lines=True), "bad")
+                self.fail(error)
         else:
             self._job = None
             if self.is_mounted:

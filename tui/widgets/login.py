@@ -34,7 +34,7 @@ async def change_start_at_login(app: SapoApp) -> None:
         app.show_error(error)
         return
     heading = "No longer start a node when you log in?" if starts else "Start a node whenever you log in?"
-    if not await app.push_screen_wait(Ask(heading, ENDS if starts else STARTS, "yes", fixed=True)):
+    if await app.push_screen_wait(Ask(heading, ENDS if starts else STARTS)) is None:
         return
     if starts:
         await _service(app, "remove")

@@ -276,7 +276,7 @@ without a question, or with `m`. The conversation is forgotten then.
         try:
             await self._session.load()
         except SapoError as error:
-            self._failed = f"{error.message}: {error.remedy}"
+            self._failed = str(error)
         self._end_work()
 
     def action_back(self) -> None:

@@ -135,7 +135,7 @@ class Turn(Vertical):
         self.end("failed")
         self.failed = True
         self.add_class("-failed")
-        trouble = f"✗ {printable(error.message)}: {printable(error.remedy)} (r tries again)"
+        trouble = f"✗ {printable(error)} (r tries again)"
         self.query_one(".trouble", Static).update(Content(trouble))
 
 

@@ -207,7 +207,7 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         plot = self.query_one(CurvesPlot)
         limits = plot.window.limits(self.sapo.state.history.last_round)
         with contextlib.suppress(SapoError):
-            reply = await asyncio.to_thread(self.sapo.launcher.history, limits)
+            reply = await asyncio.to_thread(self.sapo.launcher.history, rounds=limits)
             if self.has_widgets and limits == plot.window.limits(self.sapo.state.history.last_round):
                 self._part = Curves.from_reply(reply)
                 plot.show(self.sapo.state.history, self._part)
@@ -296,4 +296,4 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
                 crowded = crowded_text(self.sapo.state.load)
                 return "\n\n".join(filter(None, (STARTING, lines, crowded and f"{crowded.capitalize()}.")))
             case _:
-                return f"No node runs: {self.sapo.state.ended_text}.\n\nPress s to start one."
+                return self.sapo.state.no_node_text("")

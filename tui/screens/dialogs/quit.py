@@ -59,16 +59,12 @@ this app again. **Stop after this round**: it finishes the round, saves a checkp
     Quit Tick { margin-top: 1; }
     Quit #later { color: $text-muted; padding-left: 4; }
     Quit Button { min-width: 10; }
-    Quit.-slim .buttons { layout: vertical; align-horizontal: left; }
-    Quit.-slim Button { margin-left: 0; width: 100%; }
     Quit.-tiny Tick { margin-top: 0; }
     Quit.-slim #later { padding-left: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("k", "leave('keep')", "Keep", id="quit.keep"),
         Binding("s", "leave('stop')", "Stop", id="quit.stop"),
-        Binding("left,up", "app.focus_previous", "Other", show=False, id="quit.back"),
-        Binding("right,down", "app.focus_next", "Other", key_display="←→", id="quit.on"),
         Binding("r", "remember", "Remember", id="quit.remember"),
         Binding("escape", "dismiss(None)", "Cancel", id="quit.cancel"),
     ]
@@ -133,7 +129,7 @@ async def _leave(app: SapoApp) -> None:
         try:
             await _stop(app)
         except SapoError as error:
-            answer = await app.push_screen_wait(Quit(printable(f"{error.message}: {error.remedy}")))
+            answer = await app.push_screen_wait(Quit(printable(error)))
         else:
             app.exit(ExitCode.DONE, message=_lines(STOPPED, warning))
             return

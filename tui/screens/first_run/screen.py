@@ -306,7 +306,7 @@ offered where a service manager answers, and not for a run of so many rounds.
             await asyncio.to_thread(self._launcher.accept, consent)
         except SapoError as error:
             self._agreeing = False
-            text = f"✗ {printable(error.message)}: {printable(error.remedy)}"
+            text = f"✗ {printable(error)}"
             if consent.network == "invite":
                 self._say(CALM)
                 self.query_one(Company).show_error(text)

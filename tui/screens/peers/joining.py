@@ -12,7 +12,6 @@ from textual.events import Paste
 from textual.widgets import Input, Static
 
 from sapo_edge.errors import SapoError
-from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import JobResult, Launcher
 from sapo_edge.tui.widgets.dialog import WorkDialog
 from sapo_edge.tui.widgets.invite_input import MAX_INVITE, InviteInput, in_one_line
@@ -42,11 +41,7 @@ class SwarmChange(WorkDialog):
     SwarmChange #about { height: auto; }
     SwarmChange #pasted { border: none; height: 1; padding: 0 1; margin-top: 1; background: $panel; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "app.focus_previous", show=False),
-        Binding("right", "app.focus_next", show=False),
-        Binding("escape", "leave", "Cancel", id="swarm.cancel"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Cancel", id="swarm.cancel")]
     doing = ""
 
     def __init__(self, launcher: Launcher) -> None:
@@ -69,7 +64,7 @@ class SwarmChange(WorkDialog):
             try:
                 await asyncio.to_thread(self._launcher.set, "network", "swarm")
             except SapoError as error:
-                self.query_one(JobLine).say(printable(f"{error.message}; {error.remedy}"), "bad")
+                self.query_one(JobLine).fail(error)
                 return
         self.finish()
 

@@ -54,10 +54,8 @@ _STATES = {
 
 def nothing_text(state: NodeState) -> str:
     """Why no peer is shown, and what to do."""
-    if state.standing is Standing.ENDED:
-        return f"No node runs: {state.ended_text}.\n\nPress s to start one."
     if state.standing is not Standing.ATTACHED:
-        return "Peers appear here as soon as the node runs."
+        return state.no_node_text("Peers appear here")
     return ALONE if state.status.get("swarm") is None else NOBODY
 
 

@@ -120,7 +120,7 @@ an experiment.
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
         except SapoError as error:
             if self.has_widgets:
-                self.query_one("#report", Static).update(printable(f"{error.message}; {error.remedy}"))
+                self.query_one("#report", Static).update(printable(error))
             return
         if not self.has_widgets:
             return
@@ -193,7 +193,7 @@ an experiment.
             if state.standing is Standing.ATTACHED:
                 await self.sapo.request("settings", {"rounds": target})
         except SapoError as error:
-            line.say(printable(f"{error.message}; {error.remedy}"), "bad")
+            line.fail(error)
             return
         if state.standing is Standing.ENDED:
             self.sapo.keeper.start()

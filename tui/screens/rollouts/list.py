@@ -41,20 +41,14 @@ class RolloutList(CursorList):
         self._rows: Sequence[Row] = ()
         self._ends: dict[str, tuple[str, str]] = {}
 
-    def show(self, rows: Sequence[Row], *, shift: int = 0, cursor: int | None = None) -> None:
-        """Show rows. The sequence is read whenever a line is drawn.
-
-        Args:
-            rows: newest first.
-            shift: number of rows added at the start.
-            cursor: index that the cursor moves to; None keeps it on its row.
-        """
+    def show(self, rows: Sequence[Row], *, cursor: int | None = None) -> None:
+        """Show rows, newest first; None keeps the cursor."""
         self._rows = rows
         questions: dict[str, list[str]] = {}
         for row in rows:
             questions.setdefault(row.entry, []).append(row.question)
         self._ends = {entry: shared_ends(texts) for entry, texts in questions.items()}
-        self.take(len(rows), shift=shift, cursor=cursor)
+        self.take(len(rows), cursor=cursor)
 
     def distinct(self, row: Row) -> str:
         """What tells a question from others of its task."""

@@ -162,7 +162,7 @@ round.
         try:
             for view in shown:
                 if view.name not in self._histories:
-                    reply = await asyncio.to_thread(self.sapo.launcher.run_history, view.name)
+                    reply = await asyncio.to_thread(self.sapo.launcher.history, view.name)
                     self._histories[view.name] = History.from_reply(reply)
         except SapoError as error:
             self._fail(error)
@@ -181,7 +181,7 @@ round.
 
     def _fail(self, error: SapoError) -> None:
         if self.has_widgets:
-            self.query_one(JobLine).say(printable(f"{error.message}; {error.remedy}"), "bad")
+            self.query_one(JobLine).fail(error)
 
     def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
         message.stop()
@@ -244,7 +244,7 @@ round.
         else:
             alone = run.settings.get("network") == "swarm" and self.sapo.launcher.setting("network") == "solo"
             about = USE + (SHARED if alone else "")
-            if await self.app.push_screen_wait(Ask(f"Go on with {run.name}?", about, run.name, fixed=True)):
+            if await self.app.push_screen_wait(Ask(f"Go on with {run.name}?", about)):
                 await self._change("use", run.name, run.settings)
 
     async def _change(self, verb: str, name: str, settings: Mapping[str, Any] | None = None) -> None:
@@ -291,7 +291,7 @@ round.
         try:
             state = await asyncio.to_thread(self.sapo.launcher.experiment, Path(directory))
         except SapoError as error:
-            text = printable(f"{error.message}; {error.remedy}")
+            text = printable(error)
             if self.has_widgets:
                 self.query_one("#arms", Static).update(text)
             return

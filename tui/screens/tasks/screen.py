@@ -114,7 +114,7 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         try:
             result = await asyncio.to_thread(job.run)
         except SapoError as error:
-            self._say(Text(printable(f"{error.message}; {error.remedy}")))
+            self._say(Text(printable(error)))
             return
         if not self.is_mounted:
             return
@@ -225,12 +225,12 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
             swarm = await asyncio.to_thread(self.sapo.launcher.swarm_against, name)
         except SapoError as error:
-            line.say(printable(f"{error.message}; {error.remedy}"), "bad")
+            line.fail(error)
             return
         in_new_run = outcome.report.run.rounds > 0
         about = [*([HAS_RUN] if in_new_run else []), *([ALONE.format(swarm=printable(swarm))] if swarm else [])]
         heading = "Train on these in a new run?" if in_new_run else "Train on these, alone?"
-        if about and not await self.app.push_screen_wait(Ask(heading, "\n\n".join(about), name, fixed=True)):
+        if about and not await self.app.push_screen_wait(Ask(heading, "\n\n".join(about))):
             return
         if not in_new_run:
             if self._choose(name, alone=bool(swarm)):
@@ -248,7 +248,7 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
                 self.sapo.launcher.set("network", "solo")
             self.sapo.launcher.set("manifest", name)
         except SapoError as error:
-            self.query_one(JobLine).say(printable(f"{error.message}; {error.remedy}"), "bad")
+            self.query_one(JobLine).fail(error)
             return False
         self.action_reload()
         return True
