@@ -24,8 +24,6 @@ from sapo_edge import events
 from sapo_edge.errors import ConfigError, ExitCode, NoNodeError, SapoError
 from sapo_edge.node.background import Ended
 from sapo_edge.plain import counted, printable
-from sapo_edge.tui.keys import FILE as KEYS_FILE
-from sapo_edge.tui.keys import read_keys
 from sapo_edge.tui.look import terminal, themes
 from sapo_edge.tui.node.history import MAX_POINTS, History
 from sapo_edge.tui.node.keeper import Keeper
@@ -36,6 +34,8 @@ from sapo_edge.tui.screens.view import VIEWS, Change, View
 CLICK_SECONDS = 0.1
 """Seconds after a mouse button's release in which a double click has selected its text."""
 COPY_OR_QUIT = "Copy the selected text; quit if none is selected"
+KEYS_FILE = "keys.toml"
+"""Keys that the user has changed, beside `config.toml`."""
 MOST_BEFORE = 16
 """Most main screens that Esc goes back."""
 SCREENS = (
@@ -226,7 +226,6 @@ class SapoApp(App[ExitCode]):
         await super()._shutdown()
 
     def on_unmount(self) -> None:
-        """Disconnect from the node, which keeps running."""
         if self._standing is Standing.ATTACHED:
             self._keep_looked()
         self.keeper.close()
@@ -535,7 +534,6 @@ class SapoApp(App[ExitCode]):
             self.push_screen(WordsScreen.of(self.screen))
 
     def action_ask_quit(self) -> None:
-        """Quit; ask whether the node keeps running, unless a setting answers that."""
         from sapo_edge.tui.screens.dialogs.quit import leave
 
         leave(self)
@@ -550,7 +548,6 @@ class SapoApp(App[ExitCode]):
         self.theme = name if name in self.available_themes else themes.default_theme(self._environ)
 
     def _keep_theme(self, name: str) -> None:
-        """Save a theme that was chosen in the palette."""
         if name == str(self.launcher.setting("theme") or themes.default_theme(self._environ)):
             return
         try:
@@ -564,7 +561,7 @@ class SapoApp(App[ExitCode]):
         if not os.path.exists(file):
             return
         # Loads every screen.
-        from sapo_edge.tui.commands import binding_ids
+        from sapo_edge.tui.commands import binding_ids, read_keys
 
         try:
             self.set_keymap(read_keys(file, binding_ids(self)))

@@ -20,7 +20,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.chat import screen as chat
 from sapo_edge.tui.screens.chat.question import MAX_EARLIER, AskBox
 from sapo_edge.tui.screens.chat.screen import ChatView
-from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, MAX_TURNS, AnswerBox, Turn
+from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, MAX_TURNS, Turn
 from sapo_edge.tui.screens.first_run.screen import FirstRun
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
@@ -315,7 +315,7 @@ async def test_a_missing_model_is_an_error_and_can_be_tried_again(launcher: Fake
     async with open_chat(launcher) as (pilot, screen):
         turn = await ask(pilot, screen, "hello")
         trouble = str(turn.query_one(".trouble", Static).visual)
-        assert turn.failed and trouble == "✗ no model is installed: install one (r tries again)"
+        assert turn.failed and trouble == "✗ no model is installed; install one (r tries again)"
         launcher.prepare = lambda fake: None
         await pilot.press("escape", "r")
         await until(pilot, lambda: len(screen.query(Turn)) == 2 and screen.query(Turn).last().boxes[1].done)
@@ -350,7 +350,7 @@ async def test_it_loads_and_unloads_by_key(launcher: FakeLauncher) -> None:
         assert launcher.chats[0].closed.is_set()
         launcher.prepare = lambda fake: setattr(fake, "broken", "open")
         await pilot.press("m")
-        await until(pilot, lambda: text(screen, "#standing") == "✗ no model is installed: install one")
+        await until(pilot, lambda: text(screen, "#standing") == "✗ no model is installed; install one")
 
 
 async def test_it_is_closed_when_it_is_not_used_and_when_the_app_ends(launcher: FakeLauncher) -> None:
@@ -483,7 +483,3 @@ def test_picture_before_the_first_question(launcher: FakeLauncher, snap_compare:
 def test_picture_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_asked)
-
-
-def test_answers_of_both_models_look_different(launcher: FakeLauncher) -> None:
-    assert [AnswerBox(adapter).border_title for adapter in (False, True)] == ["base model", "adapter"]

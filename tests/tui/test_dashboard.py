@@ -25,15 +25,13 @@ from sapo_edge.tui.app import SLOW_POLLS, SapoApp
 from sapo_edge.tui.look.themes import LIGHT, curve_colors
 from sapo_edge.tui.node.machine import Load, LoadMeter
 from sapo_edge.tui.node.state import NodeState, Standing
-from sapo_edge.tui.screens.dashboard.curves import CurvesPlot
+from sapo_edge.tui.screens.dashboard.curves import LEAST, CurvesPlot, Window
 from sapo_edge.tui.screens.dashboard.texts import batch_text, machine_text
-from sapo_edge.tui.screens.dashboard.window import LEAST, Window
 from sapo_edge.tui.screens.view import (
     NAV_COLUMNS,
     NAV_TIGHT_COLUMNS,
     NAV_TWO_COLUMNS,
     VIEWS,
-    Head,
     Nav,
     NavItem,
 )
@@ -93,39 +91,11 @@ async def test_progress_and_the_reason_of_a_pause_are_shown(launcher: FakeLaunch
         await until(pilot, lambda: "paused" not in text(app, "#head"))
 
 
-async def test_p_pauses_and_resumes(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
-        await pilot.press("p")
-        await until(pilot, lambda: "paused" in text(app, "#head"))
-        await pilot.press("p")
-        await until(pilot, lambda: "paused" not in text(app, "#head"))
-
-
-async def test_names_of_peers_are_escaped(launcher: FakeLauncher) -> None:
-    async with running(launcher, (160, 48)) as (pilot, app):
-        await attached(pilot, app)
-        company = text(app, "#company")
-        assert "\x1b" not in company and "\\x1b" in company
-
-
 async def test_a_click_on_the_row_of_screens_shows_the_screen(launcher: FakeLauncher) -> None:
     async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         await pilot.click(list(app.screen.query(NavItem))[2])
         await until(pilot, lambda: app.current_mode == "peers")
-
-
-async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
-        await pilot.resize_terminal(40, 10)
-        await pilot.pause(0.3)
-        assert app.screen.query_one(Head).size.width == 40
-        assert "Is it working?" in text(app, "#verdict")
-        await pilot.resize_terminal(80, 24)
-        await pilot.pause(0.3)
-        assert app.screen.query_one(CurvesPlot).size.height > 5
 
 
 def panels(app: SapoApp) -> str:

@@ -23,7 +23,7 @@ from sapo_edge.tui.screens.first_run.panels import NETWORKS
 from sapo_edge.tui.screens.first_run.screen import CALM, FirstRun
 from sapo_edge.tui.screens.help import HelpScreen
 from sapo_edge.tui.widgets.ask import Ask
-from sapo_edge.tui.widgets.tick import Tick
+from sapo_edge.tui.widgets.small import Tick
 from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher
 from tests.tui.shell import TRUECOLOR, attached, notices, running, screen, text, until
 
@@ -255,7 +255,7 @@ async def test_a_wrong_invite_shows_an_error_and_can_be_corrected(launcher: Fake
         await paste(pilot, app, INVITE[:-3])
         assert "there is no invite yet" not in screen(app)
         await pilot.press("enter")
-        await until(pilot, lambda: "the invite is cut off at its end: ask for the line again" in screen(app))
+        await until(pilot, lambda: "the invite is cut off at its end; ask for the line again" in screen(app))
         assert app.focused is app.screen.query_one(Input) and launcher.consents == [] and launcher.starts == 0
         await pilot.press("end", "9", "a", "b")
         assert "cut off" not in screen(app)
@@ -494,7 +494,7 @@ async def test_choices_that_can_not_be_saved_show_the_error_and_nothing_starts(l
         await looked(pilot, app)
         launcher.refusal = StateError("can't write config.toml: disk full", "free some space")
         await pilot.press("enter")
-        await until(pilot, lambda: "disk full: free some space" in text(app, "#say"))
+        await until(pilot, lambda: "disk full; free some space" in text(app, "#say"))
         assert asks(app) and launcher.starts == 0
         launcher.refusal = None
         await pilot.press("enter")

@@ -11,14 +11,14 @@ import pytest
 from textual.binding import Binding
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.commands import binding_ids
-from sapo_edge.tui.keys import FILE, read_keys
+from sapo_edge.tui.app import KEYS_FILE, SapoApp
+from sapo_edge.tui.commands import binding_ids, read_keys
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.help import HelpScreen, keys_of
 from sapo_edge.tui.screens.logs.screen import Logs
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
+from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import TRUECOLOR, running, until
 
@@ -26,7 +26,7 @@ KNOWN = {"node.pause", "logs.follow", "view.logs"}
 
 
 def write(launcher: FakeLauncher, text: str) -> None:
-    (launcher.paths.config / FILE).write_text(text, encoding="utf-8")
+    (launcher.paths.config / KEYS_FILE).write_text(text, encoding="utf-8")
 
 
 def told(app: SapoApp) -> str:
@@ -34,7 +34,7 @@ def told(app: SapoApp) -> str:
 
 
 def test_the_file_has_keys_by_name(tmp_path: Path) -> None:
-    file = tmp_path / FILE
+    file = tmp_path / KEYS_FILE
     assert read_keys(file, KNOWN) == {}
     file.write_bytes(b'\xef\xbb\xbf"node.pause" = "space,p"\r\n"logs.follow" = " x "\r\n')
     assert read_keys(file, KNOWN) == {"node.pause": "space,p", "logs.follow": "x"}
@@ -53,7 +53,7 @@ def test_the_file_has_keys_by_name(tmp_path: Path) -> None:
     ],
 )
 def test_an_error_names_problem_and_remedy(tmp_path: Path, text: str, message: str, remedy: str) -> None:
-    file = tmp_path / FILE
+    file = tmp_path / KEYS_FILE
     file.write_text(text)
     with pytest.raises(ConfigError) as raised:
         read_keys(file, KNOWN)
@@ -61,9 +61,9 @@ def test_an_error_names_problem_and_remedy(tmp_path: Path, text: str, message: s
 
 
 def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / FILE).mkdir()
+    (tmp_path / KEYS_FILE).mkdir()
     with pytest.raises(ConfigError, match="can't read"):
-        read_keys(tmp_path / FILE, KNOWN)
+        read_keys(tmp_path / KEYS_FILE, KNOWN)
     (tmp_path / "other").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="can't read"):
         read_keys(tmp_path / "other", KNOWN)
@@ -73,7 +73,7 @@ async def test_a_directory_that_can_not_be_entered_stops_nothing(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: Path) -> bool:
-        if self.name == FILE:
+        if self.name == KEYS_FILE:
             raise PermissionError(errno.EACCES, "Permission denied", str(self))
         return os.path.exists(self)
 
@@ -107,7 +107,7 @@ async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launche
         await pilot.press("7")
         await until(pilot, lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)
         await pilot.press("e")
-        await until(pilot, lambda: app.screen.has_class("-editing"))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
 
 
 async def test_f1_opens_the_help_whatever_the_file_says(launcher: FakeLauncher) -> None:

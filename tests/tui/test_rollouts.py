@@ -18,9 +18,10 @@ from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.rollouts.detail import SHOWN_CHARACTERS, AnswerList, bounded_text, parse_answers
-from sapo_edge.tui.screens.rollouts.list import FilterBar, FilterChip
+from sapo_edge.tui.screens.rollouts.list import FilterBar
 from sapo_edge.tui.screens.rollouts.screen import Rollouts
 from sapo_edge.tui.screens.view import View
+from sapo_edge.tui.widgets.small import Chip
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import FRIEND, HOSTILE_ANSWERS, HOSTILE_PLACE, STRANGER, finished, rollouts
 from tests.tui.shell import TRUECOLOR, picture, running, until
@@ -59,7 +60,7 @@ def places(screen: Rollouts) -> list[tuple[int, int]]:
 
 
 def chip(screen: Rollouts, name: str) -> str:
-    return str(screen.query_one(f"FilterChip.{name}", FilterChip).visual)
+    return str(screen.query_one(f"FilterBar .{name}", Chip).visual)
 
 
 def text(screen: Rollouts, selector: str) -> str:
@@ -163,9 +164,9 @@ async def test_filters_can_be_clicked(launcher: FakeLauncher) -> None:
         for name, words in (
             ("origin", "own only"), ("level", "only what teaches"), ("entry", "chain_sum"), ("author", "-newt-")
         ):  # fmt: skip
-            await pilot.click(f"FilterChip.{name}")
+            await pilot.click(f"FilterBar .{name}")
             await until(pilot, lambda name=name, words=words: settled(screen) and words in chip(screen, name))  # type: ignore[misc]
-        await pilot.click("FilterChip.search")
+        await pilot.click("FilterBar .search")
         assert screen.browser.searching
 
 
@@ -309,7 +310,7 @@ async def test_the_newest_are_loaded_at_the_top_and_offered_elsewhere(launcher: 
         node.emit(node.finished(42))
         await until(pilot, lambda: "new ones: press g" in picture(pilot.app))
         assert screen.browser.chosen == chosen and in_sight() == seen
-        await pilot.click("FilterChip.note")
+        await pilot.click("FilterBar .note")
         await until(pilot, lambda: settled(screen) and places(screen)[0] == (42, 5))
         assert rows.cursor == 0 and "press g" not in picture(pilot.app)
         # They wait while one is read or another screen is in front.

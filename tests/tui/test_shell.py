@@ -30,6 +30,7 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look import themes
 from sapo_edge.tui.look.terminal import SMALLEST, ascii_table
 from sapo_edge.tui.node import keeper, link
+from sapo_edge.tui.node.history import MAX_POINTS
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs.ended import NodeEnded
 from sapo_edge.tui.screens.dialogs.quit import Quit
@@ -37,7 +38,7 @@ from sapo_edge.tui.screens.first_run.screen import FirstRun
 from sapo_edge.tui.screens.view import VIEWS, Change, View
 from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, Stuck, attached, lines, notices, screen, text, until
+from tests.tui.shell import TRUECOLOR, Stuck, attached, lines, notices, running, screen, text, until
 
 PLAIN = {"TERM": "vt100", "LANG": "C"}
 
@@ -57,10 +58,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "GONE_SECONDS", 0.5)
 
 
-def make_app(launcher: FakeLauncher, environ: dict[str, str] | None = None) -> SapoApp:
-    return SapoApp(launcher, environ or TRUECOLOR)
-
-
 def shows_dialog(app: SapoApp) -> bool:
     return isinstance(app.screen, NodeEnded) and "Restart" in screen(app)
 
@@ -69,24 +66,21 @@ def shows_dialog(app: SapoApp) -> bool:
 
 
 async def test_it_connects_to_a_running_node(launcher: FakeLauncher) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         assert launcher.starts == 0 and app.state.round == 40
         assert [known.accuracy for known in app.state.history.held_out] == [0.04, 0.19, 0.55, 0.68, 0.66]
 
 
 async def test_it_starts_a_node_if_none_runs(idle: FakeLauncher) -> None:
-    app = make_app(idle)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(idle) as (pilot, app):
         await attached(pilot, app)
     assert idle.starts == 1 and idle.running, "the node outlives the app"
 
 
 async def test_nothing_starts_without_consent(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, agreed=False, running=False)
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: isinstance(app.screen, FirstRun))
         await pilot.pause(1)
         assert launcher.starts == 0 and app.keeper.link is None
@@ -95,8 +89,7 @@ async def test_nothing_starts_without_consent(tmp_path: Path) -> None:
 
 async def test_a_node_that_can_not_start_shows_error_and_remedy(idle: FakeLauncher) -> None:
     idle.refusal = BackendError("no model is installed", "install one with pip")
-    app = make_app(idle)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(idle) as (pilot, app):
         await until(pilot, lambda: shows_dialog(app))
         assert "No model is installed" in screen(app) and "install one with pip" in screen(app)
         idle.refusal = None
@@ -106,8 +99,7 @@ async def test_a_node_that_can_not_start_shows_error_and_remedy(idle: FakeLaunch
 
 async def test_a_node_that_dies_at_its_start_shows_its_last_lines(idle: FakeLauncher, quick: None) -> None:
     idle.hold = True
-    app = make_app(idle)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(idle) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.STARTING and idle.starts == 1)
         idle.ending = Ended("the model can't be loaded", False, ("first line", "sapo: the file is cut off"))
         await until(pilot, lambda: shows_dialog(app))
@@ -120,8 +112,7 @@ async def test_a_node_that_dies_at_its_start_shows_its_last_lines(idle: FakeLaun
 
 
 async def test_escape_goes_back_the_way_one_came(launcher: FakeLauncher) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
 
         def shows(mode: str) -> bool:
@@ -145,8 +136,7 @@ async def test_escape_goes_back_the_way_one_came(launcher: FakeLauncher) -> None
 
 async def test_a_node_that_ends_at_once_because_its_run_is_done_is_no_crash(idle: FakeLauncher, quick: None) -> None:
     idle.hold = True
-    app = make_app(idle)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(idle) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.STARTING and idle.starts == 1)
         idle.ending = FINISHED
         await until(pilot, lambda: app.current_mode == "results" and "the run is done" in screen(app))
@@ -157,8 +147,7 @@ async def test_a_node_that_stops_may_take_long_to_end(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "GONE_SECONDS", 0.1)
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         # The process is still there after its last word: `ended` says None.
         launcher.node.emit(events.NodeStopped(reason="all 40 rounds are done", rounds=40, done=True))
@@ -173,8 +162,7 @@ async def test_a_node_that_stops_may_take_long_to_end(
 async def test_after_a_crash_it_says_why_and_the_curve_continues(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         for number in (41, 42):
             launcher.node.emit(launcher.node.finished(number))
@@ -196,8 +184,7 @@ async def test_it_restarts_by_itself_until_the_third_crash(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "PATIENCE_SECONDS", 0.3)
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         for crash in range(1, keeper.CRASHES):
             await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
             launcher.die()
@@ -219,8 +206,7 @@ async def test_crashes_long_ago_do_not_count(
 ) -> None:
     monkeypatch.setattr(keeper, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(keeper, "CRASH_SECONDS", 0.0)
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         for crash in range(1, keeper.CRASHES + 2):
             await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
             launcher.die()
@@ -229,8 +215,7 @@ async def test_crashes_long_ago_do_not_count(
 
 
 async def test_without_a_restart_it_waits_for_s(launcher: FakeLauncher, quick: None) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         launcher.die()
         await until(pilot, lambda: shows_dialog(app))
@@ -243,8 +228,7 @@ async def test_without_a_restart_it_waits_for_s(launcher: FakeLauncher, quick: N
 
 
 async def test_an_expected_end_shows_no_dialog(launcher: FakeLauncher, quick: None) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         await pilot.press("s", "enter")
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
@@ -256,8 +240,7 @@ async def test_an_expected_end_shows_no_dialog(launcher: FakeLauncher, quick: No
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: None, size: tuple[int, int]) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=size) as pilot:
+    async with running(launcher, size) as (pilot, app):
         await attached(pilot, app)
         for key in ("escape", "n"):
             await pilot.press("s")
@@ -271,8 +254,7 @@ async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: No
 async def test_s_typed_several_times_stops_once_and_starts_nothing(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         node = launcher.node
         # The round takes longer than the keys.
@@ -288,8 +270,7 @@ async def test_s_typed_several_times_stops_once_and_starts_nothing(
 async def test_a_slow_request_does_not_hold_up_pause_resume_and_stop(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         node = launcher.node
         free, waits = threading.Event(), threading.Event()
@@ -315,8 +296,7 @@ async def test_a_slow_request_does_not_hold_up_pause_resume_and_stop(
 async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(
     launcher: FakeLauncher, quick: None, size: tuple[int, int]
 ) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=size) as pilot:
+    async with running(launcher, size) as (pilot, app):
         await attached(pilot, app)
         assert "left" in screen(app) and "1.4 GB" in screen(app)
         stopped = events.NodeStopped(reason="all 40 rounds are done", rounds=40)
@@ -346,8 +326,7 @@ async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(
 
 
 async def test_the_time_of_a_killed_nodes_end_is_when_its_connection_broke(launcher: FakeLauncher, quick: None) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         launcher.die()
         await until(pilot, lambda: shows_dialog(app))
@@ -357,8 +336,7 @@ async def test_the_time_of_a_killed_nodes_end_is_when_its_connection_broke(launc
 
 
 async def test_ctrl_c_copies_selected_text_and_quits_without_any(launcher: FakeLauncher) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         app.screen.query_one("#verdict", Static).text_select_all()
         await pilot.pause(0.1)
@@ -383,8 +361,7 @@ async def test_while_a_lost_connection_is_found_again_nothing_is_drawn_as_if_it_
         opened(self)
 
     monkeypatch.setattr(link.Link, "open", late)
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         first = app.keeper.link
         assert first is not None and first._events is not None
@@ -402,8 +379,7 @@ async def test_while_a_lost_connection_is_found_again_nothing_is_drawn_as_if_it_
 
 async def test_it_reconnects_to_a_node_that_dropped_it(launcher: FakeLauncher, quick: None) -> None:
     """A node drops a client that was suspended; that is no crash."""
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         first = app.keeper.link
         assert first is not None and first._events is not None
@@ -459,8 +435,7 @@ async def test_a_server_that_is_no_usable_node_shows_an_error(
     idle: FakeLauncher, hello: dict[str, Any], told: str
 ) -> None:
     stranger = Stranger(idle, hello)
-    app = make_app(idle)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(idle) as (pilot, app):
         await until(pilot, lambda: shows_dialog(app))
         assert told in " ".join(screen(app).split()) and "stop" in screen(app) and "\x1b" not in screen(app)
         assert idle.starts == 0
@@ -473,8 +448,7 @@ async def test_a_node_without_a_greeting_does_not_freeze_the_app(
     monkeypatch.setattr(link, "OPEN_SECONDS", 0.5)
     idle.hold = True
     stranger = Stranger(idle, None)
-    app = make_app(idle)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(idle) as (pilot, app):
         for number, mode in enumerate(VIEWS, 1):
             await pilot.press(str(number))
             assert app.current_mode == mode
@@ -490,8 +464,7 @@ async def test_two_apps_show_one_node(launcher: FakeLauncher) -> None:
     both = asyncio.Barrier(2)
 
     async def one() -> None:
-        app = make_app(launcher)
-        async with app.run_test(size=(80, 24)) as pilot:
+        async with running(launcher) as (pilot, app):
             await attached(pilot, app)
             await both.wait()
             if not shown:
@@ -506,8 +479,7 @@ async def test_two_apps_show_one_node(launcher: FakeLauncher) -> None:
 
 
 async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         stuck = Stuck(launcher)
         # By then at least one request for the status waits.
@@ -528,8 +500,7 @@ async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> 
 
 @pytest.mark.parametrize("mode", VIEWS)
 async def test_news_at_the_end_of_the_app_break_nothing(launcher: FakeLauncher, mode: str) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         await pilot.press(str([*VIEWS].index(mode) + 1))
         await until(pilot, lambda: app.current_mode == mode and app.screen.is_mounted)
@@ -544,7 +515,7 @@ async def test_news_at_the_end_of_the_app_break_nothing(launcher: FakeLauncher, 
 async def test_an_answer_at_the_end_of_the_app_breaks_nothing(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = make_app(launcher)
+    app = SapoApp(launcher, TRUECOLOR)
     read, asked = launcher.settings, threading.Event()
 
     def late() -> Any:
@@ -566,8 +537,7 @@ async def test_an_answer_at_the_end_of_the_app_breaks_nothing(
 
 async def test_a_stuck_node_does_not_delay_the_end(launcher: FakeLauncher) -> None:
     launcher.set("on_quit", "keep")
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         stuck = Stuck(launcher)
         await pilot.press("p")
@@ -599,8 +569,7 @@ def _waits(thread: threading.Thread) -> bool:
 
 
 async def test_seven_keys_reach_seven_screens(launcher: FakeLauncher) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         for number, (mode, title) in enumerate(VIEWS.items(), 1):
             await pilot.press(str(number))
@@ -612,8 +581,7 @@ async def test_seven_keys_reach_seven_screens(launcher: FakeLauncher) -> None:
 
 
 async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         for number, mode in enumerate(VIEWS, 1):
             await pilot.press(str(number))
@@ -630,8 +598,7 @@ async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLaunch
 
 
 async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLauncher, quick: None) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         titles = [command.title for command in app.get_system_commands(app.screen)]
         assert {"Pause the node", "Stop the node", "Quit sapo", *(f"Show {title}" for title in VIEWS.values())} <= {
@@ -653,8 +620,7 @@ async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLaunc
 
 async def test_p_is_dim_without_a_node(idle: FakeLauncher) -> None:
     idle.hold = True
-    app = make_app(idle)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(idle) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.STARTING)
         assert app.check_action("pause", ()) is None
         await pilot.press("p", "s")
@@ -667,7 +633,7 @@ async def test_an_error_of_the_node_is_escaped(launcher: FakeLauncher, monkeypat
         raise BackendError("\x1b[31m[red]not now", "try [@click=app.quit]later[/]")
 
     monkeypatch.setattr(launcher.node, "pause", refuse)
-    app = make_app(launcher)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await attached(pilot, app)
         await pilot.press("p")
@@ -684,8 +650,7 @@ async def test_hostile_texts_are_escaped_in_head_and_panels(launcher: FakeLaunch
     launcher.node.tell(
         manifest=hostile, model=hostile, backend=hostile, paused=[hostile], rejections={hostile: 5, "rate": 2}
     )
-    app = make_app(launcher)
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with running(launcher, (160, 48)) as (pilot, app):
         await attached(pilot, app)
         launcher.node.pause_for(hostile, hostile)
         launcher.node.emit(events.Notice(level="warning", text=hostile))
@@ -712,7 +677,7 @@ async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launche
 
     # Without progress that moves on between the two: both draw the same.
     launcher.node.pause_for("asked to pause")
-    fancy, plain = await drawn(make_app(launcher)), await drawn(make_app(launcher, PLAIN))
+    fancy, plain = await drawn(SapoApp(launcher, TRUECOLOR)), await drawn(SapoApp(launcher, PLAIN))
     assert all(line.isascii() and len(line) == 100 for line in plain)
     for rich, bare in zip(fancy, plain, strict=True):
         columns = [character for character in rich for _ in range(cell_len(character))]
@@ -724,7 +689,7 @@ async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launche
 async def test_every_character_of_the_app_has_an_ascii_substitute(launcher: FakeLauncher, mode: str) -> None:
     """A question mark stands only for what others wrote."""
     theirs = "超级长的名字\U0001f980"
-    app, table = make_app(launcher), ascii_table()
+    app, table = SapoApp(launcher, TRUECOLOR), ascii_table()
     async with app.run_test(size=(100, 30)) as pilot:
         await attached(pilot, app)
         await pilot.press(str([*VIEWS].index(mode) + 1))
@@ -745,8 +710,7 @@ async def test_every_character_of_the_app_has_an_ascii_substitute(launcher: Fake
 async def test_a_console_of_16_colours_gets_its_own_theme(
     launcher: FakeLauncher, environ: dict[str, str], theme: str, ansi: bool
 ) -> None:
-    app = make_app(launcher, environ)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher, (80, 24), environ) as (pilot, app):
         await attached(pilot, app)
         assert app.theme == theme and app.native_ansi_color == ansi
         for number in range(1, len(VIEWS) + 1):
@@ -757,8 +721,7 @@ async def test_a_console_of_16_colours_gets_its_own_theme(
 
 async def test_the_theme_of_the_settings_wins_and_a_new_one_is_saved(launcher: FakeLauncher) -> None:
     launcher.set("theme", "nord")
-    app = make_app(launcher, {"TERM": "linux", "LANG": "en_US.UTF-8"})
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher, (80, 24), {"TERM": "linux", "LANG": "en_US.UTF-8"}) as (pilot, app):
         await attached(pilot, app)
         assert app.theme == "nord" and len(launcher.changes) == 1
         app.theme = themes.LIGHT.name
@@ -769,8 +732,7 @@ async def test_no_color_draws_no_colours_and_loses_nothing(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         for number, (mode, title) in enumerate(VIEWS.items(), 1):
             await pilot.press(str(number))
@@ -801,14 +763,13 @@ def _colours(app: SapoApp) -> set[tuple[int, int, int]]:
 
 
 async def test_memory_stays_bounded_with_many_events(launcher: FakeLauncher) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         event = launcher.node.finished(41)
         for number in range(41, 20_000):
             app.node_event(replace(event, round=number))
             app.node_event(events.Progress(phase="generate", done=1, total=2, unit="answers"))
-        assert len(app.state.history.curves.round) <= 600
+        assert len(app.state.history.curves.round) <= 4 * MAX_POINTS
         assert math.isclose(app.state.history.curves.own[-1], event.reward_own)
         await until(pilot, lambda: "round 19999" in text(app, "#head"))
 
@@ -822,8 +783,7 @@ async def test_an_event_of_an_unknown_kind_is_ignored(launcher: FakeLauncher, mo
         return real(found)
 
     monkeypatch.setattr(link, "events", SimpleNamespace(from_dict=newer))
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         launcher.node.emit(launcher.node.finished(41))
         launcher.node.pause_for("hot")
@@ -838,7 +798,7 @@ async def _settled(pilot: Pilot[Any]) -> None:
 
 def test_picture_without_unicode_and_colours(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
     launcher.node.pause_for("asked to pause")
-    assert snap_compare(make_app(launcher, PLAIN), terminal_size=(80, 24), run_before=_settled)
+    assert snap_compare(SapoApp(launcher, PLAIN), terminal_size=(80, 24), run_before=_settled)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -849,4 +809,4 @@ def test_picture_of_the_question_before_a_stop(
         await _settled(pilot)
         await pilot.press("s")
 
-    assert snap_compare(make_app(launcher), terminal_size=size, run_before=ask)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=ask)

@@ -23,8 +23,7 @@ from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult
 from sapo_edge.tui.screens.tasks.ask import NewQuestions
-from sapo_edge.tui.screens.tasks.edit import EditQuestions
-from sapo_edge.tui.screens.tasks.lines import to_questions, to_text
+from sapo_edge.tui.screens.tasks.edit import EditQuestions, to_questions, to_text
 from sapo_edge.tui.screens.tasks.screen import TasksView
 from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, START, check_text, mistakes_text
 from sapo_edge.tui.widgets.ask import Ask

@@ -49,6 +49,11 @@ class Curves:
             self.round.append(number)
             for series, value in zip(self._series(), _numbers(values), strict=True):
                 series.append(value)
+        if len(self.round) > 4 * MAX_POINTS:
+            # Events came faster than the history could be read again.
+            del self.round[-2::-2]
+            for series in self._series():
+                del series[-2::-2]
 
     def add_newer(self, other: Curves) -> None:
         """Add the points of later rounds."""

@@ -34,14 +34,12 @@ class Keeper:
     """Runs as long as the app.
 
     Args:
-        state: updated with the node's standing.
         on_change: called after each change of the standing, or of `lines`.
         on_crash: called when no node can start, or one ended unexpectedly, with the seconds after which to call
             `start`, unless the user decides otherwise; None if only the user may.
 
     Attributes:
         link: to the node; None while there is none.
-        lines: the output of a starting node.
         ending: how the last node ended; None while one runs.
         crashed_often: whether a node no longer restarts by itself.
     """

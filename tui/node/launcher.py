@@ -65,7 +65,6 @@ class Choices:
         network: alone ("solo"), this network and the open swarm ("swarm"), or a swarm that was joined ("joined").
         swarm: name of the joined swarm, unless it is the open one; unescaped; empty without one.
         threads: most processor threads; 0 lets the program choose.
-        mains_only: pause on battery.
         yield_to_others: pause while other programs need the processor.
         private: whether the questions are the user's own, which no open swarm gets.
     """
@@ -133,7 +132,6 @@ class ChatAnswer:
 
     Attributes:
         adapter: whether the model with the adapter answers, or the base model.
-        text: the whole answer so far.
         tokens_per_second: the speed so far; 0 if unknown.
     """
 
@@ -161,7 +159,6 @@ class Outcome:
     """What the run of this installation has produced so far.
 
     Attributes:
-        report: as `sapo report` tells it.
         history: the reply to the control method `history`, read from the journal; empty before the first round.
     """
 
@@ -174,7 +171,6 @@ class JobResult:
     """What a command printed.
 
     Attributes:
-        record: the last JSON object.
         notes: the lines that it wrote for people; unescaped.
     """
 
@@ -186,11 +182,7 @@ class Job(Protocol):
     """A command of `sapo` in a process of its own, which runs once."""
 
     def run(self, show: Callable[[Mapping[str, Any]], None] = ...) -> JobResult:
-        """Run it to its end; blocks. `show` gets each object that it prints.
-
-        Raises:
-            SapoError: if it fails, or was closed.
-        """
+        """Run it to its end; blocks. `show` gets each object that it prints."""
         ...
 
     def close(self) -> None:
@@ -206,9 +198,6 @@ class Chat(Protocol):
 
         Returns:
             A description of model and adapter: "SmolLM2-135M-Instruct, adapter of round 40 (held-out 0.66)".
-
-        Raises:
-            SapoError: if it can't be loaded.
         """
         ...
 
@@ -226,8 +215,6 @@ class Chat(Protocol):
 
         Args:
             task: whether to use the manifest's prompt, with which the adapter was trained, or plain chat.
-            temperature: 0 is greedy.
-            show: called while the answers grow.
             follow: whether plain chat goes on with the remembered conversation, or begins a new one.
             again: whether this is the newest question once more, whose answers are forgotten first.
 

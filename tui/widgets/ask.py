@@ -28,12 +28,10 @@ class Ask(Dialog[str | None]):
     """Dismissed with the text or value; with "yes" if it only asks whether to go on; with None if it was cancelled.
 
     Args:
-        heading, about: the question; printable.
         text: proposed, to be changed; None if there is nothing to type.
         values: labels of the values to choose from, in place of a text to type; `text` is the one of now.
         problem: says what is wrong with a typed text; "" if nothing. A wrong text can't be taken.
         hint: what an empty text means.
-        labels: of the two buttons.
         key: takes it, where nothing is typed.
     """
 
@@ -78,7 +76,7 @@ class Ask(Dialog[str | None]):
             yield OptionList(*(Option(Content(label)) for label in self._values.values()), id="values")
         elif self._text is not None:
             yield Input(self._text, placeholder=self._hint, id="text", compact=True)
-        yield Static(id="wrong", markup=False)
+            yield Static(id="wrong", markup=False)
 
     def on_mount(self) -> None:
         for button, label in zip(self.query(Button), self._labels, strict=True):

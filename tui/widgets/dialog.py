@@ -14,9 +14,10 @@ from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import Button
 
 from sapo_edge.tui.widgets.footer import KeyFooter
+from sapo_edge.tui.widgets.small import ScrollingScreen
 
 
-class Dialog(ModalScreen[ScreenResultType]):
+class Dialog(ScrollingScreen[ScreenResultType], ModalScreen[ScreenResultType]):
     """A box with a title, a body, and a row of buttons, if there are any, above a footer.
 
     Attributes:
@@ -28,7 +29,7 @@ class Dialog(ModalScreen[ScreenResultType]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "app.help", "Help", show=False, id="app.help"),
         Binding("left,up", "app.focus_previous", "Other", show=False, id="dialog.back"),
-        Binding("right,down", "app.focus_next", "Other", key_display="←→", id="dialog.on"),
+        Binding("right,down", "app.focus_next", "Other", show=False, id="dialog.on"),
     ]
     BUTTONS: ClassVar[Mapping[str, tuple[str, str]]] = {}
     # Textual declares them as attributes of the instance.

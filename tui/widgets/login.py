@@ -43,7 +43,6 @@ async def change_start_at_login(app: SapoApp) -> None:
 
 
 async def _service(app: SapoApp, *arguments: str) -> None:
-    """Run `sapo service` in a process of its own, and show what it did."""
     try:
         result = await asyncio.to_thread(app.launcher.job("service", *arguments).run)
     except SapoError as error:

@@ -13,7 +13,7 @@ from sapo_edge.errors import SapoError
 from sapo_edge.plain import rough_duration
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.widgets.ask import Ask
-from sapo_edge.tui.widgets.waiting import elapsed
+from sapo_edge.tui.widgets.small import elapsed
 
 if TYPE_CHECKING:
     from sapo_edge.tui.app import SapoApp

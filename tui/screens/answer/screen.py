@@ -132,7 +132,6 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
 
     @work(exclusive=True, group="question")
     async def _draw_question(self, typing: bool) -> None:
-        """Get a question from the node, and move to the field if the user wants to type."""
         self._question = None
         self._enter_stage("drawing")
         self.query_one(AnswerFields).text = ""
@@ -148,7 +147,6 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
 
     @work(exclusive=True, group="share")
     async def _share(self, question: Question, typed: list[str]) -> None:
-        """Have the node verify and share the answers."""
         self._enter_stage("verifying")
         try:
             answers = PersonAnswers(question.ref, tuple(map(tag_answer, typed)), question.manifest)
@@ -177,7 +175,6 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
             self.query_one(AnswerFields).type()
 
     def action_enter(self) -> None:
-        """Go to the answer field, of the next question if this one is done."""
         if self._stage in ("judged", "nothing"):
             self._draw_question(typing=True)
         else:
@@ -195,7 +192,6 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
 
     @on(AnswerFields.Submitted)
     def action_submit(self) -> None:
-        """Have the answers verified and shared, unless something is wrong with them."""
         if self._stage != "typing" or self._question is None:
             return
         typed = self.query_one(AnswerFields).typed
@@ -225,7 +221,6 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
 
     @property
     def _rest(self) -> Widget:
-        """What has the focus outside of the fields."""
         return self.query_one("#verdict" if self._stage == "judged" else "#question")
 
     # Drawing.
@@ -269,7 +264,6 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
         note.update(Content(f"{'✗' if bad else '•'} {printable(text)}"))
 
     def _why_empty(self) -> str:
-        """Why there is no question, and what to do."""
         if self._stage == "drawing":
             return "Getting a question from the node ..."
         if self.sapo.state.standing is Standing.ATTACHED:

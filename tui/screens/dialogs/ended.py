@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.events import Click, Key
+from textual.widget import Widget
 from textual.widgets import Button, Static
 
 from sapo_edge.node.background import Ended
@@ -46,9 +47,6 @@ class NodeEnded(Dialog[bool]):
         patience: seconds until it restarts by itself; None if it doesn't.
         often: whether it doesn't because it has crashed several times.
         restart: called at the end of the countdown.
-
-    Attributes:
-        clock: a monotonic clock, in seconds.
     """
 
     HELP_TEXT = """\
@@ -74,8 +72,8 @@ After a restart by itself, the message stays until you close it.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "again(True)", "Restart", id="ended.restart"),
         Binding("l,escape", "again(False)", "Leave it", id="ended.leave"),
-        Binding("up,pageup", "scroll(-1)", "Scroll", show=False, id="ended.up"),
-        Binding("down,pagedown", "scroll(1)", "Scroll", key_display="↑↓", id="ended.down"),
+        Binding("up,pageup", "scroll(0, -1)", "Scroll", show=False, id="ended.up"),
+        Binding("down,pagedown", "scroll(0, 1)", "Scroll", key_display="↑↓", id="ended.down"),
         Binding("c", "copy", "Copy", id="ended.copy"),
         Binding("q", "app.ask_quit", "Quit", id="ended.quit"),
     ]
@@ -189,9 +187,9 @@ After a restart by itself, the message stays until you close it.
         self._until = None
         self.dismiss(again)
 
-    def action_scroll(self, lines: int) -> None:
-        log = self.query_one("#log")
-        log.scroll_relative(y=lines * max(1, log.size.height - 1), animate=False)
+    @property
+    def scrolled(self) -> Widget:
+        return self.query_one("#log")
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(f"{self._reason}\n{self._lines}")

@@ -14,7 +14,7 @@ from sapo_edge.errors import ConfigError, ExitCode, SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.widgets.dialog import Dialog
-from sapo_edge.tui.widgets.tick import Tick
+from sapo_edge.tui.widgets.small import Tick
 
 if TYPE_CHECKING:
     from sapo_edge.tui.app import SapoApp
@@ -65,6 +65,7 @@ this app again. **Stop after this round**: it finishes the round, saves a checkp
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("k", "leave('keep')", "Keep", id="quit.keep"),
         Binding("s", "leave('stop')", "Stop", id="quit.stop"),
+        Binding("right,down", "app.focus_next", "Other", key_display="←→", id="quit.on"),
         Binding("r", "remember", "Remember", id="quit.remember"),
         Binding("escape", "dismiss(None)", "Cancel", id="quit.cancel"),
     ]
@@ -136,11 +137,7 @@ async def _leave(app: SapoApp) -> None:
 
 
 async def _stop(app: SapoApp) -> None:
-    """Ask the node to stop after its round.
-
-    Raises:
-        SapoError: if it can't be reached.
-    """
+    """Ask the node to stop after its round."""
     if app.state.standing in (Standing.STARTING, Standing.LOOKING):
         app.notify("The node stops once it has started. Quit again to leave it running.", markup=False)
         while app.state.standing in (Standing.STARTING, Standing.LOOKING):

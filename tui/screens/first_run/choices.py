@@ -40,9 +40,6 @@ class OneOf(Widget, can_focus=True):
 
     Textual's `RadioSet` doesn't fit: its arrow keys move a cursor and `Space` chooses, its value changes only after a
     message has gone round, so that a quick `Enter` would take the old one, and colour alone marks the choice.
-
-    Args:
-        options: labels by value.
     """
 
     DEFAULT_CSS = """
@@ -99,9 +96,6 @@ class Stepper(Static, can_focus=True):
 
     Textual's `Select` needs `Enter`, which starts the node on the only screen with a stepper; its `Input` can't show
     words in place of a number.
-
-    Args:
-        label: the text for a number.
     """
 
     DEFAULT_CSS = """

@@ -15,8 +15,8 @@ from textual.widgets import Input, Static
 from sapo_edge.plain import counted, printable
 from sapo_edge.tui.node.launcher import Choices, Finding, Findings, Network
 from sapo_edge.tui.screens.first_run.choices import OneOf
-from sapo_edge.tui.widgets.invite_input import MAX_INVITE, InviteInput, in_one_line
-from sapo_edge.tui.widgets.waiting import Waiting
+from sapo_edge.tui.widgets.inputs import MAX_INVITE, InviteInput, in_one_line
+from sapo_edge.tui.widgets.small import Waiting
 
 PREFIX = "sapo://"
 """The start of every invite."""
@@ -186,11 +186,7 @@ class Plan(Vertical):
         self.query_one("#ready", Waiting).begin()
 
     def show(self, findings: Findings, *, on_battery: bool) -> None:
-        """Say whether the computer can do it.
-
-        Args:
-            on_battery: whether the node pauses on battery.
-        """
+        """Say whether the computer can do it."""
         self._battery = findings.battery and on_battery
         self.on_resize()
         problems = [f"{row.name}: {row.value}" for row in findings.rows if not row.good]

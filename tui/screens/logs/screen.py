@@ -21,7 +21,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.logs.list import LogList, whole_text
 from sapo_edge.tui.screens.logs.reader import LogReader
 from sapo_edge.tui.screens.view import Change, View
-from sapo_edge.tui.widgets.find_line import FindLine
+from sapo_edge.tui.widgets.inputs import FindLine
 
 POLL_SECONDS = 1.0
 """Seconds between two looks at the files."""
@@ -144,7 +144,6 @@ only errors. `/` searches the whole log, older files included, and marks matches
         self.query_one("#record").scroll_home(animate=False)
 
     def _why_empty(self) -> str:
-        """Why there is no record, and what to do."""
         if self.reader.exists and self._level is not Level.ALL:
             return f"The log has no {self._level.replace(' and ', ' or ')}.\n\nl shows other levels."
         if self.sapo.state.standing is Standing.STARTING and not self.reader.exists:
@@ -209,7 +208,6 @@ only errors. `/` searches the whole log, older files included, and marks matches
             self._find(up=True, with_current=True)
 
     def action_leave(self) -> None:
-        """Show the list again; else close the search line; else forget the search."""
         if self.has_class("-open"):
             self.action_open()
             return

@@ -79,7 +79,6 @@ def swarm_text(swarm: Mapping[str, Any], card: SwarmCard, pending: str = "") -> 
     """The state of the swarm: connection, address, traffic, problems.
 
     Args:
-        swarm: of the node's status.
         pending: what changes at its next start, as `pending_text` says it.
     """
     mark, style, word = _STATES.get(str(swarm.get("state")), ("○", "", printable(swarm.get("state", ""))))
@@ -117,9 +116,7 @@ def peer_text(peer: Mapping[str, Any], now: float, width: int) -> Content:
     """Everything about one peer.
 
     Args:
-        peer: an entry of the node's status.
         now: time of the status, in Unix seconds.
-        width: columns.
     """
     since, score = float(peer.get("since") or 0), float(peer.get("score") or 0)
     opened = {"in": "by the peer", "out": "by this node"}.get(str(peer.get("direction")), "unknown")

@@ -168,7 +168,6 @@ class RolloutBrowser(Vertical):
             self.run_worker(self._load_missing(), name="rollouts", group="rollouts")
 
     def _missing(self) -> str:
-        """What to load next; "" if nothing is missing."""
         if self._no_node:
             return ""
         pages = self.pages

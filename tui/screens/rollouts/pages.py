@@ -25,7 +25,6 @@ class Filter:
 
     Attributes:
         origin: "any", "own" or "external".
-        informative: only those that teach.
         author, name: peer id and readable name of the only author; empty for any.
         entry: the only task, by the name of the manifest's entry; empty for any.
         search: text in question or answers; empty for any.
@@ -63,7 +62,6 @@ class Row:
         key: round and position.
         entry: name of the manifest's entry, not yet printable.
         question: its beginning, on one line.
-        answers: how many.
         mean, best: of their rewards.
         author: peer id, not yet printable.
         name: readable name of the author.
@@ -108,7 +106,6 @@ class RolloutPages:
     Attributes:
         rows: newest first.
         complete: whether no older ones are left.
-        begun: whether anything was loaded.
         looked: the round down to which the node has looked; 0 before it did.
     """
 

@@ -126,12 +126,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
             self.browser.round_finished()
 
     def show_author(self, author: str, name: str) -> None:
-        """Show only the rollouts of one peer.
-
-        Args:
-            author: peer id.
-            name: readable.
-        """
+        """Show only the rollouts of one peer."""
         self._to_list()
         self.browser.filter(Filter(author=author, name=name))
 
@@ -167,7 +162,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self._show()
 
     def action_back(self) -> None:
-        """Go from one answer to the rollout, and from there to the list."""
         if self.detail.alone:
             self.detail.alone = False
         else:
@@ -207,7 +201,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self.browser.filter_level()
 
     def action_then_and_now(self) -> None:
-        """Show held-out questions with the answers before training and now."""
         self.query_one("#pages", ContentSwitcher).current = "examples"
         self.query_one("#examples").focus()
         self.query_one("#then", Static).update("reading ...")

@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static
 
 from sapo_edge.errors import SapoError
@@ -84,8 +85,8 @@ round.
         Binding("space", "mark", "Compare", id="runs.mark", tooltip="Compare others with this run"),
         Binding("w", "watch", "Experiment", id="runs.watch", tooltip="Watch an experiment"),
         Binding("v", "view", "Curves or words", show=False, id="runs.view"),
-        Binding("pageup", "scroll(-10)", "Scroll up", show=False, id="runs.up"),
-        Binding("pagedown", "scroll(10)", "Scroll down", show=False, id="runs.down"),
+        Binding("pageup", "scroll(0, -1)", "Scroll up", show=False, id="runs.up"),
+        Binding("pagedown", "scroll(0, 1)", "Scroll down", show=False, id="runs.down"),
         Binding("escape", "back", "Back", id="runs.back", tooltip="Back to the runs"),
     ]
 
@@ -110,7 +111,6 @@ round.
         yield JobLine(id="job")
 
     def on_mount(self) -> None:
-        """Begin in the list, and look at an experiment again and again."""
         self.list.focus()
         self.set_interval(WATCH_SECONDS, self._look_again)
 
@@ -153,7 +153,6 @@ round.
 
     @work(group="runs-compare", exclusive=True)
     async def _compare(self) -> None:
-        """Show the run under the cursor beside the marked one."""
         run, other = self.list.chosen, self._other
         if run is None:
             return
@@ -212,11 +211,11 @@ round.
             self._compare()
 
     def action_view(self) -> None:
-        """Show curves or words, where not both fit."""
         self.toggle_class("-curves")
 
-    def action_scroll(self, lines: int) -> None:
-        self.query_one("#experiment" if self.in_experiment else "#words").scroll_relative(y=lines, animate=False)
+    @property
+    def scrolled(self) -> Widget:
+        return self.query_one("#experiment" if self.in_experiment else "#words")
 
     def action_back(self) -> None:
         self._experiment = ""
@@ -234,7 +233,6 @@ round.
 
     @work(group="runs-change")
     async def action_use(self) -> None:
-        """Return to the run under the cursor; start a node if it is the one that nodes continue."""
         run = self.list.chosen
         if run is None:
             return

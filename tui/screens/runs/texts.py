@@ -61,7 +61,6 @@ def verdict(run: RunView, other: RunView) -> tuple[str, str]:
 
 
 def _add_tasks(text: Text, runs: Sequence[RunView]) -> None:
-    """Right answers now by task, a column for each run."""
     tasks = [{task.name: task for task in run.report.tasks} if run.report else {} for run in runs]
     names = dict.fromkeys(name for known in tasks for name in known)
     if not names:
@@ -90,11 +89,7 @@ def _add_settings(text: Text, run: RunView, other: RunView) -> None:
 
 
 def experiment_text(state: ExperimentView, width: int) -> Text:
-    """How far an experiment is, and a table of its arms.
-
-    Args:
-        width: columns of a line.
-    """
+    """How far an experiment is, and a table of its arms."""
     text = Text(no_wrap=True, overflow="ellipsis")
     running = sum(len(arm.running) for setting in state.settings for arm in setting.arms)
     add_bar(text, state.share, BAR, "green")

@@ -59,7 +59,6 @@ class SettingPanel(VerticalScroll, can_focus=False):
 
 
 def _facts(row: SettingRow) -> Table:
-    """A table with the value, its bounds, and when a new one takes effect."""
     source = "the default" if row.source == "default" else f"from {origin(row)}"
     default = "" if row.source == "default" else f"; default {value_text(row, row.setting.default)}"
     facts = Table.grid(padding=(0, 2))
@@ -72,7 +71,6 @@ def _facts(row: SettingRow) -> Table:
 
 
 def _warnings(row: SettingRow, running: Mapping[str, Any]) -> str:
-    """Why the value is not in effect."""
     lines = []
     if (values := pending(row, running)) is not None:
         lines.append(f"▲ running node: {values[0]}, after a restart: {values[1]}")

@@ -37,7 +37,7 @@ from sapo_edge.tui.screens.settings.words import (
 )
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.ask import Ask
-from sapo_edge.tui.widgets.find_line import FindLine
+from sapo_edge.tui.widgets.inputs import FindLine
 from sapo_edge.tui.widgets.restart import restart
 
 
@@ -172,7 +172,6 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
     @on(OptionList.OptionSelected)
     @work(group="settings-edit", exclusive=True)
     async def action_edit(self) -> None:
-        """Ask for another value, and save it."""
         row = self._list.row
         if row is None:
             return
@@ -212,7 +211,6 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
 
     @work(group="settings-save", exclusive=True)
     async def _save(self, row: SettingRow, text: str | None) -> None:
-        """Write a value, send it to the running node, and show the result of both."""
         panel = self.query_one(SettingPanel)
         try:
             await asyncio.to_thread(self.sapo.launcher.set, row.name, text)

@@ -34,7 +34,6 @@ class NewQuestions(WorkDialog):
 
     Attributes:
         file: the manifest, or the questions alone.
-        questions: the file to edit.
         written: whether both were written now.
     """
 
@@ -81,7 +80,6 @@ class NewQuestions(WorkDialog):
         self.finish()
 
     def action_leave(self) -> None:
-        """Stop writing, or close without a file."""
         line = self.query_one(JobLine)
         if line.busy:
             line.stop()

@@ -19,6 +19,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.events import ScreenResume
+from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -84,8 +85,8 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         Binding("r", "check", "Check", id="tasks.check", tooltip="Find mistakes, and what may be wrong"),
         Binding("y", "preview", "Try", id="tasks.preview", tooltip="Let the model try the questions"),
         Binding("u", "use", "Train", id="tasks.use", tooltip="Train on the file or the marked manifest"),
-        Binding("pageup", "scroll(-10)", "Scroll up", show=False, id="tasks.up"),
-        Binding("pagedown", "scroll(10)", "Scroll down", show=False, id="tasks.down"),
+        Binding("pageup", "scroll(0, -1)", "Scroll up", show=False, id="tasks.up"),
+        Binding("pagedown", "scroll(0, 1)", "Scroll down", show=False, id="tasks.down"),
         Binding("escape", "stop", "Stop the command", show=False, id="tasks.stop"),
     ]
 
@@ -139,7 +140,6 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         return True
 
     def _take(self, file: str, questions: str) -> None:
-        """Work on a file from now on."""
         if self._file not in ("", file):
             # What was found in the file before is not of this one.
             self._say(Text(START))
@@ -254,15 +254,15 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         return True
 
     def _begun(self, name: str, result: JobResult, *, alone: bool) -> None:
-        """Train on a manifest in a run that has just begun."""
         if self._choose(name, alone=alone):
             self.sapo.state.history = History()
             self.sapo.keeper.start()
             run = printable(result.record.get("run", ""))
             self.query_one(JobLine).say(f"✓ the node starts the run {run} on {printable(name)}", "good")
 
-    def action_scroll(self, lines: int) -> None:
-        self.query_one("#told").scroll_relative(y=lines, animate=False)
+    @property
+    def scrolled(self) -> Widget:
+        return self.query_one("#told")
 
     def action_stop(self) -> None:
         self.query_one(JobLine).stop()
