@@ -44,7 +44,11 @@ class Ask(Dialog[str | None]):
     Ask.-tiny .dialog { overflow-y: auto; }
     Ask.-tiny #about { max-height: 4; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Cancel", id="ask.cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "app.focus_previous", "Other", show=False, id="ask.back"),
+        Binding("down", "app.focus_next", "Other", show=False, id="ask.on"),
+        Binding("escape", "leave", "Cancel", id="ask.cancel"),
+    ]
     BUTTONS: ClassVar = {"take": ("OK", "take"), "close": ("Cancel", "leave")}
 
     def __init__(

@@ -28,8 +28,8 @@ class Dialog(ScrollingScreen[ScreenResultType], ModalScreen[ScreenResultType]):
     # The app's own keys do nothing in a modal screen, unless they have priority.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "app.help", "Help", show=False, id="app.help"),
-        Binding("left,up", "app.focus_previous", "Other", show=False, id="dialog.back"),
-        Binding("right,down", "app.focus_next", "Other", show=False, id="dialog.on"),
+        Binding("left", "app.focus_previous", "Other", show=False, id="dialog.back"),
+        Binding("right", "app.focus_next", "Other", show=False, id="dialog.on"),
     ]
     BUTTONS: ClassVar[Mapping[str, tuple[str, str]]] = {}
     # Textual declares them as attributes of the instance.

@@ -65,6 +65,7 @@ this app again. **Stop after this round**: it finishes the round, saves a checkp
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("k", "leave('keep')", "Keep", id="quit.keep"),
         Binding("s", "leave('stop')", "Stop", id="quit.stop"),
+        Binding("left,up", "app.focus_previous", "Other", show=False, id="quit.back"),
         Binding("right,down", "app.focus_next", "Other", key_display="←→", id="quit.on"),
         Binding("r", "remember", "Remember", id="quit.remember"),
         Binding("escape", "dismiss(None)", "Cancel", id="quit.cancel"),

@@ -93,11 +93,6 @@ offered where a service manager answers, and not for a run of so many rounds.
     FirstRun.-wide #choices { width: 1fr; height: 100%; }
     FirstRun.-wide Company { height: 1fr; }
     FirstRun.-wide #care { layout: vertical; }
-    FirstRun.-wide FoundRow, FirstRun.-wide FoundRow .what { height: auto; }
-    FirstRun.-wide FoundRow .what { layout: vertical; }
-    FirstRun.-wide FoundRow .what Static {
-        width: 100%; max-width: 100%; height: auto; text-wrap: wrap; text-overflow: fold; margin-right: 0;
-    }
     FirstRun.-wide.-tall #top { height: 6; padding: 2 8 1 2; }
     FirstRun.-wide.-tall #bar { height: 5; padding: 1 0; }
     FirstRun.-wide.-tall FoundRow { margin-bottom: 1; }
