@@ -45,8 +45,8 @@ class Ask(Dialog[str | None]):
     Ask.-tiny #about { max-height: 4; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "app.focus_previous", "Other", show=False, id="ask.back"),
-        Binding("down", "app.focus_next", "Other", show=False, id="ask.on"),
+        Binding("left,up", "app.focus_previous", "Other", show=False, id="ask.back"),
+        Binding("right,down", "app.focus_next", "Other", show=False, id="ask.on"),
         Binding("escape", "leave", "Cancel", id="ask.cancel"),
     ]
     BUTTONS: ClassVar = {"take": ("OK", "take"), "close": ("Cancel", "leave")}
@@ -91,6 +91,8 @@ class Ask(Dialog[str | None]):
 
     def on_key(self, event: Key) -> None:
         if self._text is None and event.key in (self._key, "n"):
+            # The screen below would take the key, too.
+            event.stop()
             self.dismiss("yes" if event.key == self._key else None)
 
     @on(Input.Changed)

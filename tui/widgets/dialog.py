@@ -17,7 +17,7 @@ from sapo_edge.tui.widgets.footer import KeyFooter
 from sapo_edge.tui.widgets.small import ScrollingScreen
 
 
-class Dialog(ScrollingScreen[ScreenResultType], ModalScreen[ScreenResultType]):
+class Dialog(ModalScreen[ScreenResultType], ScrollingScreen[ScreenResultType]):
     """A box with a title, a body, and a row of buttons, if there are any, above a footer.
 
     Attributes:
@@ -26,11 +26,7 @@ class Dialog(ScrollingScreen[ScreenResultType], ModalScreen[ScreenResultType]):
     """
 
     # The app's own keys do nothing in a modal screen, unless they have priority.
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark", "app.help", "Help", show=False, id="app.help"),
-        Binding("left", "app.focus_previous", "Other", show=False, id="dialog.back"),
-        Binding("right", "app.focus_next", "Other", show=False, id="dialog.on"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "app.help", "Help", show=False, id="app.help")]
     BUTTONS: ClassVar[Mapping[str, tuple[str, str]]] = {}
     # Textual declares them as attributes of the instance.
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-slim"), (72, "-narrow"), (100, "-wide")]  # noqa: RUF012

@@ -74,6 +74,8 @@ After a restart by itself, the message stays until you close it.
         Binding("l,escape", "again(False)", "Leave it", id="ended.leave"),
         Binding("up,pageup", "scroll(0, -1)", "Scroll", show=False, id="ended.up"),
         Binding("down,pagedown", "scroll(0, 1)", "Scroll", key_display="↑↓", id="ended.down"),
+        Binding("left", "app.focus_previous", "Other", show=False, id="ended.back"),
+        Binding("right", "app.focus_next", "Other", show=False, id="ended.on"),
         Binding("c", "copy", "Copy", id="ended.copy"),
         Binding("q", "app.ask_quit", "Quit", id="ended.quit"),
     ]

@@ -37,7 +37,11 @@ class SwarmChange(WorkDialog):
     SwarmChange #about { height: auto; }
     SwarmChange #pasted { border: none; height: 1; padding: 0 1; margin-top: 1; background: $panel; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Cancel", id="swarm.cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "app.focus_previous", show=False),
+        Binding("right", "app.focus_next", show=False),
+        Binding("escape", "leave", "Cancel", id="swarm.cancel"),
+    ]
     doing = ""
 
     def __init__(self, launcher: Launcher) -> None:
