@@ -44,6 +44,16 @@ async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
     await until(pilot, lambda: app.state.standing is Standing.ATTACHED and f"round {app.state.round}" in screen(app))
 
 
+@asynccontextmanager
+async def following(
+    launcher: FakeLauncher, size: tuple[int, int] = (80, 24), environ: Mapping[str, str] = TRUECOLOR
+) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
+    """The app when it shows its node."""
+    async with running(launcher, size, environ) as (pilot, app):
+        await attached(pilot, app)
+        yield pilot, app
+
+
 def picture(app: App[Any]) -> str:
     """What the terminal shows, before filters."""
     return "\n".join("".join(segment.text for segment in line) for line in app.screen._compositor.render_strips())

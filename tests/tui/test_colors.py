@@ -14,7 +14,7 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look.themes import DARK, LIGHT, curve_colors
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, attached, running, until
+from tests.tui.shell import TRUECOLOR, attached, following, until
 
 READABLE = 4.5
 """Contrast of WCAG 2.1, level AA."""
@@ -45,8 +45,7 @@ async def test_what_the_dashboard_draws_in_colour_can_be_read(
     launcher: FakeLauncher, theme: Theme, size: tuple[int, int]
 ) -> None:
     launcher.set("theme", theme.name)
-    async with running(launcher, size) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher, size) as (pilot, app):
         plot = app.screen.query_one(CurvesPlot)
         await until(pilot, lambda: "●" in "".join(strip.text for strip in app.screen._compositor.render_strips()))
         drawn = {

@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,25 +47,32 @@ async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
     await until(pilot, lambda: app.state.standing is Standing.ATTACHED and "Is it working?" in text(app, "#verdict"))
 
 
-async def test_it_says_in_words_whether_it_works(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
+@asynccontextmanager
+async def following(
+    launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
+    """The app when it shows its node and a verdict."""
+    async with running(launcher, size) as (pilot, app):
         await attached(pilot, app)
+        yield pilot, app
+
+
+async def test_it_says_in_words_whether_it_works(launcher: FakeLauncher) -> None:
+    async with following(launcher) as (_pilot, app):
         verdict = app.screen.query_one("#verdict", Static)
         assert "held-out 0.04 → 0.66 in 40 rounds; 74 % of questions teach" in text(app, "#verdict")
         assert verdict.has_class("-good")
 
 
 async def test_a_finished_round_moves_curve_and_head(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         launcher.node.emit(launcher.node.finished(41))
         await until(pilot, lambda: app.state.history.last_round == 41 and "round 41" in text(app, "#head"))
         assert "round 42" in text(app, "#progress")
 
 
 async def test_fewer_external_rollouts_are_shown_while_they_are_fewer(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         assert "in 10 rounds" in text(app, "#batch")
         launcher.node.tell(reduced={"external": 2, "setting": 4})
         await until(pilot, lambda: "2 of 4 external" in text(app, "#batch"))
@@ -73,16 +81,14 @@ async def test_fewer_external_rollouts_are_shown_while_they_are_fewer(launcher: 
 
 
 async def test_a_return_to_an_earlier_checkpoint_shortens_the_curves(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         launcher.node.emit(RolledBack(from_round=40, to_round=30))
         await until(pilot, lambda: app.state.history.last_round == 30)
         assert [item.round for item in app.state.history.held_out] == [0, 10, 20, 30]
 
 
 async def test_progress_and_the_reason_of_a_pause_are_shown(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         launcher.node.progress("update", 3, 8, "groups")
         await until(pilot, lambda: "3/8" in text(app, "#progress"))
         launcher.node.pause_for("on battery (71 %)")
@@ -92,8 +98,7 @@ async def test_progress_and_the_reason_of_a_pause_are_shown(launcher: FakeLaunch
 
 
 async def test_a_click_on_the_row_of_screens_shows_the_screen(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.click(list(app.screen.query(NavItem))[2])
         await until(pilot, lambda: app.current_mode == "peers")
 
@@ -105,8 +110,7 @@ def panels(app: SapoApp) -> str:
 
 @pytest.mark.parametrize("size", [(60, 20), (60, 24), (50, 12), (80, 18)])
 async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLauncher, size: tuple[int, int]) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.pause(0.3)
         # Of the round, a narrow line shows the phase in progress only; more lines replace "and 4 more". The time left,
         # the only number that stands alone, has changed meanwhile.
@@ -134,8 +138,7 @@ async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLa
 
 
 async def test_the_titles_of_all_screens_are_whole_where_they_fit(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         for width, rows in (
             (NAV_TWO_COLUMNS, 2),
             (NAV_COLUMNS, 1),
@@ -151,8 +154,7 @@ async def test_the_titles_of_all_screens_are_whole_where_they_fit(launcher: Fake
 
 
 async def test_lines_without_room_are_counted(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await until(pilot, lambda: "3 reasons: key 3" in screen(app) and "and 4 more: key 3" in screen(app))
 
 
@@ -165,8 +167,7 @@ async def test_the_next_evaluation_is_known_after_attaching(
     launcher.node.progress("generate", 0, 32)
     last = {**launcher.node.status_now["last_round"], "seconds_generate": 3000.0, "seconds_update": 2000.0}
     launcher.node.tell(last_round=last)
-    async with running(launcher, size) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher, size) as (pilot, app):
         await until(pilot, lambda: "1 h 23 min left, held-out in 9" in screen(app))
         launcher.node.live["evaluate_every"] = 6
         await until(pilot, lambda: "held-out in 1" in screen(app) or "then held-out" in screen(app))
@@ -205,8 +206,7 @@ async def test_a_starting_node_is_shown_with_its_output(tmp_path: Path) -> None:
 
 
 async def test_many_events_are_drawn_at_most_ten_times_a_second(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (_pilot, app):
         drawn = 0
         original = app._draw
 
@@ -226,8 +226,7 @@ async def test_many_events_are_drawn_at_most_ten_times_a_second(launcher: FakeLa
 async def test_keys_choose_curves_and_rounds_and_the_machine_and_the_end_are_told(launcher: FakeLauncher) -> None:
     launcher.machine = LOAD
     launcher.node.tell(rounds=60)
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         # 20 rounds of a minute are left.
         await until(pilot, lambda: "round 40/60  · about 20 min to the end" in screen(app))
         plot = app.screen.query_one(CurvesPlot)
@@ -398,8 +397,7 @@ async def test_an_idle_node_is_neither_drawn_again_nor_measured_at_each_poll(
         return LOAD
 
     monkeypatch.setattr(launcher, "load", load)
-    async with running(launcher, (60, 20)) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher, (60, 20)) as (pilot, app):
         for _ in range(2):
             await app._ask_status()
         await until(pilot, lambda: app._redraw is None and "16 W" in text(app, "#machine"))

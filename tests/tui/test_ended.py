@@ -13,7 +13,7 @@ from sapo_edge.node.background import Ended
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.screens.dialogs.ended import AGAIN_AND_AGAIN, MAX_LINES, NodeEnded
 from tests.tui.fake_launcher import KILLED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, alone, attached, running, screen, text, until
+from tests.tui.shell import TRUECOLOR, alone, attached, following, screen, text, until
 
 LONG = Ended("a" * 5000, False, (*(f"line {number} " + "x" * 3000 for number in range(5000)), "x" * 30 + " the end"))
 
@@ -113,8 +113,7 @@ async def test_the_last_lines_are_in_words(shown: Shown) -> None:
 
 
 async def test_another_end_replaces_one_that_nobody_has_closed(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         app.show_ending(KILLED, 0.0)
         await until(pilot, lambda: "started again by itself" in screen(app))
         app.show_ending(Ended("the disk is full", False), None)

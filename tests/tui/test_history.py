@@ -9,7 +9,7 @@ import pytest
 
 from sapo_edge.tui.node.history import MAX_POINTS, Curves, Evaluation, History
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import attached, running, until
+from tests.tui.shell import following, until
 
 
 def curves(count: int, seed: int = 1) -> Curves:
@@ -56,8 +56,7 @@ def test_what_came_while_it_was_read_again_is_kept() -> None:
 
 
 async def test_a_long_history_is_read_again_in_fewer_points(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         shown = app.state.history
         shown.held_out = [Evaluation(40, 0.5, 0.4, 0.6)] * (2 * MAX_POINTS)
         launcher.node.emit(launcher.node.finished(41))

@@ -16,7 +16,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs import quit as quitting
 from sapo_edge.tui.screens.dialogs.quit import KEPT, STOPPED, Quit
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, Stuck, alone, attached, notices, running, screen, until
+from tests.tui.shell import TRUECOLOR, Stuck, alone, attached, following, notices, running, screen, until
 
 
 @pytest.fixture
@@ -111,8 +111,7 @@ async def test_a_saved_answer_is_not_asked_again(
     launcher: FakeLauncher, answer: str, asked_of_node: list[str], text: str
 ) -> None:
     launcher.set("on_quit", answer)
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.press("q")
         await until(pilot, lambda: ended(app))
         assert message(app) == text
@@ -130,8 +129,7 @@ async def test_an_answer_that_can_not_be_saved_is_reported_after_the_end(launche
 
 
 async def test_without_a_node_it_quits_immediately(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         launcher.ending = FINISHED
         launcher.node.stop()
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
@@ -154,8 +152,7 @@ async def test_a_node_that_ends_during_the_dialog(launcher: FakeLauncher) -> Non
 
 @pytest.mark.parametrize("key", ["ctrl+q", "ctrl+c"])
 async def test_quitting_twice_leaves_the_node_running(launcher: FakeLauncher, key: str) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.press(key)
         await until(pilot, lambda: isinstance(app.screen, Quit))
         await pilot.press(key, key, "enter")
@@ -170,8 +167,7 @@ async def test_a_node_that_does_not_answer_can_be_left_running(
     """Even with the setting on_quit = "stop"."""
     monkeypatch.setattr(quitting, "STOP_SECONDS", 0.3)
     launcher.set("on_quit", "stop")
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         stuck = Stuck(launcher)
         await pilot.press("q")
         await until(pilot, lambda: isinstance(app.screen, Quit) and "✗" in screen(app))

@@ -40,7 +40,7 @@ from sapo_edge.tui.screens.results.screen import PICTURE, Results
 from sapo_edge.tui.screens.results.texts import report_text
 from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, alone, attached, notices, running, screen, text, until
+from tests.tui.shell import TRUECOLOR, alone, attached, following, notices, running, screen, text, until
 
 EVAL = {
     "base": {"correct": 5, "formed": 2, "questions": 50, "entries": {"chain_sum": {"correct": 5, "questions": 50}}},
@@ -103,8 +103,7 @@ async def test_before_the_first_round_it_says_what_is_missing(tmp_path: Path) ->
 
 
 async def test_it_opens_when_the_run_ends(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await end(pilot, app, launcher, 40)
         await until(pilot, lambda: isinstance(app.screen, Results) and "It got better" in screen(app))
         await pilot.press("escape")
@@ -112,8 +111,7 @@ async def test_it_opens_when_the_run_ends(launcher: FakeLauncher) -> None:
 
 
 async def test_it_does_not_open_over_a_dialog(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         app.push_screen(Ask("Go on?", ""))
         await end(pilot, app, launcher, 40)
         await until(pilot, lambda: "key 8" in notices(app))
@@ -121,8 +119,7 @@ async def test_it_does_not_open_over_a_dialog(launcher: FakeLauncher) -> None:
 
 
 async def test_it_does_not_open_when_a_run_without_an_end_is_stopped(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await end(pilot, app, launcher, 400)
         await pilot.pause(0.3)
         assert app.current_mode == "dashboard"
@@ -162,8 +159,7 @@ async def test_forty_rounds_more_of_a_running_node(launcher: FakeLauncher) -> No
 
 
 async def test_forty_rounds_more_of_a_run_that_has_ended(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await end(pilot, app, launcher, 40)
         await until(pilot, lambda: isinstance(app.screen, Results) and "It got better" in screen(app))
         await pilot.press("u")
@@ -211,8 +207,7 @@ def test_without_pillow_there_is_only_the_svg(monkeypatch: pytest.MonkeyPatch) -
 async def test_the_end_of_a_run_is_told_on_the_desktop(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SapoApp, "is_headless", False)
     written: list[str] = []
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         assert app._driver is not None
         monkeypatch.setattr(app._driver, "write", written.append)
         app._notify_desktop("nobody asked for it")

@@ -38,7 +38,7 @@ from sapo_edge.tui.screens.first_run.screen import FirstRun
 from sapo_edge.tui.screens.view import VIEWS, Change, View
 from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, Stuck, attached, lines, notices, running, screen, text, until
+from tests.tui.shell import TRUECOLOR, Stuck, attached, following, lines, notices, running, screen, text, until
 
 PLAIN = {"TERM": "vt100", "LANG": "C"}
 
@@ -66,15 +66,14 @@ def shows_dialog(app: SapoApp) -> bool:
 
 
 async def test_it_connects_to_a_running_node(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (_pilot, app):
         assert launcher.starts == 0 and app.state.round == 40
         assert [known.accuracy for known in app.state.history.held_out] == [0.04, 0.19, 0.55, 0.68, 0.66]
 
 
 async def test_it_starts_a_node_if_none_runs(idle: FakeLauncher) -> None:
-    async with running(idle) as (pilot, app):
-        await attached(pilot, app)
+    async with following(idle):
+        pass
     assert idle.starts == 1 and idle.running, "the node outlives the app"
 
 
@@ -112,8 +111,7 @@ async def test_a_node_that_dies_at_its_start_shows_its_last_lines(idle: FakeLaun
 
 
 async def test_escape_goes_back_the_way_one_came(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
 
         def shows(mode: str) -> bool:
             return app.current_mode == mode
@@ -147,8 +145,7 @@ async def test_a_node_that_stops_may_take_long_to_end(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "GONE_SECONDS", 0.1)
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         # The process is still there after its last word: `ended` says None.
         launcher.node.emit(events.NodeStopped(reason="all 40 rounds are done", rounds=40, done=True))
         launcher.node.stop()
@@ -162,8 +159,7 @@ async def test_a_node_that_stops_may_take_long_to_end(
 async def test_after_a_crash_it_says_why_and_the_curve_continues(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         for number in (41, 42):
             launcher.node.emit(launcher.node.finished(number))
         await until(pilot, lambda: app.state.round == 42)
@@ -215,8 +211,7 @@ async def test_crashes_long_ago_do_not_count(
 
 
 async def test_without_a_restart_it_waits_for_s(launcher: FakeLauncher, quick: None) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         launcher.die()
         await until(pilot, lambda: shows_dialog(app))
         await pilot.press("escape")
@@ -228,8 +223,7 @@ async def test_without_a_restart_it_waits_for_s(launcher: FakeLauncher, quick: N
 
 
 async def test_an_expected_end_shows_no_dialog(launcher: FakeLauncher, quick: None) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.press("s", "enter")
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
         assert not isinstance(app.screen, NodeEnded) and app.state.ending == "asked to stop"
@@ -240,8 +234,7 @@ async def test_an_expected_end_shows_no_dialog(launcher: FakeLauncher, quick: No
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: None, size: tuple[int, int]) -> None:
-    async with running(launcher, size) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher, size) as (pilot, app):
         for key in ("escape", "n"):
             await pilot.press("s")
             await until(pilot, lambda: isinstance(app.screen, Ask) and "nothing is lost" in screen(app))
@@ -254,8 +247,7 @@ async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: No
 async def test_s_typed_several_times_stops_once_and_starts_nothing(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         node = launcher.node
         # The round takes longer than the keys.
         monkeypatch.setattr(node, "_end", lambda reason: node.tell(state="stopping"))
@@ -270,8 +262,7 @@ async def test_s_typed_several_times_stops_once_and_starts_nothing(
 async def test_a_slow_request_does_not_hold_up_pause_resume_and_stop(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         node = launcher.node
         free, waits = threading.Event(), threading.Event()
 
@@ -296,8 +287,7 @@ async def test_a_slow_request_does_not_hold_up_pause_resume_and_stop(
 async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(
     launcher: FakeLauncher, quick: None, size: tuple[int, int]
 ) -> None:
-    async with running(launcher, size) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher, size) as (pilot, app):
         assert "left" in screen(app) and "1.4 GB" in screen(app)
         stopped = events.NodeStopped(reason="all 40 rounds are done", rounds=40)
         launcher.node.emit(stopped)
@@ -326,8 +316,7 @@ async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(
 
 
 async def test_the_time_of_a_killed_nodes_end_is_when_its_connection_broke(launcher: FakeLauncher, quick: None) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         launcher.die()
         await until(pilot, lambda: shows_dialog(app))
         assert abs(app.state.ended_at - time.time()) < 30
@@ -336,8 +325,7 @@ async def test_the_time_of_a_killed_nodes_end_is_when_its_connection_broke(launc
 
 
 async def test_ctrl_c_copies_selected_text_and_quits_without_any(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         app.screen.query_one("#verdict", Static).text_select_all()
         await pilot.pause(0.1)
         await pilot.press("ctrl+c")
@@ -361,8 +349,7 @@ async def test_while_a_lost_connection_is_found_again_nothing_is_drawn_as_if_it_
         opened(self)
 
     monkeypatch.setattr(link.Link, "open", late)
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         first = app.keeper.link
         assert first is not None and first._events is not None
         found.clear()
@@ -379,8 +366,7 @@ async def test_while_a_lost_connection_is_found_again_nothing_is_drawn_as_if_it_
 
 async def test_it_reconnects_to_a_node_that_dropped_it(launcher: FakeLauncher, quick: None) -> None:
     """A node drops a client that was suspended; that is no crash."""
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         first = app.keeper.link
         assert first is not None and first._events is not None
         first._events.close()
@@ -464,8 +450,7 @@ async def test_two_apps_show_one_node(launcher: FakeLauncher) -> None:
     both = asyncio.Barrier(2)
 
     async def one() -> None:
-        async with running(launcher) as (pilot, app):
-            await attached(pilot, app)
+        async with following(launcher) as (pilot, app):
             await both.wait()
             if not shown:
                 shown.append(0)
@@ -479,8 +464,7 @@ async def test_two_apps_show_one_node(launcher: FakeLauncher) -> None:
 
 
 async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         stuck = Stuck(launcher)
         # By then at least one request for the status waits.
         await pilot.pause(2.5)
@@ -500,8 +484,7 @@ async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> 
 
 @pytest.mark.parametrize("mode", VIEWS)
 async def test_news_at_the_end_of_the_app_break_nothing(launcher: FakeLauncher, mode: str) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.press(str([*VIEWS].index(mode) + 1))
         await until(pilot, lambda: app.current_mode == mode and app.screen.is_mounted)
         view = app.screen
@@ -537,8 +520,7 @@ async def test_an_answer_at_the_end_of_the_app_breaks_nothing(
 
 async def test_a_stuck_node_does_not_delay_the_end(launcher: FakeLauncher) -> None:
     launcher.set("on_quit", "keep")
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         stuck = Stuck(launcher)
         await pilot.press("p")
         began = time.monotonic()
@@ -569,8 +551,7 @@ def _waits(thread: threading.Thread) -> bool:
 
 
 async def test_seven_keys_reach_seven_screens(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         for number, (mode, title) in enumerate(VIEWS.items(), 1):
             await pilot.press(str(number))
             await until(pilot, lambda title=title: f"{title}" in screen(app))  # type: ignore[misc]
@@ -581,8 +562,7 @@ async def test_seven_keys_reach_seven_screens(launcher: FakeLauncher) -> None:
 
 
 async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         for number, mode in enumerate(VIEWS, 1):
             await pilot.press(str(number))
             await pilot.pause(0.2)
@@ -598,8 +578,7 @@ async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLaunch
 
 
 async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLauncher, quick: None) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         titles = [command.title for command in app.get_system_commands(app.screen)]
         assert {"Pause the node", "Stop the node", "Quit sapo", *(f"Show {title}" for title in VIEWS.values())} <= {
             *titles
@@ -650,8 +629,7 @@ async def test_hostile_texts_are_escaped_in_head_and_panels(launcher: FakeLaunch
     launcher.node.tell(
         manifest=hostile, model=hostile, backend=hostile, paused=[hostile], rejections={hostile: 5, "rate": 2}
     )
-    async with running(launcher, (160, 48)) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher, (160, 48)) as (pilot, app):
         launcher.node.pause_for(hostile, hostile)
         launcher.node.emit(events.Notice(level="warning", text=hostile))
         for number in range(1, len(VIEWS) + 1):
@@ -710,8 +688,7 @@ async def test_every_character_of_the_app_has_an_ascii_substitute(launcher: Fake
 async def test_a_console_of_16_colours_gets_its_own_theme(
     launcher: FakeLauncher, environ: dict[str, str], theme: str, ansi: bool
 ) -> None:
-    async with running(launcher, (80, 24), environ) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher, (80, 24), environ) as (pilot, app):
         assert app.theme == theme and app.native_ansi_color == ansi
         for number in range(1, len(VIEWS) + 1):
             await pilot.press(str(number))
@@ -721,8 +698,7 @@ async def test_a_console_of_16_colours_gets_its_own_theme(
 
 async def test_the_theme_of_the_settings_wins_and_a_new_one_is_saved(launcher: FakeLauncher) -> None:
     launcher.set("theme", "nord")
-    async with running(launcher, (80, 24), {"TERM": "linux", "LANG": "en_US.UTF-8"}) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher, (80, 24), {"TERM": "linux", "LANG": "en_US.UTF-8"}) as (pilot, app):
         assert app.theme == "nord" and len(launcher.changes) == 1
         app.theme = themes.LIGHT.name
         await until(pilot, lambda: launcher.setting("theme") == themes.LIGHT.name)
@@ -732,8 +708,7 @@ async def test_no_color_draws_no_colours_and_loses_nothing(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         for number, (mode, title) in enumerate(VIEWS.items(), 1):
             await pilot.press(str(number))
             await pilot.pause(0.2)
@@ -763,8 +738,7 @@ def _colours(app: SapoApp) -> set[tuple[int, int, int]]:
 
 
 async def test_memory_stays_bounded_with_many_events(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         event = launcher.node.finished(41)
         for number in range(41, 20_000):
             app.node_event(replace(event, round=number))
@@ -783,8 +757,7 @@ async def test_an_event_of_an_unknown_kind_is_ignored(launcher: FakeLauncher, mo
         return real(found)
 
     monkeypatch.setattr(link, "events", SimpleNamespace(from_dict=newer))
-    async with running(launcher) as (pilot, app):
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         launcher.node.emit(launcher.node.finished(41))
         launcher.node.pause_for("hot")
         await until(pilot, lambda: "paused: hot" in text(app, "#head"))

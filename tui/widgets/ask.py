@@ -109,6 +109,3 @@ class Ask(Dialog[str | None]):
             self.dismiss("yes")
         elif not self._problem(text := self.query_one(Input).value.strip()):
             self.dismiss(text)
-
-    def action_leave(self) -> None:
-        self.dismiss(None)

@@ -86,6 +86,7 @@ class Company(Vertical):
     Company.-inviting #invite { display: block; }
     Company.-wrong #wrong { display: block; }
     Company.-roomy #about { display: block; }
+    Company Fact > .name { width: 8; }
     Company.-roomy Fact { margin-top: 1; }
     """
 
@@ -212,7 +213,7 @@ class FoundRow(Static):
         mark, strong, weak = ("✓ ", "bold", "dim") if finding.good else ("✗ ", "bold red", "")
         value, reason = (printable(finding.value), strong), (printable(finding.reason), weak)
         text = Text.assemble(value, "\n" if whole else "  ", reason)
-        table = Table.grid(padding=(0, 1))
+        table = Table.grid(padding=(0, 1), expand=True)
         table.add_column(width=12, no_wrap=True)
         table.add_column(ratio=1, no_wrap=not whole, overflow="fold" if whole else "ellipsis")
         table.add_row(Text.assemble((mark, "green" if finding.good else strong), printable(finding.name)), text)

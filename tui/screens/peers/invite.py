@@ -129,13 +129,10 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
         self.query_one(JobLine).say("✓ the other side has the invite; the code has ended", "good")
 
     def action_leave(self) -> None:
-        line = self.query_one(JobLine)
         if self.has_class("-qr"):
             self.remove_class("-qr")
-        elif line.busy:
-            line.stop()
         else:
-            self.dismiss()
+            super().action_leave()
 
 
 def _here(note: str) -> str:

@@ -67,13 +67,6 @@ class SwarmChange(WorkDialog):
                 return
         self.finish()
 
-    def action_leave(self) -> None:
-        line = self.query_one(JobLine)
-        if line.busy:
-            line.stop()
-        else:
-            self.dismiss(False)
-
 
 class Join(SwarmChange):
     """Joins the swarm of an invite or a code."""

@@ -125,10 +125,3 @@ replaced. `c` copies the first command that loads the result.
         program, command = next(iter(self._usage.items()))
         self.app.copy_to_clipboard(command)
         self.notify(f"the command for {program} is copied", timeout=3)
-
-    def action_leave(self) -> None:
-        line = self.query_one(JobLine)
-        if line.busy:
-            line.stop()
-        else:
-            self.dismiss()

@@ -78,10 +78,3 @@ class NewQuestions(WorkDialog):
         self.file, self.questions = (str(result.record[name]) for name in ("manifest", "questions"))
         self.written = True
         self.finish()
-
-    def action_leave(self) -> None:
-        line = self.query_one(JobLine)
-        if line.busy:
-            line.stop()
-        else:
-            self.dismiss(False)
