@@ -56,6 +56,14 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
     launcher.close()
 
 
+@pytest.fixture(params=["80x24", "120x40", "colourless"])
+def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Columns and lines of a terminal, which perhaps has no colours."""
+    if request.param == "colourless":
+        monkeypatch.setenv("NO_COLOR", "1")
+    return (120, 40) if request.param == "120x40" else (80, 24)
+
+
 @pytest.fixture
 def snap_compare(snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
     """The plugin's fixture, which also stops the clock of a round and the cursor, and waits until nothing changes."""

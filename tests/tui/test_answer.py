@@ -362,11 +362,5 @@ def test_picture_while_typing(launcher: FakeLauncher, snap_compare: Any, size: t
     assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_typed)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
-def test_picture_of_a_verdict(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_judged)
-
-
-def test_picture_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_judged)
+def test_picture_of_a_verdict(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=look, run_before=_judged)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from textual import events
 from textual.containers import VerticalScroll
 from textual.pilot import Pilot
@@ -471,15 +470,9 @@ async def _empty(pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
-def test_picture_of_a_conversation(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_asked)
+def test_picture_of_a_conversation(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=look, run_before=_asked)
 
 
 def test_picture_before_the_first_question(launcher: FakeLauncher, snap_compare: Any) -> None:
     assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_empty)
-
-
-def test_picture_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_asked)

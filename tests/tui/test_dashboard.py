@@ -337,19 +337,9 @@ async def _settled(pilot: Pilot[object]) -> None:
     await pilot.pause(0.3)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
-    assert snap_compare(
-        SapoApp(launcher, {"COLORTERM": "truecolor", "TERM": "xterm-256color"}), terminal_size=size, run_before=_settled
-    )
-
-
-def test_picture_without_colours(
-    launcher: FakeLauncher, snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
+def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], look: tuple[int, int]) -> None:
     environ = {"COLORTERM": "truecolor", "TERM": "xterm-256color"}
-    assert snap_compare(SapoApp(launcher, environ), terminal_size=(80, 24), run_before=_settled)
+    assert snap_compare(SapoApp(launcher, environ), terminal_size=look, run_before=_settled)
 
 
 @pytest.mark.parametrize("size", [(60, 20), (50, 12)])

@@ -563,9 +563,8 @@ async def _refused(pilot: Pilot[Any]) -> None:
     await until(pilot, lambda: "cut off" in screen(pilot.app))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_looked)
+def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], look: tuple[int, int]) -> None:
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=look, run_before=_looked)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -576,10 +575,3 @@ def test_picture_of_a_problem(launcher: FakeLauncher, snap_compare: Callable[...
 
 def test_picture_of_a_wrong_invite(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
     assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_refused)
-
-
-def test_picture_without_colours(
-    launcher: FakeLauncher, snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_looked)

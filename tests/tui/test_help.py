@@ -168,19 +168,8 @@ def keys_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("keys_file")
-def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (80, 24))
-
-
-@pytest.mark.usefixtures("keys_file")
-def test_wide_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (120, 40))
-
-
-@pytest.mark.usefixtures("keys_file")
-def test_pictures_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert _snap(launcher, snap_compare, (80, 24))
+def test_pictures(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
+    assert _snap(launcher, snap_compare, look)
 
 
 def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> bool:

@@ -264,17 +264,8 @@ async def test_the_footer_is_short_and_every_key_has_a_stable_name(launcher: Fak
         assert all(ids) and len(set(ids)) == len(ids) and screen.HELP_TEXT
 
 
-def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (80, 24))
-
-
-def test_wide_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (120, 40))
-
-
-def test_pictures_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert _snap(launcher, snap_compare, (80, 24))
+def test_pictures(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
+    assert _snap(launcher, snap_compare, look)
 
 
 def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> bool:

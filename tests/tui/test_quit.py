@@ -232,13 +232,5 @@ async def _asked(pilot: Pilot[Any]) -> None:
     await pilot.pause(0.2)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_asked)
-
-
-def test_picture_without_colours(
-    launcher: FakeLauncher, snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_asked)
+def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], look: tuple[int, int]) -> None:
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=look, run_before=_asked)

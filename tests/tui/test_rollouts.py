@@ -489,17 +489,8 @@ def test_texts_are_bounded_and_printable() -> None:
     assert reply.reward == 0 and reply.left_out == -1
 
 
-def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (80, 24))
-
-
-def test_wide_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (120, 40))
-
-
-def test_pictures_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert _snap(launcher, snap_compare, (80, 24))
+def test_pictures(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
+    assert _snap(launcher, snap_compare, look)
 
 
 def test_pictures_of_one_rollout(launcher: FakeLauncher, snap_compare: Any) -> None:

@@ -486,17 +486,8 @@ async def test_it_works_in_a_tiny_terminal(launcher: FakeLauncher) -> None:
         assert settings.row is not None and settings.row.name == "own" and "7 rollouts" in picture(app)
 
 
-def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (80, 24))
-
-
-def test_wide_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (120, 40))
-
-
-def test_pictures_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert _snap(launcher, snap_compare, (80, 24))
+def test_pictures(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
+    assert _snap(launcher, snap_compare, look)
 
 
 def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> bool:
