@@ -22,22 +22,24 @@ from textual.widget import AwaitMount
 
 from sapo_edge import events
 from sapo_edge.errors import ConfigError, ExitCode, NoNodeError, SapoError
+from sapo_edge.node.background import Ended
 from sapo_edge.plain import counted, printable
-from sapo_edge.tui.keys import FILE as KEYS_FILE
-from sapo_edge.tui.keys import read_keys
 from sapo_edge.tui.look import terminal, themes
+from sapo_edge.tui.node.history import MAX_POINTS, History
 from sapo_edge.tui.node.keeper import Keeper
-from sapo_edge.tui.node.launcher import Ending, Launcher
+from sapo_edge.tui.node.launcher import Launcher
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.view import VIEWS, Change, View
 
 CLICK_SECONDS = 0.1
 """Seconds after a mouse button's release in which a double click has selected its text."""
 COPY_OR_QUIT = "Copy the selected text; quit if none is selected"
+KEYS_FILE = "keys.toml"
+"""Keys that the user has changed, beside `config.toml`."""
 MOST_BEFORE = 16
 """Most main screens that Esc goes back."""
 SCREENS = (
-    *(f"{view}.screen" for view in (*VIEWS, "runs")), "help", "words", "dialogs.quit", "dialogs.stop", "dialogs.ended"
+    *(f"{view}.screen" for view in (*VIEWS, "runs")), "help", "words", "dialogs.quit", "dialogs.ended"
 )  # fmt: skip
 """Modules of the screens that are loaded before somebody asks for them."""
 REDRAW_SECONDS = 0.1
@@ -48,6 +50,7 @@ SLOW_POLLS = 5
 """Requests for the status for each look at the machine and at the node's settings, which change seldom."""
 SWITCH_SECONDS = 0.01
 """How long the old screen stays while the new one is laid out: a response after 0.05 s feels slow."""
+STOP = "It finishes its round and saves it: nothing is lost. Later, s starts it again."
 STOPPING = "The node finishes its round, saves, and stops."
 WARM_SECONDS = 2.0
 """Seconds after the start when the other screens are loaded, so that they appear quickly the first time, too."""
@@ -223,7 +226,6 @@ class SapoApp(App[ExitCode]):
         await super()._shutdown()
 
     def on_unmount(self) -> None:
-        """Disconnect from the node, which keeps running."""
         if self._standing is Standing.ATTACHED:
             self._keep_looked()
         self.keeper.close()
@@ -240,6 +242,9 @@ class SapoApp(App[ExitCode]):
         match event:
             case events.Progress():
                 change = Change.PROGRESS
+            case events.RoundFinished() if self.state.history.is_long:
+                change |= Change.ROUND
+                self._read_history()
             case events.RoundFinished() | events.HeldOut() | events.NodeStarted() | events.RolledBack():
                 change |= Change.ROUND
             case events.Paused():
@@ -247,6 +252,14 @@ class SapoApp(App[ExitCode]):
             case _:
                 pass
         self._mark(change)
+
+    @work(group="history", exclusive=True)
+    async def _read_history(self) -> None:
+        """Read the history of a long run again, in fewer points. Without an answer, the next round tries again."""
+        with contextlib.suppress(SapoError):
+            history = History.from_reply(await self.request("history", {"points": MAX_POINTS}))
+            history.add_newer(self.state.history)
+            self.state.history = history
 
     def connection_changed(self) -> None:
         """Redraw after the node was found, lost, or is starting; show the results of a run that has ended."""
@@ -300,7 +313,7 @@ class SapoApp(App[ExitCode]):
         else:
             self.switch_mode("results")
 
-    def show_ending(self, ending: Ending, patience: float | None) -> None:
+    def show_ending(self, ending: Ended, patience: float | None) -> None:
         """Report that the node ended unexpectedly, and offer to start it again.
 
         Args:
@@ -393,9 +406,10 @@ class SapoApp(App[ExitCode]):
         elif self.state.stopping:
             self.notify(STOPPING)
         elif self.state.standing is Standing.ATTACHED:
-            from sapo_edge.tui.screens.dialogs.stop import Stop
+            from sapo_edge.tui.widgets.ask import Ask
 
-            self.push_screen(Stop(), lambda agreed: self._stop() if agreed else None)
+            ask = Ask("Stop the node?", STOP, labels=("Stop after this round", "Keep running"), key="s")
+            self.push_screen(ask, lambda agreed: None if agreed is None else self._stop())
 
     def _stop(self) -> None:
         if self.state.standing is Standing.ATTACHED and not self._busy("ask"):
@@ -520,7 +534,6 @@ class SapoApp(App[ExitCode]):
             self.push_screen(WordsScreen.of(self.screen))
 
     def action_ask_quit(self) -> None:
-        """Quit; ask whether the node keeps running, unless a setting answers that."""
         from sapo_edge.tui.screens.dialogs.quit import leave
 
         leave(self)
@@ -535,7 +548,6 @@ class SapoApp(App[ExitCode]):
         self.theme = name if name in self.available_themes else themes.default_theme(self._environ)
 
     def _keep_theme(self, name: str) -> None:
-        """Save a theme that was chosen in the palette."""
         if name == str(self.launcher.setting("theme") or themes.default_theme(self._environ)):
             return
         try:
@@ -549,7 +561,7 @@ class SapoApp(App[ExitCode]):
         if not os.path.exists(file):
             return
         # Loads every screen.
-        from sapo_edge.tui.commands import binding_ids
+        from sapo_edge.tui.commands import binding_ids, read_keys
 
         try:
             self.set_keymap(read_keys(file, binding_ids(self)))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Collection, Iterator
 from datetime import datetime
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from textual.app import SystemCommand
 from textual.binding import Binding
 from textual.screen import Screen
 
+from sapo_edge.errors import ConfigError
+from sapo_edge.plain import did_you_mean
 from sapo_edge.tui.look.terminal import screen_text
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.view import VIEWS
@@ -86,3 +90,28 @@ def binding_ids(app: SapoApp) -> set[str]:
             owners.update(item for item in vars(import_module(module.name)).values() if isinstance(item, type))
     bindings = (binding for owner in owners for binding in vars(owner).get("BINDINGS", ()))
     return {binding.id for binding in bindings if isinstance(binding, Binding) and binding.id}
+
+
+def read_keys(file: Path, ids: Collection[str]) -> dict[str, str]:
+    """Keys by the id of their binding, as in `"node.pause" = "space,p"`.
+
+    Raises:
+        ConfigError: if the file can't be read, or a line has an unknown id or a value that is not text.
+    """
+    try:
+        table = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"can't read {file}: {error}", "correct it or move it away") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}", "correct that place, or move the file away") from error
+    keys: dict[str, str] = {}
+    for name, value in table.items():
+        if name not in ids:
+            remedy = did_you_mean(name, ids, "F1 in the app lists the names")
+            raise ConfigError(f"{file}: no key is called {name!r}", f"write names in quotes; {remedy}")
+        if not isinstance(value, str) or not value.strip():
+            raise ConfigError(f"{file}: {name!r} is not text", 'write it as "node.pause" = "space"')
+        keys[name] = value.strip()
+    return keys

@@ -13,8 +13,8 @@ from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ExitCode
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.dialogs.stop import Stop
 from sapo_edge.tui.screens.first_run.screen import FirstRun
+from sapo_edge.tui.widgets.ask import Ask
 from tests.cli.process import kill_node
 from tests.tui.shell import TRUECOLOR, screen, text, until
 from tests.undisturbed import UNDISTURBED
@@ -44,7 +44,6 @@ def files(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-@pytest.mark.asyncio
 async def test_leaving_the_first_screen_leaves_no_file(
     home: Path, model: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
@@ -58,7 +57,6 @@ async def test_leaving_the_first_screen_leaves_no_file(
     assert files(home.parent) == before and not home.exists()
 
 
-@pytest.mark.asyncio
 async def test_enter_starts_a_real_node_that_s_stops(home: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("model", str(model)), ("rank", "2"), ("held_out", "0"), ("answers", "4"), ("threads", "1")):
         monkeypatch.setenv(f"SAPO_EDGE_{name.upper()}", value)
@@ -72,7 +70,7 @@ async def test_enter_starts_a_real_node_that_s_stops(home: Path, model: Path, mo
         await until(pilot, lambda: app.state.history.last_round >= 1 and "alone" in text(app, "#head"), ROUND_SECONDS)
         assert app.launcher.ended() is None
         await pilot.press("s")
-        await until(pilot, lambda: isinstance(app.screen, Stop) and isinstance(app.focused, Button))
+        await until(pilot, lambda: isinstance(app.screen, Ask) and isinstance(app.focused, Button))
         await pilot.press("enter")
         await until(pilot, lambda: app.state.standing is Standing.ENDED, ROUND_SECONDS)
         await until(pilot, lambda: "no node runs" in text(app, "#head") and "s starts it" in text(app, "#progress"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,12 +38,30 @@ def _parse_once(self: Stylesheet, css: str, *where: Any, **more: Any) -> list[Ru
 Stylesheet._parse_rules = _parse_once  # type: ignore[method-assign]
 
 
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Times are shown by the clock of the machine."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
 @pytest.fixture
 def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
     """A launcher with a consent and a running node."""
     launcher = FakeLauncher(tmp_path)
     yield launcher
     launcher.close()
+
+
+@pytest.fixture(params=["80x24", "120x40", "colourless"])
+def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Columns and lines of a terminal, which perhaps has no colours."""
+    if request.param == "colourless":
+        monkeypatch.setenv("NO_COLOR", "1")
+    return (120, 40) if request.param == "120x40" else (80, 24)
 
 
 @pytest.fixture

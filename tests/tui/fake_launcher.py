@@ -9,28 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.care.power import Power
-from sapo_edge.config.settings import SETTINGS, Settings
+from sapo_edge.config.settings import SETTINGS
 from sapo_edge.control.journal_view import JournalReader
 from sapo_edge.control.run_report import Step, read_run_report
 from sapo_edge.control.runs import RunView, read_runs
 from sapo_edge.errors import BackendError, ConfigError, ModelError, SapoError, StateError
+from sapo_edge.experiment.watch import ArmView, ExperimentView, SettingView
+from sapo_edge.node.background import Ended
 from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.history import MAX_POINTS
 from sapo_edge.tui.node.launcher import (
-    ArmRow,
     ChatAnswer,
     ChatMemory,
     Choices,
     Consent,
-    Ending,
-    ExperimentState,
     Finding,
     Findings,
     JobResult,
     Network,
     Outcome,
     SettingRow,
-    SettingTable,
     SwarmCard,
 )
 from sapo_edge.tui.node.machine import Load
@@ -69,7 +67,7 @@ MANIFESTS = [
     {"from": "kept", "use": "5a" * 6, "name": "\x1b[31m[bold]x[/bold]", "tasks": 1, "own_questions": 12, "used": False},
 ]
 """What `sapo tasks list --json` prints."""
-KILLED = Ending(
+KILLED = Ended(
     "the node was killed (SIGKILL: `kill -9`, or the system ran out of memory)",
     expected=False,
     lines=("2027-01-15T08:40:00Z INFO MainThread sapo_edge.node: \x1b[31m[bold]round 40[/bold]", "Killed"),
@@ -77,16 +75,16 @@ KILLED = Ending(
 """An unexpected end with hostile last lines."""
 EXPERIMENT = "sapo-experiment-tiny"
 """Name of the only directory with an experiment."""
-EXPERIMENT_STATE = ExperimentState(
-    3, 8, 4, 0.5,
-    (SettingTable("Every member asks the same", "8/0", (
-        ArmRow("8/0", 2, (30,), 50, 0.612, 0.0, 2), ArmRow("4/4 \x1b[31m[bold]", 1, (12, 5), 50, 0.655, 0.04, 1),
+EXPERIMENT_STATE = ExperimentView(
+    4,
+    (SettingView("Every member asks the same", "8/0", (
+        ArmView("8/0", {0: 0.609, 1: 0.615}, {2: 30}, 50), ArmView("4/4 \x1b[31m[bold]", {1: 0.655}, {0: 12, 2: 5}, 50),
     )),),
 )  # fmt: skip
 """Two arms; the name of one is hostile."""
 LOAD = Load(3.2, 4, 71.0, Power(16.0, "estimate"), 0.042)
 """A laptop at work."""
-FINISHED = Ending("all 40 rounds are done", expected=True, done=True)
+FINISHED = Ended("all 40 rounds are done", expected=True, done=True)
 
 
 class FakeChat:
@@ -208,7 +206,6 @@ class FakeLauncher:
         alone: whether its node has no swarm.
 
     Attributes:
-        node: the current or last node.
         found, ending, lines: the results of `findings`, `ended` and `starting`.
         refusal: the error of `accept`, `start` and `set`, if any.
         joined: name of a swarm that was joined by an invite.
@@ -238,7 +235,7 @@ class FakeLauncher:
         self.agreed = agreed
         self.found = FINDINGS
         self.joined = ""
-        self.ending: Ending | None = None
+        self.ending: Ended | None = None
         self.lines: list[str] = ["loading the model into torch for training"]
         self.refusal: SapoError | None = None
         self.consents: list[Consent] = []
@@ -247,7 +244,7 @@ class FakeLauncher:
         self.hold = False
         self.chats: list[FakeChat] = []
         self.prepare: Callable[[FakeChat], None] = lambda chat: None
-        self.node: ScriptedNode | None = None
+        self._node: ScriptedNode | None = None
         self.replies: dict[str, JobResult | SapoError] = {"tasks list": JobResult({"manifests": MANIFESTS})}
         self.commands: list[tuple[tuple[str, ...], str]] = []
         self.hold_jobs = False
@@ -270,26 +267,31 @@ class FakeLauncher:
         return self._paths
 
     @property
+    def node(self) -> ScriptedNode:
+        """The current or last node."""
+        assert self._node is not None
+        return self._node
+
+    @property
     def running(self) -> bool:
         """Whether the node answers."""
-        return self.node is not None and self.node.server is not None
+        return self._node is not None and self._node.server is not None
 
     def arrive(self) -> ScriptedNode:
         """Start the node."""
-        self.node = ScriptedNode(self._paths, rounds=self._rounds, alone=self._alone)
+        self._node = ScriptedNode(self._paths, rounds=self._rounds, alone=self._alone)
         self.node.start()
         self.ending = None
         return self.node
 
-    def die(self, ending: Ending = KILLED) -> None:
+    def die(self, ending: Ended = KILLED) -> None:
         """Kill the node."""
-        assert self.node is not None
         self.ending = ending
         self.node.die()
 
     def close(self) -> None:
         """Stop the node, if one runs."""
-        if self.node is not None and self.node.server is not None:
+        if self.running:
             self.node.stop()
 
     def consented(self) -> bool:
@@ -323,27 +325,17 @@ class FakeLauncher:
     def starting(self) -> Sequence[str]:
         return list(self.lines)
 
-    def ended(self) -> Ending | None:
+    def ended(self) -> Ended | None:
         if self.running:
             return None
-        if self.ending is None and self.node is not None and set(self.node.asked) & {"after_round", "at_once"}:
-            return Ending("asked to stop", expected=True)
+        if self.ending is None and self._node is not None and set(self._node.asked) & {"after_round", "at_once"}:
+            return Ended("asked to stop", expected=True)
         return self.ending
 
     def settings(self) -> list[SettingRow]:
-        defaults = Settings().as_dict()
+        file = f"file {self._paths.config_file}"
         return [
-            SettingRow(
-                name,
-                self._values.get(name, defaults[name]),
-                f"file {self._paths.config_file}" if name in self._values else "default",
-                item.explanation,
-                defaults[name],
-                item.allowed,
-                item.choices,
-                item.unit,
-                item.live,
-            )
+            SettingRow(item, self.setting(name), file if name in self._values else "default")
             for name, item in SETTINGS.items()
         ]
 
@@ -376,7 +368,7 @@ class FakeLauncher:
     def outcome(self) -> Outcome:
         self._refuse()
         report = read_run_report(self._paths, "first")
-        if self.node is None:
+        if self._node is None:
             return Outcome(report, {})
         history = JournalReader(self._paths.journal).history(100)
         if report.run.rounds >= BEST:
@@ -396,21 +388,19 @@ class FakeLauncher:
     def looked(self, round: int) -> None:
         self.looks.append(round)
 
-    def history(self, rounds: tuple[int, int]) -> Mapping[str, Any]:
-        self._refuse()
-        self.read.append(rounds)
-        return JournalReader(self._paths.journal).history(MAX_POINTS, rounds)
-
     def runs(self) -> Sequence[RunView]:
         self._refuse()
         return [*read_runs(self._paths), *self.other_runs]
 
-    def run_history(self, name: str) -> Mapping[str, Any]:
-        others = [run for run in self.other_runs if run.name == name]
-        history = JournalReader(self._paths.journal).history(100)
-        return {**history, "reward_own": [value * 0.7 for value in history["reward_own"]]} if others else history
+    def history(self, run: str = "", rounds: tuple[int, int] | None = None) -> Mapping[str, Any]:
+        self._refuse()
+        if rounds is not None:
+            self.read.append(rounds)
+        history = JournalReader(self._paths.journal).history(MAX_POINTS, rounds)
+        is_other = any(other.name == run for other in self.other_runs)
+        return {**history, "reward_own": [value * 0.7 for value in history["reward_own"]]} if is_other else history
 
-    def experiment(self, directory: Path) -> ExperimentState:
+    def experiment(self, directory: Path) -> ExperimentView:
         if directory.name != EXPERIMENT:
             raise StateError(f"there is no experiment in {directory}", "name another directory")
         return self.experiments.pop(0) if len(self.experiments) > 1 else self.experiments[0]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from textual.app import App
@@ -19,6 +20,16 @@ TRUECOLOR = {"COLORTERM": "truecolor", "TERM": "xterm-256color", "LANG": "C.UTF-
 """The environment of a capable terminal."""
 
 
+@asynccontextmanager
+async def running(
+    launcher: FakeLauncher, size: tuple[int, int] = (80, 24), environ: Mapping[str, str] = TRUECOLOR
+) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
+    """The app in a terminal of so many columns and lines, and what presses its keys."""
+    app = SapoApp(launcher, environ)
+    async with app.run_test(size=size) as pilot:
+        yield pilot, app
+
+
 async def until(pilot: Pilot[Any], condition: Callable[[], object], seconds: float = 15.0) -> None:
     """Let the app run until a condition is true."""
     for _ in range(int(seconds / 0.01)):
@@ -31,6 +42,16 @@ async def until(pilot: Pilot[Any], condition: Callable[[], object], seconds: flo
 async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
     """Let the app run until it shows its node."""
     await until(pilot, lambda: app.state.standing is Standing.ATTACHED and f"round {app.state.round}" in screen(app))
+
+
+@asynccontextmanager
+async def following(
+    launcher: FakeLauncher, size: tuple[int, int] = (80, 24), environ: Mapping[str, str] = TRUECOLOR
+) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
+    """The app when it shows its node."""
+    async with running(launcher, size, environ) as (pilot, app):
+        await attached(pilot, app)
+        yield pilot, app
 
 
 def picture(app: App[Any]) -> str:
@@ -83,7 +104,6 @@ class Stuck:
     """Blocks a node, as SIGSTOP does."""
 
     def __init__(self, launcher: FakeLauncher) -> None:
-        assert launcher.node is not None
         self._free = threading.Event()
         held = threading.Event()
         node = launcher.node

@@ -21,15 +21,14 @@ from sapo_edge.tui.screens.answer.screen import AnswerView
 from sapo_edge.tui.screens.answer.verdict import Tally, verdict_text
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import TRUECOLOR, until
+from tests.tui.shell import TRUECOLOR, picture, running, until
 
 
 @asynccontextmanager
 async def open_answer(
     launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
 ) -> AsyncIterator[tuple[Pilot[Any], AnswerView]]:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=size) as pilot:
+    async with running(launcher, size) as (pilot, app):
         await pilot.press("5")
         await pilot.pause()
         screen = app.screen
@@ -50,7 +49,7 @@ def note(screen: AnswerView) -> str:
 
 
 def fields(screen: AnswerView) -> list[str]:
-    return [field.value for field in screen.query_one(AnswerFields).fields]
+    return screen.query_one(AnswerFields).text.split("\n")
 
 
 def paste(screen: AnswerView, pasted: str) -> None:
@@ -58,7 +57,6 @@ def paste(screen: AnswerView, pasted: str) -> None:
     screen.focused.post_message(events.Paste(pasted))
 
 
-@pytest.mark.asyncio
 async def test_answers_are_verified_and_shared_and_the_next_question_comes(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
@@ -66,7 +64,7 @@ async def test_answers_are_verified_and_shared_and_the_next_question_comes(launc
         assert screen.focused is screen.query_one("#question")
         await pilot.press("enter", *"42", "enter", *"43", "enter")
         assert fields(screen) == ["42", "43", ""]
-        assert launcher.node is not None and launcher.node.given == []
+        assert launcher.node.given == []
         await pilot.press("enter")
         await until(pilot, lambda: screen.has_class("-judged"))
         (given,) = launcher.node.given
@@ -78,11 +76,10 @@ async def test_answers_are_verified_and_shared_and_the_next_question_comes(launc
         assert text(screen, "#tally") == "This session: 1 question answered, 1 with a right answer, 1 shared"
         await pilot.press("enter")
         await asked(pilot, screen)
-        await until(pilot, lambda: screen.focused in screen.query_one(AnswerFields).fields)
+        await until(pilot, lambda: screen.focused is screen.query_one(AnswerFields))
         assert fields(screen) == [""]
 
 
-@pytest.mark.asyncio
 async def test_a_node_alone_shares_with_nobody_and_says_so_before(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, alone=True)
     async with open_answer(launcher) as (pilot, screen):
@@ -96,13 +93,11 @@ async def test_a_node_alone_shares_with_nobody_and_says_so_before(tmp_path: Path
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_it_says_what_is_shared_before_anything_is(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         sharing = text(screen, "#sharing")
         assert "before you submit" in sharing and "everybody in the swarm" in sharing and "taken back" in sharing
-        assert launcher.node is not None
         launcher.node.pause_for("on battery")
         await until(pilot, lambda: "is paused" in text(screen, "#sharing"))
         await pilot.press("e", *"42", "ctrl+s")
@@ -110,7 +105,6 @@ async def test_it_says_what_is_shared_before_anything_is(launcher: FakeLauncher)
         assert len(launcher.node.given) == 1
 
 
-@pytest.mark.asyncio
 async def test_skipping_costs_nothing_and_asks_once_before_typed_answers_are_lost(launcher: FakeLauncher) -> None:
     drawn = _count_questions(launcher)
     async with open_answer(launcher) as (pilot, screen):
@@ -122,10 +116,9 @@ async def test_skipping_costs_nothing_and_asks_once_before_typed_answers_are_los
         await pilot.press("j")
         await until(pilot, lambda: drawn() == 3 and screen.has_class("-typing"))
         assert fields(screen) == [""] and note(screen) == "" and screen.tally == Tally()
-        assert launcher.node is not None and launcher.node.given == []
+        assert launcher.node.given == []
 
 
-@pytest.mark.asyncio
 async def test_the_number_keys_work_before_and_after_typing(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
@@ -141,45 +134,41 @@ async def test_the_number_keys_work_before_and_after_typing(launcher: FakeLaunch
         await until(pilot, lambda: pilot.app.current_mode == "dashboard")
 
 
-@pytest.mark.asyncio
-async def test_fields_grow_to_eight_and_are_reached_by_arrows_and_backspace(launcher: FakeLauncher) -> None:
+async def test_lines_grow_to_eight_and_are_reached_by_arrows_and_backspace(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("e")
         for number in range(7):
             await pilot.press(str(number), "enter")
         form = screen.query_one(AnswerFields)
-        assert len(form.fields) == 8 and screen.focused is form.fields[7]
+        assert fields(screen) == [*"0123456", ""] and form.cursor_location == (7, 0)
         await pilot.press("backspace")
-        assert screen.focused is form.fields[6]
-        await pilot.press("up", "up", "down")
-        assert screen.focused is form.fields[5]
-        await pilot.press("enter", "enter", "9", "enter")
+        assert form.cursor_location == (6, 1) and len(fields(screen)) == 7
+        await pilot.press("up", "up", "home", "enter", "enter")
+        assert form.cursor_location == (6, 1), "Enter goes on from line to line, and splits none"
+        await pilot.press("enter", "9", "enter")
         await until(pilot, lambda: screen.has_class("-judged"))
-        assert launcher.node is not None and len(launcher.node.given[0].answers) == 8
+        assert len(launcher.node.given[0].answers) == 8
 
 
-@pytest.mark.asyncio
 async def test_the_same_answer_twice_counts_once(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("e", *"42", "enter", *"42", "ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))
-        assert launcher.node is not None and launcher.node.given[0].answers == ("<answer>42</answer>",)
+        assert launcher.node.given[0].answers == ("<answer>42</answer>",)
         assert "count once" in note(screen)
 
 
-@pytest.mark.asyncio
 async def test_nothing_typed_is_not_submitted(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("e", "enter")
         await pilot.pause()
         assert "type an answer first" in note(screen)
-        assert launcher.node is not None and launcher.node.given == []
+        assert launcher.node.given == []
 
 
-@pytest.mark.asyncio
 async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
@@ -193,32 +182,27 @@ async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(
         await until(pilot, lambda: "longer than verifiers" in note(screen))
         paste(screen, "\n".join(str(number) for number in range(20)))
         await until(pilot, lambda: "left out" in note(screen))
-        assert len(fields(screen)) == 8
+        assert len(fields(screen)) == 8 and fields(screen)[-1] == "6"
 
 
-@pytest.mark.asyncio
 async def test_too_long_answers_are_an_error_and_stay(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("e")
-        screen.query_one(AnswerFields).fields[0].value = "9" * 4097
+        screen.query_one(AnswerFields).text = "9" * 4097
         await pilot.press("ctrl+s")
         await pilot.pause()
         assert "shorten" in note(screen)
-        paste(screen, "\n".join(["a" * 4000, "b" * 4000, "c" * 4000]))
-        await until(pilot, lambda: len(fields(screen)) == 3)
-        screen.query_one(AnswerFields).fields[0].value = "a" * 4000
+        screen.query_one(AnswerFields).text = "\n".join(["a" * 4000, "b" * 4000, "c" * 4000])
         await pilot.press("ctrl+s")
         await until(pilot, lambda: "12000 characters" in note(screen))
-        screen.query_one(AnswerFields).fields[0].value = "a\x1bb"
+        screen.query_one(AnswerFields).text = "a\x1bb"
         await pilot.press("ctrl+s")
         await until(pilot, lambda: "control characters" in note(screen))
-        assert launcher.node is not None and launcher.node.given == []
+        assert launcher.node.given == []
 
 
-@pytest.mark.asyncio
 async def test_answers_that_the_node_rejects_stay(launcher: FakeLauncher) -> None:
-    assert launcher.node is not None
 
     def refuse(given: PersonAnswers) -> Mapping[str, Any]:
         raise UnknownTaskError("the question is of another manifest", "answer a \x1b[31m[bold]new[/bold] question")
@@ -232,9 +216,7 @@ async def test_answers_that_the_node_rejects_stay(launcher: FakeLauncher) -> Non
         assert screen.has_class("-typing") and screen.tally == Tally()
 
 
-@pytest.mark.asyncio
 async def test_a_malformed_verdict_is_an_error(launcher: FakeLauncher) -> None:
-    assert launcher.node is not None
     launcher.node.share_answers = lambda given: {"rewards": "many"}  # type: ignore[method-assign]
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
@@ -242,9 +224,7 @@ async def test_a_malformed_verdict_is_an_error(launcher: FakeLauncher) -> None:
         await until(pilot, lambda: "can't be read" in note(screen))
 
 
-@pytest.mark.asyncio
 async def test_a_question_that_the_node_rejects_can_be_asked_for_again(launcher: FakeLauncher) -> None:
-    assert launcher.node is not None
     good = launcher.node.question
 
     def refuse() -> Mapping[str, Any]:
@@ -259,7 +239,6 @@ async def test_a_question_that_the_node_rejects_can_be_asked_for_again(launcher:
         await asked(pilot, screen)
 
 
-@pytest.mark.asyncio
 async def test_without_a_node_it_waits_for_one(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
@@ -270,7 +249,6 @@ async def test_without_a_node_it_waits_for_one(tmp_path: Path) -> None:
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_typed_answers_are_kept_when_the_node_ends(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,13 +267,11 @@ async def test_typed_answers_are_kept_when_the_node_ends(
         await until(pilot, lambda: pilot.app.check_action("pause", ()) and "ended" not in note(screen))
         await pilot.press("ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))
-        assert launcher.node is not None and len(launcher.node.given) == 1
+        assert len(launcher.node.given) == 1
 
 
-@pytest.mark.asyncio
 async def test_hostile_questions_and_verdicts_are_shown_as_text(launcher: FakeLauncher) -> None:
     hostile = "\x1b[2J[bold red]boo[/] [@click=app.quit]x[/]\u202e\nsecond line"
-    assert launcher.node is not None
     launcher.node.question = lambda: replace(QUESTION, text=hostile).as_dict()  # type: ignore[method-assign]
     launcher.node.share_answers = lambda given: Verdict((0.0,), hostile, True).as_dict()  # type: ignore[method-assign]
     async with open_answer(launcher) as (pilot, screen):
@@ -309,14 +285,13 @@ async def test_hostile_questions_and_verdicts_are_shown_as_text(launcher: FakeLa
         assert "\x1b" not in pilot.app.clipboard and "second line" in pilot.app.clipboard
 
 
-@pytest.mark.asyncio
 async def test_it_can_be_used_with_the_mouse(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
-        field = screen.query_one(AnswerFields).fields[0]
+        field = screen.query_one(AnswerFields)
         # The question moves it down as soon as it is laid out.
-        await until(pilot, lambda: screen.get_widget_at(*field.region.offset)[0] is field)
-        await pilot.click(field)
+        await until(pilot, lambda: screen.get_widget_at(*field.content_region.offset)[0] is field)
+        await pilot.click(field, offset=(5, 1))
         await until(pilot, lambda: screen.focused is field)
         await pilot.press(*"42")
         assert fields(screen) == ["42"]
@@ -324,14 +299,13 @@ async def test_it_can_be_used_with_the_mouse(launcher: FakeLauncher) -> None:
         assert screen.focused is screen.query_one("#question")
 
 
-@pytest.mark.asyncio
 async def test_a_tiny_terminal_and_back_loses_nothing(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("e", *"41", "enter", *"42")
         await pilot.resize_terminal(40, 10)
         await pilot.pause()
-        assert screen.query_one(AnswerFields).fields[1].region.bottom <= 9
+        assert screen.query_one(AnswerFields).region.bottom <= 9 and "42" in picture(screen.app)
         await pilot.press("3")
         await pilot.resize_terminal(80, 24)
         await pilot.pause()
@@ -352,7 +326,6 @@ def test_a_verdict_says_what_teaches() -> None:
 
 
 def _count_questions(launcher: FakeLauncher) -> Callable[[], int]:
-    assert launcher.node is not None
     drawn: list[Question] = []
 
     def question() -> Mapping[str, Any]:
@@ -369,7 +342,6 @@ def _count_questions(launcher: FakeLauncher) -> Callable[[], int]:
 async def _typed(pilot: Pilot[Any]) -> None:
     await _open(pilot)
     await pilot.press("e", *"42", "enter", *"43", "enter")
-    pilot.app.screen.query_one(AnswerFields).fields[-1].cursor_blink = False
     await pilot.pause()
 
 
@@ -390,11 +362,5 @@ def test_picture_while_typing(launcher: FakeLauncher, snap_compare: Any, size: t
     assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_typed)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
-def test_picture_of_a_verdict(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_judged)
-
-
-def test_picture_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_judged)
+def test_picture_of_a_verdict(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=look, run_before=_judged)

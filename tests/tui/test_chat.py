@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from textual import events
 from textual.containers import VerticalScroll
 from textual.pilot import Pilot
@@ -20,11 +19,11 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.chat import screen as chat
 from sapo_edge.tui.screens.chat.question import MAX_EARLIER, AskBox
 from sapo_edge.tui.screens.chat.screen import ChatView
-from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, MAX_TURNS, AnswerBox, Turn
+from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, MAX_TURNS, Turn
 from sapo_edge.tui.screens.first_run.screen import FirstRun
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import TRUECOLOR, notices, picture, until
+from tests.tui.shell import TRUECOLOR, notices, picture, running, until
 
 NOT_LOADED = "○ models not loaded: your first question loads them"
 
@@ -33,8 +32,7 @@ NOT_LOADED = "○ models not loaded: your first question loads them"
 async def open_chat(
     launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
 ) -> AsyncIterator[tuple[Pilot[Any], ChatView]]:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=size) as pilot:
+    async with running(launcher, size) as (pilot, app):
         await pilot.press("4")
         await pilot.pause()
         screen = app.screen
@@ -68,7 +66,6 @@ def very_slow(fake: FakeChat) -> None:
     fake.pace = 0.5
 
 
-@pytest.mark.asyncio
 async def test_nothing_is_loaded_before_the_first_question(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         assert text(screen, "#standing") == NOT_LOADED
@@ -86,7 +83,6 @@ async def test_nothing_is_loaded_before_the_first_question(launcher: FakeLaunche
         assert len(launcher.chats) == 1 and len(fake.asked) == 2
 
 
-@pytest.mark.asyncio
 async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> None:
     launcher.prepare = slow
     async with open_chat(launcher) as (pilot, screen):
@@ -101,7 +97,6 @@ async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> No
         await until(pilot, lambda: adapter.done)
 
 
-@pytest.mark.asyncio
 async def test_escape_stops_the_answer_and_the_models_stay(launcher: FakeLauncher) -> None:
     launcher.prepare = very_slow
     async with open_chat(launcher) as (pilot, screen):
@@ -121,7 +116,6 @@ async def test_escape_stops_the_answer_and_the_models_stay(launcher: FakeLaunche
         assert launcher.chats[0].asked == 2 * [("one", True, 0.0)] and screen.query(Turn).last().boxes[1].answer
 
 
-@pytest.mark.asyncio
 async def test_a_process_that_does_not_stop_is_ended(launcher: FakeLauncher) -> None:
     def prepare(fake: FakeChat) -> None:
         fake.pace = 5.0
@@ -137,7 +131,6 @@ async def test_a_process_that_does_not_stop_is_ended(launcher: FakeLauncher) -> 
         await until(pilot, lambda: text(screen, "#standing") == NOT_LOADED)
 
 
-@pytest.mark.asyncio
 async def test_loading_can_be_stopped(launcher: FakeLauncher) -> None:
     def prepare(fake: FakeChat) -> None:
         def load(say: Callable[[str], None]) -> str:
@@ -158,7 +151,6 @@ async def test_loading_can_be_stopped(launcher: FakeLauncher) -> None:
         assert text(screen, "#standing") == NOT_LOADED
 
 
-@pytest.mark.asyncio
 async def test_the_app_can_be_left_while_it_loads(launcher: FakeLauncher) -> None:
     def prepare(fake: FakeChat) -> None:
         def load(say: Callable[[str], None]) -> str:
@@ -175,7 +167,6 @@ async def test_the_app_can_be_left_while_it_loads(launcher: FakeLauncher) -> Non
     assert launcher.chats[0].closed.is_set()
 
 
-@pytest.mark.asyncio
 async def test_without_an_adapter_the_base_model_answers_alone(launcher: FakeLauncher) -> None:
     launcher.prepare = lambda fake: setattr(fake, "answers", ("only the base model",))
     async with open_chat(launcher) as (pilot, screen):
@@ -183,7 +174,6 @@ async def test_without_an_adapter_the_base_model_answers_alone(launcher: FakeLau
         assert turn.boxes[0].answer and str(turn.boxes[1].visual) == "no adapter: nothing is trained yet"
 
 
-@pytest.mark.asyncio
 async def test_one_question_at_a_time(launcher: FakeLauncher) -> None:
     launcher.prepare = slow
     async with open_chat(launcher) as (pilot, screen):
@@ -192,7 +182,6 @@ async def test_one_question_at_a_time(launcher: FakeLauncher) -> None:
         assert len(screen.query(Turn)) == 1 and screen.query_one(AskBox).text == "two"
 
 
-@pytest.mark.asyncio
 async def test_questions_are_asked_as_chosen(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         assert (text(screen, "#task"), text(screen, "#temperature")) == ("as a task", "greedy")
@@ -210,7 +199,6 @@ async def test_questions_are_asked_as_chosen(launcher: FakeLauncher) -> None:
         assert launcher.chats[0].asked == [("hello", False, 0.7), ("hello", True, 1.0)]
 
 
-@pytest.mark.asyncio
 async def test_plain_chat_goes_on_with_the_conversation_until_a_key_begins_a_new_one(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         await ask(pilot, screen, "a task")
@@ -239,11 +227,9 @@ async def test_plain_chat_goes_on_with_the_conversation_until_a_key_begins_a_new
         assert launcher.chats[1].remembered == ["hello"]
 
 
-@pytest.mark.asyncio
 async def test_the_options_are_visible_after_the_first_screen_was_shown(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, agreed=False, running=False)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: isinstance(app.screen, FirstRun) and "✓" in picture(app))
         await pilot.press("enter")
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
@@ -252,7 +238,6 @@ async def test_the_options_are_visible_after_the_first_screen_was_shown(tmp_path
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_a_question_of_the_node_is_an_example(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         await pilot.press("y")
@@ -264,7 +249,6 @@ async def test_a_question_of_the_node_is_an_example(launcher: FakeLauncher) -> N
         assert launcher.chats[0].asked[0][0] == QUESTION.text.strip()
 
 
-@pytest.mark.asyncio
 async def test_examples_are_chosen_with_keys_and_mouse(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         box, examples = screen.query_one(AskBox), screen.query_one("#examples", OptionList)
@@ -278,9 +262,7 @@ async def test_examples_are_chosen_with_keys_and_mouse(launcher: FakeLauncher) -
         await until(pilot, lambda: box.text == QUESTION.text)
 
 
-@pytest.mark.asyncio
 async def test_hostile_examples_and_pasted_text_are_shown_as_text(launcher: FakeLauncher) -> None:
-    assert launcher.node is not None
     hostile = "\x1b[2J[bold]x[/bold]\u202e\nsecond"
     launcher.node.question = lambda: replace(QUESTION, text=hostile).as_dict()  # type: ignore[method-assign]
     async with open_chat(launcher) as (pilot, screen):
@@ -296,7 +278,6 @@ async def test_hostile_examples_and_pasted_text_are_shown_as_text(launcher: Fake
         assert not screen.query(Turn) and "2000" in notices(screen.sapo)
 
 
-@pytest.mark.asyncio
 async def test_without_a_node_an_example_is_refused_and_the_chat_works(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
@@ -307,7 +288,6 @@ async def test_without_a_node_an_example_is_refused_and_the_chat_works(tmp_path:
         assert turn.boxes[1].answer
 
 
-@pytest.mark.asyncio
 async def test_earlier_questions_come_back(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         for question in ("one", "two", "two"):
@@ -329,20 +309,18 @@ async def test_earlier_questions_come_back(launcher: FakeLauncher) -> None:
         assert box.text == str(MAX_EARLIER)
 
 
-@pytest.mark.asyncio
 async def test_a_missing_model_is_an_error_and_can_be_tried_again(launcher: FakeLauncher) -> None:
     launcher.prepare = lambda fake: setattr(fake, "broken", "open")
     async with open_chat(launcher) as (pilot, screen):
         turn = await ask(pilot, screen, "hello")
         trouble = str(turn.query_one(".trouble", Static).visual)
-        assert turn.failed and trouble == "✗ no model is installed: install one (r tries again)"
+        assert turn.failed and trouble == "✗ no model is installed; install one (r tries again)"
         launcher.prepare = lambda fake: None
         await pilot.press("escape", "r")
         await until(pilot, lambda: len(screen.query(Turn)) == 2 and screen.query(Turn).last().boxes[1].done)
         assert screen.query(Turn).last().boxes[1].answer and launcher.chats[0].closed.is_set()
 
 
-@pytest.mark.asyncio
 async def test_a_process_that_dies_is_an_error_and_its_text_stays(launcher: FakeLauncher) -> None:
     def prepare(fake: FakeChat) -> None:
         fake.pace = 0.03
@@ -361,7 +339,6 @@ async def test_a_process_that_dies_is_an_error_and_its_text_stays(launcher: Fake
         assert not again.failed and len(launcher.chats) == 2
 
 
-@pytest.mark.asyncio
 async def test_it_loads_and_unloads_by_key(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         await pilot.press("m")
@@ -372,10 +349,9 @@ async def test_it_loads_and_unloads_by_key(launcher: FakeLauncher) -> None:
         assert launcher.chats[0].closed.is_set()
         launcher.prepare = lambda fake: setattr(fake, "broken", "open")
         await pilot.press("m")
-        await until(pilot, lambda: text(screen, "#standing") == "✗ no model is installed: install one")
+        await until(pilot, lambda: text(screen, "#standing") == "✗ no model is installed; install one")
 
 
-@pytest.mark.asyncio
 async def test_it_is_closed_when_it_is_not_used_and_when_the_app_ends(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         screen.idle_seconds = 0.2
@@ -391,7 +367,6 @@ async def test_it_is_closed_when_it_is_not_used_and_when_the_app_ends(launcher: 
     assert launcher.chats[1].closed.is_set()
 
 
-@pytest.mark.asyncio
 async def test_answers_are_copied_as_text(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         await pilot.press("c")
@@ -408,7 +383,6 @@ async def test_answers_are_copied_as_text(launcher: FakeLauncher) -> None:
         assert screen.focused is screen.query_one("#transcript")
 
 
-@pytest.mark.asyncio
 async def test_the_transcript_and_its_answers_are_bounded(launcher: FakeLauncher) -> None:
     launcher.prepare = lambda fake: setattr(fake, "answers", ("long " * 5000, "\n \n"))
     async with open_chat(launcher) as (pilot, screen):
@@ -423,7 +397,6 @@ async def test_the_transcript_and_its_answers_are_bounded(launcher: FakeLauncher
         await until(pilot, lambda: transcript.scroll_y == transcript.max_scroll_y)
 
 
-@pytest.mark.asyncio
 async def test_a_growing_answer_stays_in_view_unless_somebody_reads_above(launcher: FakeLauncher) -> None:
     def prepare(fake: FakeChat) -> None:
         fake.pace, fake.answers = 0.02, ("word\n " * 60, "short but slow to come " * 8)
@@ -441,7 +414,6 @@ async def test_a_growing_answer_stays_in_view_unless_somebody_reads_above(launch
         assert transcript.scroll_y == 0
 
 
-@pytest.mark.asyncio
 async def test_an_answer_continues_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
     launcher.prepare = slow
     async with open_chat(launcher) as (pilot, screen):
@@ -456,7 +428,6 @@ async def test_an_answer_continues_while_another_screen_is_in_front(launcher: Fa
         assert pilot.app.current_mode == "dashboard"
 
 
-@pytest.mark.asyncio
 async def test_answers_are_side_by_side_or_one_above_the_other(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         turn = await ask(pilot, screen, "hello")
@@ -466,7 +437,6 @@ async def test_answers_are_side_by_side_or_one_above_the_other(launcher: FakeLau
         await until(pilot, lambda: base.region.x == adapter.region.x and base.region.bottom <= adapter.region.y)
 
 
-@pytest.mark.asyncio
 async def test_a_tiny_terminal_and_back_loses_nothing(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         turn = await ask(pilot, screen, "hello")
@@ -500,19 +470,9 @@ async def _empty(pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
-def test_picture_of_a_conversation(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_asked)
+def test_picture_of_a_conversation(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=look, run_before=_asked)
 
 
 def test_picture_before_the_first_question(launcher: FakeLauncher, snap_compare: Any) -> None:
     assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_empty)
-
-
-def test_picture_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_asked)
-
-
-def test_answers_of_both_models_look_different(launcher: FakeLauncher) -> None:
-    assert [AnswerBox(adapter).border_title for adapter in (False, True)] == ["base model", "adapter"]

@@ -14,7 +14,7 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look.themes import DARK, LIGHT, curve_colors
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, attached, until
+from tests.tui.shell import TRUECOLOR, attached, following, until
 
 READABLE = 4.5
 """Contrast of WCAG 2.1, level AA."""
@@ -41,14 +41,11 @@ def test_curves_stand_out_from_every_background(theme: Theme) -> None:
 
 @pytest.mark.parametrize("theme", [DARK, LIGHT], ids=lambda theme: theme.name)
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-@pytest.mark.asyncio
 async def test_what_the_dashboard_draws_in_colour_can_be_read(
     launcher: FakeLauncher, theme: Theme, size: tuple[int, int]
 ) -> None:
     launcher.set("theme", theme.name)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=size) as pilot:
-        await attached(pilot, app)
+    async with following(launcher, size) as (pilot, app):
         plot = app.screen.query_one(CurvesPlot)
         await until(pilot, lambda: "●" in "".join(strip.text for strip in app.screen._compositor.render_strips()))
         drawn = {
@@ -65,7 +62,6 @@ async def test_what_the_dashboard_draws_in_colour_can_be_read(
 
 
 @pytest.mark.parametrize("environ", [{"TERM": "linux", "LANG": "C.UTF-8"}, TRUECOLOR], ids=["16 colours", "truecolor"])
-@pytest.mark.asyncio
 async def test_without_colours_everything_can_be_read(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str]
 ) -> None:

@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,147 +26,91 @@ from sapo_edge.tui.app import SLOW_POLLS, SapoApp
 from sapo_edge.tui.look.themes import LIGHT, curve_colors
 from sapo_edge.tui.node.machine import Load, LoadMeter
 from sapo_edge.tui.node.state import NodeState, Standing
-from sapo_edge.tui.screens.dashboard.curves import CurvesPlot
+from sapo_edge.tui.screens.dashboard.curves import LEAST, CurvesPlot, Window
 from sapo_edge.tui.screens.dashboard.texts import batch_text, machine_text
-from sapo_edge.tui.screens.dashboard.window import LEAST, Window
 from sapo_edge.tui.screens.view import (
     NAV_COLUMNS,
     NAV_TIGHT_COLUMNS,
     NAV_TWO_COLUMNS,
     VIEWS,
-    Head,
     Nav,
     NavItem,
 )
 from sapo_edge.tui.widgets.plot import ticks
 from tests.tui.fake_launcher import FINISHED, LOAD, FakeLauncher
-from tests.tui.shell import TRUECOLOR, lines, screen, until
+from tests.tui.shell import TRUECOLOR, lines, running, screen, text, until
 
 SIZES = [(80, 24), (120, 40)]
 
 
-def shown(app: SapoApp, query: str) -> str:
-    """The text of a widget."""
-    return str(app.screen.query_one(query, Static).render())
-
-
 async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
-    await until(pilot, lambda: app.state.standing is Standing.ATTACHED and "Is it working?" in shown(app, "#verdict"))
+    await until(pilot, lambda: app.state.standing is Standing.ATTACHED and "Is it working?" in text(app, "#verdict"))
 
 
-@pytest.mark.asyncio
-async def test_it_says_in_words_whether_it_works(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+@asynccontextmanager
+async def following(
+    launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
+    """The app when it shows its node and a verdict."""
+    async with running(launcher, size) as (pilot, app):
         await attached(pilot, app)
+        yield pilot, app
+
+
+async def test_it_says_in_words_whether_it_works(launcher: FakeLauncher) -> None:
+    async with following(launcher) as (_pilot, app):
         verdict = app.screen.query_one("#verdict", Static)
-        assert "held-out 0.04 → 0.66 in 40 rounds; 74 % of questions teach" in shown(app, "#verdict")
+        assert "held-out 0.04 → 0.66 in 40 rounds; 74 % of questions teach" in text(app, "#verdict")
         assert verdict.has_class("-good")
 
 
-@pytest.mark.asyncio
 async def test_a_finished_round_moves_curve_and_head(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
-        assert launcher.node is not None
+    async with following(launcher) as (pilot, app):
         launcher.node.emit(launcher.node.finished(41))
-        await until(pilot, lambda: app.state.history.last_round == 41 and "round 41" in shown(app, "#head"))
-        assert "round 42" in shown(app, "#progress")
+        await until(pilot, lambda: app.state.history.last_round == 41 and "round 41" in text(app, "#head"))
+        assert "round 42" in text(app, "#progress")
 
 
-@pytest.mark.asyncio
 async def test_fewer_external_rollouts_are_shown_while_they_are_fewer(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
-        assert launcher.node is not None
-        assert "in 10 rounds" in shown(app, "#batch")
+    async with following(launcher) as (pilot, app):
+        assert "in 10 rounds" in text(app, "#batch")
         launcher.node.tell(reduced={"external": 2, "setting": 4})
-        await until(pilot, lambda: "2 of 4 external" in shown(app, "#batch"))
+        await until(pilot, lambda: "2 of 4 external" in text(app, "#batch"))
         launcher.node.tell(reduced=None)
-        await until(pilot, lambda: "in 10 rounds" in shown(app, "#batch"))
+        await until(pilot, lambda: "in 10 rounds" in text(app, "#batch"))
 
 
-@pytest.mark.asyncio
 async def test_a_return_to_an_earlier_checkpoint_shortens_the_curves(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
-        assert launcher.node is not None
+    async with following(launcher) as (pilot, app):
         launcher.node.emit(RolledBack(from_round=40, to_round=30))
         await until(pilot, lambda: app.state.history.last_round == 30)
         assert [item.round for item in app.state.history.held_out] == [0, 10, 20, 30]
 
 
-@pytest.mark.asyncio
 async def test_progress_and_the_reason_of_a_pause_are_shown(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
-        assert launcher.node is not None
+    async with following(launcher) as (pilot, app):
         launcher.node.progress("update", 3, 8, "groups")
-        await until(pilot, lambda: "3/8" in shown(app, "#progress"))
+        await until(pilot, lambda: "3/8" in text(app, "#progress"))
         launcher.node.pause_for("on battery (71 %)")
-        await until(pilot, lambda: "paused: on battery (71 %)" in shown(app, "#head"))
+        await until(pilot, lambda: "paused: on battery (71 %)" in text(app, "#head"))
         await pilot.press("p")
-        await until(pilot, lambda: "paused" not in shown(app, "#head"))
+        await until(pilot, lambda: "paused" not in text(app, "#head"))
 
 
-@pytest.mark.asyncio
-async def test_p_pauses_and_resumes(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
-        await pilot.press("p")
-        await until(pilot, lambda: "paused" in shown(app, "#head"))
-        await pilot.press("p")
-        await until(pilot, lambda: "paused" not in shown(app, "#head"))
-
-
-@pytest.mark.asyncio
-async def test_names_of_peers_are_escaped(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher)
-    async with app.run_test(size=(160, 48)) as pilot:
-        await attached(pilot, app)
-        company = shown(app, "#company")
-        assert "\x1b" not in company and "\\x1b" in company
-
-
-@pytest.mark.asyncio
 async def test_a_click_on_the_row_of_screens_shows_the_screen(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.click(list(app.screen.query(NavItem))[2])
         await until(pilot, lambda: app.current_mode == "peers")
 
 
-@pytest.mark.asyncio
-async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
-        await pilot.resize_terminal(40, 10)
-        await pilot.pause(0.3)
-        assert app.screen.query_one(Head).size.width == 40
-        assert "Is it working?" in shown(app, "#verdict")
-        await pilot.resize_terminal(80, 24)
-        await pilot.pause(0.3)
-        assert app.screen.query_one(CurvesPlot).size.height > 5
-
-
 def panels(app: SapoApp) -> str:
     """The words of the three panels, of the progress and of the verdict."""
-    return " ".join(shown(app, query) for query in ("#progress", "#verdict", "#batch", "#company", "#machine"))
+    return " ".join(text(app, query) for query in ("#progress", "#verdict", "#batch", "#company", "#machine"))
 
 
 @pytest.mark.parametrize("size", [(60, 20), (60, 24), (50, 12), (80, 18)])
-@pytest.mark.asyncio
 async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLauncher, size: tuple[int, int]) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.pause(0.3)
         # Of the round, a narrow line shows the phase in progress only; more lines replace "and 4 more". The time left,
         # the only number that stands alone, has changed meanwhile.
@@ -192,11 +137,8 @@ async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLa
                 assert title in " ".join(seen), title
 
 
-@pytest.mark.asyncio
 async def test_the_titles_of_all_screens_are_whole_where_they_fit(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         for width, rows in (
             (NAV_TWO_COLUMNS, 2),
             (NAV_COLUMNS, 1),
@@ -211,28 +153,21 @@ async def test_the_titles_of_all_screens_are_whole_where_they_fit(launcher: Fake
             assert titles == [*VIEWS.values()], width
 
 
-@pytest.mark.asyncio
 async def test_lines_without_room_are_counted(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await until(pilot, lambda: "3 reasons: key 3" in screen(app) and "and 4 more: key 3" in screen(app))
 
 
 @pytest.mark.parametrize("size", [*SIZES, (60, 20)])
-@pytest.mark.asyncio
 async def test_the_next_evaluation_is_known_after_attaching(
     launcher: FakeLauncher, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sapo_edge.tui.app.STATUS_SECONDS", 0.2)
-    assert launcher.node is not None
     launcher.node.emit(launcher.node.finished(41))
     launcher.node.progress("generate", 0, 32)
     last = {**launcher.node.status_now["last_round"], "seconds_generate": 3000.0, "seconds_update": 2000.0}
     launcher.node.tell(last_round=last)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=size) as pilot:
-        await attached(pilot, app)
+    async with following(launcher, size) as (pilot, app):
         await until(pilot, lambda: "1 h 23 min left, held-out in 9" in screen(app))
         launcher.node.live["evaluate_every"] = 6
         await until(pilot, lambda: "held-out in 1" in screen(app) or "then held-out" in screen(app))
@@ -251,34 +186,27 @@ def test_no_evaluation_is_announced_where_none_comes(settings: dict[str, int], s
     assert state.rounds_to_evaluation is None
 
 
-@pytest.mark.asyncio
 async def test_before_the_first_round_it_says_what_is_missing(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, rounds=0)
-    app = SapoApp(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await until(pilot, lambda: "The curves begin" in str(app.screen.query_one(CurvesPlot).render()))
-        await until(pilot, lambda: "no round is finished yet" in shown(app, "#batch"))
+        await until(pilot, lambda: "no round is finished yet" in text(app, "#batch"))
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_a_starting_node_is_shown_with_its_output(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
-    app = SapoApp(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "loading the model into torch" in shown(app, "#waiting"))
+    async with running(launcher) as (pilot, app):
+        await until(pilot, lambda: "loading the model into torch" in text(app, "#waiting"))
         launcher.arrive()
         await attached(pilot, app)
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_many_events_are_drawn_at_most_ten_times_a_second(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (_pilot, app):
         drawn = 0
         original = app._draw
 
@@ -295,19 +223,15 @@ async def test_many_events_are_drawn_at_most_ten_times_a_second(launcher: FakeLa
         assert 1 <= drawn <= 5
 
 
-@pytest.mark.asyncio
 async def test_keys_choose_curves_and_rounds_and_the_machine_and_the_end_are_told(launcher: FakeLauncher) -> None:
-    assert launcher.node is not None
     launcher.machine = LOAD
     launcher.node.tell(rounds=60)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         # 20 rounds of a minute are left.
         await until(pilot, lambda: "round 40/60  · about 20 min to the end" in screen(app))
         plot = app.screen.query_one(CurvesPlot)
         await until(pilot, lambda: "●" in screen(app) and screen(app).count("│") > 20)
-        await until(pilot, lambda: "3.2 of 4 cores, 71 °C\n16 W, an estimate" in shown(app, "#machine"))
+        await until(pilot, lambda: "3.2 of 4 cores, 71 °C\n16 W, an estimate" in text(app, "#machine"))
         await pilot.press("v")
         await until(pilot, lambda: "chain_sum" in screen(app) and "(+71 to +92)" in screen(app))
         for title in ("Questions that teach by round", "Speed, tokens a second by round", "Reward by round"):
@@ -364,12 +288,10 @@ def test_what_the_machine_does_not_tell_is_left_out(load: Load, rows: list[str])
     assert [row for row in text if any(unit in row for unit in ("core", "°C", " W,", "kWh"))] == rows
 
 
-@pytest.mark.asyncio
 async def test_a_slow_start_says_that_other_programs_take_the_processor(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold, launcher.machine = True, Load(0.3, 2, others=1.7)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: "Other programs use 1.7 of 2 cores, so it takes longer." in screen(app))
         await pilot.press("6")
         # The log is empty until the model is loaded.
@@ -415,19 +337,9 @@ async def _settled(pilot: Pilot[object]) -> None:
     await pilot.pause(0.3)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
-    assert snap_compare(
-        SapoApp(launcher, {"COLORTERM": "truecolor", "TERM": "xterm-256color"}), terminal_size=size, run_before=_settled
-    )
-
-
-def test_picture_without_colours(
-    launcher: FakeLauncher, snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
+def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], look: tuple[int, int]) -> None:
     environ = {"COLORTERM": "truecolor", "TERM": "xterm-256color"}
-    assert snap_compare(SapoApp(launcher, environ), terminal_size=(80, 24), run_before=_settled)
+    assert snap_compare(SapoApp(launcher, environ), terminal_size=look, run_before=_settled)
 
 
 @pytest.mark.parametrize("size", [(60, 20), (50, 12)])
@@ -445,11 +357,11 @@ def test_picture_on_a_light_background(launcher: FakeLauncher, snap_compare: Cal
 async def _ended(pilot: Pilot[object]) -> None:
     await _settled(pilot)
     app = pilot.app
-    assert isinstance(app, SapoApp) and isinstance(app.launcher, FakeLauncher) and app.launcher.node is not None
+    assert isinstance(app, SapoApp) and isinstance(app.launcher, FakeLauncher)
     app.launcher.node.emit(NodeStopped(reason="all 40 rounds are done", rounds=40))
     app.launcher.ending = replace(FINISHED, done=False)
     app.launcher.node.stop()
-    await until(pilot, lambda: app.state.standing is Standing.ENDED and "No node runs" in shown(app, "#progress"))
+    await until(pilot, lambda: app.state.standing is Standing.ENDED and "No node runs" in text(app, "#progress"))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -459,7 +371,6 @@ def test_picture_of_a_node_that_has_ended(
     assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_ended)
 
 
-@pytest.mark.asyncio
 async def test_an_idle_node_is_neither_drawn_again_nor_measured_at_each_poll(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -476,12 +387,10 @@ async def test_an_idle_node_is_neither_drawn_again_nor_measured_at_each_poll(
         return LOAD
 
     monkeypatch.setattr(launcher, "load", load)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(60, 20)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher, (60, 20)) as (pilot, app):
         for _ in range(2):
             await app._ask_status()
-        await until(pilot, lambda: app._redraw is None and "16 W" in shown(app, "#machine"))
+        await until(pilot, lambda: app._redraw is None and "16 W" in text(app, "#machine"))
         monkeypatch.setattr(Static, "update", count)
         before = len(looks)
         for _ in range(2 * SLOW_POLLS):

@@ -9,13 +9,13 @@ import pytest
 from textual.pilot import Pilot
 
 from sapo_edge.events import HeldOut, to_json
+from sapo_edge.node.background import Ended
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.node.launcher import Ending
 from sapo_edge.tui.screens.dialogs.ended import AGAIN_AND_AGAIN, MAX_LINES, NodeEnded
 from tests.tui.fake_launcher import KILLED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, alone, attached, screen, text, until
+from tests.tui.shell import TRUECOLOR, alone, attached, following, screen, text, until
 
-LONG = Ending("a" * 5000, False, (*(f"line {number} " + "x" * 3000 for number in range(5000)), "x" * 30 + " the end"))
+LONG = Ended("a" * 5000, False, (*(f"line {number} " + "x" * 3000 for number in range(5000)), "x" * 30 + " the end"))
 
 
 class Clock:
@@ -36,7 +36,7 @@ class Shown:
         self.answers: list[bool | None] = []
         self.restarts: list[float] = []
 
-    async def show(self, pilot: Pilot[Any], ending: Ending, patience: float | None, often: bool = False) -> None:
+    async def show(self, pilot: Pilot[Any], ending: Ended, patience: float | None, often: bool = False) -> None:
         await attached(pilot, self.app)
         dialog = NodeEnded(ending, patience, often, lambda: self.restarts.append(self.clock.now))
         dialog.clock = self.clock
@@ -49,7 +49,6 @@ def shown(launcher: FakeLauncher) -> Shown:
     return Shown(launcher)
 
 
-@pytest.mark.asyncio
 async def test_it_shows_the_reason_and_the_last_lines_without_markup(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, 10.0)
@@ -63,7 +62,6 @@ async def test_it_shows_the_reason_and_the_last_lines_without_markup(shown: Show
     ("keys", "again"),
     [(["enter"], True), (["r"], True), (["l"], False), (["escape"], False), (["right", "enter"], False)],
 )
-@pytest.mark.asyncio
 async def test_keys(shown: Shown, keys: list[str], again: bool) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, None)
@@ -72,7 +70,6 @@ async def test_keys(shown: Shown, keys: list[str], again: bool) -> None:
 
 
 @pytest.mark.parametrize(("button", "again"), [("#restart", True), ("#leave", False)])
-@pytest.mark.asyncio
 async def test_clicks(shown: Shown, button: str, again: bool) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, 10.0)
@@ -80,7 +77,6 @@ async def test_clicks(shown: Shown, button: str, again: bool) -> None:
         await until(pilot, lambda: shown.answers == [again])
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_it_counts_down_restarts_by_itself_and_stays(shown: Shown, size: tuple[int, int]) -> None:
     async with shown.app.run_test(size=size) as pilot:
@@ -102,7 +98,6 @@ async def test_it_counts_down_restarts_by_itself_and_stays(shown: Shown, size: t
         await until(pilot, lambda: shown.answers == [False])
 
 
-@pytest.mark.asyncio
 async def test_the_last_lines_are_in_words(shown: Shown) -> None:
     began = "2027-01-15T08:40:00Z INFO MainThread sapo_edge.node: "
     held_out = HeldOut(round=40, accuracy=0.66, correct=66, questions=100, low=0.56, high=0.75, time=1_800_002_400.0)
@@ -110,27 +105,23 @@ async def test_the_last_lines_are_in_words(shown: Shown) -> None:
     # As `os.fsdecode` gives the path of a directory whose name is not UTF-8.
     lines = (began + to_json(held_out), f"{error}the disk is full", f"{error}can't write /home/ren\udce9", "Killed")
     async with shown.app.run_test(size=(120, 40)) as pilot:
-        await shown.show(pilot, Ending("the disk is full", False, lines), 10.0)
+        await shown.show(pilot, Ended("the disk is full", False, lines), 10.0)
         seen = text(shown.app, "#lines")
         assert "held-out after round 40: 0.66 (66 of 100, 95 % 0.56 to 0.75)" in seen and "{" not in seen
         assert "error: node  the disk is full" in seen and seen.endswith("\nKilled")
         assert "can't write /home/ren\\udce9" in seen
 
 
-@pytest.mark.asyncio
 async def test_another_end_replaces_one_that_nobody_has_closed(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         app.show_ending(KILLED, 0.0)
         await until(pilot, lambda: "started again by itself" in screen(app))
-        app.show_ending(Ending("the disk is full", False), None)
+        app.show_ending(Ended("the disk is full", False), None)
         await until(pilot, lambda: "The disk is full" in screen(app) and "does not restart by itself" in screen(app))
         assert "Restart" in screen(app) and sum(isinstance(item, NodeEnded) for item in app.screen_stack) == 1
 
 
 @pytest.mark.parametrize("key", ["x", "tab", "space", "up", "down", "f1"])
-@pytest.mark.asyncio
 async def test_any_other_key_stops_the_countdown(shown: Shown, key: str) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, 10.0)
@@ -146,7 +137,6 @@ async def test_any_other_key_stops_the_countdown(shown: Shown, key: str) -> None
         await until(pilot, lambda: shown.answers == [True])
 
 
-@pytest.mark.asyncio
 async def test_a_click_elsewhere_stops_the_countdown_too(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, 10.0)
@@ -154,7 +144,6 @@ async def test_a_click_elsewhere_stops_the_countdown_too(shown: Shown) -> None:
         await until(pilot, lambda: "The countdown is stopped" in screen(shown.app))
 
 
-@pytest.mark.asyncio
 async def test_after_several_crashes_it_waits_for_the_user(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, None, often=True)
@@ -164,17 +153,15 @@ async def test_after_several_crashes_it_waits_for_the_user(shown: Shown) -> None
         assert shown.answers == []
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_never_started_lost_nothing(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
-        await shown.show(pilot, Ending("no model is installed", False, ("install one\nwith pip",)), None)
+        await shown.show(pilot, Ended("no model is installed", False, ("install one\nwith pip",)), None)
         seen = screen(shown.app)
         assert "No node runs" in seen and "No model is installed" in seen and "Nothing is lost" in seen
         assert "install one" in seen and "with pip" in seen and "\\n" not in seen
         assert "does not restart by itself" in seen
 
 
-@pytest.mark.asyncio
 async def test_long_texts_are_cut_and_scroll(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, LONG, None)
@@ -191,7 +178,6 @@ async def test_long_texts_are_cut_and_scroll(shown: Shown) -> None:
         assert screen(shown.app) == before
 
 
-@pytest.mark.asyncio
 async def test_the_reason_can_be_copied(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, 10.0)
@@ -201,7 +187,6 @@ async def test_the_reason_can_be_copied(shown: Shown) -> None:
         assert "\x1b" not in shown.app.clipboard
 
 
-@pytest.mark.asyncio
 async def test_the_keys_of_the_app_do_nothing(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, None)
@@ -210,7 +195,6 @@ async def test_the_keys_of_the_app_do_nothing(shown: Shown) -> None:
         assert isinstance(shown.app.screen, NodeEnded) and shown.app.current_mode == "dashboard"
 
 
-@pytest.mark.asyncio
 async def test_it_works_in_a_terminal_of_40_by_10(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, LONG, None)
@@ -229,14 +213,14 @@ async def test_it_works_in_a_terminal_of_40_by_10(shown: Shown) -> None:
     [
         ((80, 24), KILLED, 10.0, False),
         ((120, 40), KILLED, 10.0, False),
-        ((80, 24), Ending("the disk is full", False, tuple(f"line {n}" for n in range(40))), None, True),
+        ((80, 24), Ended("the disk is full", False, tuple(f"line {n}" for n in range(40))), None, True),
     ],
 )
 def test_picture(
     shown: Shown,
     snap_compare: Callable[..., bool],
     size: tuple[int, int],
-    ending: Ending,
+    ending: Ended,
     patience: float | None,
     often: bool,
 ) -> None:

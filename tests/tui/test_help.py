@@ -20,9 +20,9 @@ from sapo_edge.tui.screens.help import DOCUMENTS, HelpScreen, keys_of
 from sapo_edge.tui.screens.logs.screen import Logs
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
-from sapo_edge.tui.widgets.restart import AskRestart
+from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, picture, until
+from tests.tui.shell import TRUECOLOR, picture, running, until
 
 
 async def helped(pilot: Pilot[Any], app: SapoApp) -> HelpScreen:
@@ -32,11 +32,9 @@ async def helped(pilot: Pilot[Any], app: SapoApp) -> HelpScreen:
     return app.screen
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("number", range(1, len(VIEWS) + 1))
 async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher, number: int) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(launcher, (120, 40)) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await pilot.press(str(number))
         await pilot.pause(0.2)
@@ -54,10 +52,8 @@ async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher, numbe
             await helped(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_keys_that_do_nothing_now_are_not_listed(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await pilot.press("6")
         await until(pilot, lambda: isinstance(app.screen, Logs))
@@ -70,10 +66,8 @@ async def test_keys_that_do_nothing_now_are_not_listed(launcher: FakeLauncher) -
         assert app.screen.query_one("#find", Input).has_focus
 
 
-@pytest.mark.asyncio
 async def test_it_explains_how_to_change_keys_and_what_words_mean(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(launcher, (120, 40)) as (pilot, app):
         await until(pilot, lambda: isinstance(app.screen, Dashboard))
         help = await helped(pilot, app)
         help.query_one("#pages").styles.height = "auto"
@@ -90,10 +84,8 @@ async def test_it_explains_how_to_change_keys_and_what_words_mean(launcher: Fake
         await until(pilot, lambda: isinstance(app.screen, Dashboard))
 
 
-@pytest.mark.asyncio
 async def test_it_scrolls(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: isinstance(app.screen, Dashboard))
         await helped(pilot, app)
         await pilot.press("end")
@@ -102,26 +94,23 @@ async def test_it_scrolls(launcher: FakeLauncher) -> None:
         await until(pilot, lambda: "arxiv.org" not in picture(app))
 
 
-@pytest.mark.asyncio
 async def test_it_works_over_a_dialog(launcher: FakeLauncher) -> None:
     launcher.set("threads", "3")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await pilot.press("7")
         await until(pilot, lambda: isinstance(app.screen, SettingsView) and "needs a restart" in picture(app))
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         await helped(pilot, app)
         help = picture(app)
         assert "presses the highlighted button" in help and "Not now" in help and "Show Dashboard" not in help
         await pilot.press("f1")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, SettingsView))
 
 
-@pytest.mark.asyncio
 async def test_the_help_of_the_focused_widget_is_shown(launcher: FakeLauncher) -> None:
     class Explained(Static, can_focus=True):
         HELP_TEXT = "What the **widget** is for."
@@ -131,8 +120,7 @@ async def test_the_help_of_the_focused_widget_is_shown(launcher: FakeLauncher) -
         def compose(self) -> Any:
             yield Explained("x")
 
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await app.push_screen(Plain())
         await pilot.pause()
         await helped(pilot, app)
@@ -141,10 +129,8 @@ async def test_the_help_of_the_focused_widget_is_shown(launcher: FakeLauncher) -
         assert "In the focused part" in picture(app) and "bell.ring" in picture(app)
 
 
-@pytest.mark.asyncio
 async def test_every_key_it_lists_can_be_changed(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         known = binding_ids(app)
         for number in range(1, len(VIEWS) + 1):
@@ -163,10 +149,8 @@ def test_the_documents_exist() -> None:
     assert [name for name in names if not (docs / name).exists()] == []
 
 
-@pytest.mark.asyncio
 async def test_it_fits_a_tiny_terminal(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(launcher, (120, 40)) as (pilot, app):
         await until(pilot, lambda: isinstance(app.screen, Dashboard))
         await helped(pilot, app)
         await pilot.resize_terminal(40, 10)
@@ -184,19 +168,8 @@ def keys_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("keys_file")
-def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (80, 24))
-
-
-@pytest.mark.usefixtures("keys_file")
-def test_wide_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (120, 40))
-
-
-@pytest.mark.usefixtures("keys_file")
-def test_pictures_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert _snap(launcher, snap_compare, (80, 24))
+def test_pictures(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
+    assert _snap(launcher, snap_compare, look)
 
 
 def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> bool:

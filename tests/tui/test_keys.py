@@ -11,22 +11,22 @@ import pytest
 from textual.binding import Binding
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.commands import binding_ids
-from sapo_edge.tui.keys import FILE, read_keys
+from sapo_edge.tui.app import KEYS_FILE, SapoApp
+from sapo_edge.tui.commands import binding_ids, read_keys
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.help import HelpScreen, keys_of
 from sapo_edge.tui.screens.logs.screen import Logs
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
+from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, until
+from tests.tui.shell import TRUECOLOR, running, until
 
 KNOWN = {"node.pause", "logs.follow", "view.logs"}
 
 
 def write(launcher: FakeLauncher, text: str) -> None:
-    (launcher.paths.config / FILE).write_text(text, encoding="utf-8")
+    (launcher.paths.config / KEYS_FILE).write_text(text, encoding="utf-8")
 
 
 def told(app: SapoApp) -> str:
@@ -34,7 +34,7 @@ def told(app: SapoApp) -> str:
 
 
 def test_the_file_has_keys_by_name(tmp_path: Path) -> None:
-    file = tmp_path / FILE
+    file = tmp_path / KEYS_FILE
     assert read_keys(file, KNOWN) == {}
     file.write_bytes(b'\xef\xbb\xbf"node.pause" = "space,p"\r\n"logs.follow" = " x "\r\n')
     assert read_keys(file, KNOWN) == {"node.pause": "space,p", "logs.follow": "x"}
@@ -53,7 +53,7 @@ def test_the_file_has_keys_by_name(tmp_path: Path) -> None:
     ],
 )
 def test_an_error_names_problem_and_remedy(tmp_path: Path, text: str, message: str, remedy: str) -> None:
-    file = tmp_path / FILE
+    file = tmp_path / KEYS_FILE
     file.write_text(text)
     with pytest.raises(ConfigError) as raised:
         read_keys(file, KNOWN)
@@ -61,20 +61,19 @@ def test_an_error_names_problem_and_remedy(tmp_path: Path, text: str, message: s
 
 
 def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / FILE).mkdir()
+    (tmp_path / KEYS_FILE).mkdir()
     with pytest.raises(ConfigError, match="can't read"):
-        read_keys(tmp_path / FILE, KNOWN)
+        read_keys(tmp_path / KEYS_FILE, KNOWN)
     (tmp_path / "other").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="can't read"):
         read_keys(tmp_path / "other", KNOWN)
 
 
-@pytest.mark.asyncio
 async def test_a_directory_that_can_not_be_entered_stops_nothing(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: Path) -> bool:
-        if self.name == FILE:
+        if self.name == KEYS_FILE:
             raise PermissionError(errno.EACCES, "Permission denied", str(self))
         return os.path.exists(self)
 
@@ -84,11 +83,9 @@ async def test_a_directory_that_can_not_be_entered_stops_nothing(
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
 
 
-@pytest.mark.asyncio
 async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launcher: FakeLauncher) -> None:
     write(launcher, '"view.logs" = "o"\n"logs.follow" = "space,f8"\n"node.pause" = "P"\n"settings.change" = "e"\n')
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         assert not told(app)
         await pilot.press("6")
@@ -102,23 +99,20 @@ async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launche
             await until(pilot, lambda following=following: lines.following is following)  # type: ignore[misc]
         listed = {key.id: key.keys for keys in keys_of(app.screen).values() for key in keys}
         assert listed["logs.follow"] == "space f8" and listed["view.logs"] == "o" and listed["node.pause"] == "P"
-        assert launcher.node is not None
         await pilot.press("p")
         await pilot.pause(0.2)
         assert "pause" not in launcher.node.asked
         await pilot.press("P")
-        await until(pilot, lambda: "pause" in launcher.node.asked)  # type: ignore[union-attr]
+        await until(pilot, lambda: "pause" in launcher.node.asked)
         await pilot.press("7")
         await until(pilot, lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)
         await pilot.press("e")
-        await until(pilot, lambda: app.screen.has_class("-editing"))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
 
 
-@pytest.mark.asyncio
 async def test_f1_opens_the_help_whatever_the_file_says(launcher: FakeLauncher) -> None:
     write(launcher, '"app.help" = "h"\n')
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         for key in ("h", "f1"):
             await pilot.press(key)
@@ -127,7 +121,6 @@ async def test_f1_opens_the_help_whatever_the_file_says(launcher: FakeLauncher) 
             await until(pilot, lambda: not isinstance(app.screen, HelpScreen))
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -138,8 +131,7 @@ async def test_f1_opens_the_help_whatever_the_file_says(launcher: FakeLauncher) 
 )
 async def test_an_invalid_file_shows_its_error_and_is_ignored(launcher: FakeLauncher, text: str, message: str) -> None:
     write(launcher, text)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         assert message in told(app)
         await pilot.press("6")
@@ -148,10 +140,9 @@ async def test_an_invalid_file_shows_its_error_and_is_ignored(launcher: FakeLaun
         assert not app.screen._lines.following  # type: ignore[attr-defined]
         await pilot.press("y")
         await pilot.pause(0.1)
-        assert launcher.node is not None and "pause" not in launcher.node.asked
+        assert "pause" not in launcher.node.asked
 
 
-@pytest.mark.asyncio
 async def test_names_of_keys_are_unique(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)):

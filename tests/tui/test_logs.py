@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from textual.events import MouseScrollUp
 from textual.pilot import Pilot
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from sapo_edge import events
 from sapo_edge.errors import StateError
@@ -22,29 +21,18 @@ from sapo_edge.state import logs
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.records import MAX_TEXT, Level, parse_record
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.logs.detail import LogDetail
+from sapo_edge.tui.screens.logs.list import LogList
 from sapo_edge.tui.screens.logs.reader import MAX_FILE_BYTES, LogReader
 from sapo_edge.tui.screens.logs.screen import Logs
-from sapo_edge.tui.screens.logs.view import LogView, row_starts
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.fake_node import BEGAN, evaluated, finished
-from tests.tui.shell import TRUECOLOR, notices, picture, until
+from tests.tui.shell import TRUECOLOR, notices, picture, running, text, until
 
 HOSTILE = "a peer says \x1b[31m[bold]boo[/bold]\x1b]0;owned\x07 [@click=app.quit]here[/] \u202e"
 TRACEBACK = (
     "the node can't look after its machine\nTraceback (most recent call last):\n"
     '  File "care.py", line 204, in run\nZeroDivisionError: division by zero'
 )
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Times are shown by the clock of the machine."""
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def written(seconds: float, text: str, level: str = "INFO", source: str = "sapo_edge.node") -> str:
@@ -175,9 +163,9 @@ def test_records_keep_their_place_when_the_files_rotate(tmp_path: Path) -> None:
     rotate(path)
     add(path, written(1, "two"))
     assert texts(reader) == ["one", "two"] and reader.records[0].place == place
-    for text in ("three", "four", "five"):
+    for added in ("three", "four", "five"):
         rotate(path)
-        add(path, written(2, text))
+        add(path, written(2, added))
     assert texts(reader) == ["three", "four", "five"] and min(record.place for record in reader.records) > place
 
 
@@ -239,31 +227,21 @@ def test_a_notice_is_harmless_and_has_its_own_level() -> None:
     assert Level.WARNINGS.admits(record) and not Level.ERRORS.admits(record) and Level.ALL.admits(record)
 
 
-@pytest.mark.parametrize(
-    ("text", "rows"),
-    [
-        ("", [""]),
-        ("short", ["short"]),
-        ("two words and more", ["two words", "and more"]),
-        ("exactly 10 exactly 10", ["exactly 10", "exactly 10"]),
-        ("x" * 23, ["x" * 10, "x" * 10, "xxx"]),
-        ("wide 言葉言葉言葉", ["wide", "言葉言葉言", "葉"]),
-    ],
-)
-def test_long_lines_break_behind_spaces_where_they_can(text: str, rows: list[str]) -> None:
-    starts = row_starts(text, 10)
-    assert [text[start:end].rstrip() for start, end in zip(starts, [*starts[1:], None], strict=True)] == rows
-
-
 # The screen.
 
 
-async def opened(pilot: Pilot[Any], app: SapoApp) -> LogView:
+async def opened(pilot: Pilot[Any], app: SapoApp) -> LogList:
     await pilot.press("6")
     await until(pilot, lambda: isinstance(app.screen, Logs))
-    lines = app.screen.query_one(LogView)
+    lines = app.screen.query_one(LogList)
     await until(pilot, lambda: lines.record is not None)
     return lines
+
+
+def chosen(app: SapoApp) -> str:
+    """The record under the cursor, in words."""
+    record = app.screen.query_one(LogList).record
+    return "" if record is None else record.text
 
 
 def subtitle(app: SapoApp) -> str:
@@ -274,98 +252,73 @@ def title(app: SapoApp) -> str:
     return str(app.screen.query_one("#log").border_title)
 
 
-@pytest.mark.asyncio
-async def test_it_follows_until_somebody_scrolls_up(launcher: FakeLauncher) -> None:
+async def test_it_follows_until_somebody_goes_up(launcher: FakeLauncher) -> None:
     path = launcher.paths.log
     add(path, a_run())
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         lines = await opened(pilot, app)
         assert lines.has_focus and lines.following and "following" in subtitle(app)
         assert "2027-01-15" in subtitle(app) and "held-out validation after round 40" in picture(app)
         add(path, event_line(finished(41)))
-        await until(pilot, lambda: lines.record is not None and "round 41" in lines.record.text)
+        await until(pilot, lambda: "round 41" in chosen(app) and "round 41" in picture(app))
         await pilot.press("up")
         assert not lines.following and "not following: f follows again" in subtitle(app)
-        before = lines.scroll_y
+        before = lines.first_in_sight
         add(path, event_line(finished(42)))
         await until(pilot, lambda: "round 42" in lines.records[-1].text)
-        assert lines.scroll_y == before and lines.record is not None and "held-out" in lines.record.text
+        assert lines.first_in_sight == before and "held-out" in chosen(app)
         await pilot.press("f")
-        await until(pilot, lambda: lines.record is not None and "round 42" in lines.record.text)
-        assert lines.following and "round 42" in picture(app)
+        await until(pilot, lambda: "round 42" in chosen(app) and "round 42" in picture(app))
         await pilot.press("f")
         assert not lines.following
+        add(path, event_line(finished(43)))
+        await until(pilot, lambda: "round 43" in lines.records[-1].text)
+        assert "round 42" in chosen(app)
         await pilot.press("end")
-        await until(pilot, lambda: lines.following)
-
-
-@pytest.mark.asyncio
-async def test_the_wheel_scrolls_and_a_click_chooses(launcher: FakeLauncher) -> None:
-    add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        lines = await opened(pilot, app)
-        await pilot.pause(0.1)
+        await until(pilot, lambda: lines.following and "round 43" in chosen(app))
         lines.post_message(MouseScrollUp(lines, 1, 1, 0, -1, 0, False, False, False))
         await until(pilot, lambda: not lines.following)
-        await pilot.click(lines, offset=(5, 2))
-        await pilot.pause()
-        chosen = lines.record
-        assert chosen is not None and chosen.text[:20] in picture(app)
-        await pilot.click(lines, offset=(5, 2), times=2)
-        await until(pilot, lambda: isinstance(app.screen, LogDetail))
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Logs))
 
 
-@pytest.mark.asyncio
 async def test_levels_are_left_out_in_turn(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         lines = await opened(pilot, app)
         await pilot.press("l")
-        await until(pilot, lambda: len(lines.records) == 3 and "\\x1b[31m[bold]boo" in picture(app))
+        await until(pilot, lambda: lines.count == 3 and "\\x1b[31m[bold]boo" in picture(app))
         assert title(app) == "Log: warnings and errors"
-        await pilot.press("l")
-        await until(pilot, lambda: len(lines.records) == 1 and "ZeroDivisionError: division by zero]" in picture(app))
+        await pilot.press("up", "l")
+        await until(pilot, lambda: lines.count == 1 and "ZeroDivisionError: division by zero]" in chosen(app))
         assert title(app) == "Log: errors"
         await pilot.press("l")
-        await until(pilot, lambda: len(lines.records) > 40 and title(app) == "Log")
+        await until(pilot, lambda: lines.count > 40 and title(app) == "Log")
+        assert "ZeroDivisionError" in chosen(app), "the record stays chosen"
 
 
-@pytest.mark.asyncio
 async def test_a_search_goes_through_the_older_files_too(launcher: FakeLauncher) -> None:
     path = launcher.paths.log
     add(path, written(0, "the needle is here") + a_run(5))
     rotate(path)
     add(path, "".join(written(number, f"hay {number}") for number in range(2000)))
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         lines = await opened(pilot, app)
         await pilot.press("slash", *"NEEDLE", "enter")
-        await until(pilot, lambda: lines.record is not None and "needle" in lines.record.text)
+        await until(pilot, lambda: "needle" in chosen(app) and "• node  the needle" in picture(app))
         assert not lines.following and lines.has_focus and "search: NEEDLE" in title(app)
         await pilot.press("f3")
         await until(pilot, lambda: "no match further up" in notices(app))
         await pilot.press("slash", *("backspace",) * 6, *"hay 7", "enter")
         await until(pilot, lambda: "no match further up" in notices(app))
-        await pilot.press("shift+f3")
-        await until(pilot, lambda: lines.record is not None and lines.record.text == "hay 7")
-        await pilot.press("shift+f3")
-        await until(pilot, lambda: lines.record is not None and lines.record.text == "hay 70")
-        await pilot.press("f3")
-        await until(pilot, lambda: lines.record is not None and lines.record.text == "hay 7")
+        for key, found in (("shift+f3", "hay 7"), ("shift+f3", "hay 70"), ("f3", "hay 7")):
+            await pilot.press(key)
+            await until(pilot, lambda found=found: chosen(app) == found)  # type: ignore[misc]
         await pilot.press("escape")
         assert title(app) == "Log"
 
 
-@pytest.mark.asyncio
 async def test_escape_leaves_the_search_and_digits_are_text_there(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         lines = await opened(pilot, app)
         await pilot.press("slash", *"[red]1")
         assert app.screen.query_one("#find", Input).value == "[red]1" and "Esc leaves" in subtitle(app)
@@ -377,95 +330,59 @@ async def test_escape_leaves_the_search_and_digits_are_text_there(launcher: Fake
         await until(pilot, lambda: not isinstance(app.screen, Logs))
 
 
-@pytest.mark.asyncio
-async def test_enter_shows_a_record_in_full_and_c_copies_it(launcher: FakeLauncher) -> None:
+async def test_the_whole_record_is_below_enter_shows_it_alone_and_c_copies_it(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run(17))
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await opened(pilot, app)
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, LogDetail))
-        shown = str(app.screen.query_one("#raw", Static).render())
+    async with running(launcher) as (pilot, app):
+        lines = await opened(pilot, app)
+        shown = text(app, "#whole")
         assert '"event": "notice"' in shown and "\\u001b[31m[bold]boo[/bold]" in shown and "\x1b" not in shown
         await pilot.press("c")
         assert app.clipboard.startswith("2027-01-15T08:17:00Z INFO") and "\x1b" not in app.clipboard
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Logs))
         await pilot.press("up", "c")
         assert '"event":"round"' in app.clipboard
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, LogDetail))
+        await until(pilot, lambda: not lines.display or not app.screen.query_one("#log").display)
         await pilot.press("end")
         await until(pilot, lambda: '"received": 5' in picture(app))
-
-
-@pytest.mark.asyncio
-async def test_what_the_mouse_selects_can_be_copied(launcher: FakeLauncher) -> None:
-    add(launcher.paths.log, a_run(5))
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        lines = await opened(pilot, app)
-        await until(pilot, lambda: "round 5" in picture(app))
-        await pilot.mouse_down(lines, offset=(12, 1))
-        await pilot.hover(lines, offset=(20, 2))
-        await pilot.mouse_up(lines, offset=(20, 2))
+        await pilot.mouse_down("#record", offset=(2, 2))
+        await pilot.hover("#record", offset=(12, 2))
+        await pilot.mouse_up("#record", offset=(12, 2))
         await until(pilot, lambda: bool(app.screen.get_selected_text()))
         await pilot.press("c")
-        assert app.clipboard.startswith("round 1: reward") and "08:02:00" in app.clipboard
-        add(launcher.paths.log, event_line(finished(6)))
-        await until(pilot, lambda: "round 6" in picture(app))
-        assert not app.screen.get_selected_text()
+        assert app.clipboard == app.screen.get_selected_text() != ""
+        await pilot.press("escape")
+        await until(pilot, lambda: lines.has_focus and app.screen.query_one("#log").display)
+        await pilot.click(lines, offset=(5, 2), times=2)
+        await until(pilot, lambda: not app.screen.query_one("#log").display)
 
 
-@pytest.mark.asyncio
-async def test_long_lines_are_wrapped_or_scrolled(launcher: FakeLauncher) -> None:
-    add(launcher.paths.log, written(0, " ".join(f"word{number}" for number in range(400))))
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        lines = await opened(pilot, app)
-        await until(pilot, lambda: lines.virtual_size.height == 8)
-        assert "…" in picture(app)
-        await pilot.press("v")
-        assert lines.virtual_size.height == 1 and "not wrapped" in title(app)
-        await until(pilot, lambda: lines.max_scroll_x >= 24)
-        await pilot.press("right", "right")
-        await until(pilot, lambda: lines.scroll_x == 24)
-        await pilot.press("left")
-        await until(pilot, lambda: lines.scroll_x == 12)
-
-
-@pytest.mark.asyncio
 async def test_home_goes_to_the_oldest_record_and_paging_back_reaches_the_newest(launcher: FakeLauncher) -> None:
-    path = launcher.paths.log
-    add(path, "".join(written(number, f"record {number}") for number in range(700)))
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    add(launcher.paths.log, "".join(written(number, f"record {number}") for number in range(300)))
+    async with running(launcher) as (pilot, app):
         lines = await opened(pilot, app)
-        await pilot.press("home")
-        await until(pilot, lambda: lines.record is not None and lines.record.text == "record 0")
-        assert "record 0" in picture(app)
-        seen = 0
-        while seen < 699:
+        await pilot.press("g")
+        await until(pilot, lambda: chosen(app) == "record 0" and "record 0" in picture(app))
+        while lines.cursor < 299:
+            before = lines.cursor
             await pilot.press("pagedown")
-            assert lines.record is not None
-            number = int(lines.record.text.split()[1])
-            assert 0 < number - seen <= 40
-            seen = number
+            assert 0 < lines.cursor - before <= 20
+        assert lines.following
 
 
-@pytest.mark.asyncio
-async def test_rotation_and_truncation_are_followed(launcher: FakeLauncher) -> None:
+async def test_rotation_and_truncation_are_followed_whether_or_not_a_node_runs(launcher: FakeLauncher) -> None:
     path = launcher.paths.log
     add(path, a_run(3))
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        lines = await opened(pilot, app)
+    async with running(launcher) as (pilot, app):
+        await opened(pilot, app)
         rotate(path)
         add(path, event_line(finished(4)))
-        await until(pilot, lambda: lines.record is not None and "round 4:" in lines.record.text)
+        await until(pilot, lambda: "round 4:" in chosen(app))
         assert "round 1:" in picture(app)
-        path.write_text(event_line(finished(5)))
-        await until(pilot, lambda: lines.record is not None and "round 5:" in lines.record.text)
+        launcher.close()
+        launcher.ending = replace(FINISHED, done=False)
+        await until(pilot, lambda: app.state.standing is Standing.ENDED)
+        path.write_text(written(9999, "Fatal: out of memory", "ERROR"))
+        await until(pilot, lambda: "Fatal: out of memory" in chosen(app))
         for number in (path.with_name(path.name + ".1"), path):
             number.unlink()
         await until(pilot, lambda: "There is no log yet" in picture(app))
@@ -473,27 +390,12 @@ async def test_rotation_and_truncation_are_followed(launcher: FakeLauncher) -> N
         await until(pilot, lambda: "round 6:" in picture(app))
 
 
-@pytest.mark.asyncio
-async def test_it_goes_on_when_the_node_ends(launcher: FakeLauncher) -> None:
-    add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        lines = await opened(pilot, app)
-        launcher.close()
-        launcher.ending = replace(FINISHED, done=False)
-        await until(pilot, lambda: app.state.standing is Standing.ENDED)
-        add(launcher.paths.log, written(9999, "Fatal: out of memory", "ERROR"))
-        await until(pilot, lambda: any("Fatal: out of memory" in record.text for record in lines.records))
-
-
-@pytest.mark.asyncio
 async def test_nothing_to_show_is_said_with_what_to_do(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await pilot.press("6")
         await until(pilot, lambda: "There is no log yet" in picture(app))
-        await pilot.press("up", "enter", "c", "f3", "escape", "pagedown", "home", "v", "v", "l")
+        await pilot.press("up", "enter", "c", "f3", "escape", "pagedown", "home", "f", "f", "l")
         add(launcher.paths.log, event_line(finished(1)))
         await until(pilot, lambda: "The log has no warnings or errors." in picture(app))
         launcher.paths.log.unlink()
@@ -505,14 +407,12 @@ async def test_nothing_to_show_is_said_with_what_to_do(tmp_path: Path) -> None:
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_nothing_is_read_while_another_screen_is_in_front(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        lines = await opened(pilot, app)
+    async with running(launcher) as (pilot, app):
+        await opened(pilot, app)
         await pilot.press("1")
         await pilot.pause(0.2)
         threads: list[str] = []
@@ -527,37 +427,25 @@ async def test_nothing_is_read_while_another_screen_is_in_front(
         await pilot.pause(1.5)
         assert not threads
         await pilot.press("6")
-        await until(pilot, lambda: lines.record is not None and "round 41" in lines.record.text)
+        await until(pilot, lambda: "round 41" in chosen(app))
         assert "MainThread" not in threads
 
 
-@pytest.mark.asyncio
 async def test_it_survives_a_tiny_terminal(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(launcher, (120, 40)) as (pilot, app):
         lines = await opened(pilot, app)
         await pilot.press(*("up",) * 20)
-        chosen = lines.record
+        record = lines.record
         await pilot.resize_terminal(40, 10)
-        await pilot.pause(0.2)
-        assert "round" in picture(app)
+        await until(pilot, lambda: not app.screen.query_one("#record").display and "round" in picture(app))
         await pilot.resize_terminal(120, 40)
-        await pilot.pause(0.2)
-        assert lines.record == chosen and not lines.following and chosen is not None and chosen.text in picture(app)
+        await until(pilot, lambda: app.screen.query_one("#record").display)
+        assert lines.record == record and not lines.following and record is not None and record.text in picture(app)
 
 
-def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (80, 24))
-
-
-def test_wide_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (120, 40))
-
-
-def test_pictures_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert _snap(launcher, snap_compare, (80, 24))
+def test_pictures(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
+    assert _snap(launcher, snap_compare, look)
 
 
 def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> bool:
@@ -566,9 +454,9 @@ def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> b
     async def before(pilot: Pilot[Any]) -> None:
         app = pilot.app
         assert isinstance(app, SapoApp)
-        lines = await opened(pilot, app)
+        await opened(pilot, app)
         await until(pilot, lambda: "5 peers" in picture(app))
         await pilot.press("up", "up", "up", "slash", *"time", "enter")
-        await until(pilot, lambda: lines.record is not None and "TimeoutError" in lines.record.text)
+        await until(pilot, lambda: "TimeoutError" in chosen(app))
 
     return bool(snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=before))

@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
-
 from sapo_edge.errors import StateError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dashboard.screen import Dashboard
 from sapo_edge.tui.screens.results.screen import Results
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, attached, lines, notices, screen, until
+from tests.tui.shell import TRUECOLOR, attached, following, lines, notices, screen, until
 
 TOLD = "118 rounds since you last looked: 82 → 104 of 200 new questions right; gain +0.11 (95 % +0.05 to +0.17)"
 
 
-@pytest.mark.asyncio
 async def test_it_tells_what_was_learned_until_another_screen_is_shown(launcher: FakeLauncher) -> None:
     launcher.told = TOLD
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await until(pilot, lambda: "118 rounds" in screen(app))
         # The first line below the state of the node and the row of screens.
         assert "118 rounds since you last looked" in lines(app)[2] and "8 shows more" in screen(app)
@@ -36,20 +31,14 @@ async def test_it_tells_what_was_learned_until_another_screen_is_shown(launcher:
     assert launcher.looks == [None, 40]
 
 
-@pytest.mark.asyncio
 async def test_without_news_there_is_no_line(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await until(pilot, lambda: launcher.looks == [None])
         assert not app.screen.query_one("#news").display
 
 
-@pytest.mark.asyncio
 async def test_news_are_read_again_after_a_time_without_the_node(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         launcher.die(replace(FINISHED, done=False))
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
         # What happens from here on nobody sees.
@@ -61,12 +50,9 @@ async def test_news_are_read_again_after_a_time_without_the_node(launcher: FakeL
     assert launcher.looks == [None, 40, None, 40]
 
 
-@pytest.mark.asyncio
 async def test_news_that_can_not_be_read_are_an_error_that_is_shown(launcher: FakeLauncher) -> None:
     launcher.refusal = StateError("the journal is damaged", "rename it")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await until(pilot, lambda: "the journal is damaged" in notices(app))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,18 +20,9 @@ from sapo_edge.tui.screens.rollouts.screen import Rollouts
 from sapo_edge.tui.screens.view import Change
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import BEGAN, FRIEND, HOSTILE, PEERS, STRANGER
-from tests.tui.shell import TRUECOLOR, picture, until
+from tests.tui.shell import TRUECOLOR, picture, running, until
 
 NOW = BEGAN + 9000
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.fixture
@@ -45,14 +35,12 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
 
 def tell(launcher: FakeLauncher, **changes: Any) -> None:
     """Change the swarm of the node."""
-    assert launcher.node is not None
     launcher.node.tell(swarm={**launcher.node.status_now["swarm"], **changes})
 
 
 @asynccontextmanager
 async def opened(launcher: FakeLauncher, size: tuple[int, int] = (80, 24)) -> AsyncIterator[tuple[Pilot[Any], Peers]]:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=size) as pilot:
+    async with running(launcher, size) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await pilot.press("3")
         await pilot.pause()
@@ -63,7 +51,6 @@ async def opened(launcher: FakeLauncher, size: tuple[int, int] = (80, 24)) -> As
 
 async def polled(pilot: Pilot[Any], screen: Peers, launcher: FakeLauncher) -> None:
     """As if the app had asked for the status."""
-    assert launcher.node is not None
     screen.sapo.state.set_status(launcher.node.status())
     screen.refresh_node(Change.STATUS)
     await pilot.pause()
@@ -77,7 +64,6 @@ def title(screen: Peers) -> str:
     return screen.peers.render_line(0).text
 
 
-@pytest.mark.asyncio
 async def test_each_peer_is_one_line(launcher: FakeLauncher) -> None:
     async with opened(launcher, (120, 40)) as (pilot, screen):
         assert names(screen)[0] == readable_name(FRIEND) and screen.peers.count == len(PEERS)
@@ -92,7 +78,6 @@ async def test_each_peer_is_one_line(launcher: FakeLauncher) -> None:
         assert any("198.51.100.7:443 by relay" in line for line in lines)
 
 
-@pytest.mark.asyncio
 async def test_the_state_of_the_swarm_is_shown(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         for words in (
@@ -112,10 +97,9 @@ async def test_the_state_of_the_swarm_is_shown(launcher: FakeLauncher) -> None:
             "waiting, because of a limit in the settings: upload", "and 34 more reasons",
         ):  # fmt: skip
             assert words in picture(pilot.app), words
-    assert "faults  pull 2; 1 restart" in str(swarm_text(launcher.node.status()["swarm"], SwarmCard()))  # type: ignore[union-attr]
+    assert "faults  pull 2; 1 restart" in str(swarm_text(launcher.node.status()["swarm"], SwarmCard()))
 
 
-@pytest.mark.asyncio
 async def test_one_peer_is_shown_with_everything_and_can_be_copied(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("down")
@@ -135,7 +119,6 @@ async def test_one_peer_is_shown_with_everything_and_can_be_copied(launcher: Fak
         assert screen.peers.display
 
 
-@pytest.mark.asyncio
 async def test_every_column_can_be_sorted_by(launcher: FakeLauncher) -> None:
     async with opened(launcher, (120, 40)) as (pilot, screen):
         assert "for▼" in title(screen)
@@ -153,7 +136,6 @@ async def test_every_column_can_be_sorted_by(launcher: FakeLauncher) -> None:
         assert names(screen)[-1].startswith("evil") and "got▲" in title(screen)
 
 
-@pytest.mark.asyncio
 async def test_a_click_on_a_title_sorts_and_on_a_line_chooses(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.click("#peers", offset=(title(screen).index("refused"), 0))
@@ -170,11 +152,9 @@ async def test_a_click_on_a_title_sorts_and_on_a_line_chooses(launcher: FakeLaun
         await until(pilot, lambda: screen.has_class("-open"))
 
 
-@pytest.mark.asyncio
 async def test_the_cursor_follows_its_peer(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("down")
-        assert launcher.node is not None
         before = launcher.node.status_now["swarm"]["peers"]
         tell(launcher, peers=[{**before[2], "peer_id": "new", "since": BEGAN - 50}, *before[1:]])
         await polled(pilot, screen, launcher)
@@ -188,7 +168,6 @@ async def test_the_cursor_follows_its_peer(launcher: FakeLauncher) -> None:
         assert screen.peers.cursor == 399
 
 
-@pytest.mark.asyncio
 async def test_the_rollouts_of_a_peer_are_shown_on_their_screen(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("a")
@@ -204,7 +183,6 @@ async def test_the_rollouts_of_a_peer_are_shown_on_their_screen(launcher: FakeLa
         assert pilot.app.screen is screen and screen.peers.cursor == 2
 
 
-@pytest.mark.asyncio
 async def test_a_node_alone_says_how_to_join(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, alone=True)
     async with opened(launcher) as (pilot, screen):
@@ -214,14 +192,13 @@ async def test_a_node_alone_says_how_to_join(tmp_path: Path) -> None:
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_a_swarm_without_peers_says_what_to_do(launcher: FakeLauncher) -> None:
     tell(launcher, peers=[], state="alone", reachable=None)
     async with opened(launcher) as (pilot, screen):
         for words in ("○ no peer yet", "not known yet", "another machine", "i makes an invite", "sapo doctor"):
             assert words in picture(pilot.app), words
         assert "clock" not in picture(pilot.app).splitlines()[4]
-        tell(launcher, peers=[dict(launcher.node.peers_now[0])], state="connected")  # type: ignore[union-attr]
+        tell(launcher, peers=[dict(launcher.node.peers_now[0])], state="connected")
         await polled(pilot, screen, launcher)
         assert names(screen) == [readable_name(FRIEND)] and FRIEND in picture(pilot.app)
         await pilot.press("enter")
@@ -231,7 +208,6 @@ async def test_a_swarm_without_peers_says_what_to_do(launcher: FakeLauncher) -> 
         assert screen.peers.has_focus
 
 
-@pytest.mark.asyncio
 async def test_without_a_node_no_peers_are_shown(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("enter")
@@ -245,7 +221,6 @@ async def test_without_a_node_no_peers_are_shown(launcher: FakeLauncher) -> None
         await until(pilot, lambda: readable_name(FRIEND) in picture(pilot.app))
 
 
-@pytest.mark.asyncio
 async def test_text_of_peers_is_harmless(launcher: FakeLauncher) -> None:
     for terminal in ((80, 24), (120, 40)):
         async with opened(launcher, terminal) as (pilot, screen):
@@ -263,7 +238,6 @@ async def test_text_of_peers_is_harmless(launcher: FakeLauncher) -> None:
                     assert "\x1b" not in pilot.app.clipboard
 
 
-@pytest.mark.asyncio
 async def test_small_terminals_keep_their_place(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("o", "down", "down")
@@ -280,7 +254,6 @@ async def test_small_terminals_keep_their_place(launcher: FakeLauncher) -> None:
         assert screen.peers.chosen == kept and screen.peers.sorted_by == by
 
 
-@pytest.mark.asyncio
 async def test_the_footer_is_short_and_every_key_has_a_stable_name(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (_pilot, screen):
         found = [active.binding.description for active in screen.active_bindings.values() if active.binding.show]
@@ -291,17 +264,8 @@ async def test_the_footer_is_short_and_every_key_has_a_stable_name(launcher: Fak
         assert all(ids) and len(set(ids)) == len(ids) and screen.HELP_TEXT
 
 
-def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (80, 24))
-
-
-def test_wide_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (120, 40))
-
-
-def test_pictures_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert _snap(launcher, snap_compare, (80, 24))
+def test_pictures(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
+    assert _snap(launcher, snap_compare, look)
 
 
 def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> bool:

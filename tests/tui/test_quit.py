@@ -16,7 +16,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs import quit as quitting
 from sapo_edge.tui.screens.dialogs.quit import KEPT, STOPPED, Quit
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, Stuck, alone, attached, notices, screen, until
+from tests.tui.shell import TRUECOLOR, Stuck, alone, attached, following, notices, running, screen, until
 
 
 @pytest.fixture
@@ -32,10 +32,6 @@ def finish(launcher: FakeLauncher) -> None:
     while launcher.running and "after_round" in requests(launcher) and time.monotonic() < deadline:
         time.sleep(0.02)
     launcher.close()
-
-
-def made(launcher: FakeLauncher) -> SapoApp:
-    return SapoApp(launcher, TRUECOLOR)
 
 
 async def asked(pilot: Pilot[Any], app: SapoApp) -> None:
@@ -56,15 +52,12 @@ def ended(app: SapoApp) -> bool:
 
 def requests(launcher: FakeLauncher) -> list[str]:
     """What was requested of the node."""
-    assert launcher.node is not None
     return launcher.node.asked
 
 
 @pytest.mark.parametrize("key", ["enter", "k"])
-@pytest.mark.asyncio
 async def test_by_default_the_node_keeps_running_and_the_next_quit_asks_again(launcher: FakeLauncher, key: str) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await asked(pilot, app)
         assert app.focused is app.screen.query_one("#keep") and "[ ] remember" in screen(app)
         assert "on_quit" in screen(app)
@@ -75,10 +68,8 @@ async def test_by_default_the_node_keeps_running_and_the_next_quit_asks_again(la
     assert text == KEPT and all(command in text for command in ("`sapo`", "`sapo status`", "`sapo stop`"))
 
 
-@pytest.mark.asyncio
 async def test_it_stops_after_the_round(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await asked(pilot, app)
         await pilot.press("s")
         await until(pilot, lambda: ended(app))
@@ -87,20 +78,16 @@ async def test_it_stops_after_the_round(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.parametrize(("key", "answer"), [("k", "keep"), ("s", "stop")])
-@pytest.mark.asyncio
 async def test_an_answer_to_remember_is_saved(launcher: FakeLauncher, key: str, answer: str) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await asked(pilot, app)
         await pilot.press("r", key)
         await until(pilot, lambda: ended(app))
     assert launcher.changes == [("on_quit", answer)]
 
 
-@pytest.mark.asyncio
 async def test_buttons_by_mouse(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await asked(pilot, app)
         await pilot.click("#remember")
         assert "[x] remember" in screen(app)
@@ -110,10 +97,8 @@ async def test_buttons_by_mouse(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.parametrize("how", ["escape", "button"])
-@pytest.mark.asyncio
 async def test_cancel_changes_nothing_and_the_next_quit_asks_again(launcher: FakeLauncher, how: str) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await asked(pilot, app)
         await (pilot.press("escape") if how == "escape" else pilot.click("#cancel"))
         await until(pilot, lambda: not isinstance(app.screen, Quit))
@@ -122,24 +107,19 @@ async def test_cancel_changes_nothing_and_the_next_quit_asks_again(launcher: Fak
 
 
 @pytest.mark.parametrize(("answer", "asked_of_node", "text"), [("keep", [], KEPT), ("stop", ["after_round"], STOPPED)])
-@pytest.mark.asyncio
 async def test_a_saved_answer_is_not_asked_again(
     launcher: FakeLauncher, answer: str, asked_of_node: list[str], text: str
 ) -> None:
     launcher.set("on_quit", answer)
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.press("q")
         await until(pilot, lambda: ended(app))
         assert message(app) == text
     assert requests(launcher) == asked_of_node and launcher.changes == [("on_quit", answer)]
 
 
-@pytest.mark.asyncio
 async def test_an_answer_that_can_not_be_saved_is_reported_after_the_end(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await asked(pilot, app)
         launcher.refusal = ConfigError("can't write config.toml", "free some space")
         await pilot.press("r", "enter")
@@ -148,12 +128,8 @@ async def test_an_answer_that_can_not_be_saved_is_reported_after_the_end(launche
     assert text.startswith(KEPT) and "could not be saved: can't write config.toml" in text
 
 
-@pytest.mark.asyncio
 async def test_without_a_node_it_quits_immediately(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
-        assert launcher.node is not None
+    async with following(launcher) as (pilot, app):
         launcher.ending = FINISHED
         launcher.node.stop()
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
@@ -163,12 +139,9 @@ async def test_without_a_node_it_quits_immediately(launcher: FakeLauncher) -> No
     assert launcher.changes == []
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_ends_during_the_dialog(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await asked(pilot, app)
-        assert launcher.node is not None
         launcher.ending = FINISHED
         launcher.node.stop()
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
@@ -178,11 +151,8 @@ async def test_a_node_that_ends_during_the_dialog(launcher: FakeLauncher) -> Non
 
 
 @pytest.mark.parametrize("key", ["ctrl+q", "ctrl+c"])
-@pytest.mark.asyncio
 async def test_quitting_twice_leaves_the_node_running(launcher: FakeLauncher, key: str) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.press(key)
         await until(pilot, lambda: isinstance(app.screen, Quit))
         await pilot.press(key, key, "enter")
@@ -191,16 +161,13 @@ async def test_quitting_twice_leaves_the_node_running(launcher: FakeLauncher, ke
     assert launcher.running and requests(launcher) == [] and launcher.changes == []
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_does_not_answer_can_be_left_running(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even with the setting on_quit = "stop"."""
     monkeypatch.setattr(quitting, "STOP_SECONDS", 0.3)
     launcher.set("on_quit", "stop")
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         stuck = Stuck(launcher)
         await pilot.press("q")
         await until(pilot, lambda: isinstance(app.screen, Quit) and "✗" in screen(app))
@@ -212,12 +179,10 @@ async def test_a_node_that_does_not_answer_can_be_left_running(
     assert launcher.changes == [("on_quit", "stop")]
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_still_starts_is_stopped_once_it_answers(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.STARTING and launcher.starts == 1)
         await pilot.press("q")
         await until(pilot, lambda: isinstance(app.screen, Quit))
@@ -231,13 +196,11 @@ async def test_a_node_that_still_starts_is_stopped_once_it_answers(tmp_path: Pat
     finish(launcher)
 
 
-@pytest.mark.asyncio
 async def test_waiting_for_a_starting_node_can_be_cut_short(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
     launcher.set("on_quit", "stop")
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.STARTING and launcher.starts == 1)
         await pilot.press("q")
         await until(pilot, lambda: "Quit again to leave it running" in notices(app))
@@ -246,10 +209,8 @@ async def test_waiting_for_a_starting_node_can_be_cut_short(tmp_path: Path) -> N
         assert message(app) == KEPT
 
 
-@pytest.mark.asyncio
 async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
-    app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await asked(pilot, app)
         await pilot.press("r")
         await pilot.resize_terminal(40, 10)
@@ -271,13 +232,5 @@ async def _asked(pilot: Pilot[Any]) -> None:
     await pilot.pause(0.2)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
-    assert snap_compare(made(launcher), terminal_size=size, run_before=_asked)
-
-
-def test_picture_without_colours(
-    launcher: FakeLauncher, snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(made(launcher), terminal_size=(80, 24), run_before=_asked)
+def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], look: tuple[int, int]) -> None:
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=look, run_before=_asked)

@@ -33,14 +33,14 @@ from sapo_edge.tui.look.themes import DARK, curve_colors
 from sapo_edge.tui.node.history import Evaluation, History
 from sapo_edge.tui.node.launcher import JobResult
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.dialogs.stop import Stop
 from sapo_edge.tui.screens.results.export import Export, choices
 from sapo_edge.tui.screens.results.picture import HEIGHT, LEFT, TOP, WIDTH, draw, to_png, to_svg
 from sapo_edge.tui.screens.results.picture import Text as PictureText
 from sapo_edge.tui.screens.results.screen import PICTURE, Results
 from sapo_edge.tui.screens.results.texts import report_text
+from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, alone, attached, notices, screen, text, until
+from tests.tui.shell import TRUECOLOR, alone, attached, following, notices, running, screen, text, until
 
 EVAL = {
     "base": {"correct": 5, "formed": 2, "questions": 50, "entries": {"chain_sum": {"correct": 5, "questions": 50}}},
@@ -64,7 +64,6 @@ async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
 
 async def end(pilot: Pilot[Any], app: SapoApp, launcher: FakeLauncher, rounds: int) -> None:
     """Let the node end in order, in a run of so many rounds."""
-    assert launcher.node is not None
     launcher.node.tell(rounds=rounds)
     await until(pilot, lambda: app.state.status.get("rounds") == rounds)
     launcher.ending = replace(FINISHED, done=rounds == 40)
@@ -73,20 +72,16 @@ async def end(pilot: Pilot[Any], app: SapoApp, launcher: FakeLauncher, rounds: i
     await until(pilot, lambda: app.state.standing is Standing.ENDED)
 
 
-@pytest.mark.asyncio
 async def test_a_phone_shows_all_buttons(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(43, 39)) as pilot:
+    async with running(launcher, (43, 39)) as (pilot, app):
         await opened(pilot, app)
         regions = [button.region for button in app.screen.query(Button)]
         assert len(regions) == 5 and all(region.width > 5 and region.right <= 43 for region in regions)
         assert all(words in screen(app) for words in ("x Export", "4 Chat", "y Test", "u More", "P Picture"))
 
 
-@pytest.mark.asyncio
 async def test_it_shows_before_and_now_tasks_questions_and_the_adapter(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(launcher, (120, 40)) as (pilot, app):
         await opened(pilot, app)
         seen = screen(app)
         assert "What was learned in 30 rounds; 40 rounds are done" in seen
@@ -97,11 +92,9 @@ async def test_it_shows_before_and_now_tasks_questions_and_the_adapter(launcher:
         assert "\x1b" not in seen and "\\x1b[31m[bold]greatest[/bold]" in seen
 
 
-@pytest.mark.asyncio
 async def test_before_the_first_round_it_says_what_is_missing(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, rounds=0)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         assert "Nothing can be compared yet" in screen(app) and "none yet" in screen(app)
         await pilot.press("x", "y", "P")
@@ -109,43 +102,32 @@ async def test_before_the_first_round_it_says_what_is_missing(tmp_path: Path) ->
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_it_opens_when_the_run_ends(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await end(pilot, app, launcher, 40)
         await until(pilot, lambda: isinstance(app.screen, Results) and "It got better" in screen(app))
         await pilot.press("escape")
         await until(pilot, lambda: app.current_mode == "dashboard")
 
 
-@pytest.mark.asyncio
 async def test_it_does_not_open_over_a_dialog(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
-        app.push_screen(Stop())
+    async with following(launcher) as (pilot, app):
+        app.push_screen(Ask("Go on?", ""))
         await end(pilot, app, launcher, 40)
         await until(pilot, lambda: "key 8" in notices(app))
-        assert isinstance(app.screen, Stop)
+        assert isinstance(app.screen, Ask)
 
 
-@pytest.mark.asyncio
 async def test_it_does_not_open_when_a_run_without_an_end_is_stopped(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await end(pilot, app, launcher, 400)
         await pilot.pause(0.3)
         assert app.current_mode == "dashboard"
 
 
-@pytest.mark.asyncio
 async def test_the_test_questions_replace_the_figures(launcher: FakeLauncher) -> None:
     launcher.replies["eval"] = JobResult(EVAL)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(launcher, (120, 40)) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("y")
         await until(pilot, lambda: "41 of 50" in screen(app))
@@ -153,12 +135,10 @@ async def test_the_test_questions_replace_the_figures(launcher: FakeLauncher) ->
         assert "chose nothing" in screen(app) and "3 + 4 =" in screen(app)
 
 
-@pytest.mark.asyncio
 async def test_escape_stops_the_test_questions_first(launcher: FakeLauncher) -> None:
     launcher.replies["eval"] = JobResult(EVAL)
     launcher.hold_jobs = True
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("y")
         await until(pilot, lambda: "test questions (" in text(app, "#job"))
@@ -169,22 +149,17 @@ async def test_escape_stops_the_test_questions_first(launcher: FakeLauncher) -> 
         await until(pilot, lambda: app.current_mode == "dashboard")
 
 
-@pytest.mark.asyncio
 async def test_forty_rounds_more_of_a_running_node(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("u")
         await until(pilot, lambda: "stops after round 80" in text(app, "#job"))
-        assert launcher.changes == [("rounds", "80")] and launcher.node is not None
+        assert launcher.changes == [("rounds", "80")]
         assert "set rounds=80" in launcher.node.asked and launcher.starts == 0
 
 
-@pytest.mark.asyncio
 async def test_forty_rounds_more_of_a_run_that_has_ended(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await end(pilot, app, launcher, 40)
         await until(pilot, lambda: isinstance(app.screen, Results) and "It got better" in screen(app))
         await pilot.press("u")
@@ -192,22 +167,18 @@ async def test_forty_rounds_more_of_a_run_that_has_ended(launcher: FakeLauncher)
         assert launcher.changes == [("rounds", "80")]
 
 
-@pytest.mark.asyncio
 async def test_a_setting_that_cannot_be_written_is_explained(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         launcher.refusal = ConfigError("the disk is full", "free some space")
         await pilot.press("u")
         await until(pilot, lambda: "the disk is full; free some space" in text(app, "#job"))
 
 
-@pytest.mark.asyncio
 async def test_the_picture_is_saved(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sapo_edge.tui.app.user_downloads_path", lambda: tmp_path)
-    app = SapoApp(launcher, TRUECOLOR)
     svg, png = (tmp_path / f"{PICTURE}.{end}" for end in ("svg", "png"))
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("P")
         await until(pilot, lambda: all(f"saved as {path}" in notices(app) for path in (svg, png)))
@@ -233,13 +204,10 @@ def test_without_pillow_there_is_only_the_svg(monkeypatch: pytest.MonkeyPatch) -
     assert to_png([]) is None
 
 
-@pytest.mark.asyncio
 async def test_the_end_of_a_run_is_told_on_the_desktop(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
     monkeypatch.setattr(SapoApp, "is_headless", False)
     written: list[str] = []
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         assert app._driver is not None
         monkeypatch.setattr(app._driver, "write", written.append)
         app._notify_desktop("nobody asked for it")
@@ -276,13 +244,11 @@ def test_every_format_of_the_command_can_be_chosen() -> None:
     assert merged == {str(form) for form in Quantisation}
 
 
-@pytest.mark.asyncio
 async def test_an_export_says_how_to_load_it(launcher: FakeLauncher, tmp_path: Path) -> None:
     launcher.replies["export"] = JobResult(
         {"path": "/x/\x1b[31madapter.gguf", "usage": {"llama.cpp": "llama-cli --lora [b]x[/b]"}}
     )
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await exporting(pilot, app, tmp_path)
         formats = app.screen.query_one("#formats", OptionList)
         formats.highlighted = formats.get_option_index("gguf")
@@ -296,11 +262,9 @@ async def test_an_export_says_how_to_load_it(launcher: FakeLauncher, tmp_path: P
         await until(pilot, lambda: isinstance(app.screen, Results))
 
 
-@pytest.mark.asyncio
 async def test_a_failed_export_says_why_and_escape_stops_one(launcher: FakeLauncher, tmp_path: Path) -> None:
     launcher.replies["export"] = ConfigError("the disk is full", "free some space")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await exporting(pilot, app, tmp_path)
         await pilot.press("ctrl+s")
         await until(pilot, lambda: "the disk is full; free some space" in screen(app))
@@ -348,7 +312,7 @@ def test_no_report_breaks_the_text(questions: int, data: Any, name: str, width: 
 def test_the_picture_is_valid_and_inside_its_frame(title: str, values: list[float]) -> None:
     history = History(held_out=[Evaluation(5, 0.5, 0.4, 0.6)])
     for number, value in enumerate(values, 1):
-        history.curves.add(number, value, None, 0.5, 1.0)
+        history.curves.add(number, value, None, 0.5, 1.0, 0.0)
     tasks = [TaskCourse(title, 1, 2, 30)] * (len(values) % 9)
     root = ElementTree.fromstring(to_svg(draw(history, title, [title], curve_colors(DARK), tasks)))
     for line in root.iter("{http://www.w3.org/2000/svg}polyline"):

@@ -10,7 +10,6 @@ import pytest
 from sapo_edge.errors import NoNodeError
 from sapo_edge.tui.screens.rollouts.pages import PAGE, Filter, Key, RolloutPages
 
-pytestmark = pytest.mark.asyncio
 EIGHT = 8
 """Rollouts of a round."""
 
@@ -74,17 +73,6 @@ async def test_no_more_rows_than_the_limit_are_loaded(monkeypatch: pytest.Monkey
     assert len(pages.rows) == 3 * PAGE
 
 
-async def test_new_rollouts_take_the_place_of_the_oldest_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sapo_edge.tui.screens.rollouts.pages.MAX_ROWS", 2 * PAGE)
-    journal = Journal(200)
-    pages = RolloutPages(journal.ask)
-    await pages.older()
-    for _ in range(20):
-        journal.last += 1
-        assert await pages.fresh() == EIGHT
-    assert keys(pages) == journal.keys()[: 2 * PAGE] and pages.complete
-
-
 async def test_a_sparse_search_continues_where_it_stopped() -> None:
     journal = Journal(100, limit=30)
     pages = RolloutPages(journal.ask)
@@ -96,54 +84,18 @@ async def test_a_sparse_search_continues_where_it_stopped() -> None:
     assert all(asked["origin"] == "external" for asked in journal.asked)
 
 
-async def test_new_rounds_are_added_at_the_top_and_counted_until_they_are_seen() -> None:
+async def test_the_newest_page_replaces_all_rows_and_older_ones_follow_it() -> None:
     journal = Journal(20)
     pages = RolloutPages(journal.ask)
-    await pages.older()
-    journal.last = 21
-    assert await pages.fresh() == EIGHT
-    assert keys(pages)[0] == (21, EIGHT - 1) and pages.unseen == EIGHT and not pages.many
-    assert await pages.fresh() == 0 and pages.unseen == EIGHT
-    pages.see(3)
-    assert pages.unseen == 3
-    pages.see(5)
-    assert pages.unseen == 3
-    journal.last = 22
-    assert await pages.fresh() == EIGHT and pages.unseen == 3 + EIGHT
     while not pages.complete:
         await pages.older()
-    assert keys(pages) == journal.keys()
-
-
-async def test_more_than_a_page_of_new_ones_is_only_counted() -> None:
-    journal = Journal(20)
-    pages = RolloutPages(journal.ask)
-    await pages.older()
-    before = keys(pages)
-    journal.last = 60
-    assert await pages.fresh() == 0
-    assert pages.many and pages.unseen == PAGE and keys(pages) == before
-    pages.see(0)
-    assert pages.unseen == PAGE
-    journal.last = 61
-    assert await pages.fresh() == 0 and keys(pages) == before
-    pages.begin(pages.filter)
-    await pages.older()
-    assert keys(pages)[0] == (61, EIGHT - 1) and not pages.unseen and not pages.many
-
-
-async def test_a_journal_that_starts_from_an_earlier_round_must_be_loaded_again() -> None:
-    journal = Journal(20)
-    pages = RolloutPages(journal.ask)
-    await pages.older()
-    journal.last = 15
-    assert await pages.fresh() is None
-    pages.begin(pages.filter)
-    journal.first = 16
-    await pages.older()
-    assert pages.rows == [] and pages.complete and await pages.fresh() == 0
-    journal.last = 17
-    assert await pages.fresh() is None
+    # Also after a return to an earlier round.
+    for last in (21, 60, 15):
+        journal.last = last
+        await pages.newest()
+        assert keys(pages) == journal.keys()[:PAGE] and not pages.complete
+        await pages.older()
+        assert keys(pages) == journal.keys()[: 2 * PAGE]
 
 
 async def test_a_reply_to_an_earlier_request_is_ignored() -> None:
@@ -169,7 +121,7 @@ async def test_a_node_that_is_gone_leaves_the_rows() -> None:
     pages = RolloutPages(journal.ask)
     await pages.older()
     before, journal.gone = keys(pages), True
-    for load in (pages.older(), pages.fresh()):
+    for load in (pages.older(), pages.newest()):
         with pytest.raises(NoNodeError):
             await load
     assert keys(pages) == before and not pages.complete

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,24 +18,16 @@ from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.rollouts.detail import SHOWN_CHARACTERS, AnswerList, bounded_text, parse_answers
-from sapo_edge.tui.screens.rollouts.list import FilterBar, FilterChip
+from sapo_edge.tui.screens.rollouts.list import FilterBar
 from sapo_edge.tui.screens.rollouts.screen import Rollouts
 from sapo_edge.tui.screens.view import View
+from sapo_edge.tui.widgets.small import Chip
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import FRIEND, HOSTILE_ANSWERS, HOSTILE_PLACE, STRANGER, finished, rollouts
-from tests.tui.shell import TRUECOLOR, picture, until
+from tests.tui.shell import TRUECOLOR, picture, running, until
 
 EACH = 6
 """Rollouts of a round of the scripted node."""
-
-
-@pytest.fixture(autouse=True)
-def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 def settled(screen: Rollouts) -> bool:
@@ -48,8 +39,7 @@ def settled(screen: Rollouts) -> bool:
 async def opened(
     launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
 ) -> AsyncIterator[tuple[Pilot[Any], Rollouts]]:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=size) as pilot:
+    async with running(launcher, size) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await pilot.press("2")
         await pilot.pause()
@@ -70,14 +60,13 @@ def places(screen: Rollouts) -> list[tuple[int, int]]:
 
 
 def chip(screen: Rollouts, name: str) -> str:
-    return str(screen.query_one(f"FilterChip.{name}", FilterChip).visual)
+    return str(screen.query_one(f"FilterBar .{name}", Chip).visual)
 
 
 def text(screen: Rollouts, selector: str) -> str:
     return str(screen.query_one(selector, Static).visual)
 
 
-@pytest.mark.asyncio
 async def test_the_newest_come_first_with_all_that_matters(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await until(pilot, lambda: "…50 + 8…" in picture(pilot.app))
@@ -90,7 +79,6 @@ async def test_the_newest_come_first_with_all_that_matters(launcher: FakeLaunche
         assert screen.browser.list.has_focus
 
 
-@pytest.mark.asyncio
 async def test_scrolling_loads_the_rest(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, rounds=140)
     async with opened(launcher) as (pilot, screen):
@@ -113,7 +101,6 @@ async def test_scrolling_loads_the_rest(tmp_path: Path) -> None:
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_filters_narrow_the_list(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
 
@@ -141,7 +128,6 @@ async def test_filters_narrow_the_list(launcher: FakeLauncher) -> None:
         assert "anybody" in chip(screen, "author") and len({row.author for row in screen.browser.pages.rows}) > 2
 
 
-@pytest.mark.asyncio
 async def test_a_filter_that_matches_nothing_can_be_cleared(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         screen.browser.filter(replace(screen.browser.pages.filter, entry="another"))
@@ -152,7 +138,6 @@ async def test_a_filter_that_matches_nothing_can_be_cleared(launcher: FakeLaunch
         await until(pilot, lambda: len(places(screen)) > 20)
 
 
-@pytest.mark.asyncio
 async def test_a_search_looks_through_questions_and_answers(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("slash")
@@ -174,19 +159,17 @@ async def test_a_search_looks_through_questions_and_answers(launcher: FakeLaunch
         assert '/ "[bold red]"' in picture(pilot.app)
 
 
-@pytest.mark.asyncio
 async def test_filters_can_be_clicked(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         for name, words in (
             ("origin", "own only"), ("level", "only what teaches"), ("entry", "chain_sum"), ("author", "-newt-")
         ):  # fmt: skip
-            await pilot.click(f"FilterChip.{name}")
+            await pilot.click(f"FilterBar .{name}")
             await until(pilot, lambda name=name, words=words: settled(screen) and words in chip(screen, name))  # type: ignore[misc]
-        await pilot.click("FilterChip.search")
+        await pilot.click("FilterBar .search")
         assert screen.browser.searching
 
 
-@pytest.mark.asyncio
 async def test_list_filters_and_detail_are_kept_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("b", "b")
@@ -202,7 +185,6 @@ async def test_list_filters_and_detail_are_kept_while_another_screen_is_in_front
         assert screen.in_detail and screen.detail.row == chosen and screen.detail.chosen is screen.detail.answers[1]
 
 
-@pytest.mark.asyncio
 async def test_a_rollout_is_shown_with_everything(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("enter")
@@ -221,7 +203,6 @@ async def test_a_rollout_is_shown_with_everything(launcher: FakeLauncher) -> Non
         assert not screen.in_detail and screen.browser.list.has_focus
 
 
-@pytest.mark.asyncio
 async def test_answers_come_best_first_worst_first_or_as_sampled(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("enter")
@@ -241,7 +222,6 @@ async def test_answers_come_best_first_worst_first_or_as_sampled(launcher: FakeL
         assert numbers() == [1, 2, 3, 4]
 
 
-@pytest.mark.asyncio
 async def test_neighbours_are_reached_without_leaving(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("enter")
@@ -261,7 +241,6 @@ async def test_neighbours_are_reached_without_leaving(launcher: FakeLauncher) ->
         assert screen.detail.row is not None and screen.detail.row.key == (40, 5)
 
 
-@pytest.mark.asyncio
 async def test_the_chosen_answer_is_copied_as_it_is_shown(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("c")
@@ -277,7 +256,6 @@ async def test_the_chosen_answer_is_copied_as_it_is_shown(launcher: FakeLauncher
         assert "\x1b" not in pilot.app.clipboard and pilot.app.clipboard.startswith("\\x1b[2J")
 
 
-@pytest.mark.asyncio
 async def test_a_click_opens_a_rollout_and_chooses_an_answer(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.click("#list", offset=(10, 3))
@@ -293,7 +271,6 @@ async def test_a_click_opens_a_rollout_and_chooses_an_answer(launcher: FakeLaunc
         assert not screen.in_detail
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize("size", [(60, 20), (80, 24), (200, 60)])
 async def test_one_answer_can_be_read_alone(launcher: FakeLauncher, size: tuple[int, int]) -> None:
     async with opened(launcher, size) as (pilot, screen):
@@ -316,11 +293,12 @@ async def test_one_answer_can_be_read_alone(launcher: FakeLauncher, size: tuple[
         assert not screen.in_detail
 
 
-@pytest.mark.asyncio
-async def test_new_rounds_do_not_move_the_visible_rows(launcher: FakeLauncher) -> None:
+async def test_the_newest_are_loaded_at_the_top_and_offered_elsewhere(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         rows, node = screen.browser.list, launcher.node
-        assert node is not None
+        node.emit(node.finished(41))
+        await until(pilot, lambda: settled(screen) and places(screen)[0] == (41, 5))
+        assert rows.cursor == 0 and "press g" not in picture(pilot.app)
         await pilot.press("down", "down", "down")
         await pilot.pause()
 
@@ -329,52 +307,30 @@ async def test_new_rounds_do_not_move_the_visible_rows(launcher: FakeLauncher) -
             return [line[:-1] for line in picture(pilot.app).splitlines()[4:20]]
 
         chosen, seen = screen.browser.chosen, in_sight()
-        node.emit(node.finished(41))
-        await until(pilot, lambda: "6 new: press g" in picture(pilot.app))
         node.emit(node.finished(42))
-        await until(pilot, lambda: "12 new: press g" in picture(pilot.app))
+        await until(pilot, lambda: "new ones: press g" in picture(pilot.app))
         assert screen.browser.chosen == chosen and in_sight() == seen
-        await pilot.press(*["up"] * 4)
-        await until(pilot, lambda: "11 new" in picture(pilot.app))
-        await pilot.press("g")
-        await until(pilot, lambda: "press g" not in picture(pilot.app))
-        assert screen.browser.chosen is not None and screen.browser.chosen.key == (42, 5) and rows.first_in_sight == 0
-        # Also while one of them is read, and while another screen is in front.
+        await pilot.click("FilterBar .note")
+        await until(pilot, lambda: settled(screen) and places(screen)[0] == (42, 5))
+        assert rows.cursor == 0 and "press g" not in picture(pilot.app)
+        # They wait while one is read or another screen is in front.
         await pilot.press("enter")
         await read(pilot, screen)
         node.emit(node.finished(43))
-        await until(pilot, lambda: places(screen)[0] == (43, 5))
-        assert screen.detail.row is not None and screen.detail.row.key == (42, 5) and rows.cursor == EACH
+        await until(pilot, lambda: screen.sapo.state.round == 43)
+        assert places(screen)[0] == (42, 5) and screen.detail.row is not None and screen.detail.row.key == (42, 5)
         await pilot.press("1")
         node.emit(node.finished(44))
-        await pilot.pause(0.3)
-        assert places(screen)[0] == (43, 5)
+        await until(pilot, lambda: screen.sapo.state.round == 44)
+        assert places(screen)[0] == (42, 5)
         await pilot.press("2", "escape")
-        await until(pilot, lambda: places(screen)[0] == (44, 5))
-        assert screen.browser.chosen is not None and screen.browser.chosen.key == (42, 5)
-
-
-@pytest.mark.asyncio
-async def test_many_new_rounds_are_offered_and_then_loaded(launcher: FakeLauncher) -> None:
-    async with opened(launcher) as (pilot, screen):
-        node = launcher.node
-        assert node is not None
-        await pilot.press("1")
-        for number in range(41, 61):
-            node.emit(node.finished(number))
-        await pilot.press("2")
-        await until(pilot, lambda: "50+ new: press g" in picture(pilot.app))
-        assert places(screen)[0] == (40, 5)
-        await pilot.click("FilterChip.note")
-        await until(pilot, lambda: settled(screen) and places(screen)[:1] == [(60, 5)])
-        await until(pilot, lambda: "press g" not in picture(pilot.app))
+        await until(pilot, lambda: settled(screen) and places(screen)[0] == (44, 5))
 
 
 def is_open(screen: Rollouts, place: tuple[int, int]) -> bool:
     return screen.detail.row is not None and screen.detail.row.key == place
 
 
-@pytest.mark.asyncio
 async def test_text_of_others_is_harmless(launcher: FakeLauncher) -> None:
     for size in ((80, 24), (120, 40)):
         async with opened(launcher, size) as (pilot, screen):
@@ -393,20 +349,18 @@ async def test_text_of_others_is_harmless(launcher: FakeLauncher) -> None:
             await until(pilot, lambda screen=screen: settled(screen) and places(screen) == [HOSTILE_PLACE])  # type: ignore[misc]
 
 
-@pytest.mark.asyncio
 async def test_a_fresh_node_says_when_there_will_be_something(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, rounds=0)
     async with opened(launcher) as (pilot, screen):
         await until(pilot, lambda: "No rollout yet." in picture(pilot.app))
         await pilot.press("enter", "b", "l", "d", "g", "down", "end")
-        assert launcher.node is not None and not screen.in_detail
+        assert not screen.in_detail
         await until(pilot, lambda: settled(screen) and "No rollout yet." in picture(pilot.app))
         launcher.node.emit(launcher.node.finished(1))
         await until(pilot, lambda: places(screen)[:1] == [(1, 5)])
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_the_list_stays_without_a_node_and_is_loaded_again_with_the_next(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("down", "down", "down", "enter")
@@ -430,7 +384,6 @@ async def test_the_list_stays_without_a_node_and_is_loaded_again_with_the_next(l
         await until(pilot, lambda: "Press s" not in picture(pilot.app))
 
 
-@pytest.mark.asyncio
 async def test_the_cursor_stays_where_it_was_when_a_node_comes_back(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press(*["down"] * 9)
@@ -440,10 +393,8 @@ async def test_the_cursor_stays_where_it_was_when_a_node_comes_back(launcher: Fa
         assert screen.browser.chosen == kept and screen.browser.list.cursor == 9
 
 
-@pytest.mark.asyncio
 async def test_a_rollout_that_the_journal_dropped_is_an_error(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
-        assert launcher.node is not None
         launcher.node._reader.rollout = lambda round, position: None  # type: ignore[method-assign]
         await pilot.press("enter")
         await until(pilot, lambda: "not kept (any more)" in picture(pilot.app))
@@ -451,10 +402,8 @@ async def test_a_rollout_that_the_journal_dropped_is_an_error(launcher: FakeLaun
         assert not screen.in_detail
 
 
-@pytest.mark.asyncio
 async def test_the_largest_rollout_is_bounded_and_can_be_read(launcher: FakeLauncher) -> None:
     node = launcher.node
-    assert node is not None
     original = rollouts(41)[0]
     answers = tuple(Answer(f"{number} " + "\x1b" * 8000, False) for number in range(MAX_ANSWERS))
     large = replace(
@@ -474,7 +423,6 @@ async def test_the_largest_rollout_is_bounded_and_can_be_read(launcher: FakeLaun
             assert len(screen.detail.answers[0].text) <= 4 * SHOWN_CHARACTERS
 
 
-@pytest.mark.asyncio
 async def test_a_question_that_fits_is_whole(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         listed = screen.browser.list
@@ -485,7 +433,6 @@ async def test_a_question_that_fits_is_whole(launcher: FakeLauncher) -> None:
         await until(pilot, lambda: listed.cell(0, "question")[0] != whole)
 
 
-@pytest.mark.asyncio
 async def test_small_terminals_keep_their_place(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("b", *["down"] * 12)
@@ -508,7 +455,6 @@ async def test_small_terminals_keep_their_place(launcher: FakeLauncher) -> None:
         assert screen.browser.chosen == chosen and screen.query_one(FilterBar).display
 
 
-@pytest.mark.asyncio
 async def test_the_footer_is_short_and_every_key_has_a_stable_name(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
 
@@ -526,7 +472,6 @@ async def test_the_footer_is_short_and_every_key_has_a_stable_name(launcher: Fak
         assert isinstance(pilot.app.screen, View) and pilot.app.screen is not screen
 
 
-@pytest.mark.asyncio
 async def test_another_screen_can_show_one_author(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("b", "enter")
@@ -544,17 +489,8 @@ def test_texts_are_bounded_and_printable() -> None:
     assert reply.reward == 0 and reply.left_out == -1
 
 
-def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (80, 24))
-
-
-def test_wide_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (120, 40))
-
-
-def test_pictures_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert _snap(launcher, snap_compare, (80, 24))
+def test_pictures(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
+    assert _snap(launcher, snap_compare, look)
 
 
 def test_pictures_of_one_rollout(launcher: FakeLauncher, snap_compare: Any) -> None:
@@ -582,7 +518,6 @@ def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int], *key
     return bool(snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=before))
 
 
-@pytest.mark.asyncio
 async def test_the_same_question_then_and_now_and_what_the_swarm_gave(launcher: FakeLauncher) -> None:
     async with opened(launcher, (60, 20)) as (pilot, screen):
         await pilot.press("l", "l")

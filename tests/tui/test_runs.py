@@ -20,7 +20,7 @@ from sapo_edge.tui.screens.runs.texts import comparison_text
 from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import EXPERIMENT, EXPERIMENT_STATE, FakeLauncher
 from tests.tui.fake_node import BEGAN
-from tests.tui.shell import TRUECOLOR, attached, screen, text, until
+from tests.tui.shell import TRUECOLOR, attached, running, screen, text, until
 
 OLD = RunView(
     "slow \x1b[31m", False, 40, BEGAN, BEGAN + 2400, "", "old \x1b[5mmodel", "torch", {"learning_rate": 1e-5},
@@ -37,13 +37,11 @@ async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
     await until(pilot, lambda: len(app.screen.query_one(RunsPlot)._runs) == 2)
 
 
-@pytest.mark.asyncio
 async def test_two_runs_are_compared_and_a_new_one_begins(launcher: FakeLauncher) -> None:
     launcher.other_runs = [OLD]
     launcher.replies["runs"] = JobResult({"done": "new", "run": "run-2"})
     node = launcher.node
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(launcher, (120, 40)) as (pilot, app):
         await opened(pilot, app)
         compared = text(app, "#comparison")
         assert "first against slow \\x1b[31m" in screen(app) and "\x1b" not in compared
@@ -56,20 +54,18 @@ async def test_two_runs_are_compared_and_a_new_one_begins(launcher: FakeLauncher
         await until(pilot, lambda: isinstance(app.focused, Input))
         await pilot.press("enter")
         await until(pilot, lambda: (("runs", "new", "run-2"), "") in launcher.commands)
-        assert node is not None and node.asked == ["after_round"]
+        assert node.asked == ["after_round"]
         await until(pilot, lambda: launcher.starts == 1)
         await pilot.press("escape")
         await until(pilot, lambda: app.current_mode == "results")
 
 
-@pytest.mark.asyncio
 async def test_a_run_goes_on_with_what_it_trains_on_and_shares_nothing_again_unasked(launcher: FakeLauncher) -> None:
     settings = {"manifest": "arithmetic", "model": "", "seed": None, "network": "swarm", "learning_rate": 1e-5}
     launcher.other_runs = [replace(OLD, name="shared", settings=settings)]
     launcher.replies["runs"] = JobResult({"done": "use", "run": "shared"})
     launcher.set("network", "solo")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("down", "u")
         await until(pilot, lambda: isinstance(app.screen, Ask) and "and that stays so" in " ".join(screen(app).split()))
@@ -79,11 +75,9 @@ async def test_a_run_goes_on_with_what_it_trains_on_and_shares_nothing_again_una
         assert launcher.changes == [("network", "solo"), ("manifest", "arithmetic")]
 
 
-@pytest.mark.asyncio
 async def test_the_current_run_goes_on_where_no_node_runs(launcher: FakeLauncher) -> None:
     launcher.other_runs = [OLD]
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         assert not app.screen.active_bindings["u"].enabled, "its node runs"
         await pilot.press("down")
@@ -97,11 +91,9 @@ async def test_the_current_run_goes_on_where_no_node_runs(launcher: FakeLauncher
 
 
 @pytest.mark.parametrize("size", [(60, 20), (80, 24)])
-@pytest.mark.asyncio
 async def test_an_experiment_is_watched(launcher: FakeLauncher, size: tuple[int, int]) -> None:
     launcher.other_runs = [OLD]
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=size) as pilot:
+    async with running(launcher, size) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("w")
         await until(pilot, lambda: isinstance(app.focused, Input))
@@ -112,7 +104,9 @@ async def test_an_experiment_is_watched(launcher: FakeLauncher, size: tuple[int,
         assert any(line.strip() in ("round 12 of 50, round 5 of 50",) for line in shown.splitlines())
         assert "esc Back" in screen(app)
         assert "0.655" in shown and "+0.040 (1 pair)" in shown and "4/4 \\x1b[3" in shown
-        launcher.experiments = [replace(EXPERIMENT_STATE, finished=8, share=1.0)]
+        (setting,) = EXPERIMENT_STATE.settings
+        arms = tuple(replace(arm, accuracies=dict.fromkeys(range(4), 0.6), running={}) for arm in setting.arms)
+        launcher.experiments = [replace(EXPERIMENT_STATE, settings=(replace(setting, arms=arms),))]
         assert isinstance(app.screen, Runs)
         app.screen._look_again()
         await until(pilot, lambda: "8 of 8 swarms finished" in screen(app))

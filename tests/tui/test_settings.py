@@ -17,12 +17,11 @@ from sapo_edge.tui.node import keeper
 from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.settings.list import SettingList
-from sapo_edge.tui.screens.settings.panel import SettingPanel
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.settings.words import ADVANCED, FIRST, OTHER, grouped, pending, typed_value, value_text
-from sapo_edge.tui.widgets.restart import AskRestart
+from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, picture, screen, until
+from tests.tui.shell import TRUECOLOR, picture, running, screen, text, until
 
 HOSTILE = "\x1b[31m[bold]own[/bold] [@click=app.quit]x[/]"
 
@@ -60,8 +59,9 @@ async def go_to(pilot: Pilot[Any], app: SapoApp, name: str) -> None:
 async def type_over(pilot: Pilot[Any], app: SapoApp, text: str) -> None:
     """Change the highlighted setting to a text."""
     await pilot.press("enter")
-    await until(pilot, lambda: app.screen.query_one("#value", Input).has_focus)
+    await until(pilot, lambda: isinstance(app.focused, Input))
     await pilot.press("ctrl+u", *text, "enter")
+    await until(pilot, lambda: isinstance(app.screen, SettingsView))
 
 
 # Words.
@@ -69,7 +69,7 @@ async def type_over(pilot: Pilot[Any], app: SapoApp, text: str) -> None:
 
 def test_every_setting_is_in_one_group_and_unknown_ones_come_last(launcher: FakeLauncher) -> None:
     rows = launcher.settings()
-    unknown = replace(rows[0], name="of_tomorrow")
+    unknown = replace(rows[0], setting=replace(rows[0].setting, name="of_tomorrow"))
     groups = grouped([unknown, *rows])
     assert groups[-1] == (OTHER, [unknown]) and len(groups) == len(FIRST) + len(ADVANCED) + 1
     assert sorted(row.name for _, found in groups for row in found) == sorted([*SETTINGS, "of_tomorrow"])
@@ -122,22 +122,18 @@ def test_changed_settings_can_be_searched(launcher: FakeLauncher) -> None:
     assert [row.name for _, rows in grouped(launcher.settings(), "2.0 MB/s") for row in rows] == ["upload"]
 
 
-@pytest.mark.asyncio
 async def test_a_phone_shows_values_rather_than_sources(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(43, 39)) as pilot:
+    async with running(launcher, (43, 39)) as (pilot, app):
         await opened(pilot, app, advanced=False)
         await until(pilot, lambda: "busy" in screen(app))
         (line,) = [line for line in screen(app).splitlines() if " busy " in line]
         assert "never pause" in line and "default" not in line
 
 
-@pytest.mark.asyncio
 async def test_what_owners_change_first_is_listed_first_and_a_lists_the_rest(launcher: FakeLauncher) -> None:
     launcher.set("warmup", "7")
     launcher.set("on_quit", "keep")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 50)) as pilot:
+    async with running(launcher, (80, 50)) as (pilot, app):
         settings = await opened(pilot, app, advanced=False)
         seen = picture(app)
         assert "Sharing" in seen and "no limit" in seen and "decay_after" not in seen
@@ -159,11 +155,9 @@ def test_the_settings_of_the_app_need_no_restart_of_the_node(launcher: FakeLaunc
 # Seeing.
 
 
-@pytest.mark.asyncio
 async def test_the_panel_shows_value_source_bounds_and_effect(launcher: FakeLauncher) -> None:
     launcher.set("own", "6")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         settings = await opened(pilot, app)
         assert settings.has_focus and "Sharing" in picture(app)
         await go_to(pilot, app, "own")
@@ -174,10 +168,8 @@ async def test_the_panel_shows_value_source_bounds_and_effect(launcher: FakeLaun
         assert "▲ 1 setting needs a restart: r" in shown
 
 
-@pytest.mark.asyncio
 async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         settings = await opened(pilot, app)
         await pilot.press("slash", *"battery 1")
         assert isinstance(app.screen, SettingsView), "a digit is text while one types"
@@ -193,71 +185,59 @@ async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None
         await until(pilot, lambda: not isinstance(app.screen, SettingsView))
 
 
-@pytest.mark.asyncio
 async def test_the_first_click_highlights_and_the_second_edits(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         settings = await opened(pilot, app)
-        panel = app.screen.query_one(SettingPanel)
+        await pilot.click(settings, offset=(5, 5))
         await pilot.click(settings, offset=(5, 7))
         await pilot.pause()
-        assert settings.row is not None and settings.row.name == "quiet_hours" and panel.editing is None
+        assert settings.row is not None and settings.row.name == "quiet_hours" and not isinstance(app.screen, Ask)
         await pilot.click(settings, offset=(5, 7))
-        await until(pilot, lambda: panel.editing is not None)
-        await pilot.click(settings, offset=(5, 5))
-        assert settings.row.name == "quiet_hours", "a title is no setting"
+        await until(pilot, lambda: isinstance(app.screen, Ask) and "22:00-07:00" in screen(app))
 
 
 # Changing.
 
 
-@pytest.mark.asyncio
 async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         settings = await opened(pilot, app)
         await go_to(pilot, app, "own")
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "next round" in result(app))
         assert result(app) == "own = 8 rollouts: written to config.toml; in effect from the next round"
         assert launcher.changes == [("own", "8")]
-        assert launcher.node is not None and "set own=8" in launcher.node.asked
+        assert "set own=8" in launcher.node.asked
         assert settings.has_focus and "running node" not in explanation(app)
 
 
-@pytest.mark.asyncio
 async def test_other_settings_need_a_restart(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "threads")
         await type_over(pilot, app, "3")
         await until(pilot, lambda: "after a restart" in result(app))
         assert result(app) == "threads = 3 threads: written to config.toml; in effect after a restart of the node"
         assert "▲ running node: chosen for this machine, after a restart: 3 threads" in explanation(app)
-        assert launcher.node is not None and not [item for item in launcher.node.asked if item.startswith("set")]
+        assert not [item for item in launcher.node.asked if item.startswith("set")]
 
 
-@pytest.mark.asyncio
 async def test_a_value_that_is_not_allowed_is_refused_while_it_is_typed(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "own")
-        await pilot.press("enter", "ctrl+u", *"999")
-        assert result(app) == "give an integer from 1 to 256" and not launcher.changes
         await pilot.press("enter")
-        await until(pilot, lambda: "is not allowed" in result(app))
-        panel = app.screen.query_one(SettingPanel)
-        assert panel.editing is not None and app.screen.query_one("#value", Input).value == "999"
+        await until(pilot, lambda: isinstance(app.focused, Input))
+        await pilot.press("ctrl+u", *"999", "enter")
+        await until(pilot, lambda: text(app, "#wrong") == "give an integer from 1 to 256")
+        assert app.screen.query_one(Input).value == "999"
         await pilot.press("escape")
-        assert panel.editing is None and not launcher.changes
+        await until(pilot, lambda: isinstance(app.screen, SettingsView))
+        assert not launcher.changes
 
 
-@pytest.mark.asyncio
 async def test_an_error_of_the_file_is_shown(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "own")
         launcher.refusal = ConfigError(f"can't write {HOSTILE}", "free some space")
@@ -266,59 +246,49 @@ async def test_an_error_of_the_file_is_shown(launcher: FakeLauncher) -> None:
         assert "\x1b" not in result(app) and "[bold]own[/bold]" in result(app)
 
 
-@pytest.mark.asyncio
 async def test_a_refusal_by_the_node_is_shown(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "own")
-        assert launcher.node is not None
         launcher.node.refuse_settings = True
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "refused it" in result(app))
         assert "written to config.toml" in result(app) and launcher.changes == [("own", "8")]
 
 
-@pytest.mark.asyncio
 async def test_choices_are_chosen_from_a_list(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         settings = await opened(pilot, app)
         await go_to(pilot, app, "strategy")
         await pilot.press("enter")
-        choices = app.screen.query_one("#choices", OptionList)
-        await until(pilot, lambda: choices.has_focus)
-        assert "informative (default)" in picture(app) and choices.highlighted == 0
+        await until(pilot, lambda: "informative (default)" in picture(app) and isinstance(app.focused, OptionList))
+        assert app.screen.query_one("#values", OptionList).highlighted == 0
         await pilot.press("down", "enter")
         await until(pilot, lambda: "strategy = published" in result(app))
         assert launcher.changes == [("strategy", "published")] and settings.has_focus
         await pilot.press("enter")
-        await until(pilot, lambda: choices.has_focus)
-        assert choices.highlighted == 1
+        await until(pilot, lambda: isinstance(app.screen, Ask))
+        assert app.screen.query_one("#values", OptionList).highlighted == 1
         await pilot.press("escape")
-        assert settings.has_focus
+        await until(pilot, lambda: settings.has_focus)
 
 
-@pytest.mark.asyncio
 async def test_d_removes_a_setting_from_the_file(launcher: FakeLauncher) -> None:
     launcher.set("own", "6")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "own")
         await pilot.press("d")
         await until(pilot, lambda: "removed from" in result(app))
         assert launcher.changes[-1] == ("own", None) and "own = 4 rollouts: removed from config.toml" in result(app)
-        assert launcher.node is not None and "set own=4" in launcher.node.asked
+        assert "set own=4" in launcher.node.asked
         await pilot.press("d")
         assert result(app) == "own already has its default" and len(launcher.changes) == 2
 
 
-@pytest.mark.asyncio
 async def test_an_empty_number_restores_the_default(launcher: FakeLauncher) -> None:
     launcher.set("seed", "7")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "seed")
         await type_over(pilot, app, "")
@@ -326,21 +296,18 @@ async def test_an_empty_number_restores_the_default(launcher: FakeLauncher) -> N
         assert launcher.changes[-1] == ("seed", None)
 
 
-@pytest.mark.asyncio
 async def test_d_says_that_the_file_lacks_what_the_state_decides(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [replace(row, value=8, source="state") if row.name == "rank" else row for row in launcher.settings()]
     monkeypatch.setattr(launcher, "settings", lambda: rows)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "rank")
         await pilot.press("d")
         assert result(app) == "rank is not in config.toml: it comes from the state" and launcher.changes == []
 
 
-@pytest.mark.asyncio
 async def test_a_source_that_overrides_it_is_named(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     read = launcher.settings
 
@@ -349,8 +316,7 @@ async def test_a_source_that_overrides_it_is_named(launcher: FakeLauncher, monke
         return [replace(row, value=5, source=over) if row.name == "own" else row for row in read()]
 
     monkeypatch.setattr(launcher, "settings", settings)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "own")
         assert "environment SAPO_EDGE_OWN overrides config.toml: a change of the file has no effect" in explanation(app)
@@ -359,16 +325,14 @@ async def test_a_source_that_overrides_it_is_named(launcher: FakeLauncher, monke
         assert "written to config.toml, but environment SAPO_EDGE_OWN overrides it" in result(app)
 
 
-@pytest.mark.asyncio
 async def test_a_theme_applies_immediately_and_is_sent_to_no_node(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await go_to(pilot, app, "theme")
         await pilot.press("enter")
-        choices = app.screen.query_one("#choices", OptionList)
-        await until(pilot, lambda: choices.has_focus)
-        choices.highlighted = choices.get_option_index("=nord")
+        await until(pilot, lambda: isinstance(app.screen, Ask))
+        values = ["", *sorted(app.available_themes)]
+        app.screen.query_one("#values", OptionList).highlighted = values.index("nord")
         await pilot.press("enter")
         await until(pilot, lambda: app.theme == "nord")
         await until(pilot, lambda: "in effect now" in result(app))
@@ -381,15 +345,13 @@ async def test_a_theme_applies_immediately_and_is_sent_to_no_node(launcher: Fake
 # Restarting.
 
 
-@pytest.mark.asyncio
 async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) -> None:
     launcher.set("threads", "3")
     launcher.set("rank", "32")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         shown = picture(app)
         assert (
             "threads: chosen for this machine → 3 threads" in shown
@@ -398,12 +360,10 @@ async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) ->
         )
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, SettingsView))
-        assert launcher.node is not None and "after_round" not in launcher.node.asked
+        assert "after_round" not in launcher.node.asked
         first = launcher.node
         await pilot.press("r")
-        await until(
-            pilot, lambda: isinstance(app.screen, AskRestart) and app.screen.query_one("#yes", Button).has_focus
-        )
+        await until(pilot, lambda: isinstance(app.screen, Ask) and app.screen.query_one("#take", Button).has_focus)
         await pilot.press("enter")
         await until(pilot, lambda: launcher.starts == 1 and app.state.standing is Standing.ATTACHED)
         assert first.asked == ["after_round"] and launcher.node is not first
@@ -411,35 +371,31 @@ async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) ->
         await until(pilot, lambda: app.screen._node_has.get("rank") == 16)  # type: ignore[attr-defined]
 
 
-@pytest.mark.asyncio
 async def test_a_restart_continues_while_another_screen_is_shown(launcher: FakeLauncher) -> None:
     launcher.set("threads", "3")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("y")
         await until(pilot, lambda: isinstance(app.screen, SettingsView))
         await pilot.press("1")
         await until(pilot, lambda: launcher.starts == 1)
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_takes_long_to_end_is_started_again_when_it_has(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LOOK_SECONDS", "GONE_SECONDS", "STOPPED_SECONDS"):
         monkeypatch.setattr(keeper, name, 0.05)
     launcher.set("threads", "3")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         # The process is still there after its last word, so no other one starts.
         ended, launcher.hold = launcher.ended, True
         monkeypatch.setattr(launcher, "ended", lambda: None)
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("y")
         await until(pilot, lambda: app.state.standing is Standing.STARTING)
         await pilot.pause(0.5)
@@ -448,10 +404,8 @@ async def test_a_node_that_takes_long_to_end_is_started_again_when_it_has(
         await until(pilot, lambda: launcher.starts == 2 and app.state.standing is Standing.ATTACHED)
 
 
-@pytest.mark.asyncio
 async def test_r_does_nothing_if_no_setting_needs_a_restart(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         assert "Restart" not in picture(app)
         await pilot.press("r")
@@ -462,12 +416,10 @@ async def test_r_does_nothing_if_no_setting_needs_a_restart(launcher: FakeLaunch
 # When something is missing.
 
 
-@pytest.mark.asyncio
 async def test_without_a_node_a_change_takes_effect_at_the_next_start(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app, attached=False)
         await go_to(pilot, app, "own")
         await type_over(pilot, app, "8")
@@ -480,7 +432,6 @@ async def test_without_a_node_a_change_takes_effect_at_the_next_start(tmp_path: 
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_an_invalid_file_shows_its_error_and_is_read_again(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -490,8 +441,7 @@ async def test_an_invalid_file_shows_its_error_and_is_read_again(
         raise ConfigError(f"config.toml is not valid TOML: {HOSTILE}", "correct that place")
 
     monkeypatch.setattr(launcher, "settings", wrong)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await pilot.press("7")
         await until(pilot, lambda: "is not valid TOML" in picture(app) and "correct that place" in picture(app))
         assert "\x1b" not in picture(app) and "[bold]own[/bold]" in picture(app)
@@ -501,7 +451,6 @@ async def test_an_invalid_file_shows_its_error_and_is_read_again(
         await until(pilot, lambda: "Sharing" in picture(app))
 
 
-@pytest.mark.asyncio
 async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     read = launcher.settings
 
@@ -511,8 +460,7 @@ async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monk
         ]
 
     monkeypatch.setattr(launcher, "settings", settings)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(launcher, (120, 40)) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("down")
         await until(pilot, lambda: "\\x1b[31m[bold]own" in picture(app))
@@ -521,16 +469,15 @@ async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monk
         assert "\x1b" not in app.clipboard
 
 
-@pytest.mark.asyncio
 async def test_it_works_in_a_tiny_terminal(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(launcher, (120, 40)) as (pilot, app):
         settings = await opened(pilot, app)
         await go_to(pilot, app, "own")
-        await pilot.press("enter", "ctrl+u", "9", "9")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.focused, Input))
+        await pilot.press("ctrl+u", "9", "9")
         await pilot.resize_terminal(40, 10)
-        await pilot.pause(0.2)
-        assert "99" in picture(app)
+        await until(pilot, lambda: "99" in picture(app))
         await pilot.press("ctrl+u", "7", "enter")
         await until(pilot, lambda: launcher.changes == [("own", "7")] and settings.has_focus)
         assert "own" in picture(app)
@@ -539,17 +486,8 @@ async def test_it_works_in_a_tiny_terminal(launcher: FakeLauncher) -> None:
         assert settings.row is not None and settings.row.name == "own" and "7 rollouts" in picture(app)
 
 
-def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (80, 24))
-
-
-def test_wide_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert _snap(launcher, snap_compare, (120, 40))
-
-
-def test_pictures_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert _snap(launcher, snap_compare, (80, 24))
+def test_pictures(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
+    assert _snap(launcher, snap_compare, look)
 
 
 def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> bool:

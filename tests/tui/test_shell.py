@@ -24,20 +24,21 @@ from textual.widgets import Static
 from sapo_edge import events
 from sapo_edge.control.protocol import claim_socket_path
 from sapo_edge.errors import BackendError, ExitCode
+from sapo_edge.node.background import Ended
 from sapo_edge.plain import format_time
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look import themes
 from sapo_edge.tui.look.terminal import SMALLEST, ascii_table
 from sapo_edge.tui.node import keeper, link
-from sapo_edge.tui.node.launcher import Ending
+from sapo_edge.tui.node.history import MAX_POINTS
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs.ended import NodeEnded
 from sapo_edge.tui.screens.dialogs.quit import Quit
-from sapo_edge.tui.screens.dialogs.stop import Stop
 from sapo_edge.tui.screens.first_run.screen import FirstRun
 from sapo_edge.tui.screens.view import VIEWS, Change, View
+from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, Stuck, attached, lines, notices, screen, text, until
+from tests.tui.shell import TRUECOLOR, Stuck, attached, following, lines, notices, running, screen, text, until
 
 PLAIN = {"TERM": "vt100", "LANG": "C"}
 
@@ -57,10 +58,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "GONE_SECONDS", 0.5)
 
 
-def make_app(launcher: FakeLauncher, environ: dict[str, str] | None = None) -> SapoApp:
-    return SapoApp(launcher, environ or TRUECOLOR)
-
-
 def shows_dialog(app: SapoApp) -> bool:
     return isinstance(app.screen, NodeEnded) and "Restart" in screen(app)
 
@@ -68,39 +65,30 @@ def shows_dialog(app: SapoApp) -> bool:
 # A node is found, started, lost.
 
 
-@pytest.mark.asyncio
 async def test_it_connects_to_a_running_node(launcher: FakeLauncher) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (_pilot, app):
         assert launcher.starts == 0 and app.state.round == 40
         assert [known.accuracy for known in app.state.history.held_out] == [0.04, 0.19, 0.55, 0.68, 0.66]
 
 
-@pytest.mark.asyncio
 async def test_it_starts_a_node_if_none_runs(idle: FakeLauncher) -> None:
-    app = make_app(idle)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(idle):
+        pass
     assert idle.starts == 1 and idle.running, "the node outlives the app"
 
 
-@pytest.mark.asyncio
 async def test_nothing_starts_without_consent(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, agreed=False, running=False)
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: isinstance(app.screen, FirstRun))
         await pilot.pause(1)
         assert launcher.starts == 0 and app.keeper.link is None
     assert launcher.starts == 0
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_can_not_start_shows_error_and_remedy(idle: FakeLauncher) -> None:
     idle.refusal = BackendError("no model is installed", "install one with pip")
-    app = make_app(idle)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(idle) as (pilot, app):
         await until(pilot, lambda: shows_dialog(app))
         assert "No model is installed" in screen(app) and "install one with pip" in screen(app)
         idle.refusal = None
@@ -108,13 +96,11 @@ async def test_a_node_that_can_not_start_shows_error_and_remedy(idle: FakeLaunch
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_dies_at_its_start_shows_its_last_lines(idle: FakeLauncher, quick: None) -> None:
     idle.hold = True
-    app = make_app(idle)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(idle) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.STARTING and idle.starts == 1)
-        idle.ending = Ending("the model can't be loaded", False, ("first line", "sapo: the file is cut off"))
+        idle.ending = Ended("the model can't be loaded", False, ("first line", "sapo: the file is cut off"))
         await until(pilot, lambda: shows_dialog(app))
         assert "The model can't be loaded" in screen(app) and "sapo: the file is cut off" in screen(app)
         await pilot.press("escape")
@@ -124,11 +110,8 @@ async def test_a_node_that_dies_at_its_start_shows_its_last_lines(idle: FakeLaun
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_escape_goes_back_the_way_one_came(launcher: FakeLauncher) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
 
         def shows(mode: str) -> bool:
             return app.current_mode == mode
@@ -149,26 +132,20 @@ async def test_escape_goes_back_the_way_one_came(launcher: FakeLauncher) -> None
         assert app.current_mode == "dashboard"
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_ends_at_once_because_its_run_is_done_is_no_crash(idle: FakeLauncher, quick: None) -> None:
     idle.hold = True
-    app = make_app(idle)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(idle) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.STARTING and idle.starts == 1)
         idle.ending = FINISHED
         await until(pilot, lambda: app.current_mode == "results" and "the run is done" in screen(app))
         assert not app.screen.is_modal and idle.starts == 1
 
 
-@pytest.mark.asyncio
 async def test_a_node_that_stops_may_take_long_to_end(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "GONE_SECONDS", 0.1)
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
-        assert launcher.node is not None
+    async with following(launcher) as (pilot, app):
         # The process is still there after its last word: `ended` says None.
         launcher.node.emit(events.NodeStopped(reason="all 40 rounds are done", rounds=40, done=True))
         launcher.node.stop()
@@ -179,14 +156,10 @@ async def test_a_node_that_stops_may_take_long_to_end(
         assert launcher.starts == 0
 
 
-@pytest.mark.asyncio
 async def test_after_a_crash_it_says_why_and_the_curve_continues(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
-        assert launcher.node is not None
+    async with following(launcher) as (pilot, app):
         for number in (41, 42):
             launcher.node.emit(launcher.node.finished(number))
         await until(pilot, lambda: app.state.round == 42)
@@ -203,13 +176,11 @@ async def test_after_a_crash_it_says_why_and_the_curve_continues(
         assert app.state.history.curves.round == list(range(1, 44))
 
 
-@pytest.mark.asyncio
 async def test_it_restarts_by_itself_until_the_third_crash(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "PATIENCE_SECONDS", 0.3)
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         for crash in range(1, keeper.CRASHES):
             await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
             launcher.die()
@@ -226,14 +197,12 @@ async def test_it_restarts_by_itself_until_the_third_crash(
         assert launcher.starts == keeper.CRASHES
 
 
-@pytest.mark.asyncio
 async def test_crashes_long_ago_do_not_count(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(keeper, "CRASH_SECONDS", 0.0)
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         for crash in range(1, keeper.CRASHES + 2):
             await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
             launcher.die()
@@ -241,11 +210,8 @@ async def test_crashes_long_ago_do_not_count(
         assert not app.keeper.crashed_often
 
 
-@pytest.mark.asyncio
 async def test_without_a_restart_it_waits_for_s(launcher: FakeLauncher, quick: None) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         launcher.die()
         await until(pilot, lambda: shows_dialog(app))
         await pilot.press("escape")
@@ -256,11 +222,8 @@ async def test_without_a_restart_it_waits_for_s(launcher: FakeLauncher, quick: N
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_an_expected_end_shows_no_dialog(launcher: FakeLauncher, quick: None) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.press("s", "enter")
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
         assert not isinstance(app.screen, NodeEnded) and app.state.ending == "asked to stop"
@@ -270,49 +233,37 @@ async def test_an_expected_end_shows_no_dialog(launcher: FakeLauncher, quick: No
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-@pytest.mark.asyncio
 async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: None, size: tuple[int, int]) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=size) as pilot:
-        await attached(pilot, app)
-        assert launcher.node is not None
-        for key in ("escape", "k"):
+    async with following(launcher, size) as (pilot, app):
+        for key in ("escape", "n"):
             await pilot.press("s")
-            await until(pilot, lambda: isinstance(app.screen, Stop) and "nothing is lost" in screen(app))
+            await until(pilot, lambda: isinstance(app.screen, Ask) and "nothing is lost" in screen(app))
             await pilot.press(key)
-            await until(pilot, lambda: not isinstance(app.screen, Stop))
+            await until(pilot, lambda: not isinstance(app.screen, Ask))
         await pilot.pause(0.3)
         assert launcher.node.asked == [] and launcher.running
 
 
-@pytest.mark.asyncio
 async def test_s_typed_several_times_stops_once_and_starts_nothing(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         node = launcher.node
-        assert node is not None
         # The round takes longer than the keys.
         monkeypatch.setattr(node, "_end", lambda reason: node.tell(state="stopping"))
         await pilot.press("s", "s", "s", "s")
         await until(pilot, lambda: "finishing the round" in text(app, "#head"))
         await pilot.press("s", "s")
         await pilot.pause(0.3)
-        assert node.asked == ["after_round"] and launcher.starts == 0 and not isinstance(app.screen, Stop)
+        assert node.asked == ["after_round"] and launcher.starts == 0 and not isinstance(app.screen, Ask)
         assert "finishes its round" in notices(app)
 
 
-@pytest.mark.asyncio
 async def test_a_slow_request_does_not_hold_up_pause_resume_and_stop(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         node = launcher.node
-        assert node is not None
         free, waits = threading.Event(), threading.Event()
 
         def slowly() -> Any:
@@ -333,14 +284,11 @@ async def test_a_slow_request_does_not_hold_up_pause_resume_and_stop(
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-@pytest.mark.asyncio
 async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(
     launcher: FakeLauncher, quick: None, size: tuple[int, int]
 ) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=size) as pilot:
-        await attached(pilot, app)
-        assert launcher.node is not None and "left" in screen(app) and "1.4 GB" in screen(app)
+    async with following(launcher, size) as (pilot, app):
+        assert "left" in screen(app) and "1.4 GB" in screen(app)
         stopped = events.NodeStopped(reason="all 40 rounds are done", rounds=40)
         launcher.node.emit(stopped)
         launcher.ending = replace(FINISHED, done=False)
@@ -367,11 +315,8 @@ async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(
         await until(pilot, lambda: "1.4 GB" in screen(app) and "5 peers" in screen(app))
 
 
-@pytest.mark.asyncio
 async def test_the_time_of_a_killed_nodes_end_is_when_its_connection_broke(launcher: FakeLauncher, quick: None) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         launcher.die()
         await until(pilot, lambda: shows_dialog(app))
         assert abs(app.state.ended_at - time.time()) < 30
@@ -379,11 +324,8 @@ async def test_the_time_of_a_killed_nodes_end_is_when_its_connection_broke(launc
         await until(pilot, lambda: "No node runs: the node was killed" in text(app, "#progress"))
 
 
-@pytest.mark.asyncio
 async def test_ctrl_c_copies_selected_text_and_quits_without_any(launcher: FakeLauncher) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         app.screen.query_one("#verdict", Static).text_select_all()
         await pilot.pause(0.1)
         await pilot.press("ctrl+c")
@@ -396,7 +338,6 @@ async def test_ctrl_c_copies_selected_text_and_quits_without_any(launcher: FakeL
         await until(pilot, lambda: isinstance(app.screen, Quit))
 
 
-@pytest.mark.asyncio
 async def test_while_a_lost_connection_is_found_again_nothing_is_drawn_as_if_it_were_new(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,9 +349,7 @@ async def test_while_a_lost_connection_is_found_again_nothing_is_drawn_as_if_it_
         opened(self)
 
     monkeypatch.setattr(link.Link, "open", late)
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         first = app.keeper.link
         assert first is not None and first._events is not None
         found.clear()
@@ -425,19 +364,15 @@ async def test_while_a_lost_connection_is_found_again_nothing_is_drawn_as_if_it_
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_it_reconnects_to_a_node_that_dropped_it(launcher: FakeLauncher, quick: None) -> None:
     """A node drops a client that was suspended; that is no crash."""
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         first = app.keeper.link
         assert first is not None and first._events is not None
         first._events.close()
         await until(pilot, lambda: app.keeper.link not in (None, first))
         await attached(pilot, app)
         assert launcher.starts == 0 and not isinstance(app.screen, NodeEnded)
-        assert launcher.node is not None
         launcher.node.emit(launcher.node.finished(41))
         await until(pilot, lambda: app.state.history.last_round == 41)
 
@@ -482,28 +417,24 @@ class Stranger:
         ({"v": 1, "hello": "mallory"}, "The program at the socket is not a node"),
     ],
 )
-@pytest.mark.asyncio
 async def test_a_server_that_is_no_usable_node_shows_an_error(
     idle: FakeLauncher, hello: dict[str, Any], told: str
 ) -> None:
     stranger = Stranger(idle, hello)
-    app = make_app(idle)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(idle) as (pilot, app):
         await until(pilot, lambda: shows_dialog(app))
         assert told in " ".join(screen(app).split()) and "stop" in screen(app) and "\x1b" not in screen(app)
         assert idle.starts == 0
         stranger.close()
 
 
-@pytest.mark.asyncio
 async def test_a_node_without_a_greeting_does_not_freeze_the_app(
     idle: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "OPEN_SECONDS", 0.5)
     idle.hold = True
     stranger = Stranger(idle, None)
-    app = make_app(idle)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(idle) as (pilot, app):
         for number, mode in enumerate(VIEWS, 1):
             await pilot.press(str(number))
             assert app.current_mode == mode
@@ -514,17 +445,13 @@ async def test_a_node_without_a_greeting_does_not_freeze_the_app(
         await attached(pilot, app)
 
 
-@pytest.mark.asyncio
 async def test_two_apps_show_one_node(launcher: FakeLauncher) -> None:
     shown: list[int] = []
     both = asyncio.Barrier(2)
 
     async def one() -> None:
-        app = make_app(launcher)
-        async with app.run_test(size=(80, 24)) as pilot:
-            await attached(pilot, app)
+        async with following(launcher) as (pilot, app):
             await both.wait()
-            assert launcher.node is not None
             if not shown:
                 shown.append(0)
                 launcher.node.emit(launcher.node.finished(41))
@@ -536,11 +463,8 @@ async def test_two_apps_show_one_node(launcher: FakeLauncher) -> None:
     assert shown == [0, 41, 41]
 
 
-@pytest.mark.asyncio
 async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         stuck = Stuck(launcher)
         # By then at least one request for the status waits.
         await pilot.pause(2.5)
@@ -559,11 +483,8 @@ async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> 
 
 
 @pytest.mark.parametrize("mode", VIEWS)
-@pytest.mark.asyncio
 async def test_news_at_the_end_of_the_app_break_nothing(launcher: FakeLauncher, mode: str) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         await pilot.press(str([*VIEWS].index(mode) + 1))
         await until(pilot, lambda: app.current_mode == mode and app.screen.is_mounted)
         view = app.screen
@@ -574,11 +495,10 @@ async def test_news_at_the_end_of_the_app_break_nothing(launcher: FakeLauncher, 
     view.refresh_node(Change.ALL)
 
 
-@pytest.mark.asyncio
 async def test_an_answer_at_the_end_of_the_app_breaks_nothing(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = make_app(launcher)
+    app = SapoApp(launcher, TRUECOLOR)
     read, asked = launcher.settings, threading.Event()
 
     def late() -> Any:
@@ -598,12 +518,9 @@ async def test_an_answer_at_the_end_of_the_app_breaks_nothing(
     assert all(worker.is_finished for worker in workers)
 
 
-@pytest.mark.asyncio
 async def test_a_stuck_node_does_not_delay_the_end(launcher: FakeLauncher) -> None:
     launcher.set("on_quit", "keep")
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         stuck = Stuck(launcher)
         await pilot.press("p")
         began = time.monotonic()
@@ -633,11 +550,8 @@ def _waits(thread: threading.Thread) -> bool:
 # Screens and keys.
 
 
-@pytest.mark.asyncio
 async def test_seven_keys_reach_seven_screens(launcher: FakeLauncher) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         for number, (mode, title) in enumerate(VIEWS.items(), 1):
             await pilot.press(str(number))
             await until(pilot, lambda title=title: f"{title}" in screen(app))  # type: ignore[misc]
@@ -647,11 +561,8 @@ async def test_seven_keys_reach_seven_screens(launcher: FakeLauncher) -> None:
             assert app.current_mode == "dashboard"
 
 
-@pytest.mark.asyncio
 async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         for number, mode in enumerate(VIEWS, 1):
             await pilot.press(str(number))
             await pilot.pause(0.2)
@@ -666,11 +577,8 @@ async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLaunch
         await until(pilot, lambda: "round 40" in screen(app) and "Is it working?" in screen(app))
 
 
-@pytest.mark.asyncio
 async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLauncher, quick: None) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         titles = [command.title for command in app.get_system_commands(app.screen)]
         assert {"Pause the node", "Stop the node", "Quit sapo", *(f"Show {title}" for title in VIEWS.values())} <= {
             *titles
@@ -689,26 +597,22 @@ async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLaunc
         assert "Start the node" in titles and "Stop the node" not in titles
 
 
-@pytest.mark.asyncio
 async def test_p_is_dim_without_a_node(idle: FakeLauncher) -> None:
     idle.hold = True
-    app = make_app(idle)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(idle) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.STARTING)
         assert app.check_action("pause", ()) is None
         await pilot.press("p", "s")
         assert idle.starts <= 1
 
 
-@pytest.mark.asyncio
 async def test_an_error_of_the_node_is_escaped(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert launcher.node is not None
 
     def refuse() -> None:
         raise BackendError("\x1b[31m[red]not now", "try [@click=app.quit]later[/]")
 
     monkeypatch.setattr(launcher.node, "pause", refuse)
-    app = make_app(launcher)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await attached(pilot, app)
         await pilot.press("p")
@@ -720,16 +624,12 @@ async def test_an_error_of_the_node_is_escaped(launcher: FakeLauncher, monkeypat
 # What others send, and what terminals can't show.
 
 
-@pytest.mark.asyncio
 async def test_hostile_texts_are_escaped_in_head_and_panels(launcher: FakeLauncher) -> None:
     hostile = "\x1b[2J\x1b]0;owned\x07[bold red][@click=app.quit]x[/]\u202e\u200b"
-    assert launcher.node is not None
     launcher.node.tell(
         manifest=hostile, model=hostile, backend=hostile, paused=[hostile], rejections={hostile: 5, "rate": 2}
     )
-    app = make_app(launcher)
-    async with app.run_test(size=(160, 48)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher, (160, 48)) as (pilot, app):
         launcher.node.pause_for(hostile, hostile)
         launcher.node.emit(events.Notice(level="warning", text=hostile))
         for number in range(1, len(VIEWS) + 1):
@@ -745,7 +645,6 @@ async def test_hostile_texts_are_escaped_in_head_and_panels(launcher: FakeLaunch
 
 
 @pytest.mark.parametrize("mode", VIEWS)
-@pytest.mark.asyncio
 async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launcher: FakeLauncher, mode: str) -> None:
     async def drawn(app: SapoApp) -> list[str]:
         async with app.run_test(size=(100, 30)) as pilot:
@@ -755,9 +654,8 @@ async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launche
             return lines(app)
 
     # Without progress that moves on between the two: both draw the same.
-    assert launcher.node is not None
     launcher.node.pause_for("asked to pause")
-    fancy, plain = await drawn(make_app(launcher)), await drawn(make_app(launcher, PLAIN))
+    fancy, plain = await drawn(SapoApp(launcher, TRUECOLOR)), await drawn(SapoApp(launcher, PLAIN))
     assert all(line.isascii() and len(line) == 100 for line in plain)
     for rich, bare in zip(fancy, plain, strict=True):
         columns = [character for character in rich for _ in range(cell_len(character))]
@@ -766,11 +664,10 @@ async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launche
 
 
 @pytest.mark.parametrize("mode", VIEWS)
-@pytest.mark.asyncio
 async def test_every_character_of_the_app_has_an_ascii_substitute(launcher: FakeLauncher, mode: str) -> None:
     """A question mark stands only for what others wrote."""
     theirs = "超级长的名字\U0001f980"
-    app, table = make_app(launcher), ascii_table()
+    app, table = SapoApp(launcher, TRUECOLOR), ascii_table()
     async with app.run_test(size=(100, 30)) as pilot:
         await attached(pilot, app)
         await pilot.press(str([*VIEWS].index(mode) + 1))
@@ -788,13 +685,10 @@ async def test_every_character_of_the_app_has_an_ascii_substitute(launcher: Fake
         ({"TERM": "xterm-256color", "LANG": "en_US.UTF-8"}, themes.DARK.name, False),
     ],
 )
-@pytest.mark.asyncio
 async def test_a_console_of_16_colours_gets_its_own_theme(
     launcher: FakeLauncher, environ: dict[str, str], theme: str, ansi: bool
 ) -> None:
-    app = make_app(launcher, environ)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher, (80, 24), environ) as (pilot, app):
         assert app.theme == theme and app.native_ansi_color == ansi
         for number in range(1, len(VIEWS) + 1):
             await pilot.press(str(number))
@@ -802,25 +696,19 @@ async def test_a_console_of_16_colours_gets_its_own_theme(
         assert app.is_running
 
 
-@pytest.mark.asyncio
 async def test_the_theme_of_the_settings_wins_and_a_new_one_is_saved(launcher: FakeLauncher) -> None:
     launcher.set("theme", "nord")
-    app = make_app(launcher, {"TERM": "linux", "LANG": "en_US.UTF-8"})
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher, (80, 24), {"TERM": "linux", "LANG": "en_US.UTF-8"}) as (pilot, app):
         assert app.theme == "nord" and len(launcher.changes) == 1
         app.theme = themes.LIGHT.name
         await until(pilot, lambda: launcher.setting("theme") == themes.LIGHT.name)
 
 
-@pytest.mark.asyncio
 async def test_no_color_draws_no_colours_and_loses_nothing(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         for number, (mode, title) in enumerate(VIEWS.items(), 1):
             await pilot.press(str(number))
             await pilot.pause(0.2)
@@ -849,22 +737,17 @@ def _colours(app: SapoApp) -> set[tuple[int, int, int]]:
     return found
 
 
-@pytest.mark.asyncio
 async def test_memory_stays_bounded_with_many_events(launcher: FakeLauncher) -> None:
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
-        assert launcher.node is not None
+    async with following(launcher) as (pilot, app):
         event = launcher.node.finished(41)
         for number in range(41, 20_000):
             app.node_event(replace(event, round=number))
             app.node_event(events.Progress(phase="generate", done=1, total=2, unit="answers"))
-        assert len(app.state.history.curves.round) <= 600
+        assert len(app.state.history.curves.round) <= 4 * MAX_POINTS
         assert math.isclose(app.state.history.curves.own[-1], event.reward_own)
         await until(pilot, lambda: "round 19999" in text(app, "#head"))
 
 
-@pytest.mark.asyncio
 async def test_an_event_of_an_unknown_kind_is_ignored(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     real: Callable[[dict[str, Any]], events.Event] = events.from_dict
 
@@ -874,10 +757,7 @@ async def test_an_event_of_an_unknown_kind_is_ignored(launcher: FakeLauncher, mo
         return real(found)
 
     monkeypatch.setattr(link, "events", SimpleNamespace(from_dict=newer))
-    app = make_app(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
-        assert launcher.node is not None
+    async with following(launcher) as (pilot, app):
         launcher.node.emit(launcher.node.finished(41))
         launcher.node.pause_for("hot")
         await until(pilot, lambda: "paused: hot" in text(app, "#head"))
@@ -890,9 +770,8 @@ async def _settled(pilot: Pilot[Any]) -> None:
 
 
 def test_picture_without_unicode_and_colours(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
-    assert launcher.node is not None
     launcher.node.pause_for("asked to pause")
-    assert snap_compare(make_app(launcher, PLAIN), terminal_size=(80, 24), run_before=_settled)
+    assert snap_compare(SapoApp(launcher, PLAIN), terminal_size=(80, 24), run_before=_settled)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -903,4 +782,4 @@ def test_picture_of_the_question_before_a_stop(
         await _settled(pilot)
         await pilot.press("s")
 
-    assert snap_compare(make_app(launcher), terminal_size=size, run_before=ask)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=ask)

@@ -11,17 +11,15 @@ from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.widgets._footer import FooterKey
 
-from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look import themes
 from sapo_edge.tui.screens.view import VIEWS, NavItem
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, attached, until
+from tests.tui.shell import following, until
 
 MOST = {"answer": 3}
 """Times that a screen's styles are applied, where a class says what it found; once everywhere else."""
 
 
-@pytest.mark.asyncio
 async def test_a_new_screen_gets_its_styles_once_and_other_screens_keep_theirs(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,9 +37,7 @@ async def test_a_new_screen_gets_its_styles_once_and_other_screens_keep_theirs(
 
     monkeypatch.setattr(Stylesheet, "apply", counted)
     monkeypatch.setattr(Stylesheet, "reparse", parsed_again)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         for mode in VIEWS:
             await app.switch_mode(mode)
             await until(pilot, lambda: app.screen.query(FooterKey))

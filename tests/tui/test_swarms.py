@@ -18,14 +18,13 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult, SwarmCard
 from sapo_edge.tui.screens.help import HelpScreen
-from sapo_edge.tui.screens.peers.invite import HERE, TOLD, Invite
+from sapo_edge.tui.screens.peers.invite import HERE, TOLD, Invite, qr_text
 from sapo_edge.tui.screens.peers.joining import Join
-from sapo_edge.tui.screens.peers.qr import qr_text
 from sapo_edge.tui.screens.peers.screen import Peers
 from sapo_edge.tui.screens.peers.text import swarm_text
-from sapo_edge.tui.widgets.restart import AskRestart
+from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import INVITE, FakeLauncher
-from tests.tui.shell import TRUECOLOR, alone, attached, notices, screen, text, until
+from tests.tui.shell import TRUECOLOR, alone, attached, notices, running, screen, text, until
 
 PRIVATE = SwarmCard("starter", private=True, id="a7" * 32)
 NOTES = (
@@ -43,11 +42,9 @@ async def opened(pilot: Pilot[Any], app: SapoApp, keys: str = "") -> None:
         await until(pilot, lambda: app.screen.is_modal)
 
 
-@pytest.mark.asyncio
 async def test_an_invite_is_shown_copied_and_drawn(launcher: FakeLauncher) -> None:
     launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": True}, NOTES)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(120, 50)) as pilot:
+    async with running(launcher, (120, 50)) as (pilot, app):
         await opened(pilot, app, "i")
         await until(pilot, lambda: "only to people you trust" in screen(app) and "local network only" in screen(app))
         assert "sapo://join/v=1+swarm=" in screen(app) and "others paste it" not in screen(app)
@@ -67,14 +64,12 @@ def test_notes_for_a_shell_are_those_of_the_command() -> None:
     assert [begin for begin in (*TOLD, *HERE) if f'narrate("{begin}' not in source] == []
 
 
-@pytest.mark.asyncio
 async def test_a_short_code_is_shown_while_it_waits(launcher: FakeLauncher) -> None:
     launcher.replies["swarm invite --code"] = JobResult(
         {"code": "7-guitar-revolver", "commands": [{"command": "sapo swarm join 7", "where": "on the same network"}]}
     )
     launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": False})
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with running(launcher, (100, 30)) as (pilot, app):
         await opened(pilot, app, "i")
         await until(pilot, lambda: "sapo://join/v=1" in screen(app))
         await pilot.press("w")
@@ -83,17 +78,15 @@ async def test_a_short_code_is_shown_while_it_waits(launcher: FakeLauncher) -> N
         assert [words for words, _ in launcher.commands] == [("swarm", "invite"), ("swarm", "invite", "--code")]
 
 
-@pytest.mark.asyncio
 async def test_joining_never_puts_the_invite_into_arguments(launcher: FakeLauncher) -> None:
     launcher.replies["swarm join"] = JobResult({"joined": True})
     launcher.set("network", "solo")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app, "u")
         app.screen.query_one(Input).value = INVITE
         launcher.card = PRIVATE
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         assert launcher.commands == [(("swarm", "join"), f"{INVITE}\n\n")]
         assert launcher.changes[-1] == ("network", "swarm"), "who joins wants to take part"
         assert "open swarm starter → private swarm starter" in screen(app)
@@ -101,12 +94,10 @@ async def test_joining_never_puts_the_invite_into_arguments(launcher: FakeLaunch
         await until(pilot, lambda: launcher.starts == 1)
 
 
-@pytest.mark.asyncio
 async def test_a_swarm_joined_while_the_help_is_open_closes_the_dialog_after_it(launcher: FakeLauncher) -> None:
     launcher.replies["swarm join"] = JobResult({"joined": True})
     launcher.hold_jobs = True
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app, "u")
         app.screen.query_one(Input).value = INVITE
         await pilot.press("enter")
@@ -119,15 +110,13 @@ async def test_a_swarm_joined_while_the_help_is_open_closes_the_dialog_after_it(
         await pilot.pause()
         assert isinstance(app.screen, HelpScreen), "it is still being read"
         await pilot.press("f1")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, Peers))
 
 
-@pytest.mark.asyncio
 async def test_an_invite_broken_into_lines_is_pasted_whole(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app, "u")
         app.post_message(Paste(f"\n {INVITE[:40]}\n{INVITE[40:]} \n"))
         await until(pilot, lambda: app.screen.query_one(Input).value)
@@ -138,11 +127,9 @@ async def test_an_invite_broken_into_lines_is_pasted_whole(launcher: FakeLaunche
         assert app.screen.query_one(Input).value == "7 guitar revolver", "spaces may stand for hyphens"
 
 
-@pytest.mark.asyncio
 async def test_a_refused_invite_says_why_and_stays(launcher: FakeLauncher) -> None:
     launcher.replies["swarm join"] = ConfigError("the invite is cut off at its end", "ask for the line again")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app, "u")
         app.screen.query_one(Input).value = "sapo://join/x"
         await pilot.press("enter")
@@ -156,30 +143,26 @@ async def test_a_refused_invite_says_why_and_stays(launcher: FakeLauncher) -> No
     ("keys", "enter", "words"),
     [("n", ("enter",), ("swarm", "create", "--private")), ("n", ("right", "enter"), ("swarm", "create", "--open"))],
 )
-@pytest.mark.asyncio
 async def test_a_swarm_is_created(
     launcher: FakeLauncher, keys: str, enter: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     launcher.replies["swarm create"] = JobResult({"joined": True})
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app, keys)
         launcher.card = PRIVATE
         await pilot.press(*enter)
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         assert launcher.commands == [(words, "")]
 
 
-@pytest.mark.asyncio
 async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: FakeLauncher) -> None:
     launcher.replies["swarm create"] = JobResult({"joined": True})
     launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": True}, NOTES)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app, "n")
         launcher.card = PRIVATE
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, Peers))
         said = text(app, "#swarm").replace("\n", " ")
@@ -191,21 +174,18 @@ async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: Fa
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, Peers))
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await until(pilot, lambda: isinstance(app.screen, Ask))
         assert "open swarm starter → private swarm starter" in screen(app)
         await pilot.press("y")
         await until(pilot, lambda: launcher.starts == 1)
-        assert launcher.node is not None
         launcher.node.tell(swarm={**launcher.node.status()["swarm"], "swarm": PRIVATE.id, "private": True})
         await until(pilot, lambda: "to the private swarm starter" in text(app, "#swarm"))
         assert "next start" not in text(app, "#swarm") and "r Restart" not in screen(app)
 
 
-@pytest.mark.asyncio
 async def test_leaving_needs_a_second_key(launcher: FakeLauncher) -> None:
     launcher.replies["swarm leave"] = JobResult({"left": "5a"})
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app, "L")
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, Peers))
@@ -214,7 +194,7 @@ async def test_leaving_needs_a_second_key(launcher: FakeLauncher) -> None:
         await until(pilot, lambda: app.screen.is_modal)
         launcher.card = SwarmCard()
         await pilot.press("left", "enter")
-        await until(pilot, lambda: isinstance(app.screen, AskRestart) and "→ works alone" in screen(app))
+        await until(pilot, lambda: isinstance(app.screen, Ask) and "→ works alone" in screen(app))
         assert launcher.commands == [(("swarm", "leave"), "")] and launcher.changes == []
 
 
@@ -231,7 +211,6 @@ async def test_leaving_needs_a_second_key(launcher: FakeLauncher) -> None:
 def test_how_others_reach_this_node_is_said_in_words(
     launcher: FakeLauncher, changes: dict[str, Any], words: str
 ) -> None:
-    assert launcher.node is not None
     text = str(swarm_text({**launcher.node.status()["swarm"], **changes}, PRIVATE))
     assert words in text and "private swarm starter" in text
 

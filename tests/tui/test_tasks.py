@@ -23,13 +23,12 @@ from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult
 from sapo_edge.tui.screens.tasks.ask import NewQuestions
-from sapo_edge.tui.screens.tasks.edit import EditQuestions
-from sapo_edge.tui.screens.tasks.lines import to_questions, to_text
+from sapo_edge.tui.screens.tasks.edit import EditQuestions, to_questions, to_text
 from sapo_edge.tui.screens.tasks.screen import TasksView
 from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, START, check_text, mistakes_text
 from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import MANIFESTS, FakeLauncher
-from tests.tui.shell import TRUECOLOR, attached, screen, text, until
+from tests.tui.shell import TRUECOLOR, attached, running, screen, text, until
 
 WRITTEN = JobResult({"manifest": "/q/manifest.toml", "questions": "/q/tasks.jsonl"})
 CHECKED = JobResult(
@@ -73,22 +72,18 @@ async def with_file(pilot: Pilot[Any], app: SapoApp, key: str = "n", path: str =
     await until(pilot, lambda: isinstance(app.screen, TasksView))
 
 
-@pytest.mark.asyncio
 async def test_a_path_below_the_home_of_an_unknown_user_is_taken_as_it_is(launcher: FakeLauncher) -> None:
     launcher.replies["tasks new"] = WRITTEN
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await with_file(pilot, app, path="~nobody-here/mine")
         assert (("tasks", "new", str(Path("~nobody-here/mine").absolute())), "") in launcher.commands
 
 
-@pytest.mark.asyncio
 async def test_what_can_not_be_taken_is_said_where_the_path_is_typed(launcher: FakeLauncher, tmp_path: Path) -> None:
     launcher.replies |= {"tasks new": ConfigError("/q can't be written", "give another directory")}
     photo = tmp_path / "photo.jpg"
     photo.write_bytes(b"\xff\xd8")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         await pilot.press("n")
         await until(pilot, lambda: isinstance(app.screen, NewQuestions))
@@ -98,19 +93,17 @@ async def test_what_can_not_be_taken_is_said_where_the_path_is_typed(launcher: F
             await until(pilot, lambda: said in text(app, "#writing"))  # noqa: B023
         await pilot.press("p", "q")
         assert app.screen.query_one(Input).value.endswith("pq"), "letters are text, not keys"
-        assert launcher.node is not None and launcher.node.asked == []
+        assert launcher.node.asked == []
         assert [words for words, _ in launcher.commands] == [("tasks", "list"), ("tasks", "new", "/q")]
 
 
-@pytest.mark.asyncio
 async def test_mistakes_of_one_file_do_not_stand_under_the_name_of_the_next(
     launcher: FakeLauncher, tmp_path: Path
 ) -> None:
     file = tmp_path / "x.toml"
     file.touch()
     launcher.replies |= {"tasks check": ManifestError("it has 1 mistake", "mend it"), "tasks new": WRITTEN}
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await opened(pilot, app)
         launcher.printed = {"mistakes": [{"text": "line 1: no answer", "remedy": "give one"}]}
         await pilot.press("n")
@@ -127,10 +120,8 @@ async def test_mistakes_of_one_file_do_not_stand_under_the_name_of_the_next(
         assert "line 1" not in screen(app) and "1 mistake" not in screen(app)
 
 
-@pytest.mark.asyncio
 async def test_what_can_be_trained_is_listed(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with running(launcher, (100, 30)) as (pilot, app):
         await opened(pilot, app)
         seen = screen(app)
         assert seen.count("starter") == 2, "in the top line and the list: not what only continues earlier states"
@@ -140,11 +131,9 @@ async def test_what_can_be_trained_is_listed(launcher: FakeLauncher) -> None:
         assert [words for words, _ in launcher.commands] == [("tasks", "list")], "there is no file yet"
 
 
-@pytest.mark.asyncio
 async def test_new_questions_are_written_checked_and_tried(launcher: FakeLauncher) -> None:
     launcher.replies.update({"tasks new": WRITTEN, "tasks check": CHECKED, "tasks preview": TRIED})
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(100, 40)) as pilot:
+    async with running(launcher, (100, 40)) as (pilot, app):
         await with_file(pilot, app)
         await until(pilot, lambda: "written: /q/tasks.jsonl" in text(app, "#job"))
         await pilot.press("r")
@@ -161,14 +150,12 @@ async def test_new_questions_are_written_checked_and_tried(launcher: FakeLaunche
         assert commands == [("tasks", "new", "/q"), ("tasks", "check", file), ("tasks", "preview", file)]
 
 
-@pytest.mark.asyncio
 async def test_mistakes_are_listed_with_their_remedies(launcher: FakeLauncher, tmp_path: Path) -> None:
     file = tmp_path / "x.toml"
     file.touch()
     mistakes = [{"text": f"tasks.jsonl, line {number}: no answer", "remedy": "give one"} for number in (2, 9)]
     launcher.replies["tasks check"] = ManifestError("x.toml has 2 mistakes", "mend them, then check it again")
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with running(launcher, (100, 30)) as (pilot, app):
         await opened(pilot, app)
         launcher.printed = {"mistakes": mistakes}
         await pilot.press("n")
@@ -179,13 +166,11 @@ async def test_mistakes_are_listed_with_their_remedies(launcher: FakeLauncher, t
         await until(pilot, lambda: "line 9: no answer" in screen(app) and "give one" in screen(app))
 
 
-@pytest.mark.asyncio
 async def test_a_file_may_have_a_name_in_capitals(launcher: FakeLauncher, tmp_path: Path) -> None:
     launcher.replies["tasks check"] = CHECKED
     file = tmp_path / "TASKS.CSV"
     file.touch()
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with running(launcher, (100, 30)) as (pilot, app):
         await with_file(pilot, app, path=str(file))
         await until(pilot, lambda: "no mistakes" in screen(app))
         assert (("tasks", "check", str(file)), "") in launcher.commands
@@ -206,19 +191,17 @@ def test_mistakes_are_bounded() -> None:
     assert str(mistakes_text({"mistakes": many})).count("yes") == MAX_REMARKS
 
 
-@pytest.mark.asyncio
 async def test_own_questions_get_a_run_beside_that_on_other_tasks(launcher: FakeLauncher) -> None:
     launcher.replies |= {"tasks new": WRITTEN, "runs new": JobResult({"done": "new", "run": "run-2"})}
     node = launcher.node
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with running(launcher, (100, 30)) as (pilot, app):
         await with_file(pilot, app)
         await until(pilot, lambda: "written" in text(app, "#job"))
         await pilot.press("u")
         await until(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, TasksView))
-        assert node is not None and node.asked == [] and launcher.changes == []
+        assert node.asked == [] and launcher.changes == []
         await pilot.press("u")
         await until(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("enter")
@@ -228,13 +211,11 @@ async def test_own_questions_get_a_run_beside_that_on_other_tasks(launcher: Fake
         assert launcher.changes == [("manifest", "/q/manifest.toml")]
 
 
-@pytest.mark.asyncio
 async def test_a_member_of_a_swarm_trains_on_other_questions_alone_if_he_agrees(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, rounds=0)
     launcher.replies["tasks new"] = WRITTEN
     launcher.joined = "a friend's \x1b[31m"
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await with_file(pilot, app)
         await until(pilot, lambda: "written" in text(app, "#job"))
         await pilot.press("u")
@@ -247,12 +228,10 @@ async def test_a_member_of_a_swarm_trains_on_other_questions_alone_if_he_agrees(
     launcher.close()
 
 
-@pytest.mark.asyncio
 async def test_a_fresh_home_trains_on_the_file_or_on_a_listed_manifest(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, rounds=0)
     launcher.replies["tasks new"] = WRITTEN
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with running(launcher, (100, 30)) as (pilot, app):
         await with_file(pilot, app)
         await until(pilot, lambda: "written" in text(app, "#job"))
         await pilot.press("u")
@@ -301,7 +280,6 @@ def test_the_editor_shows_plain_lines() -> None:
     assert to_text('{"question": "a | b"}') == '{"question": "a | b"}', "the answer would be b"
 
 
-@pytest.mark.asyncio
 async def test_without_an_editor_of_the_users_the_app_has_one(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -311,8 +289,7 @@ async def test_without_an_editor_of_the_users_the_app_has_one(
     launcher.replies.update({"tasks new": written, "tasks check": CHECKED})
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await with_file(pilot, app)
         await until(pilot, lambda: "written" in text(app, "#job"))
         await pilot.press("e")
@@ -329,7 +306,6 @@ async def test_without_an_editor_of_the_users_the_app_has_one(
         await until(pilot, lambda: "can't be edited here" in text(app, "#job"))
 
 
-@pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("name", "content"),
     [("manifest.toml", '# mine\nname = "mine"\n\n[[tasks]]\n'), ("q.csv", "question;answer\r\n2 + 3?;5\r\n")],
@@ -342,8 +318,7 @@ async def test_what_is_no_list_of_json_lines_is_edited_as_it_is(
     launcher.replies["tasks check"] = CHECKED
     for variable in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(variable, raising=False)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(launcher) as (pilot, app):
         await with_file(pilot, app, path=str(file))
         await until(pilot, lambda: "no mistakes" in screen(app))
         await pilot.press("e")
@@ -353,7 +328,6 @@ async def test_what_is_no_list_of_json_lines_is_edited_as_it_is(
         assert file.read_bytes() == content.encode()
 
 
-@pytest.mark.asyncio
 async def test_the_editor_is_the_users_and_is_split_into_words(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

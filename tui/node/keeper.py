@@ -12,7 +12,8 @@ from collections.abc import Callable
 from sapo_edge import events
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import NoNodeError, SapoError
-from sapo_edge.tui.node.launcher import Ending, Launcher
+from sapo_edge.node.background import Ended
+from sapo_edge.tui.node.launcher import Launcher
 from sapo_edge.tui.node.link import Link
 from sapo_edge.tui.node.state import NodeState, Standing
 
@@ -33,14 +34,12 @@ class Keeper:
     """Runs as long as the app.
 
     Args:
-        state: updated with the node's standing.
         on_change: called after each change of the standing, or of `lines`.
         on_crash: called when no node can start, or one ended unexpectedly, with the seconds after which to call
             `start`, unless the user decides otherwise; None if only the user may.
 
     Attributes:
         link: to the node; None while there is none.
-        lines: the output of a starting node.
         ending: how the last node ended; None while one runs.
         crashed_often: whether a node no longer restarts by itself.
     """
@@ -51,7 +50,7 @@ class Keeper:
         state: NodeState,
         on_event: Callable[[events.Event], None],
         on_change: Callable[[], None],
-        on_crash: Callable[[Ending, float | None], None],
+        on_crash: Callable[[Ended, float | None], None],
     ) -> None:
         self._launcher = launcher
         self._state = state
@@ -60,7 +59,7 @@ class Keeper:
         self._on_crash = on_crash
         self.link: Link | None = None
         self.lines: tuple[str, ...] = ()
-        self.ending: Ending | None = None
+        self.ending: Ended | None = None
         self.crashed_often = False
         self._stopped_at: float | None = None
         self._start = asyncio.Event()
@@ -72,12 +71,12 @@ class Keeper:
             try:
                 found = await self._connect()
             except SapoError as error:
-                ending = Ending(error.message, False, (error.remedy,))
+                ending = Ended(error.message, False, (error.remedy,))
                 self._set_ended(ending)
                 self.crashed_often = False
                 self._on_crash(ending, None)
             else:
-                followed = found if isinstance(found, Ending) else await self._follow(*found)
+                followed = found if isinstance(found, Ended) else await self._follow(*found)
                 if followed is None:
                     # The node dropped this client, which was suspended and read nothing for too long.
                     self._state.standing = Standing.LOOKING
@@ -98,7 +97,7 @@ class Keeper:
     def start(self) -> None:
         self._start.set()
 
-    async def _connect(self) -> tuple[Link, asyncio.Event] | Ending:
+    async def _connect(self) -> tuple[Link, asyncio.Event] | Ended:
         """Connect to a node; start one if none runs.
 
         Returns:
@@ -151,7 +150,7 @@ class Keeper:
             self._on_change()
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _follow(self, link: Link, gone: asyncio.Event) -> Ending | None:
+    async def _follow(self, link: Link, gone: asyncio.Event) -> Ended | None:
         """Show the node until it has gone; return how it ended, or None if its process still runs."""
         self.lines, self.ending, self._stopped_at = (), None, None
         self._state.attach(link.status, link.settings, link.history)
@@ -172,7 +171,7 @@ class Keeper:
             self._stopped_at = ended_at
         return ending
 
-    def _set_ended(self, ending: Ending) -> None:
+    def _set_ended(self, ending: Ended) -> None:
         self._start.clear()
         self.ending = ending
         self._state.standing = Standing.ENDED

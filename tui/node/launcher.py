@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from sapo_edge.config.settings import Setting
+from sapo_edge.node.background import Ended
 from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.machine import Load
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     # These load the journal, which the first picture does without.
     from sapo_edge.control.run_report import RunReport
     from sapo_edge.control.runs import RunView
+    from sapo_edge.experiment.watch import ExperimentView
 
 Network = Literal["solo", "swarm", "invite", "joined"]
 
@@ -62,7 +65,6 @@ class Choices:
         network: alone ("solo"), this network and the open swarm ("swarm"), or a swarm that was joined ("joined").
         swarm: name of the joined swarm, unless it is the open one; unescaped; empty without one.
         threads: most processor threads; 0 lets the program choose.
-        mains_only: pause on battery.
         yield_to_others: pause while other programs need the processor.
         private: whether the questions are the user's own, which no open swarm gets.
     """
@@ -93,23 +95,6 @@ class Consent:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """How a node ended.
-
-    Attributes:
-        reason: one sentence for the user.
-        expected: whether it was stopped, or had finished its rounds.
-        lines: the last lines of its output and log, oldest first; unescaped.
-        done: whether all rounds of its run are done.
-    """
-
-    reason: str
-    expected: bool
-    lines: tuple[str, ...] = ()
-    done: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class SwarmCard:
     """A swarm that a node takes part in.
 
@@ -129,22 +114,16 @@ class SettingRow:
     """A setting as the next node has it.
 
     Attributes:
-        name, value, explanation: as in `sapo config show`.
         source: "default", "manifest NAME", "file PATH", "environment NAME" or "flag".
-        allowed: the allowed values in words.
-        choices: the allowed texts; empty for other texts and numbers.
-        live: whether a running node accepts a new value.
     """
 
-    name: str
+    setting: Setting
     value: int | float | str | None
     source: str
-    explanation: str
-    default: int | float | str | None
-    allowed: str
-    choices: tuple[str, ...]
-    unit: str
-    live: bool
+
+    @property
+    def name(self) -> str:
+        return self.setting.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +132,6 @@ class ChatAnswer:
 
     Attributes:
         adapter: whether the model with the adapter answers, or the base model.
-        text: the whole answer so far.
         tokens_per_second: the speed so far; 0 if unknown.
     """
 
@@ -181,7 +159,6 @@ class Outcome:
     """What the run of this installation has produced so far.
 
     Attributes:
-        report: as `sapo report` tells it.
         history: the reply to the control method `history`, read from the journal; empty before the first round.
     """
 
@@ -190,59 +167,10 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmRow:
-    """An arm of an experiment so far.
-
-    Attributes:
-        name: of the plan; unescaped.
-        finished: swarms.
-        running: finished rounds of each swarm in progress, as far as they were saved.
-        rounds: of each swarm.
-        accuracy: mean test accuracy of finished swarms; None before the first.
-        difference, pairs: mean difference from the baseline over so many seeds; None without a pair.
-    """
-
-    name: str
-    finished: int
-    running: tuple[int, ...]
-    rounds: int
-    accuracy: float | None
-    difference: float | None
-    pairs: int
-
-
-@dataclass(frozen=True, slots=True)
-class SettingTable:
-    """A setting of an experiment so far; `baseline` is the name of one of its arms. Texts are unescaped."""
-
-    title: str
-    baseline: str
-    arms: tuple[ArmRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ExperimentState:
-    """An experiment so far.
-
-    Attributes:
-        finished, planned: swarms.
-        seeds: swarms of each arm.
-        share: of all rounds, 0 to 1.
-    """
-
-    finished: int
-    planned: int
-    seeds: int
-    share: float
-    settings: tuple[SettingTable, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class JobResult:
     """What a command printed.
 
     Attributes:
-        record: the last JSON object.
         notes: the lines that it wrote for people; unescaped.
     """
 
@@ -254,11 +182,7 @@ class Job(Protocol):
     """A command of `sapo` in a process of its own, which runs once."""
 
     def run(self, show: Callable[[Mapping[str, Any]], None] = ...) -> JobResult:
-        """Run it to its end; blocks. `show` gets each object that it prints.
-
-        Raises:
-            SapoError: if it fails, or was closed.
-        """
+        """Run it to its end; blocks. `show` gets each object that it prints."""
         ...
 
     def close(self) -> None:
@@ -274,9 +198,6 @@ class Chat(Protocol):
 
         Returns:
             A description of model and adapter: "SmolLM2-135M-Instruct, adapter of round 40 (held-out 0.66)".
-
-        Raises:
-            SapoError: if it can't be loaded.
         """
         ...
 
@@ -294,8 +215,6 @@ class Chat(Protocol):
 
         Args:
             task: whether to use the manifest's prompt, with which the adapter was trained, or plain chat.
-            temperature: 0 is greedy.
-            show: called while the answers grow.
             follow: whether plain chat goes on with the remembered conversation, or begins a new one.
             again: whether this is the newest question once more, whose answers are forgotten first.
 
@@ -314,7 +233,11 @@ class Chat(Protocol):
 
 
 class Launcher(Protocol):
-    """What the command line provides to the app. Methods may block for seconds unless they say otherwise."""
+    """What the command line provides to the app.
+
+    Methods may block for seconds unless they say otherwise. They raise SapoError if settings, a file or the journal
+    can't be read or written, unless they say what they return then.
+    """
 
     @property
     def paths(self) -> Paths:
@@ -322,11 +245,11 @@ class Launcher(Protocol):
         ...
 
     def consented(self) -> bool:
-        """Whether the user has agreed on the first screen, or a node runs already. Does not block."""
+        """Whether the user has agreed to what a node would do now, or a node runs already. Does not block."""
         ...
 
     def findings(self) -> Findings:
-        """Check this computer."""
+        """Check this computer as `sapo doctor` does, without loading the backends."""
         ...
 
     def choices(self) -> Choices:
@@ -334,35 +257,23 @@ class Launcher(Protocol):
         ...
 
     def accept(self, consent: Consent) -> None:
-        """Save the changes as settings, join a swarm if that changes, and store the consent.
-
-        Raises:
-            SapoError: if the invite or the settings file is unusable; then no consent is stored.
-        """
+        """Save the changes as settings, join a swarm if that changes, and store the consent: all of it or nothing."""
         ...
 
     def start(self) -> None:
-        """Start a node in the background that outlives this process; return as soon as its process exists.
-
-        Raises:
-            SapoError: if it can't be started.
-        """
+        """Start a node in the background that outlives this process; return as soon as its process exists."""
         ...
 
     def starting(self) -> Sequence[str]:
         """The output so far of a node that is starting, newest line last. Does not block long."""
         ...
 
-    def ended(self) -> Ending | None:
-        """How the last node ended; None while one runs or starts. Does not block long."""
+    def ended(self) -> Ended | None:
+        """How the last node ended; None while one runs or starts. Does not block long, and raises nothing."""
         ...
 
     def settings(self) -> list[SettingRow]:
-        """Every setting as the next node has it.
-
-        Raises:
-            SapoError: if the file or the environment is invalid.
-        """
+        """Every setting as the next node has it."""
         ...
 
     def setting(self, name: str) -> Any:
@@ -387,67 +298,36 @@ class Launcher(Protocol):
         ...
 
     def swarm_against(self, manifest: str) -> str:
-        """The name of the joined swarm if it trains on something else than a manifest; unescaped; "" otherwise.
-
-        Raises:
-            SapoError: if there is no such manifest, or the settings are invalid.
-        """
+        """The name of the joined swarm if it trains on something else than a manifest; unescaped; "" otherwise."""
         ...
 
     def outcome(self) -> Outcome:
-        """What the run has produced so far, whether a node runs or not.
-
-        Raises:
-            SapoError: if journal, checkpoints or settings can't be read.
-        """
+        """What the run has produced so far, whether a node runs or not."""
         ...
 
     def news(self) -> str:
-        """What the run has learned since somebody looked, in a sentence; "" without rounds. Remembers this look.
-
-        Raises:
-            SapoError: if the journal can't be read, or the look can't be remembered.
-        """
+        """What the run has learned since somebody looked, in a sentence; "" without rounds. Remembers this look."""
         ...
 
     def looked(self, round: int) -> None:
-        """Remember that somebody looked until this round of the run of the last `news`. Does not block long.
-
-        Raises:
-            SapoError: if it can't be written.
-        """
-        ...
-
-    def history(self, rounds: tuple[int, int]) -> Mapping[str, Any]:
-        """The rounds from the first to the last, as the control method `history` tells them.
-
-        Raises:
-            SapoError: if the journal can't be read.
-        """
+        """Remember that somebody looked until this round of the run of the last `news`. Does not block long."""
         ...
 
     def runs(self) -> Sequence[RunView]:
-        """All runs of this installation.
+        """All runs of this installation."""
+        ...
 
-        Raises:
-            SapoError: if a journal can't be read.
+    def history(self, run: str = "", rounds: tuple[int, int] | None = None) -> Mapping[str, Any]:
+        """A run as the control method `history` tells it, in at most `MAX_POINTS` points; empty before its first round.
+
+        Args:
+            run: its name; "" for the one that nodes continue.
+            rounds: the first and the last of the points; None for all.
         """
         ...
 
-    def run_history(self, name: str) -> Mapping[str, Any]:
-        """The reply to the control method `history` for one run; empty before its first round.
-
-        Raises:
-            SapoError: if its journal can't be read.
-        """
-        ...
-
-    def experiment(self, directory: Path) -> ExperimentState:
-        """What an experiment has found so far.
-
-        Raises:
-            SapoError: if there is none, or a file is damaged.
-        """
+    def experiment(self, directory: Path) -> ExperimentView:
+        """What an experiment has found so far."""
         ...
 
     def load(self, pid: int) -> Load:
@@ -455,11 +335,7 @@ class Launcher(Protocol):
         ...
 
     def starts_at_login(self) -> bool:
-        """Whether a node starts whenever this user logs in.
-
-        Raises:
-            SapoError: if no service manager answers this user.
-        """
+        """Whether a node starts whenever this user logs in; an error if no service manager answers."""
         ...
 
     def job(self, *arguments: str, text: str = "") -> Job:

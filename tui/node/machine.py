@@ -23,7 +23,6 @@ class Load:
 
     Attributes:
         cores: that the node has kept busy since the look before.
-        of: cores of the machine.
         temperature: of the processor, °C.
         kilowatt_hours: since the node's start, estimated from its processor time.
         others: cores that other programs have kept busy.

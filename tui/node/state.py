@@ -68,6 +68,12 @@ class NodeState:
         """Why and when the last node ended; empty while one runs."""
         return f"{printable(self.ending)} ({format_time(self.ended_at)[11:16]})" if self.ending else ""
 
+    def no_node_text(self, expected: str) -> str:
+        """Why there is no node and what to do; else what is expected to appear once it runs."""
+        if self.standing is Standing.ENDED:
+            return f"No node runs: {self.ended_text}.\n\nPress s to start one."
+        return f"{expected} as soon as the node runs."
+
     @property
     def rounds_to_evaluation(self) -> int | None:
         """Rounds to finish before the next held-out evaluation; None if there is none to come, or it is unknown."""

@@ -67,12 +67,7 @@ def keys_of(screen: Screen[Any]) -> dict[str, list[HelpKey]]:
 
 
 class HelpScreen(Pages):
-    """The help for a screen.
-
-    Args:
-        about: Markdown texts about the screen.
-        keys: from `keys_of`.
-    """
+    """The help for a screen."""
 
     def __init__(
         self, heading: str, about: Sequence[str], keys: Mapping[str, Sequence[HelpKey]], keys_file: Path
@@ -106,7 +101,6 @@ class HelpScreen(Pages):
         yield from self.section("Further reading in the folder docs of the source", pages, names=22)
 
     def _how(self) -> Iterator[str]:
-        """Lines about how to change keys."""
         yield "To change a key, write a line with its name, at the right, into this file:"
         yield str(self._keys_file)
         yield '"node.pause" = "space,p"'

@@ -48,7 +48,6 @@ class Jump(ModalScreen[Widget | None]):
             self.dismiss(None)
 
     def on_key(self, event: Key) -> None:
-        """Go to the part of a letter; any other key closes."""
         if event.key in ("escape", "ctrl+o"):
             return
         event.stop()

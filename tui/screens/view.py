@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.events import Click, ScreenResume
-from textual.screen import Screen
-from textual.widgets import Static
+from textual.events import ScreenResume
 
 from sapo_edge.plain import counted, duration, format_time, printable, rough_duration
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.widgets.footer import KeyFooter
-from sapo_edge.tui.widgets.steady import Steady
+from sapo_edge.tui.widgets.small import Chip, ScrollingScreen, Steady
 
 if TYPE_CHECKING:
     from sapo_edge.tui.app import SapoApp
@@ -57,11 +55,11 @@ START_SECONDS = 2.0
 """Seconds from which the head says how long the node has been starting."""
 
 
-class NavItem(Static):
+class NavItem(Chip):
     """The number and title of a screen; a click shows the screen."""
 
     def __init__(self, mode: str, number: int) -> None:
-        super().__init__(markup=False)
+        super().__init__(f"app.switch_mode('{mode}')")
         self.mode = mode
         self._number = number
 
@@ -71,10 +69,6 @@ class NavItem(Static):
         titled = width >= NAV_TWO_COLUMNS or self.has_class("-here")
         space = " " if width >= NAV_COLUMNS else ""
         self.update(Text.assemble((f"{self._number}{space}", "dim"), VIEWS[self.mode] if titled else ""))
-
-    def on_click(self, event: Click) -> None:
-        event.stop()
-        self.app.switch_mode(self.mode)
 
 
 class Nav(Horizontal):
@@ -108,13 +102,12 @@ class Head(Steady):
         self.put(head_text(state, self.app.size.width), layout=False)
 
 
-class View(Screen[None]):
+class View(ScrollingScreen[None]):
     """A main screen.
 
     Attributes:
         MODE: its key in `VIEWS`, or in the app's `MODES`.
         NAV: the screen of `VIEWS` that it belongs to, if it has no number of its own.
-        HELP_TEXT: Markdown for the help (F1).
     """
 
     MODE: ClassVar[str] = ""

@@ -38,7 +38,6 @@ def add_tasks(text: Text, tasks: Sequence[TaskCourse], width: int) -> None:
     """Append a line for each task: before and now, the 95 % interval of the rise in points of 100, a bar.
 
     Args:
-        tasks: may be empty.
         width: columns of a line; with few, the interval is left out, then the bar.
     """
     names = min(MOST_NAME, max((len(printable(task.name)) for task in tasks), default=0), max(8, width - 20))

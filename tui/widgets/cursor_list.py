@@ -26,9 +26,7 @@ class Column:
     """A column of a list.
 
     Attributes:
-        key: its name for `cell`.
         width: terminal columns; 0, for at most one column, takes the remaining width.
-        right: whether texts are right-aligned.
         middle: whether a text that is too long is cut in its middle instead of its end.
         needs: least width of the list for this column to be shown.
     """
@@ -45,7 +43,6 @@ class CursorList(ScrollView, can_focus=True):
     """Rows with a cursor. `cell` returns the plain text of a cell, which is not interpreted.
 
     Attributes:
-        COLUMNS: from left to right.
         OPENS_ON_CLICK: whether a single click opens a row; else a double click does.
         cursor: index of the current row; 0 in an empty list.
     """
@@ -194,13 +191,11 @@ class CursorList(ScrollView, can_focus=True):
         return Strip([Segment(text, self.rich_style)]).adjust_cell_length(width, self.rich_style)
 
     def _component(self, name: str) -> Style:
-        """The colour of a text."""
         # Not a partial style: transparent colours have to be mixed with the background.
         style = self.get_component_rich_style(f"cursor-list--{name}")
         return Style(color=style.color, bold=style.bold, dim=style.dim)
 
     def _behind(self, name: str) -> Style:
-        """The colour behind a text."""
         style = self.get_component_rich_style(f"cursor-list--{name}")
         return Style(bgcolor=style.bgcolor, bold=style.bold, reverse=style.reverse)
 
@@ -233,7 +228,6 @@ class CursorList(ScrollView, can_focus=True):
         self.post_message(self.Moved(self))
 
     def on_click(self, event: events.Click) -> None:
-        """Move to a row, or report a click on the header."""
         offset = event.get_content_offset(self)
         if offset is None:
             return

@@ -14,9 +14,11 @@ from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import Button
 
 from sapo_edge.tui.widgets.footer import KeyFooter
+from sapo_edge.tui.widgets.job_line import JobLine
+from sapo_edge.tui.widgets.small import ScrollingScreen
 
 
-class Dialog(ModalScreen[ScreenResultType]):
+class Dialog(ModalScreen[ScreenResultType], ScrollingScreen[ScreenResultType]):
     """A box with a title, a body, and a row of buttons, if there are any, above a footer.
 
     Attributes:
@@ -48,6 +50,14 @@ class Dialog(ModalScreen[ScreenResultType]):
     def body(self) -> ComposeResult:
         """The widgets between title and buttons."""
         raise NotImplementedError
+
+    def action_leave(self) -> None:
+        """Stop the command that runs; without one, close."""
+        for line in self.query(JobLine):
+            if line.busy:
+                line.stop()
+                return
+        self.dismiss(None)
 
     def on_resize(self) -> None:
         """Draw buttons on one line each where there are few lines."""

@@ -13,17 +13,13 @@ from textual.worker import Worker
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import duration, printable
 from sapo_edge.tui.node.launcher import Job, JobResult
-from sapo_edge.tui.widgets.waiting import MARKS, TICK_SECONDS
+from sapo_edge.tui.widgets.small import MARKS, TICK_SECONDS
 
 Show = Callable[[Mapping[str, Any]], None]
 
 
 class JobLine(Static):
-    """Runs one command at a time. Hidden while it has nothing to say.
-
-    Attributes:
-        clock: a monotonic clock, in seconds.
-    """
+    """Runs one command at a time. Hidden while it has nothing to say."""
 
     DEFAULT_CSS = """
     JobLine { height: auto; padding: 0 1; display: none; }
@@ -56,7 +52,6 @@ class JobLine(Static):
         """Run a command, unless one runs.
 
         Args:
-            doing: what it does, in words.
             done: called when it has succeeded; `say` may then tell how.
             show: called with each object that it prints.
         """
@@ -72,6 +67,9 @@ class JobLine(Static):
         for name in ("busy", "good", "bad"):
             self.set_class(name == mood, f"-{name}")
         self.update(text)
+
+    def fail(self, error: SapoError) -> None:
+        self.say(printable(error, lines=True), "bad")
 
     async def _run(self, job: Job, doing: str, done: Callable[[JobResult], None], show: Show | None) -> None:
         if self._job is not None:
@@ -91,7 +89,7 @@ class JobLine(Static):
         except SapoError as error:
             self._job = None
             if self.is_mounted:
-                self.say(printable(f"{error.message}; {error.remedy}", lines=True), "bad")
+                self.fail(error)
         else:
             self._job = None
             if self.is_mounted:

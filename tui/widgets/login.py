@@ -34,7 +34,7 @@ async def change_start_at_login(app: SapoApp) -> None:
         app.show_error(error)
         return
     heading = "No longer start a node when you log in?" if starts else "Start a node whenever you log in?"
-    if not await app.push_screen_wait(Ask(heading, ENDS if starts else STARTS, "yes", fixed=True)):
+    if await app.push_screen_wait(Ask(heading, ENDS if starts else STARTS)) is None:
         return
     if starts:
         await _service(app, "remove")
@@ -43,7 +43,6 @@ async def change_start_at_login(app: SapoApp) -> None:
 
 
 async def _service(app: SapoApp, *arguments: str) -> None:
-    """Run `sapo service` in a process of its own, and show what it did."""
     try:
         result = await asyncio.to_thread(app.launcher.job("service", *arguments).run)
     except SapoError as error:

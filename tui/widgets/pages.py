@@ -19,7 +19,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Input, Static
 
 from sapo_edge.tui.widgets.dialog import Dialog
-from sapo_edge.tui.widgets.find_line import FindLine
+from sapo_edge.tui.widgets.inputs import FindLine
 
 Row = tuple[str, str, str]
 """A row of a table: a name, a text, and a remark at the right."""
@@ -71,7 +71,6 @@ class Pages(Dialog[None]):
         self.query_one(FindLine).open()
 
     def action_leave(self) -> None:
-        """Leave the search, or else the dialog."""
         find = self.query_one(FindLine)
         if not find.is_open:
             self.dismiss()

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.widgets import Static
+from textual.content import Content
 
 from sapo_edge.errors import SapoError
-from sapo_edge.plain import printable, rough_duration
+from sapo_edge.plain import rough_duration
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.widgets.dialog import Dialog
-from sapo_edge.tui.widgets.waiting import elapsed
+from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.small import elapsed
 
 if TYPE_CHECKING:
     from sapo_edge.tui.app import SapoApp
@@ -26,50 +23,23 @@ Waiting = Sequence[tuple[str, str, str]]
 """Settings that need a restart: name, value in the running node, value after the restart."""
 LOOK_SECONDS = 0.2
 """Seconds between two checks whether the node has stopped."""
+QUESTION = "Restart the node?"
 EXPLANATION = "The node finishes its round, saves, stops, and starts again from there, with:"
 REFUSED = "This belongs to the run: the node refuses to continue it with another value."
 
 
-class AskRestart(Dialog[bool]):
-    """Asks whether to restart the node.
+async def restart(app: SapoApp, changes: Waiting, refused: Collection[str] = ()) -> None:
+    """Stop the node after its round and start it again, if the user confirms it. Call it from a worker.
 
     Args:
         refused: names of changes with which a node refuses to continue its run.
     """
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,n", "dismiss(False)", "Not now", id="restart.no"),
-        Binding("y", "dismiss(True)", "Restart", id="restart.yes"),
-        Binding("left,up", "app.focus_previous", show=False),
-        Binding("right,down", "app.focus_next", show=False),
-    ]
-    BUTTONS: ClassVar = {"yes": ("Restart", "dismiss(True)"), "no": ("Not now", "dismiss(False)")}
-    DEFAULT_CSS = """
-    AskRestart .dialog { overflow-y: auto; }
-    AskRestart VerticalScroll { height: auto; max-height: 12; margin-top: 1; scrollbar-size: 1 1; }
-    AskRestart VerticalScroll Static { height: auto; }
-    AskRestart .refused { color: $text-warning; margin-left: 2; }
-    """
-    AUTO_FOCUS = "#yes"
-    heading = "Restart the node?"
-
-    def __init__(self, changes: Waiting, refused: Collection[str] = ()) -> None:
-        super().__init__()
-        self._changes = changes
-        self._refused = refused
-
-    def body(self) -> ComposeResult:
-        yield Static(EXPLANATION, markup=False)
-        with VerticalScroll(can_focus=False):
-            for name, before, after in self._changes:
-                yield Static(f"{name}: {before} → {after}", markup=False)
-                if name in self._refused:
-                    yield Static(REFUSED, markup=False, classes="refused")
-
-
-async def restart(app: SapoApp, changes: Waiting, refused: Collection[str] = ()) -> None:
-    """Stop the node after its round and start it again, if the user confirms it. Call it from a worker."""
-    if not await app.push_screen_wait(AskRestart(changes, refused)):
+    lines = [Content(EXPLANATION), Content()]
+    for name, before, after in changes:
+        lines.append(Content(f"{name}: {before} → {after}"))
+        if name in refused:
+            lines.append(Content.styled(f"  {REFUSED}", "$text-warning"))
+    if await app.push_screen_wait(Ask(QUESTION, Content("\n").join(lines), labels=("Restart", "Not now"))) is None:
         return
     try:
         await app.request("stop", {"when": "after_round"})
@@ -96,7 +66,7 @@ async def stopped(app: SapoApp, line: JobLine) -> bool:
         try:
             await app.request("stop", {"when": "after_round"})
         except SapoError as error:
-            line.say(printable(f"{error.message}; {error.remedy}"), "bad")
+            line.fail(error)
             return False
         since = time.monotonic()
 

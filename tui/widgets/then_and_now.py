@@ -32,7 +32,6 @@ def all_examples_text(pairs: Pairs, entry: str) -> Text:
     """All questions that are kept.
 
     Args:
-        pairs: those that changed first.
         entry: the only task; empty for all.
     """
     kept = [pair for pair in pairs if entry in ("", pair[0].entry)]

@@ -13,33 +13,28 @@ from sapo_edge.config.layers import set_value
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import ConfigError, SapoError
-from sapo_edge.node.background import Background
+from sapo_edge.node.background import Background, Ended
 from sapo_edge.state.consent import read_consent, write_consent
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths, RunPaths
 from sapo_edge.tui.node.history import MAX_POINTS
 from sapo_edge.tui.node.launcher import (
-    ArmRow,
     Chat,
     Choices,
     Consent,
-    Ending,
-    ExperimentState,
     Finding,
     Findings,
     Job,
     Outcome,
     SettingRow,
-    SettingTable,
     SwarmCard,
 )
 from sapo_edge.tui.node.machine import Load, LoadMeter
 
 if TYPE_CHECKING:
     from sapo_edge.control.runs import RunView
-    from sapo_edge.experiment.watch import SettingView
-    from sapo_edge.swarm.joining.membership import Swarm
+    from sapo_edge.experiment.watch import ExperimentView
 
 YIELD_PERCENT = 70
 """Value of the setting `busy` for a user who wants the node to yield to other programs."""
@@ -48,11 +43,7 @@ _ESSENTIAL = ("python", "backend", "torch", "reasoning-gym", "model", "manifest"
 
 
 class ProgramLauncher:
-    """This installation, its settings and its node in the background.
-
-    Args:
-        home: the directory of `--home`; None without it.
-    """
+    """This installation, its settings and its node in the background; `home` is the directory of `--home`."""
 
     def __init__(self, home: Path | None = None) -> None:
         self._home = home
@@ -69,7 +60,6 @@ class ProgramLauncher:
         return self._paths
 
     def consented(self) -> bool:
-        """Whether the user has agreed to what a node would do now, or a node runs."""
         agreement = read_consent(self._paths.consent)
         # Who agreed to work alone is asked again after changing that outside the app.
         if agreement is not None and (agreement.sharing or self._works_alone()):
@@ -87,7 +77,6 @@ class ProgramLauncher:
             return True
 
     def findings(self) -> Findings:
-        """Check this machine as `sapo doctor` does, without loading the backends. Takes about a second."""
         from sapo_edge.backends.machine.threads import available_cores
 
         cores, battery = available_cores(), _has_battery()
@@ -123,11 +112,6 @@ class ProgramLauncher:
         )
 
     def accept(self, consent: Consent) -> None:
-        """Write the changes, join a swarm if that changes, and record the consent: all of it or nothing.
-
-        Raises:
-            SapoError: if the environment overrides a change, the invite can't be read, or something can't be written.
-        """
         settings = _changed_settings(consent)
         workspace = open_workspace(self._home)
         sources = workspace.resolved.sources
@@ -160,30 +144,20 @@ class ProgramLauncher:
             write_consent(self._paths.consent, "first screen", agreed)
 
     def start(self) -> None:
-        """Start a node in the background, unless one runs."""
         self._background.start()
 
     def starting(self) -> Sequence[str]:
         return self._background.last_output()
 
-    def ended(self) -> Ending | None:
+    def ended(self) -> Ended | None:
         try:
-            ending = self._background.ended()
+            return self._background.ended()
         except SapoError as error:
-            return Ending(str(error), expected=False)
-        return None if ending is None else Ending(ending.reason, ending.expected, ending.lines, ending.done)
+            return Ended(str(error), expected=False)
 
     def settings(self) -> list[SettingRow]:
-        rows = []
-        for name, value, source, explanation in open_workspace(self._home).resolved.rows():
-            setting = SETTINGS[name]
-            rows.append(
-                SettingRow(
-                    name, value, source, explanation, setting.default, setting.allowed, setting.choices, setting.unit,
-                    setting.live,
-                )
-            )  # fmt: skip
-        return rows
+        rows = open_workspace(self._home).resolved.rows()
+        return [SettingRow(SETTINGS[name], value, source) for name, value, source, _ in rows]
 
     def setting(self, name: str) -> Any:
         try:
@@ -225,7 +199,7 @@ class ProgramLauncher:
         from sapo_edge.control.run_report import read_run_report
 
         name = self._paths.run_name
-        return Outcome(read_run_report(self._paths, name), self.run_history(name))
+        return Outcome(read_run_report(self._paths, name), self.history(name))
 
     def news(self) -> str:
         from sapo_edge.control.run_report import read_news
@@ -243,31 +217,23 @@ class ProgramLauncher:
         if self._shown is not None:
             write_looked(self._shown, round)
 
-    def history(self, rounds: tuple[int, int]) -> Mapping[str, Any]:
-        """The rounds from the first to the last, in at most `MAX_POINTS` points."""
-        from sapo_edge.control.journal_view import JournalReader
-
-        return JournalReader(self._paths.journal).history(MAX_POINTS, rounds)
-
     def runs(self) -> Sequence[RunView]:
         from sapo_edge.control.runs import read_runs
 
         return read_runs(self._paths)
 
-    def run_history(self, name: str) -> Mapping[str, Any]:
+    def history(self, run: str = "", rounds: tuple[int, int] | None = None) -> Mapping[str, Any]:
         from sapo_edge.control.journal_view import JournalReader
 
-        journal = self._paths.run_of(name).journal
-        return JournalReader(journal).history(MAX_POINTS) if journal.exists() else {}
+        journal = self._paths.run_of(run or self._paths.run_name).journal
+        return JournalReader(journal).history(MAX_POINTS, rounds) if journal.exists() else {}
 
-    def experiment(self, directory: Path) -> ExperimentState:
+    def experiment(self, directory: Path) -> ExperimentView:
         from sapo_edge.experiment.watch import ExperimentWatch
 
         if not isinstance(self._watch, ExperimentWatch):
             self._watch = ExperimentWatch()
-        view = self._watch.look(directory)
-        settings = tuple(_table(setting) for setting in view.settings)
-        return ExperimentState(view.finished, view.planned, view.seeds, view.share, settings)
+        return self._watch.look(directory)
 
     def load(self, pid: int) -> Load:
         try:
@@ -294,34 +260,16 @@ class ProgramLauncher:
 
     def _join_open_swarm(self) -> None:
         """Join the open swarm of the settings' manifest, unless the node takes part in it without that."""
+        from sapo_edge.swarm.joining.membership import Swarm
+
         workspace = open_workspace(self._home)
-        if workspace.membership.alone or workspace.membership.current is not None:
-            workspace.membership.join(_open_swarm(workspace))
-
-
-def _table(setting: SettingView) -> SettingTable:
-    """A setting of an experiment with differences from its baseline."""
-    baseline = next(arm for arm in setting.arms if arm.name == setting.baseline)
-    rows = []
-    for arm in setting.arms:
-        difference, pairs = arm.difference(baseline) or (None, 0)
-        running = tuple(arm.running[seed] for seed in sorted(arm.running))
-        rows.append(ArmRow(arm.name, len(arm.accuracies), running, arm.rounds, arm.accuracy, difference, pairs))
-    return SettingTable(setting.title, setting.baseline, tuple(rows))
-
-
-def _open_swarm(workspace: Workspace) -> Swarm:
-    """The open swarm of the manifest that the settings name.
-
-    Raises:
-        ConfigError: if it has own questions, whose swarm is not joined unasked.
-    """
-    from sapo_edge.swarm.joining.membership import Swarm
-
-    manifest = find_manifest(workspace.paths, workspace.membership, workspace.settings.manifest)
-    if manifest.own_questions:
-        raise ConfigError(f"{manifest.name} has your own questions", "create a private swarm with `sapo swarm create`")
-    return Swarm.of(manifest)
+        if not workspace.membership.alone and workspace.membership.current is None:
+            return
+        manifest = find_manifest(workspace.paths, workspace.membership, workspace.settings.manifest)
+        if manifest.own_questions:
+            remedy = "create a private swarm with `sapo swarm create`"
+            raise ConfigError(f"{manifest.name} has your own questions", remedy)
+        workspace.membership.join(Swarm.of(manifest))
 
 
 def _changed_settings(consent: Consent) -> dict[str, str | None]:

@@ -47,7 +47,8 @@ class AnswerView(View):
     AnswerView #body { height: 1fr; overflow: hidden; }
     AnswerView #question { height: auto; min-height: 3; max-height: 40%; scrollbar-size-vertical: 1; }
     AnswerView #asked, AnswerView #outcome { height: auto; }
-    AnswerView #typing, AnswerView #verdict { height: auto; max-height: 14; display: none; }
+    AnswerView #typing { display: none; border-subtitle-color: $text-muted; }
+    AnswerView #verdict { height: auto; max-height: 14; display: none; }
     AnswerView #verdict { scrollbar-size-vertical: 1; }
     AnswerView.-typing #typing, AnswerView.-judged #verdict { display: block; }
     AnswerView #note { height: auto; padding: 0 2; display: none; }
@@ -131,14 +132,13 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
 
     @work(exclusive=True, group="question")
     async def _draw_question(self, typing: bool) -> None:
-        """Get a question from the node, and move to the field if the user wants to type."""
         self._question = None
         self._enter_stage("drawing")
-        await self.query_one(AnswerFields).clear()
+        self.query_one(AnswerFields).text = ""
         try:
             self._question = Question.from_dict(await self.sapo.request("question", timeout=PATIENCE))
         except SapoError as error:
-            self._enter_stage("nothing", f"{error.message}: {error.remedy}")
+            self._enter_stage("nothing", str(error))
         else:
             self._enter_stage("typing")
             self.query_one("#question", VerticalScroll).scroll_home(animate=False)
@@ -147,19 +147,18 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
 
     @work(exclusive=True, group="share")
     async def _share(self, question: Question, typed: list[str]) -> None:
-        """Have the node verify and share the answers."""
         self._enter_stage("verifying")
         try:
             answers = PersonAnswers(question.ref, tuple(map(tag_answer, typed)), question.manifest)
             reply = await self.sapo.request("share_answers", answers.as_dict(), timeout=PATIENCE)
             verdict = Verdict.from_dict(reply, len(typed))
         except SapoError as error:
-            self._enter_stage("typing", f"no verdict: {error.message}: {error.remedy}")
+            self._enter_stage("typing", f"no verdict: {error}")
             return
         self.tally.add(verdict)
         self.query_one("#outcome", Static).update(verdict_text(typed, verdict))
         self._enter_stage("judged")
-        if len(typed) < self.query_one(AnswerFields).filled:
+        if len(typed) < len(self.query_one(AnswerFields).filled):
             self._set_note("equal answers count once", bad=False)
 
     # Keys.
@@ -176,7 +175,6 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
             self.query_one(AnswerFields).type()
 
     def action_enter(self) -> None:
-        """Go to the answer field, of the next question if this one is done."""
         if self._stage in ("judged", "nothing"):
             self._draw_question(typing=True)
         else:
@@ -194,7 +192,6 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
 
     @on(AnswerFields.Submitted)
     def action_submit(self) -> None:
-        """Have the answers verified and shared, unless something is wrong with them."""
         if self._stage != "typing" or self._question is None:
             return
         typed = self.query_one(AnswerFields).typed
@@ -224,7 +221,6 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
 
     @property
     def _rest(self) -> Widget:
-        """What has the focus outside of the fields."""
         return self.query_one("#verdict" if self._stage == "judged" else "#question")
 
     # Drawing.
@@ -251,7 +247,7 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
         self.query_one("#question").border_title = "" if empty else "Question"
         fields = self.query_one(AnswerFields)
         fields.disabled = self._stage == "verifying"
-        fields.border_subtitle = "verifying ..." if self._stage == "verifying" else ""
+        fields.border_subtitle = "verifying ..." if self._stage == "verifying" else "Enter on an empty line submits"
         state = self.sapo.state
         sharing = ALONE if state.status.get("swarm") is None else SHARED
         self.query_one("#sharing", Static).update(f"{sharing} {PAUSED}" if state.paused else sharing)
@@ -268,13 +264,8 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
         note.update(Content(f"{'✗' if bad else '•'} {printable(text)}"))
 
     def _why_empty(self) -> str:
-        """Why there is no question, and what to do."""
         if self._stage == "drawing":
             return "Getting a question from the node ..."
-        match self.sapo.state.standing:
-            case Standing.ATTACHED:
-                return f"No question.\n{printable(self._note)}\n\nPress j to try again."
-            case Standing.ENDED:
-                return "No node runs. The node asks the questions.\n\nPress s to start one."
-            case _:
-                return "A question appears here as soon as the node runs."
+        if self.sapo.state.standing is Standing.ATTACHED:
+            return f"No question.\n{printable(self._note)}\n\nPress j to try again."
+        return self.sapo.state.no_node_text("A question appears here")

@@ -8,12 +8,13 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.events import Click, Key, Paste
+from textual.events import Key, Paste
 from textual.message import Message
 from textual.widgets import Static, TextArea
 
 from sapo_edge.plain import counted, printable
 from sapo_edge.tui.screens.chat.transcript import describe_temperature
+from sapo_edge.tui.widgets.small import Chip
 
 MAX_QUESTION = 2000
 """Most characters of a question; the models read little more."""
@@ -114,33 +115,17 @@ class AskBox(TextArea):
         return True
 
 
-class AskChip(Static):
-    """A setting of the next question, which a click changes."""
-
-    DEFAULT_CSS = """
-    AskChip { width: auto; padding: 0 1; margin-right: 1; background: $panel; }
-    AskChip:hover { background: $primary 30%; }
-    """
-
-    def __init__(self, action: str, *, id: str) -> None:
-        super().__init__(markup=False, id=id)
-        self._action = action
-
-    async def on_click(self, event: Click) -> None:
-        event.stop()
-        await self.screen.run_action(self._action)
-
-
 class AskOptions(Horizontal):
     """One line that says how the next question is asked.
 
     Attributes:
         as_task: with the manifest's prompt, as the adapter was trained.
-        temperature: 0 is greedy.
     """
 
     DEFAULT_CSS = """
     AskOptions { height: 1; padding: 0 1; }
+    AskOptions Chip { margin-right: 1; background: $panel; }
+    AskOptions Chip:hover { background: $primary 30%; }
     AskOptions #why { width: 1fr; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
     """
 
@@ -151,8 +136,8 @@ class AskOptions(Horizontal):
         self._remembered = 0
 
     def compose(self) -> ComposeResult:
-        yield AskChip("task", id="task")
-        yield AskChip("temperature", id="temperature")
+        yield Chip("screen.task", id="task")
+        yield Chip("screen.temperature", id="temperature")
         yield Static(markup=False, id="why")
 
     def on_mount(self) -> None:

@@ -121,7 +121,6 @@ without a question, or with `m`. The conversation is forgotten then.
         self._draw()
 
     def on_resize(self, event: Resize) -> None:
-        """Put the answers one above the other on a narrow screen."""
         self.set_class(event.size.width < STACKED_BELOW, "-stacked")
 
     def on_ask_box_asked(self, event: AskBox.Asked) -> None:
@@ -179,7 +178,6 @@ without a question, or with `m`. The conversation is forgotten then.
         return not self.query(AskBox)
 
     def _draw(self) -> None:
-        """Show the newest answers, unless another screen is in front."""
         if not self.is_current:
             return
         self._show_models()
@@ -276,11 +274,10 @@ without a question, or with `m`. The conversation is forgotten then.
         try:
             await self._session.load()
         except SapoError as error:
-            self._failed = f"{error.message}: {error.remedy}"
+            self._failed = str(error)
         self._end_work()
 
     def action_back(self) -> None:
-        """Stop the answer; if there is none, leave the text field or the answer."""
         if self._answering is not None:
             self._stop()
         else:
@@ -291,7 +288,6 @@ without a question, or with `m`. The conversation is forgotten then.
 
     @property
     def _rest(self) -> Widget:
-        """What has the focus outside of the text field."""
         return self.query_one("#transcript" if self.has_class("-talking") else "#examples")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -58,9 +58,6 @@ class ChatSession:
 
         Returns:
             False if the session was closed meanwhile.
-
-        Raises:
-            SapoError: if they can't be loaded.
         """
         async with self._loading:
             if self.loaded:
@@ -101,9 +98,6 @@ class ChatSession:
         """Have both models answer; `show` is called from another thread. Plain chat goes on with what they remember.
 
         Args:
-            as_task: whether to ask as in training.
-            temperature: 0 is greedy.
-            show: called while the answers grow.
             again: whether to forget the answers to the newest question first, if it is this one.
 
         Returns:

@@ -22,11 +22,7 @@ TITLES = ("base model", "adapter")
 
 
 class AnswerBox(Static, can_focus=True):
-    """The answer of one model, which grows while it is generated.
-
-    Args:
-        adapter: whether the adapter answers.
-    """
+    """The answer of one model, which grows while it is generated."""
 
     DEFAULT_CSS = """
     AnswerBox { width: 1fr; height: auto; min-height: 3; padding: 0 1; border: round $border; }
@@ -76,7 +72,6 @@ class Turn(Vertical):
 
     Args:
         as_task: whether it was asked with the prompt of the training.
-        temperature: 0 is greedy.
     """
 
     DEFAULT_CSS = """
@@ -135,7 +130,7 @@ class Turn(Vertical):
         self.end("failed")
         self.failed = True
         self.add_class("-failed")
-        trouble = f"✗ {printable(error.message)}: {printable(error.remedy)} (r tries again)"
+        trouble = f"✗ {printable(error)} (r tries again)"
         self.query_one(".trouble", Static).update(Content(trouble))
 
 

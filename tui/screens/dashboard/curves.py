@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from enum import StrEnum
 
 from rich.text import Text
@@ -13,13 +14,56 @@ from textual_plotext import PlotextPlot
 
 from sapo_edge.tui.look.themes import CurveColors, curve_colors
 from sapo_edge.tui.node.history import Curves, Evaluation, History
-from sapo_edge.tui.screens.dashboard.window import Window
 from sapo_edge.tui.widgets.plot import points_within, set_axes, top_of_share
 
 INTERVAL_COLUMNS = 5
 """Columns for each evaluation from which its interval is drawn; with less, only that of the last one."""
 INTERVAL_MARKS = 40
 """Marks of an interval: more than a plot has rows, so that it has no gaps."""
+LEAST = 10
+"""Fewest rounds of a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The rounds that are shown.
+
+    Attributes:
+        rounds: how many; 0 for the whole run.
+        end: the last one; 0 follows the newest round.
+    """
+
+    rounds: int = 0
+    end: int = 0
+
+    def limits(self, last: int) -> tuple[int, int]:
+        """The first and the last round of the axis, of a run whose newest round is `last`."""
+        if not self.rounds:
+            return 0, max(last, LEAST)
+        end = max(min(self.end or last, last), self.rounds)
+        return end - self.rounds, end
+
+    def zoomed(self, nearer: bool, last: int) -> Window:
+        """Half or twice as many rounds, with the same middle unless it follows the newest round."""
+        first, end = self.limits(last)
+        span = end - first
+        rounds = max(LEAST, span // 2) if nearer else 2 * span
+        if rounds >= max(last, LEAST):
+            return Window()
+        if not self.end:
+            return Window(rounds)
+        return Window(rounds, self.end + (rounds - span) // 2)._within(last)
+
+    def moved(self, parts: int, last: int) -> Window:
+        """Later by so many halves of it; earlier if negative."""
+        if not self.rounds:
+            return self
+        _, end = self.limits(last)
+        return Window(self.rounds, end + parts * max(1, self.rounds // 2))._within(last)
+
+    def _within(self, last: int) -> Window:
+        """This window, within the run; at its end it follows the newest round."""
+        return Window(self.rounds, 0 if self.end >= last else max(self.rounds, self.end))
 
 
 class Shown(StrEnum):
@@ -63,8 +107,7 @@ class CurvesPlot(PlotextPlot):
             part: the curves of the window with more points, if they are known.
         """
         version = (
-            id(history), history.last_round, len(history.held_out), history.curves.bucket,
-            self.shown, self.window, id(part),
+            id(history), history.last_round, len(history.held_out), self.shown, self.window, id(part)
         )  # fmt: skip
         if version == self._version:
             return

@@ -10,6 +10,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
+from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static
 
 from sapo_edge.errors import SapoError
@@ -17,7 +18,7 @@ from sapo_edge.plain import printable
 from sapo_edge.tui.look.themes import curve_colors
 from sapo_edge.tui.node.history import Curves
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.dashboard.curves import CurvesPlot, Shown
+from sapo_edge.tui.screens.dashboard.curves import CurvesPlot, Shown, Window
 from sapo_edge.tui.screens.dashboard.texts import (
     batch_text,
     crowded_text,
@@ -27,9 +28,8 @@ from sapo_edge.tui.screens.dashboard.texts import (
     peers_text,
     tasks_text,
 )
-from sapo_edge.tui.screens.dashboard.window import Window
 from sapo_edge.tui.screens.view import Change, View
-from sapo_edge.tui.widgets.steady import Steady
+from sapo_edge.tui.widgets.small import Steady
 
 if TYPE_CHECKING:
     from sapo_edge.control.report import TaskCourse
@@ -95,8 +95,8 @@ class Dashboard(View):
     Dashboard #waiting { height: 1fr; padding: 1 2; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,pageup", "scroll(-1)", "Scroll up", show=False, id="dashboard.up"),
-        Binding("down,pagedown", "scroll(1)", "Scroll down", show=False, id="dashboard.down"),
+        Binding("up,pageup", "scroll(0, -1)", "Scroll up", show=False, id="dashboard.up"),
+        Binding("down,pagedown", "scroll(0, 1)", "Scroll down", show=False, id="dashboard.down"),
         Binding("v", "next_view", "View", id="dashboard.view", tooltip="Rewards, tasks, questions that teach, speed"),
         Binding("plus,equals_sign", "zoom(1)", "Fewer rounds", show=False, id="dashboard.nearer"),
         Binding("minus", "zoom(-1)", "More rounds", show=False, id="dashboard.farther"),
@@ -170,7 +170,6 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         return self.query_one(CurvesPlot).window
 
     def _arrange(self) -> None:
-        """Show curves, bars, or both."""
         both = self.app.size.width >= TWO_PANES
         self.set_class(both, "-both")
         self.set_class(self._view == BY_TASK and not both, "-tasks")
@@ -207,7 +206,7 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         plot = self.query_one(CurvesPlot)
         limits = plot.window.limits(self.sapo.state.history.last_round)
         with contextlib.suppress(SapoError):
-            reply = await asyncio.to_thread(self.sapo.launcher.history, limits)
+            reply = await asyncio.to_thread(self.sapo.launcher.history, rounds=limits)
             if self.has_widgets and limits == plot.window.limits(self.sapo.state.history.last_round):
                 self._part = Curves.from_reply(reply)
                 plot.show(self.sapo.state.history, self._part)
@@ -226,7 +225,6 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         self.query_one("#tasks", Static).update(tasks_text(self._tasks, columns))
 
     def _show_charts(self) -> None:
-        """Draw what is visible, and read what it lacks."""
         history, plot = self.sapo.state.history, self.query_one(CurvesPlot)
         plot.show(history, self._part)
         if plot.window.rounds and history.curves.bucket > 1:
@@ -238,10 +236,9 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
                 self._evaluated = evaluated
                 self._read_tasks()
 
-    def action_scroll(self, pages: int) -> None:
-        """Scroll to the panels, where they don't fit."""
-        now = self.query_one("#now")
-        now.scroll_relative(y=pages * max(1, now.size.height - 2), animate=False)
+    @property
+    def scrolled(self) -> Widget:
+        return self.query_one("#now")
 
     def node_changed(self, change: Change) -> None:
         state = self.sapo.state
@@ -296,4 +293,4 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
                 crowded = crowded_text(self.sapo.state.load)
                 return "\n\n".join(filter(None, (STARTING, lines, crowded and f"{crowded.capitalize()}.")))
             case _:
-                return f"No node runs: {self.sapo.state.ended_text}.\n\nPress s to start one."
+                return self.sapo.state.no_node_text("")

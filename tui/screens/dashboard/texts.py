@@ -45,7 +45,6 @@ def now_text(state: NodeState, output: Sequence[str], width: int) -> Text:
 
     Args:
         output: of a node that is starting, newest line last.
-        width: columns of the line.
     """
     match state.standing:
         case Standing.ATTACHED:
@@ -111,7 +110,6 @@ def _head_start_text(state: NodeState, width: int) -> Text:
 
 
 def _time_left(state: NodeState) -> str:
-    """The time left of the round, and when the next held-out evaluation comes."""
     seconds, rounds = state.clock.left(), state.rounds_to_evaluation
     parts = ["paused" if state.paused else "" if seconds is None else f"{duration(seconds)} left"]
     if rounds is not None and state.clock.phase != "evaluate":
@@ -157,7 +155,6 @@ def is_it_working(history: History, status: Mapping[str, Any]) -> tuple[str, str
 
 
 def _without_evaluations(history: History, informative: str) -> tuple[str, str]:
-    """The verdict with fewer than two evaluations."""
     rounds = history.last_round
     parts = []
     if history.held_out:
@@ -181,9 +178,6 @@ def batch_text(status: Mapping[str, Any], colors: CurveColors, lines: int) -> Te
     """Own and external groups of the last update, how many teach something, and what was rejected.
 
     While fewer external rollouts are taken than the setting says, that is shown instead of the share of ten rounds.
-
-    Args:
-        lines: most lines.
     """
     own, external = status.get("own"), status.get("external")
     if own is None:
@@ -212,11 +206,7 @@ def batch_text(status: Mapping[str, Any], colors: CurveColors, lines: int) -> Te
 
 
 def peers_text(state: NodeState, lines: int) -> Text:
-    """Connected peers, and the rollouts and bytes exchanged.
-
-    Args:
-        lines: most lines.
-    """
+    """Connected peers, and the rollouts and bytes exchanged."""
     status = state.status
     swarm, attached = status.get("swarm"), state.standing is Standing.ATTACHED
     if swarm is None:
@@ -254,7 +244,6 @@ def tasks_text(tasks: Sequence[TaskCourse], width: int) -> Text:
 
     Args:
         tasks: empty if nothing can be compared yet.
-        width: columns of a line.
     """
     if not tasks:
         return Text("Bars appear after the second evaluation: one before training, one after some rounds.", "dim")

@@ -12,10 +12,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.events import Click, Key
+from textual.widget import Widget
 from textual.widgets import Button, Static
 
+from sapo_edge.node.background import Ended
 from sapo_edge.plain import counted, format_time, printable
-from sapo_edge.tui.node.launcher import Ending
 from sapo_edge.tui.node.records import parse_record
 from sapo_edge.tui.widgets.dialog import Dialog
 
@@ -46,9 +47,6 @@ class NodeEnded(Dialog[bool]):
         patience: seconds until it restarts by itself; None if it doesn't.
         often: whether it doesn't because it has crashed several times.
         restart: called at the end of the countdown.
-
-    Attributes:
-        clock: a monotonic clock, in seconds.
     """
 
     HELP_TEXT = """\
@@ -74,8 +72,8 @@ After a restart by itself, the message stays until you close it.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "again(True)", "Restart", id="ended.restart"),
         Binding("l,escape", "again(False)", "Leave it", id="ended.leave"),
-        Binding("up,pageup", "scroll(-1)", "Scroll", show=False, id="ended.up"),
-        Binding("down,pagedown", "scroll(1)", "Scroll", key_display="↑↓", id="ended.down"),
+        Binding("up,pageup", "scroll(0, -1)", "Scroll", show=False, id="ended.up"),
+        Binding("down,pagedown", "scroll(0, 1)", "Scroll", key_display="↑↓", id="ended.down"),
         Binding("left", "app.focus_previous", "Other", show=False, id="ended.back"),
         Binding("right", "app.focus_next", "Other", show=False, id="ended.on"),
         Binding("c", "copy", "Copy", id="ended.copy"),
@@ -87,7 +85,7 @@ After a restart by itself, the message stays until you close it.
     clock: Callable[[], float] = staticmethod(time.monotonic)
 
     def __init__(
-        self, ending: Ending, patience: float | None, often: bool = False, restart: Callable[[], None] = lambda: None
+        self, ending: Ended, patience: float | None, often: bool = False, restart: Callable[[], None] = lambda: None
     ) -> None:
         super().__init__()
         self._ending = ending
@@ -108,7 +106,7 @@ After a restart by itself, the message stays until you close it.
         self.set_interval(COUNT_SECONDS, self._count)
         self._fill()
 
-    def show(self, ending: Ending, patience: float | None, often: bool) -> None:
+    def show(self, ending: Ended, patience: float | None, often: bool) -> None:
         """Show an ending, with its newest line, and count down if the node restarts by itself."""
         self._ending, self._patience, self._often, self._restarted_at = ending, patience, often, None
         if self.is_mounted:
@@ -191,9 +189,9 @@ After a restart by itself, the message stays until you close it.
         self._until = None
         self.dismiss(again)
 
-    def action_scroll(self, lines: int) -> None:
-        log = self.query_one("#log")
-        log.scroll_relative(y=lines * max(1, log.size.height - 1), animate=False)
+    @property
+    def scrolled(self) -> Widget:
+        return self.query_one("#log")
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(f"{self._reason}\n{self._lines}")

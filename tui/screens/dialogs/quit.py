@@ -14,7 +14,7 @@ from sapo_edge.errors import ConfigError, ExitCode, SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.widgets.dialog import Dialog
-from sapo_edge.tui.widgets.tick import Tick
+from sapo_edge.tui.widgets.small import Tick
 
 if TYPE_CHECKING:
     from sapo_edge.tui.app import SapoApp
@@ -59,8 +59,6 @@ this app again. **Stop after this round**: it finishes the round, saves a checkp
     Quit Tick { margin-top: 1; }
     Quit #later { color: $text-muted; padding-left: 4; }
     Quit Button { min-width: 10; }
-    Quit.-slim .buttons { layout: vertical; align-horizontal: left; }
-    Quit.-slim Button { margin-left: 0; width: 100%; }
     Quit.-tiny Tick { margin-top: 0; }
     Quit.-slim #later { padding-left: 0; }
     """
@@ -133,18 +131,14 @@ async def _leave(app: SapoApp) -> None:
         try:
             await _stop(app)
         except SapoError as error:
-            answer = await app.push_screen_wait(Quit(printable(f"{error.message}: {error.remedy}")))
+            answer = await app.push_screen_wait(Quit(printable(error)))
         else:
             app.exit(ExitCode.DONE, message=_lines(STOPPED, warning))
             return
 
 
 async def _stop(app: SapoApp) -> None:
-    """Ask the node to stop after its round.
-
-    Raises:
-        SapoError: if it can't be reached.
-    """
+    """Ask the node to stop after its round."""
     if app.state.standing in (Standing.STARTING, Standing.LOOKING):
         app.notify("The node stops once it has started. Quit again to leave it running.", markup=False)
         while app.state.standing in (Standing.STARTING, Standing.LOOKING):

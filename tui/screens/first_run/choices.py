@@ -14,43 +14,22 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
 
-
-class _Option(Static):
-    """One option of a `OneOf`; a click chooses it."""
-
-    ALLOW_SELECT = False
-
-    def __init__(self, name: str, label: str) -> None:
-        super().__init__(markup=False, name=name)
-        self._label = label
-
-    def mark(self, chosen: bool) -> None:
-        self.set_class(chosen, "-chosen")
-        self.update(Text(f"({'●' if chosen else ' '}) {self._label}"))
-
-    def on_click(self, event: Click) -> None:
-        event.stop()
-        assert isinstance(self.parent, OneOf) and self.name is not None
-        self.parent.value = self.name
-        self.parent.focus()
+from sapo_edge.tui.widgets.small import Chip
 
 
 class OneOf(Widget, can_focus=True):
-    """A choice of one among a few; the arrow keys choose.
+    """A choice of one among a few; the arrow keys choose, a click does what the screen's key for it does.
 
     Textual's `RadioSet` doesn't fit: its arrow keys move a cursor and `Space` chooses, its value changes only after a
     message has gone round, so that a quick `Enter` would take the old one, and colour alone marks the choice.
-
-    Args:
-        options: labels by value.
     """
 
     DEFAULT_CSS = """
     OneOf { layout: horizontal; height: 1; width: 1fr; }
-    OneOf _Option { width: auto; height: 1; margin-right: 3; color: $text-muted; }
-    OneOf _Option:hover { color: $primary; }
-    OneOf _Option.-chosen { color: $foreground; text-style: bold; }
-    OneOf:focus _Option.-chosen { text-style: bold reverse; }
+    OneOf Chip { padding: 0; margin-right: 3; color: $text-muted; }
+    OneOf Chip:hover { color: $primary; }
+    OneOf Chip.-chosen { color: $foreground; text-style: bold; }
+    OneOf:focus Chip.-chosen { text-style: bold reverse; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,up", "move(-1)", "Other", show=False, id="choice.back"),
@@ -68,10 +47,16 @@ class OneOf(Widget, can_focus=True):
         self.set_reactive(OneOf.value, value)
 
     def compose(self) -> ComposeResult:
-        for value, label in self._options.items():
-            option = _Option(value, label)
-            option.mark(value == self.value)
-            yield option
+        for value in self._options:
+            yield Chip(f"screen.choose('{value}')", id=f"one-of-{value}")
+
+    def on_mount(self) -> None:
+        self._mark()
+
+    def _mark(self) -> None:
+        for chip, (value, label) in zip(self.query(Chip), self._options.items(), strict=True):
+            chip.set_class(value == self.value, "-chosen")
+            chip.update(Text(f"({'●' if value == self.value else ' '}) {label}"))
 
     def validate_value(self, value: str) -> str:
         """The value, or the present one if it is not offered."""
@@ -82,11 +67,11 @@ class OneOf(Widget, can_focus=True):
         await self.remove_children()
         self._options = dict(options)
         await self.mount_all(self.compose())
+        self._mark()
         self.value = value
 
     def watch_value(self) -> None:
-        for option in self.query(_Option):
-            option.mark(option.name == self.value)
+        self._mark()
         self.post_message(self.Changed())
 
     def action_move(self, steps: int) -> None:
@@ -99,9 +84,6 @@ class Stepper(Static, can_focus=True):
 
     Textual's `Select` needs `Enter`, which starts the node on the only screen with a stepper; its `Input` can't show
     words in place of a number.
-
-    Args:
-        label: the text for a number.
     """
 
     DEFAULT_CSS = """

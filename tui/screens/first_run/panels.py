@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import cast
 
+from rich.table import Table
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Container, Horizontal, Vertical
-from textual.content import Content
+from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from sapo_edge.plain import counted, printable
 from sapo_edge.tui.node.launcher import Choices, Finding, Findings, Network
 from sapo_edge.tui.screens.first_run.choices import OneOf
-from sapo_edge.tui.widgets.invite_input import MAX_INVITE, InviteInput, in_one_line
-from sapo_edge.tui.widgets.waiting import Waiting
+from sapo_edge.tui.widgets.inputs import MAX_INVITE, InviteInput, in_one_line
+from sapo_edge.tui.widgets.small import Waiting
 
 PREFIX = "sapo://"
 """The start of every invite."""
@@ -62,6 +62,19 @@ SPEED = "40 rounds took 10 minutes on 2 cores"
 """How long learning takes, as measured for the README."""
 
 
+class Fact(Horizontal):
+    """A name, and beside it what is said about it."""
+
+    DEFAULT_CSS = """
+    Fact { height: auto; }
+    Fact > .name { width: 10; text-style: bold; }
+    Fact > Static { width: 1fr; height: auto; }
+    """
+
+    def __init__(self, name: str, about: Static) -> None:
+        super().__init__(Static(name, classes="name", markup=False), about)
+
+
 class Company(Vertical):
     """The choice of the network, the input for an invite, what is shared, and what never is."""
 
@@ -72,11 +85,9 @@ class Company(Vertical):
     Company #wrong { display: none; height: auto; color: $text-error; }
     Company.-inviting #invite { display: block; }
     Company.-wrong #wrong { display: block; }
-    Company .fact { height: auto; }
-    Company .fact .name { width: 8; text-style: bold; }
-    Company .fact .what { width: 1fr; height: auto; }
     Company.-roomy #about { display: block; }
-    Company.-roomy .fact { margin-top: 1; }
+    Company Fact > .name { width: 8; }
+    Company.-roomy Fact { margin-top: 1; }
     """
 
     def __init__(self, choices: Choices, *, id: str, classes: str) -> None:
@@ -88,10 +99,8 @@ class Company(Vertical):
         yield Static(id="about", markup=False)
         yield InviteInput(placeholder="paste sapo://join/... here; Esc leaves", max_length=MAX_INVITE, id="invite")
         yield Static(id="wrong", markup=False)
-        for name in ("shared", "never"):
-            with Horizontal(classes="fact"):
-                yield Static(name.title(), classes="name", markup=False)
-                yield Static(id=name, classes="what", markup=False)
+        yield Fact("Shared", Static(id="shared", markup=False))
+        yield Fact("Never", Static(id="never", markup=False))
 
     def on_mount(self) -> None:
         self.explain()
@@ -147,12 +156,7 @@ class Plan(Vertical):
         hottest: temperature of the processor in °C at which the node pauses; 0 for never.
     """
 
-    DEFAULT_CSS = """
-    Plan { height: auto; }
-    Plan .fact { height: auto; }
-    Plan .name { width: 10; text-style: bold; }
-    Plan .what { width: 1fr; height: auto; }
-    """
+    DEFAULT_CSS = "Plan { height: auto; }"
 
     def __init__(self, rounds: int, hottest: int, *, id: str, classes: str) -> None:
         super().__init__(id=id, classes=classes)
@@ -161,12 +165,8 @@ class Plan(Vertical):
 
     def compose(self) -> ComposeResult:
         for name, label in (("gain", "You get"), ("time", "Takes"), ("cost", "Costs")):
-            with Horizontal(classes="fact"):
-                yield Static(label, classes="name", markup=False)
-                yield Static(id=name, classes="what", markup=False)
-        with Horizontal(classes="fact"):
-            yield Static("Computer", classes="name", markup=False)
-            yield Waiting("checking ...", id="ready", classes="what")
+            yield Fact(label, Static(id=name, markup=False))
+        yield Fact("Computer", Waiting("checking ...", id="ready"))
 
     def on_mount(self) -> None:
         self.on_resize()
@@ -186,11 +186,7 @@ class Plan(Vertical):
         self.query_one("#ready", Waiting).begin()
 
     def show(self, findings: Findings, *, on_battery: bool) -> None:
-        """Say whether the computer can do it.
-
-        Args:
-            on_battery: whether the node pauses on battery.
-        """
+        """Say whether the computer can do it."""
         self._battery = findings.battery and on_battery
         self.on_resize()
         problems = [f"{row.name}: {row.value}" for row in findings.rows if not row.good]
@@ -200,36 +196,28 @@ class Plan(Vertical):
         self.query_one("#ready", Waiting).done(printable(text))
 
 
-class FoundRow(Horizontal):
-    """One finding: a mark and its name, its value, its reason."""
+class FoundRow(Static):
+    """One finding: its name, value and reason; whole if it is bad or there is room, else on one line."""
 
-    DEFAULT_CSS = """
-    FoundRow { height: 1; }
-    FoundRow .name { width: 13; height: 1; padding-right: 1; }
-    FoundRow .what { width: 1fr; height: 1; layout: horizontal; }
-    FoundRow Static { text-wrap: nowrap; text-overflow: ellipsis; }
-    FoundRow .value { width: auto; max-width: 100%; height: 1; text-style: bold; margin-right: 2; }
-    FoundRow .reason { width: 1fr; height: 1; color: $text-muted; }
-    FoundRow.-bad, FoundRow.-bad .what { height: auto; }
-    FoundRow.-bad .what { layout: vertical; }
-    FoundRow.-bad .what Static {
-        width: 100%; max-width: 100%; height: auto; text-wrap: wrap; text-overflow: fold; margin-right: 0;
-    }
-    FoundRow.-bad .value { color: $text-error; }
-    FoundRow.-bad .reason { color: $foreground; }
-    """
+    DEFAULT_CSS = "FoundRow { height: auto; }"
 
     def __init__(self, finding: Finding) -> None:
-        super().__init__(classes="" if finding.good else "-bad")
+        super().__init__(markup=False)
         self._finding = finding
 
-    def compose(self) -> ComposeResult:
-        finding = self._finding
-        mark = ("✓ ", "$text-success") if finding.good else ("✗ ", "bold $text-error")
-        yield Static(Content.assemble(mark, printable(finding.name)), classes="name")
-        with Container(classes="what"):
-            yield Static(Text(printable(finding.value)), classes="value")
-            yield Static(Text(printable(finding.reason)), classes="reason")
+    def on_mount(self) -> None:
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        finding, whole = self._finding, self.screen.has_class("-wide") or not self._finding.good
+        mark, strong, weak = ("✓ ", "bold", "dim") if finding.good else ("✗ ", "bold red", "")
+        value, reason = (printable(finding.value), strong), (printable(finding.reason), weak)
+        text = Text.assemble(value, "\n" if whole else "  ", reason)
+        table = Table.grid(padding=(0, 1), expand=True)
+        table.add_column(width=12, no_wrap=True)
+        table.add_column(ratio=1, no_wrap=not whole, overflow="fold" if whole else "ellipsis")
+        table.add_row(Text.assemble((mark, "green" if finding.good else strong), printable(finding.name)), text)
+        self.update(table)
 
 
 def is_roomy(widget: Widget) -> bool:

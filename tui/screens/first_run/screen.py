@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.events import Paste
+from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from sapo_edge.errors import SapoError
@@ -20,8 +21,7 @@ from sapo_edge.tui.screens.first_run.choices import Stepper
 from sapo_edge.tui.screens.first_run.panels import PREFIX, Company, FoundRow, Plan
 from sapo_edge.tui.widgets.dialog import WorkDialog
 from sapo_edge.tui.widgets.footer import KeyFooter
-from sapo_edge.tui.widgets.tick import Tick
-from sapo_edge.tui.widgets.waiting import Waiting
+from sapo_edge.tui.widgets.small import Tick, Waiting
 
 LOGO = """\
 ┌─┐┌─┐┌─┐┌─┐
@@ -93,11 +93,6 @@ offered where a service manager answers, and not for a run of so many rounds.
     FirstRun.-wide #choices { width: 1fr; height: 100%; }
     FirstRun.-wide Company { height: 1fr; }
     FirstRun.-wide #care { layout: vertical; }
-    FirstRun.-wide FoundRow, FirstRun.-wide FoundRow .what { height: auto; }
-    FirstRun.-wide FoundRow .what { layout: vertical; }
-    FirstRun.-wide FoundRow .what Static {
-        width: 100%; max-width: 100%; height: auto; text-wrap: wrap; text-overflow: fold; margin-right: 0;
-    }
     FirstRun.-wide.-tall #top { height: 6; padding: 2 8 1 2; }
     FirstRun.-wide.-tall #bar { height: 5; padding: 1 0; }
     FirstRun.-wide.-tall FoundRow { margin-bottom: 1; }
@@ -125,8 +120,8 @@ offered where a service manager answers, and not for a run of so many rounds.
         Binding("d", "details", "Details", id="first.details", tooltip="What was found on this computer"),
         Binding("f2", "app.words", "Words", id="first.words", tooltip="What the words here mean"),
         Binding("r", "look", "Check again", show=False, id="first.look"),
-        Binding("up,pageup", "scroll(-1)", "Scroll", show=False, id="first.up"),
-        Binding("down,pagedown", "scroll(1)", "Scroll", show=False, id="first.down"),
+        Binding("up,pageup", "scroll(0, -1)", "Scroll", show=False, id="first.up"),
+        Binding("down,pagedown", "scroll(0, 1)", "Scroll", show=False, id="first.down"),
         Binding("escape,q", "leave", "Leave", id="first.leave"),
     ]
     AUTO_FOCUS = "#start"
@@ -175,7 +170,6 @@ offered where a service manager answers, and not for a run of so many rounds.
         self.action_look()
 
     def action_look(self) -> None:
-        """Check the computer, again if a node could not start."""
         self._findings = None
         self._block("")
         self._look()
@@ -211,7 +205,6 @@ offered where a service manager answers, and not for a run of so many rounds.
             self._say(f"✗ {name}: {value}. It may fail; you can try.", bad=True)
 
     async def _show_choices(self, choices: Choices, cores: int) -> None:
-        """Show what is set now, except where the user has chosen something else."""
         changes, before = self._consent(), self._choices
         self._choices = choices
         if choices != before:
@@ -230,7 +223,6 @@ offered where a service manager answers, and not for a run of so many rounds.
             self.query_one(f"#{name}", Tick).value = set_now if change is None else change
 
     def _block(self, reason: str) -> None:
-        """Disable the start for a reason; enable it without one."""
         start, again = self.query_one("#start", Button), self.query_one("#again", Button)
         self.query_one("#page").set_class(bool(reason), "-blocked")
         self._say(f"✗ Can't start yet: {printable(reason)}" if reason else CALM, bad=bool(reason))
@@ -264,10 +256,10 @@ offered where a service manager answers, and not for a run of so many rounds.
         page.toggle_class("-details")
         self._details = page.has_class("-details")
 
-    def action_scroll(self, pages: int) -> None:
-        found, body = self.query_one("#found"), self.query_one("#body")
-        area = found if found.display and found.max_scroll_y else body
-        area.scroll_relative(y=pages * max(1, area.size.height - 1), animate=False)
+    @property
+    def scrolled(self) -> Widget:
+        found = self.query_one("#found")
+        return found if found.display and found.max_scroll_y else self.query_one("#body")
 
     def action_agree(self) -> None:
         """Accept the choices, unless a node can't start; with the focus on another button, press that."""
@@ -285,7 +277,6 @@ offered where a service manager answers, and not for a run of so many rounds.
             self._agree(self._consent())
 
     def _consent(self) -> Consent:
-        """What the user has changed."""
         company, now = self.query_one(Company), self._choices
         threads = self.query_one(Stepper).value
         mains_only, yield_to_others = (self.query_one(f"#{name}", Tick).value for name in ("mains", "busy"))
@@ -306,7 +297,7 @@ offered where a service manager answers, and not for a run of so many rounds.
             await asyncio.to_thread(self._launcher.accept, consent)
         except SapoError as error:
             self._agreeing = False
-            text = f"✗ {printable(error.message)}: {printable(error.remedy)}"
+            text = f"✗ {printable(error)}"
             if consent.network == "invite":
                 self._say(CALM)
                 self.query_one(Company).show_error(text)

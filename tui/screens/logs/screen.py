@@ -8,30 +8,27 @@ from typing import ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import ScreenResume
 from textual.timer import Timer
-from textual.widgets import ContentSwitcher, Input, Static
+from textual.widgets import Input, Static
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
-from sapo_edge.tui.node.records import Level, Place
+from sapo_edge.tui.node.records import Level
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.logs.detail import LogDetail, copy_record
+from sapo_edge.tui.screens.logs.list import LogList, whole_text
 from sapo_edge.tui.screens.logs.reader import LogReader
-from sapo_edge.tui.screens.logs.view import LogView
 from sapo_edge.tui.screens.view import Change, View
-from sapo_edge.tui.widgets.find_line import FindLine
+from sapo_edge.tui.widgets.inputs import FindLine
 
 POLL_SECONDS = 1.0
 """Seconds between two looks at the files."""
-SIDEWAYS = 12
-"""Columns by which an arrow key scrolls lines that are not wrapped."""
 
 
 class Logs(View):
-    """The records of the log, the newest last."""
+    """The records of the log, the newest last, and the whole record under the cursor."""
 
     MODE = "logs"
     AUTO_FOCUS = "#lines"
@@ -41,31 +38,29 @@ class Logs(View):
         Binding("slash", "search", "Search", key_display="/", id="logs.search", tooltip="Find text in the whole log"),
         Binding("f3", "match(True)", "Next match further up", show=False, id="logs.match_above"),
         Binding("shift+f3,f15", "match(False)", "Next match further down", show=False, id="logs.match_below"),
-        Binding("enter", "open", "The whole record, as it is in the file", show=False, id="logs.open"),
-        Binding("v", "wrap", "Wrap long lines, or cut them off", show=False, id="logs.wrap"),
+        Binding("enter", "open", "The record alone, or the list", show=False, id="logs.open"),
         Binding("c", "copy", "Copy the selected text, or the record under the cursor", show=False, id="logs.copy"),
-        Binding("up,k", "move(-1)", "One record up", show=False, id="logs.up"),
-        Binding("down,j", "move(1)", "One record down", show=False, id="logs.down"),
-        Binding("pageup", "page(-1)", "One screen up", show=False, id="logs.page_up"),
-        Binding("pagedown", "page(1)", "One screen down", show=False, id="logs.page_down"),
-        Binding("home,g", "start", "The oldest record", show=False, id="logs.oldest"),
-        Binding("end,G", "end", "The newest record, and follow", show=False, id="logs.newest"),
-        Binding("left", "sideways(-1)", "Scroll unwrapped lines to the left", show=False, id="logs.left"),
-        Binding("right", "sideways(1)", "Scroll unwrapped lines to the right", show=False, id="logs.right"),
-        Binding("escape", "leave", "Leave the search", show=False, id="logs.leave"),
+        Binding("g", "end(-1)", "The oldest record", show=False, id="logs.oldest"),
+        Binding("G,shift+g", "end(1)", "The newest record, and follow", show=False, id="logs.newest"),
+        Binding("escape", "leave", "Leave the record or the search", show=False, id="logs.leave"),
     ]
     DEFAULT_CSS = """
     Logs #log { height: 1fr; padding: 0; }
-    Logs #parts { height: 1fr; }
-    Logs #none { height: 1fr; padding: 1 2; color: $text-muted; }
+    Logs #record { height: 8; scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
+    Logs #whole { height: auto; }
+    Logs.-tall #record { height: 16; }
+    Logs.-tiny #record { display: none; }
+    Logs.-open #record { display: block; height: 1fr; }
+    Logs.-open #log { display: none; }
     """
     HELP_TEXT = """\
-What the node wrote into its log: events in words, and all warnings and errors. It works when no node runs, too: it
-reads the files.
+What the node wrote into its log: events in words, and all warnings and errors. Below the list is the record under the
+cursor as it is in the file, with all its lines; `Enter` shows it alone. It works when no node runs, too: it reads the
+files.
 
-The newest record is **followed** until you scroll up; `f` or `End` follows again. `l` shows only warnings and errors,
-then only errors. `/` searches the whole log, older files included: `F3` finds the next match further up, `Shift+F3`
-further down. `Enter` shows a record as it is in the file, with all its lines.
+The newest record is **followed** until you go up; `f` or `End` follows again. `l` shows only warnings and errors, then
+only errors. `/` searches the whole log, older files included, and marks matches: `F3` finds the next one further up,
+`Shift+F3` further down.
 """
 
     def __init__(self) -> None:
@@ -85,10 +80,12 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
 
     def content(self) -> ComposeResult:
         with Vertical(id="log", classes="panel"):
-            with ContentSwitcher(initial="lines", id="parts"):
-                yield LogView(id="lines")
-                yield Static(id="none", markup=False)
+            yield LogList(id="lines")
             yield FindLine("text to find in the whole log")
+        with VerticalScroll(id="record", classes="panel") as record:
+            record.border_title = "Record"
+            record.border_subtitle = "c copies it"
+            yield Static(id="whole", markup=False)
 
     def on_mount(self) -> None:
         self._timer = self.set_interval(POLL_SECONDS, self._poll, pause=True)
@@ -122,34 +119,31 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
         if changed and self.is_mounted:
             self._show_records()
 
-    def _show_records(self, select: Place | None = None) -> None:
+    def _show_records(self, *, keep_view: bool = True) -> None:
         records = [record for record in self.reader.records if self._level.admits(record)]
-        self._lines.show(records, select=select)
+        self._lines.show(records, keep_view=keep_view)
         self._update_frame()
 
-    @on(LogView.Changed)
+    @on(LogList.Moved)
     def _update_frame(self) -> None:
-        """Say in the frame what is shown, or why nothing is."""
-        lines = self._lines
+        """Show the record under the cursor; say in the frame what is listed, or in the list why nothing is."""
+        lines, record = self._lines, self._lines.record
         title = ["Log" if self._level is Level.ALL else f"Log: {self._level}"]
         if self._query:
             title.append(f"search: {self._query}")
-        if not lines.wrapped:
-            title.append("not wrapped")
         if self._find_line.is_open:
             subtitle = ["Enter searches upwards", "Esc leaves"]
         else:
-            subtitle = [lines.record.local_time("%Y-%m-%d")] if lines.record is not None else []
+            subtitle = [] if record is None else [record.local_time("%Y-%m-%d")]
             subtitle.append("following" if lines.following else "not following: f follows again")
         frame = self.query_one("#log")
         frame.border_title = Content(printable("  ·  ".join(title)))
         frame.border_subtitle = Content("  ·  ".join(filter(None, subtitle)))
-        reason = self._fault or ("" if lines.record is not None else self._why_empty())
-        self.query_one("#none", Static).update(reason)
-        self.query_one("#parts", ContentSwitcher).current = "none" if reason else "lines"
+        lines.say("" if record is not None else self._fault or self._why_empty())
+        self.query_one("#whole", Static).update("" if record is None else whole_text(record, lines.search))
+        self.query_one("#record").scroll_home(animate=False)
 
     def _why_empty(self) -> str:
-        """Why there is no record, and what to do."""
         if self.reader.exists and self._level is not Level.ALL:
             return f"The log has no {self._level.replace(' and ', ' or ')}.\n\nl shows other levels."
         if self.sapo.state.standing is Standing.STARTING and not self.reader.exists:
@@ -162,53 +156,40 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
     # Keys.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer no search while one is being typed, and leave it only if there is one."""
+        """Offer no search while one is being typed, and leave only what there is."""
         if action == "leave":
-            return self.is_mounted and (self._find_line.is_open or bool(self._query))
+            return self.is_mounted and (self.has_class("-open") or self._find_line.is_open or bool(self._query))
         return not (action == "search" and self._find_line.is_open)
 
     def action_follow(self) -> None:
         self._lines.follow(not self._lines.following)
+        self._update_frame()
 
-    def action_end(self) -> None:
-        self._lines.follow(True)
-
-    def action_start(self) -> None:
-        self._lines.follow(False)
-        if self._lines.records:
-            self._lines.select(0)
+    def action_end(self, by: int) -> None:
+        self._lines.action_end(by)
 
     def action_level(self) -> None:
         """Show the next level, from the chosen record on."""
         self._level = self._level.next
-        record = self._lines.record
-        self._show_records(select=None if record is None else record.place)
-
-    def action_wrap(self) -> None:
-        self._lines.toggle_wrap()
-        self._update_frame()
-
-    def action_move(self, by: int) -> None:
-        self._lines.move(by)
-
-    def action_page(self, direction: int) -> None:
-        if self._lines.records:
-            self._lines.page(direction)
-
-    def action_sideways(self, direction: int) -> None:
-        self._lines.sideways(direction * SIDEWAYS)
+        self._show_records(keep_view=False)
 
     def action_copy(self) -> None:
-        copy_record(self, self._lines.record)
+        record, selected = self._lines.record, self.get_selected_text()
+        if text := selected or ("" if record is None else record.raw):
+            self.app.copy_to_clipboard(text)
+            self.notify("the selected text is copied" if selected else "the record is copied")
 
-    @on(LogView.Chosen)
+    @on(LogList.Opened)
     def action_open(self) -> None:
-        if self._lines.record is not None:
-            self.app.push_screen(LogDetail(self._lines.record))
+        if self._lines.record is not None or self.has_class("-open"):
+            self.toggle_class("-open")
+            self.query_one("#record" if self.has_class("-open") else "#lines").focus()
+            self.refresh_bindings()
 
     # Searching.
 
     def action_search(self) -> None:
+        self.remove_class("-open")
         self._find_line.open()
         self._find_line.value = self._query
         self._update_frame()
@@ -216,7 +197,8 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
 
     @on(FindLine.Changed)
     def _mark(self, event: Input.Changed) -> None:
-        self._lines.mark(event.value)
+        self._lines.search = event.value.casefold()
+        self._lines.refresh()
 
     @on(FindLine.Submitted)
     def _start_search(self, event: Input.Submitted) -> None:
@@ -226,14 +208,17 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
             self._find(up=True, with_current=True)
 
     def action_leave(self) -> None:
-        """Close the search line; pressed again, forget the search."""
+        if self.has_class("-open"):
+            self.action_open()
+            return
         if not self._find_line.is_open:
             self._query = ""
         self._close_search()
 
     def _close_search(self) -> None:
         self._find_line.shut()
-        self._lines.mark(self._query)
+        self._lines.search = self._query.casefold()
+        self._lines.refresh()
         self._lines.focus()
         self._update_frame()
         self.refresh_bindings()
@@ -245,20 +230,19 @@ further down. `Enter` shows a record as it is in the file, with all its lines.
             self.action_search()
 
     def _find(self, *, up: bool, with_current: bool = False) -> None:
-        lines, query = self._lines, self._query.casefold()
+        lines = self._lines
         indices = range(len(lines.records))
         candidates = indices[: lines.cursor + with_current][::-1] if up else indices[lines.cursor + 1 :]
-        index = next((index for index in candidates if lines.records[index].matches(query)), None)
+        index = next((index for index in candidates if lines.records[index].matches(lines.search)), None)
         if index is None:
             self.notify(f"no match further {'up; Shift+F3 looks further down' if up else 'down; F3 looks further up'}")
-            return
-        lines.follow(False)
-        lines.select(index)
+        else:
+            lines.go(index)
 
     @property
     def _find_line(self) -> FindLine:
         return self.query_one(FindLine)
 
     @property
-    def _lines(self) -> LogView:
-        return self.query_one("#lines", LogView)
+    def _lines(self) -> LogList:
+        return self.query_one(LogList)

@@ -13,7 +13,6 @@ from textual.widgets import Static
 
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import JobResult, Launcher
-from sapo_edge.tui.screens.peers.qr import qr_text
 from sapo_edge.tui.widgets.dialog import Dialog
 from sapo_edge.tui.widgets.job_line import JobLine
 
@@ -27,6 +26,8 @@ HERE = {
     "address, restart the node and press i again",
 }
 """What to do in the app, by the beginning of the note that says it for a shell."""
+BORDER = 2
+"""Light modules around the code; four is the norm, and cameras read a code on a light field with two."""
 
 
 class Invite(Dialog[None]):
@@ -128,16 +129,43 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
         self.query_one(JobLine).say("✓ the other side has the invite; the code has ended", "good")
 
     def action_leave(self) -> None:
-        """Leave the QR code, stop waiting, or close."""
-        line = self.query_one(JobLine)
         if self.has_class("-qr"):
             self.remove_class("-qr")
-        elif line.busy:
-            line.stop()
         else:
-            self.dismiss()
+            super().action_leave()
 
 
 def _here(note: str) -> str:
-    """A note of the command, with what to do in the app."""
     return next((text for begin, text in HERE.items() if note.startswith(begin)), printable(note))
+
+
+def qr_text(text: str, columns: int, rows: int) -> tuple[Text | None, str]:
+    """A QR code in half blocks, dark on light whatever the theme.
+
+    Returns:
+        The code and ""; or None and why there is none.
+    """
+    # Loaded at the first use only.
+    import segno
+
+    try:
+        code = segno.make_qr(text, error="l")
+    except segno.DataOverflowError:
+        return None, "the invite is too long for a QR code: send the line"
+    modules = [list(row) for row in code.matrix_iter(scale=1, border=BORDER)]
+    width, height = len(modules[0]), -(-len(modules) // 2)
+    if width > columns or height > rows:
+        return None, f"the QR code needs {width} columns and {height} rows, and there are {columns} and {rows}"
+    if len(modules) % 2:
+        modules.append([0] * width)
+    picture = Text(no_wrap=True)
+    for upper, lower in zip(modules[::2], modules[1::2], strict=True):
+        for above, below in zip(upper, lower, strict=True):
+            picture.append("▀", f"{_color(above)} on {_color(below)}")
+        picture.append("\n")
+    picture.rstrip()
+    return picture, ""
+
+
+def _color(module: int) -> str:
+    return "#000000" if module else "#ffffff"

@@ -12,10 +12,9 @@ from textual.events import Paste
 from textual.widgets import Input, Static
 
 from sapo_edge.errors import SapoError
-from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import JobResult, Launcher
 from sapo_edge.tui.widgets.dialog import WorkDialog
-from sapo_edge.tui.widgets.invite_input import MAX_INVITE, InviteInput, in_one_line
+from sapo_edge.tui.widgets.inputs import MAX_INVITE, InviteInput, in_one_line
 from sapo_edge.tui.widgets.job_line import JobLine
 
 JOIN = "Paste the invite that somebody sent you, which begins with sapo://, or type a code such as 7-guitar-revolver."
@@ -32,11 +31,7 @@ join again, ask a member for an invite.\
 
 
 class SwarmChange(WorkDialog):
-    """The base of the dialogs that change the swarm. Dismissed with whether it has changed.
-
-    Attributes:
-        doing: what the command does, in words.
-    """
+    """The base of the dialogs that change the swarm. Dismissed with whether it has changed."""
 
     DEFAULT_CSS = """
     SwarmChange #about { height: auto; }
@@ -64,22 +59,13 @@ class SwarmChange(WorkDialog):
 
     @work(exclusive=True)
     async def _take_part(self, joined: bool) -> None:
-        """Let a node that joined a swarm take part, and close."""
         if joined and self._launcher.setting("network") == "solo":
             try:
                 await asyncio.to_thread(self._launcher.set, "network", "swarm")
             except SapoError as error:
-                self.query_one(JobLine).say(printable(f"{error.message}; {error.remedy}"), "bad")
+                self.query_one(JobLine).fail(error)
                 return
         self.finish()
-
-    def action_leave(self) -> None:
-        """Stop the command, or close."""
-        line = self.query_one(JobLine)
-        if line.busy:
-            line.stop()
-        else:
-            self.dismiss(False)
 
 
 class Join(SwarmChange):

@@ -15,7 +15,6 @@ class PeerList(CursorList):
     """One peer a line. The cursor stays on its peer when the order changes.
 
     Attributes:
-        sorted_by: key of a column.
         descending: whether the largest comes first.
     """
 
@@ -105,7 +104,6 @@ class PeerList(CursorList):
 
 
 def _value(peer: Peer, key: str, now: float) -> Any:
-    """The value that a column is sorted by."""
     match key:
         case "name" | "direction" | "address":
             return str(peer.get(key, "")).casefold()

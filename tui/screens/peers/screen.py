@@ -117,19 +117,16 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
 
     @property
     def _in(self) -> SwarmCard:
-        """The swarm of the running node."""
         return running_card(self.sapo.state.status)
 
     @property
     def _pending(self) -> str:
-        """What a running node does not do yet."""
         if self._next is None or self.sapo.state.standing is not Standing.ATTACHED:
             return ""
         return pending_text(self._in, self._next)
 
     @work(group="swarm-card", exclusive=True)
     async def _read_card(self) -> None:
-        """Read which swarm the next node takes part in."""
         self._next = await asyncio.to_thread(self.sapo.launcher.swarm)
         self.refresh_node(Change.STATUS)
         self.refresh_bindings()
@@ -141,7 +138,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
 
     @work(group="swarm-change", exclusive=True)
     async def action_restart(self) -> None:
-        """Let the node take part in the swarm that is set."""
         await self._restart()
 
     async def _restart(self) -> None:
@@ -167,7 +163,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
 
     @work(group="swarm-change", exclusive=True)
     async def _change(self, dialog: Screen[bool]) -> None:
-        """Change the swarm, and let the node follow."""
         if not await self.app.push_screen_wait(dialog):
             return
         self._next = await asyncio.to_thread(self.sapo.launcher.swarm)
@@ -231,7 +226,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
             screen.show_author(str(peer.get("peer_id", "")), printable(peer.get("name", ""))[:60])
 
     def action_copy(self) -> None:
-        """Copy the selected text, else the peer id."""
         peer = self.peers.chosen
         text = self.get_selected_text() or ("" if peer is None else printable(peer.get("peer_id", "")))
         if text:

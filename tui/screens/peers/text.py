@@ -54,10 +54,8 @@ _STATES = {
 
 def nothing_text(state: NodeState) -> str:
     """Why no peer is shown, and what to do."""
-    if state.standing is Standing.ENDED:
-        return f"No node runs: {state.ended_text}.\n\nPress s to start one."
     if state.standing is not Standing.ATTACHED:
-        return "Peers appear here as soon as the node runs."
+        return state.no_node_text("Peers appear here")
     return ALONE if state.status.get("swarm") is None else NOBODY
 
 
@@ -81,7 +79,6 @@ def swarm_text(swarm: Mapping[str, Any], card: SwarmCard, pending: str = "") -> 
     """The state of the swarm: connection, address, traffic, problems.
 
     Args:
-        swarm: of the node's status.
         pending: what changes at its next start, as `pending_text` says it.
     """
     mark, style, word = _STATES.get(str(swarm.get("state")), ("○", "", printable(swarm.get("state", ""))))
@@ -119,9 +116,7 @@ def peer_text(peer: Mapping[str, Any], now: float, width: int) -> Content:
     """Everything about one peer.
 
     Args:
-        peer: an entry of the node's status.
         now: time of the status, in Unix seconds.
-        width: columns.
     """
     since, score = float(peer.get("since") or 0), float(peer.get("score") or 0)
     opened = {"in": "by the peer", "out": "by this node"}.get(str(peer.get("direction")), "unknown")

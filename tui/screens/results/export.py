@@ -122,15 +122,6 @@ replaced. `c` copies the first command that loads the result.
         self.refresh_bindings()
 
     def action_copy(self) -> None:
-        """Copy the first of the commands that load the result."""
         program, command = next(iter(self._usage.items()))
         self.app.copy_to_clipboard(command)
         self.notify(f"the command for {program} is copied", timeout=3)
-
-    def action_leave(self) -> None:
-        """Stop writing, or close."""
-        line = self.query_one(JobLine)
-        if line.busy:
-            line.stop()
-        else:
-            self.dismiss()

@@ -10,6 +10,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
+from textual.widget import Widget
 from textual.widgets import Button, Static
 
 from sapo_edge.control.report_words import MORE_ROUNDS, spoken
@@ -71,8 +72,8 @@ an experiment.
         Binding("R,shift+r", "runs", "Runs", key_display="R", id="results.runs", tooltip="All runs, compared"),
         Binding("up,k", "scroll(-1)", "Scroll up", show=False, id="results.up"),
         Binding("down,j", "scroll(1)", "Scroll down", show=False, id="results.down"),
-        Binding("pageup", "scroll(-10)", "Scroll up a page", show=False, id="results.page_up"),
-        Binding("pagedown", "scroll(10)", "Scroll down a page", show=False, id="results.page_down"),
+        Binding("pageup", "scroll(0, -1)", "Scroll up a page", show=False, id="results.page_up"),
+        Binding("pagedown", "scroll(0, 1)", "Scroll down a page", show=False, id="results.page_down"),
         Binding("escape", "stop", "Stop the command", show=False, id="results.stop"),
     ]
     BUTTONS: ClassVar = {
@@ -120,7 +121,7 @@ an experiment.
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
         except SapoError as error:
             if self.has_widgets:
-                self.query_one("#report", Static).update(printable(f"{error.message}; {error.remedy}"))
+                self.query_one("#report", Static).update(printable(error))
             return
         if not self.has_widgets:
             return
@@ -146,7 +147,6 @@ an experiment.
 
     @property
     def _report(self) -> Report | None:
-        """The newest comparison."""
         return self._tested or (None if self._outcome is None else self._outcome.report.learned)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -193,7 +193,7 @@ an experiment.
             if state.standing is Standing.ATTACHED:
                 await self.sapo.request("settings", {"rounds": target})
         except SapoError as error:
-            line.say(printable(f"{error.message}; {error.remedy}"), "bad")
+            line.fail(error)
             return
         if state.standing is Standing.ENDED:
             self.sapo.keeper.start()
@@ -217,8 +217,9 @@ an experiment.
     def action_runs(self) -> None:
         self.app.switch_mode("runs")
 
-    def action_scroll(self, lines: int) -> None:
-        self.query_one("#learned").scroll_relative(y=lines, animate=False)
+    @property
+    def scrolled(self) -> Widget:
+        return self.query_one("#learned")
 
     def action_stop(self) -> None:
         self.query_one(JobLine).stop()
@@ -228,8 +229,6 @@ def tested(record: Mapping[str, Any], round: int, before: Report | None) -> Repo
     """The report of `sapo eval --json`.
 
     Args:
-        record: what it printed.
-        round: of the adapter.
         before: the report of the journal, whose examples are kept.
     """
     from sapo_edge.control.report import Report, by_task

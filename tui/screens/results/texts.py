@@ -28,7 +28,6 @@ def report_text(run: RunReport, report: Report | None, width: int) -> Text:
 
     Args:
         report: what it has learned, by the questions that were asked last.
-        width: columns of a line.
     """
     text = Text()
     if report is None:
@@ -83,7 +82,6 @@ def _add_own(text: Text, report: Report) -> None:
 
 
 def _add_steps(text: Text, run: RunReport) -> None:
-    """What was done for it, and what may come next."""
     if run.run.rounds:
         text.append("\nThe run\n", "bold").append("".join(f"  {line}\n" for line in describe_work(run)))
     text.append("\nWhat comes next\n", "bold")

@@ -49,7 +49,7 @@ class RolloutBrowser(Vertical):
         super().__init__(id=id)
         self.pages = RolloutPages(ask)
         self._no_node = ""
-        self._loading = self._fresh_due = False
+        self._loading = self._has_newer = False
         self._failure: SapoError | None = None
         self._kept: Row | None = None
 
@@ -88,9 +88,10 @@ class RolloutBrowser(Vertical):
         self.update_bar()
 
     def round_finished(self) -> None:
-        """Load new rollouts."""
-        self._fresh_due = self.pages.begun
-        self._load()
+        """Load the newest rollouts, as soon as the list is at its top: rows that somebody reads stay where they are."""
+        self._has_newer = self.pages.begun
+        self.load()
+        self.update_bar()
 
     # The user.
 
@@ -121,7 +122,7 @@ class RolloutBrowser(Vertical):
 
     def newest(self) -> None:
         """Go to the newest rollout, and load it if it is not."""
-        if self.pages.many or self._failure:
+        if self._has_newer or self._failure:
             self._begin(self.pages.filter)
         else:
             self.list.go(0)
@@ -155,34 +156,35 @@ class RolloutBrowser(Vertical):
     def _begin(self, filter: Filter, *, keep: bool = False) -> None:
         self._kept = self.chosen if keep else None
         self.pages.begin(filter)
-        self._fresh_due, self._failure = False, None
+        self._has_newer, self._failure = False, None
         self.list.show(self.pages.rows, cursor=0)
         self.update_bar()
-        self._load()
+        self.load()
 
-    def _load(self) -> None:
+    def load(self) -> None:
+        """Load what is missing, unless that is being done."""
         if not self._loading and self._missing():
             self._loading = True
             self.run_worker(self._load_missing(), name="rollouts", group="rollouts")
 
     def _missing(self) -> str:
-        """What to load next; "" if nothing is missing."""
         if self._no_node:
             return ""
         pages = self.pages
         lowest = max(self.list.first_in_sight + self.list.rows_in_sight, self.list.cursor)
         if not pages.begun or (not pages.complete and lowest + MARGIN >= len(pages.rows)):
             return "older"
-        return "fresh" if self._fresh_due else ""
+        is_at_top = self.display and self.list.cursor == self.list.first_in_sight == 0
+        return "newest" if self._has_newer and is_at_top else ""
 
     async def _load_missing(self) -> None:
         self._failure = None
         try:
             while part := self._missing():
                 self.update_bar()
-                await (self._load_older() if part == "older" else self._load_fresh())
+                await (self._load_older() if part == "older" else self._load_newest())
         except SapoError as error:
-            self._failure, self._fresh_due = error, False
+            self._failure, self._has_newer = error, False
         finally:
             self._loading = False
         self.update_bar()
@@ -194,27 +196,23 @@ class RolloutBrowser(Vertical):
             cursor, self._kept = self.pages.find(self._kept.key), None
         self.list.show(self.pages.rows, cursor=cursor)
 
-    async def _load_fresh(self) -> None:
-        self._fresh_due = False
-        added = await self.pages.fresh()
-        if added is None:
-            self._begin(self.pages.filter, keep=True)
-        else:
-            self.list.show(self.pages.rows, shift=added)
+    async def _load_newest(self) -> None:
+        self._has_newer = False
+        await self.pages.newest()
+        self.list.show(self.pages.rows, cursor=0)
 
     def update_bar(self) -> None:
         """Name the filters; say what is new, what is loading, and why the list is empty."""
         pages, text = self.pages, ""
-        pages.see(self.list.first_in_sight)
-        if pages.unseen:
-            text = f"{pages.unseen}{'+' if pages.many else ''} new: press g"
+        if self._has_newer:
+            text = "new ones: press g"
         elif pages.rows and self._failure is not None:
             text = f"{printable(self._failure.message)[:30]}: g tries again"
         elif pages.rows and self._no_node:
             text = "no node answers"
         elif self._loading and pages.looked:
             text = f"searching, round {pages.looked}"
-        self.query_one(FilterBar).show(pages.filter, text, new=bool(pages.unseen))
+        self.query_one(FilterBar).show(pages.filter, text, new=self._has_newer)
         self.list.say("" if pages.rows else self._why_empty())
 
     def _why_empty(self) -> str:
@@ -232,7 +230,7 @@ class RolloutBrowser(Vertical):
     def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
         message.stop()
         self.update_bar()
-        self._load()
+        self.load()
 
     def on_resize(self) -> None:
         self.call_after_refresh(self.update_bar)

@@ -8,12 +8,11 @@ from typing import ClassVar
 from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.containers import Horizontal
-from textual.events import Click
-from textual.widgets import Static
 
 from sapo_edge.plain import format_time, printable, shared_ends, without_ends
 from sapo_edge.tui.screens.rollouts.pages import Filter, Row
 from sapo_edge.tui.widgets.cursor_list import Column, CursorList
+from sapo_edge.tui.widgets.small import Chip
 
 NARROW = 60
 """Columns below which only active filters are shown."""
@@ -41,20 +40,14 @@ class RolloutList(CursorList):
         self._rows: Sequence[Row] = ()
         self._ends: dict[str, tuple[str, str]] = {}
 
-    def show(self, rows: Sequence[Row], *, shift: int = 0, cursor: int | None = None) -> None:
-        """Show rows. The sequence is read whenever a line is drawn.
-
-        Args:
-            rows: newest first.
-            shift: number of rows added at the start.
-            cursor: index that the cursor moves to; None keeps it on its row.
-        """
+    def show(self, rows: Sequence[Row], *, cursor: int | None = None) -> None:
+        """Show rows, newest first; None keeps the cursor."""
         self._rows = rows
         questions: dict[str, list[str]] = {}
         for row in rows:
             questions.setdefault(row.entry, []).append(row.question)
         self._ends = {entry: shared_ends(texts) for entry, texts in questions.items()}
-        self.take(len(rows), shift=shift, cursor=cursor)
+        self.take(len(rows), cursor=cursor)
 
     def distinct(self, row: Row) -> str:
         """What tells a question from others of its task."""
@@ -93,37 +86,22 @@ class RolloutList(CursorList):
         return whole if cell_len(whole) <= width else self.distinct(row)
 
 
-class FilterChip(Static):
-    """A filter. A click does the same as its key."""
-
-    DEFAULT_CSS = """
-    FilterChip { width: auto; height: 1; padding: 0 1; color: $text-muted; }
-    FilterChip:hover { background: $panel; color: $foreground; }
-    FilterChip.-set { color: $primary; text-style: bold; }
-    """
-
-    def __init__(self, action: str, name: str = "") -> None:
-        super().__init__(markup=False, classes=name or action)
-        self._action = action
-
-    async def on_click(self, event: Click) -> None:
-        event.stop()
-        await self.run_action(f"screen.{self._action}")
-
-
 class FilterBar(Horizontal):
-    """The active filters, and a note."""
+    """The active filters, and a note. A click does the same as the key."""
 
     DEFAULT_CSS = """
     FilterBar { height: 1; background: $surface; }
+    FilterBar Chip { color: $text-muted; }
+    FilterBar Chip:hover { background: $panel; color: $foreground; }
+    FilterBar Chip.-set { color: $primary; text-style: bold; }
     FilterBar .note { dock: right; background: $surface; }
     FilterBar .note.-set { color: $text-warning; }
     """
 
     def compose(self) -> ComposeResult:
         for action in ("origin", "level", "entry", "author", "search"):
-            yield FilterChip(action)
-        yield FilterChip("newest", "note")
+            yield Chip(f"screen.{action}", classes=action)
+        yield Chip("screen.newest", classes="note")
 
     def show(self, filter: Filter, note: str, *, new: bool) -> None:
         """Show the filters.
@@ -145,12 +123,12 @@ class FilterBar(Horizontal):
         # Active filters come first; of the others as many as fit.
         room = self.app.size.width - sum(len(text) + 2 for text, active in chips.values() if active)
         for action, (text, active) in chips.items():
-            chip = self.query_one(f".{action}", FilterChip)
+            chip = self.query_one(f".{action}", Chip)
             chip.update(text)
             chip.set_class(active, "-set")
             fits = is_wide and len(text) + 2 <= room
             room -= 0 if active or not fits else len(text) + 2
             chip.display = active or fits
-        chip = self.query_one(".note", FilterChip)
+        chip = self.query_one(".note", Chip)
         chip.update(note)
         chip.set_class(new, "-set")

@@ -25,7 +25,6 @@ class Filter:
 
     Attributes:
         origin: "any", "own" or "external".
-        informative: only those that teach.
         author, name: peer id and readable name of the only author; empty for any.
         entry: the only task, by the name of the manifest's entry; empty for any.
         search: text in question or answers; empty for any.
@@ -63,7 +62,6 @@ class Row:
         key: round and position.
         entry: name of the manifest's entry, not yet printable.
         question: its beginning, on one line.
-        answers: how many.
         mean, best: of their rewards.
         author: peer id, not yet printable.
         name: readable name of the author.
@@ -108,10 +106,7 @@ class RolloutPages:
     Attributes:
         rows: newest first.
         complete: whether no older ones are left.
-        begun: whether anything was loaded.
         looked: the round down to which the node has looked; 0 before it did.
-        unseen: new rollouts that the user has not seen.
-        many: whether there are more new ones than a page; then they are not loaded.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -124,68 +119,29 @@ class RolloutPages:
         self._turn += 1
         self.filter = filter
         self.rows: list[Row] = []
-        self.complete = self.begun = self.many = False
-        self.looked = self.unseen = 0
+        self.complete = self.begun = False
+        self.looked = 0
         self._next: Key | None = None
-
-    def see(self, first: int) -> None:
-        """Count as seen the row with this index and those below it."""
-        if not self.many:
-            self.unseen = min(self.unseen, first)
 
     def find(self, key: Key) -> int | None:
         """The index of a rollout; None if it is not loaded."""
         return next((index for index, row in enumerate(self.rows) if row.key == key), None)
 
     async def older(self) -> None:
-        """Load one page at the end.
+        """Load one page at the end."""
+        await self._load(self._next, self.rows)
 
-        Raises:
-            SapoError: if the node does not answer.
-        """
+    async def newest(self) -> None:
+        """Load the newest page in place of all rows."""
+        await self._load(None, [])
+
+    async def _load(self, before: Key | None, above: list[Row]) -> None:
+        params = self.filter.params() | ({} if before is None else {"before": list(before)})
         turn = self._turn
-        rows, after = await self._page(self._next)
-        if turn == self._turn:
-            self.rows += rows
-            self._next, self.begun = after, True
-            self.complete = after is None or len(self.rows) >= MAX_ROWS
-            self.looked = after[0] if after else 0
-
-    async def fresh(self) -> int | None:
-        """Load new rollouts at the start, unless they are more than a page.
-
-        Returns:
-            How many were added; None if the journal does not continue these rows, so that all must be loaded again.
-
-        Raises:
-            SapoError: if the node does not answer.
-        """
-        turn = self._turn
-        rows, after = await self._page(None)
-        if turn != self._turn or not rows:
-            return 0
-        if not self.rows or rows[0].key < self.rows[0].key:
-            # There were none, or the node was started from an earlier round.
-            return None
-        newest = self.rows[0].key
-        new = [row for row in rows if row.key > newest]
-        if len(new) == len(rows) and after is not None and after > newest:
-            self.many, self.unseen = True, len(new)
-        if self.many:
-            return 0
-        self.unseen += len(new)
-        self.rows[:0] = new
-        if len(self.rows) > MAX_ROWS:
-            # The oldest make room; the journal has dropped most of them.
-            del self.rows[MAX_ROWS:]
-            self.complete = True
-        return len(new)
-
-    async def _page(self, before: Key | None) -> tuple[list[Row], Key | None]:
-        params = self.filter.params()
-        if before is not None:
-            params["before"] = list(before)
         reply = await self._ask("rollouts", params)
-        after = reply.get("next")
-        rows = [Row.from_dict(fields) for fields in reply["rollouts"]]
-        return rows, None if after is None else (int(after[0]), int(after[1]))
+        if turn == self._turn:
+            after = reply.get("next")
+            self.rows = [*above, *map(Row.from_dict, reply["rollouts"])]
+            self._next, self.begun = None if after is None else (int(after[0]), int(after[1])), True
+            self.complete = after is None or len(self.rows) >= MAX_ROWS
+            self.looked = int(after[0]) if after else 0

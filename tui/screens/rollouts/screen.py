@@ -116,7 +116,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
             standing, link = self.sapo.state.standing, self.sapo.keeper.link
             if standing is not Standing.ATTACHED or link is None:
                 self._link = None
-                self.browser.detached(self._why_no_node(standing))
+                self.browser.detached(self.sapo.state.no_node_text("Questions and answers appear here"))
                 return
             if link is not self._link:
                 self._link = link
@@ -126,12 +126,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
             self.browser.round_finished()
 
     def show_author(self, author: str, name: str) -> None:
-        """Show only the rollouts of one peer.
-
-        Args:
-            author: peer id.
-            name: readable.
-        """
+        """Show only the rollouts of one peer."""
         self._to_list()
         self.browser.filter(Filter(author=author, name=name))
 
@@ -144,11 +139,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     async def _ask(self, method: str, params: Mapping[str, Any]) -> Any:
         return await self.sapo.request(method, params)
-
-    def _why_no_node(self, standing: Standing) -> str:
-        if standing is Standing.ENDED:
-            return f"No node runs: {self.sapo.state.ended_text}.\n\nPress s to start one."
-        return "Questions and answers appear here as soon as the node runs."
 
     # Keys.
 
@@ -172,7 +162,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self._show()
 
     def action_back(self) -> None:
-        """Go from one answer to the rollout, and from there to the list."""
         if self.detail.alone:
             self.detail.alone = False
         else:
@@ -212,7 +201,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self.browser.filter_level()
 
     def action_then_and_now(self) -> None:
-        """Show held-out questions with the answers before training and now."""
         self.query_one("#pages", ContentSwitcher).current = "examples"
         self.query_one("#examples").focus()
         self.query_one("#then", Static).update("reading ...")
@@ -224,7 +212,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         try:
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
         except SapoError as error:
-            text: Text | str = printable(f"{error.message}; {error.remedy}")
+            text: Text | str = printable(error)
         else:
             pairs = () if outcome.report.learned is None else outcome.report.learned.examples
             text = all_examples_text(pairs, self.browser.pages.filter.entry)
@@ -249,6 +237,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self.query_one("#pages", ContentSwitcher).current = "browser"
         self.browser.list.focus()
         self.browser.list.show_cursor()
+        self.browser.load()
         self.refresh_bindings()
 
     def _show(self) -> None:

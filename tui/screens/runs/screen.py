@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static
 
 from sapo_edge.errors import SapoError
@@ -84,8 +85,8 @@ round.
         Binding("space", "mark", "Compare", id="runs.mark", tooltip="Compare others with this run"),
         Binding("w", "watch", "Experiment", id="runs.watch", tooltip="Watch an experiment"),
         Binding("v", "view", "Curves or words", show=False, id="runs.view"),
-        Binding("pageup", "scroll(-10)", "Scroll up", show=False, id="runs.up"),
-        Binding("pagedown", "scroll(10)", "Scroll down", show=False, id="runs.down"),
+        Binding("pageup", "scroll(0, -1)", "Scroll up", show=False, id="runs.up"),
+        Binding("pagedown", "scroll(0, 1)", "Scroll down", show=False, id="runs.down"),
         Binding("escape", "back", "Back", id="runs.back", tooltip="Back to the runs"),
     ]
 
@@ -110,7 +111,6 @@ round.
         yield JobLine(id="job")
 
     def on_mount(self) -> None:
-        """Begin in the list, and look at an experiment again and again."""
         self.list.focus()
         self.set_interval(WATCH_SECONDS, self._look_again)
 
@@ -153,7 +153,6 @@ round.
 
     @work(group="runs-compare", exclusive=True)
     async def _compare(self) -> None:
-        """Show the run under the cursor beside the marked one."""
         run, other = self.list.chosen, self._other
         if run is None:
             return
@@ -162,7 +161,7 @@ round.
         try:
             for view in shown:
                 if view.name not in self._histories:
-                    reply = await asyncio.to_thread(self.sapo.launcher.run_history, view.name)
+                    reply = await asyncio.to_thread(self.sapo.launcher.history, view.name)
                     self._histories[view.name] = History.from_reply(reply)
         except SapoError as error:
             self._fail(error)
@@ -181,7 +180,7 @@ round.
 
     def _fail(self, error: SapoError) -> None:
         if self.has_widgets:
-            self.query_one(JobLine).say(printable(f"{error.message}; {error.remedy}"), "bad")
+            self.query_one(JobLine).fail(error)
 
     def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
         message.stop()
@@ -212,11 +211,11 @@ round.
             self._compare()
 
     def action_view(self) -> None:
-        """Show curves or words, where not both fit."""
         self.toggle_class("-curves")
 
-    def action_scroll(self, lines: int) -> None:
-        self.query_one("#experiment" if self.in_experiment else "#words").scroll_relative(y=lines, animate=False)
+    @property
+    def scrolled(self) -> Widget:
+        return self.query_one("#experiment" if self.in_experiment else "#words")
 
     def action_back(self) -> None:
         self._experiment = ""
@@ -234,7 +233,6 @@ round.
 
     @work(group="runs-change")
     async def action_use(self) -> None:
-        """Return to the run under the cursor; start a node if it is the one that nodes continue."""
         run = self.list.chosen
         if run is None:
             return
@@ -244,7 +242,7 @@ round.
         else:
             alone = run.settings.get("network") == "swarm" and self.sapo.launcher.setting("network") == "solo"
             about = USE + (SHARED if alone else "")
-            if await self.app.push_screen_wait(Ask(f"Go on with {run.name}?", about, run.name, fixed=True)):
+            if await self.app.push_screen_wait(Ask(f"Go on with {run.name}?", about)):
                 await self._change("use", run.name, run.settings)
 
     async def _change(self, verb: str, name: str, settings: Mapping[str, Any] | None = None) -> None:
@@ -291,7 +289,7 @@ round.
         try:
             state = await asyncio.to_thread(self.sapo.launcher.experiment, Path(directory))
         except SapoError as error:
-            text = printable(f"{error.message}; {error.remedy}")
+            text = printable(error)
             if self.has_widgets:
                 self.query_one("#arms", Static).update(text)
             return

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from sapo_edge.plain import counted, printable
-from sapo_edge.tui.node.launcher import ArmRow, ExperimentState
 from sapo_edge.tui.widgets.bars import add_bar, percent
 
 if TYPE_CHECKING:
     from sapo_edge.control.runs import RunView
+    from sapo_edge.experiment.watch import ArmView, ExperimentView
 
 ONE = "There is one run. n begins another beside it: then both are compared here, and u returns to this one."
 OTHER_QUESTIONS = "They were asked different questions, so their figures do not show which one is better."
@@ -61,7 +61,6 @@ def verdict(run: RunView, other: RunView) -> tuple[str, str]:
 
 
 def _add_tasks(text: Text, runs: Sequence[RunView]) -> None:
-    """Right answers now by task, a column for each run."""
     tasks = [{task.name: task for task in run.report.tasks} if run.report else {} for run in runs]
     names = dict.fromkeys(name for known in tasks for name in known)
     if not names:
@@ -89,12 +88,8 @@ def _add_settings(text: Text, run: RunView, other: RunView) -> None:
         text.append(" | ", "dim").append(f"{printable(second)[:60]}\n")
 
 
-def experiment_text(state: ExperimentState, width: int) -> Text:
-    """How far an experiment is, and a table of its arms.
-
-    Args:
-        width: columns of a line.
-    """
+def experiment_text(state: ExperimentView, width: int) -> Text:
+    """How far an experiment is, and a table of its arms."""
     text = Text(no_wrap=True, overflow="ellipsis")
     running = sum(len(arm.running) for setting in state.settings for arm in setting.arms)
     add_bar(text, state.share, BAR, "green")
@@ -102,22 +97,24 @@ def experiment_text(state: ExperimentState, width: int) -> Text:
     text.append(f"{state.finished} of {counted(state.planned, 'swarm')} finished, {running} in progress\n")
     text.append("Differences are paired by seed; the report has their intervals.\n", "dim")
     for setting in state.settings:
+        baseline = next(arm for arm in setting.arms if arm.name == setting.baseline)
         text.append(f"\n{printable(setting.title)}\n", "bold")
         names = min(30, max(10, width - 44), max(len(printable(arm.name)) for arm in setting.arms))
         text.append(f"  {'':{names}}  swarms  test accuracy  against {printable(setting.baseline)[:14]}\n", "dim")
         for arm in setting.arms:
-            line = f"  {printable(arm.name)[:names]:{names}}  {_figures(arm, setting.baseline, state.seeds)}"
-            rounds = ", ".join(f"round {done} of {arm.rounds}" for done in arm.running)
+            line = f"  {printable(arm.name)[:names]:{names}}  {_figures(arm, baseline, state.seeds)}"
+            rounds = ", ".join(f"round {done} of {arm.rounds}" for _, done in sorted(arm.running.items()))
             fits = len(line) + 2 + len(rounds) <= width
             text.append(line if fits else line.rstrip())
             text.append(f"  {rounds}\n" if fits else f"\n    {rounds}\n", "dim")
     return text
 
 
-def _figures(arm: ArmRow, baseline: str, seeds: int) -> str:
+def _figures(arm: ArmView, baseline: ArmView, seeds: int) -> str:
     accuracy = "-" if arm.accuracy is None else f"{arm.accuracy:.3f}"
-    if arm.name == baseline:
+    if arm is baseline:
         against = "baseline"
     else:
-        against = "-" if arm.difference is None else f"{arm.difference:+.3f} ({counted(arm.pairs, 'pair')})"
-    return f"{f'{arm.finished}/{seeds}':>6}  {accuracy:>13}  {against:18}"
+        difference = arm.difference(baseline)
+        against = "-" if difference is None else f"{difference[0]:+.3f} ({counted(difference[1], 'pair')})"
+    return f"{f'{len(arm.accuracies)}/{seeds}':>6}  {accuracy:>13}  {against:18}"

@@ -56,7 +56,6 @@ class SettingList(OptionList, inherit_bindings=False):
 
         Args:
             running: values in the running node by name.
-            search: words that a setting must contain.
             advanced: whether to list advanced settings that have their default.
         """
         self._rows, self._node_has, self._search = {row.name: row for row in rows}, running, search

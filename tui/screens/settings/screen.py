@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from textual import on, work
@@ -21,9 +21,23 @@ from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.settings.list import SettingList
 from sapo_edge.tui.screens.settings.panel import Mood, SettingPanel
-from sapo_edge.tui.screens.settings.words import APP, RUN, origin, override, pending, value_text
+from sapo_edge.tui.screens.settings.words import (
+    APP,
+    RUN,
+    allowed,
+    format_value,
+    is_text,
+    origin,
+    override,
+    pending,
+    problem,
+    specials,
+    typed_value,
+    value_text,
+)
 from sapo_edge.tui.screens.view import Change, View
-from sapo_edge.tui.widgets.find_line import FindLine
+from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.inputs import FindLine
 from sapo_edge.tui.widgets.restart import restart
 
 
@@ -46,24 +60,18 @@ class SettingsView(View):
         Binding("pagedown", "go('page_down')", "One screen down", show=False, id="settings.page_down"),
         Binding("home,g", "go('first')", "The first setting", show=False, id="settings.first"),
         Binding("end,G", "go('last')", "The last setting", show=False, id="settings.last"),
-        Binding("escape", "leave", "Leave without saving; leave the search", show=False, id="settings.leave"),
+        Binding("escape", "leave", "Leave the search", show=False, id="settings.leave"),
     ]
     DEFAULT_CSS = """
     SettingsView #parts { height: 1fr; }
     SettingsView #both { height: 1fr; layout: vertical; }
     SettingsView #choose { height: 1fr; padding: 0; }
     SettingsView #panel { height: 9; }
-    SettingsView #panel.-typing { height: 11; }
-    SettingsView #panel.-choosing { height: 13; }
     SettingsView.-wide #both { layout: horizontal; }
     SettingsView.-wide #choose { width: 3fr; height: 1fr; }
-    SettingsView.-wide #panel, SettingsView.-wide #panel.-typing, SettingsView.-wide #panel.-choosing {
-        width: 2fr; height: 1fr;
-    }
+    SettingsView.-wide #panel { width: 2fr; height: 1fr; }
     SettingsView.-wide #panel Static { margin-bottom: 1; }
     SettingsView.-tiny #panel { height: 3; border-top: solid $border; }
-    SettingsView.-tiny #panel.-typing, SettingsView.-tiny #panel.-choosing { height: 1fr; }
-    SettingsView.-tiny.-editing #choose { display: none; }
     SettingsView #wrong { height: 1fr; padding: 1 2; }
     """
     HELP_TEXT = """\
@@ -140,45 +148,49 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
         self._explain()
         self.refresh_bindings()
 
-    @on(OptionList.OptionHighlighted, "#list")
+    @on(OptionList.OptionHighlighted)
     def _explain(self) -> None:
-        panel = self.query_one(SettingPanel)
-        if panel.editing is None:
-            panel.show(self._list.row, self._node_has)
+        self.query_one(SettingPanel).show(self._list.row, self._node_has)
 
     def _pending(self) -> list[tuple[str, str, str]]:
         rows = ((row.name, pending(row, self._node_has)) for row in self._rows)
         return [(name, *values) for name, values in rows if values is not None]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        is_searching = bool(self.query("FindLine.-open"))
         if action == "leave":
-            return self.is_mounted and (self._busy or bool(self._search))
-        if action in ("edit", "default", "search", "restart", "advanced") and self._busy:
+            return self.is_mounted and (is_searching or bool(self._search))
+        if action in ("edit", "default", "search", "restart", "advanced") and is_searching:
             return False
         if action == "restart":
             return bool(self._pending()) and self.sapo.state.standing is Standing.ATTACHED
         return True
 
     def action_go(self, where: Literal["cursor_up", "cursor_down", "page_up", "page_down", "first", "last"]) -> None:
-        if self.query_one(SettingPanel).editing is None:
-            getattr(self._list, f"action_{where}")()
+        getattr(self._list, f"action_{where}")()
 
-    @on(OptionList.OptionSelected, "#list")
-    def action_edit(self) -> None:
+    @on(OptionList.OptionSelected)
+    @work(group="settings-edit", exclusive=True)
+    async def action_edit(self) -> None:
         row = self._list.row
         if row is None:
             return
-        panel = self.query_one(SettingPanel)
-        panel.show(row, self._node_has)
-        self.add_class("-editing")
-        panel.edit(self._choices(row))
-        self.call_after_refresh(self._list.scroll_to_highlight)
-        self.refresh_bindings()
-
-    def _choices(self, row: SettingRow) -> Sequence[str]:
-        if row.name == "theme" and not row.choices:
-            return ("", *sorted(self.app.available_themes))
-        return row.choices
+        setting, empty = row.setting, next(iter(specials(row).values()), "")
+        values = ("", *sorted(self.app.available_themes)) if row.name == "theme" else setting.choices
+        marks = {setting.default: " (default)"}
+        ask = Ask(
+            row.name,
+            f"{setting.explanation}\n\nallowed: {allowed(row)}",
+            "" if row.value is None else str(row.value),
+            values={value: format_value(value) + marks.get(value, "") for value in values},
+            problem=partial(problem, row),
+            hint=empty if is_text(row) else f"{empty}; empty: the default".removeprefix("; "),
+            labels=("Save", "Cancel"),
+        )
+        text = await self.app.push_screen_wait(ask)
+        if text is not None:
+            text = typed_value(row, text)
+            self._save(row, text if text or is_text(row) else None)
 
     def action_advanced(self) -> None:
         """List all settings, or those that owners change first and those that are changed."""
@@ -197,20 +209,14 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
             return
         self._save(row, None)
 
-    @on(SettingPanel.Submitted)
-    def _submitted(self, event: SettingPanel.Submitted) -> None:
-        self._save(event.row, event.text)
-
     @work(group="settings-save", exclusive=True)
     async def _save(self, row: SettingRow, text: str | None) -> None:
-        """Write a value, send it to the running node, and show the result of both."""
         panel = self.query_one(SettingPanel)
         try:
             await asyncio.to_thread(self.sapo.launcher.set, row.name, text)
         except SapoError as error:
-            panel.say(f"{printable(error.message)}; {printable(error.remedy)}", "bad")
+            panel.say(printable(error), "bad")
             return
-        self._close()
         try:
             rows = await asyncio.to_thread(self.sapo.launcher.settings)
             row = next((item for item in rows if item.name == row.name), row)
@@ -235,7 +241,7 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
             return "good", "in effect now"
         if self.sapo.state.standing is not Standing.ATTACHED:
             return "good", "in effect at the next start"
-        if not row.live:
+        if not row.setting.live:
             return "good", "in effect after a restart of the node"
         value = row.value if text is None else text
         try:
@@ -251,18 +257,12 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
             self.notify(f"{row.name} is copied with its value")
 
     def action_leave(self) -> None:
-        if self.query_one(SettingPanel).editing is not None:
-            self._close()
-            self._explain()
-            return
         self._search = ""
         self.query_one(FindLine).value = ""
         self._close()
         self._show()
 
     def _close(self) -> None:
-        self.query_one(SettingPanel).leave()
-        self.remove_class("-editing")
         self.query_one(FindLine).shut()
         self._list.focus()
         self.refresh_bindings()
@@ -271,12 +271,12 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
         self.query_one(FindLine).open()
         self.refresh_bindings()
 
-    @on(FindLine.Changed, "#find")
+    @on(FindLine.Changed)
     def _find(self, event: Input.Changed) -> None:
         self._search = event.value.strip()
         self._show()
 
-    @on(FindLine.Submitted, "#find")
+    @on(FindLine.Submitted)
     def _close_search(self) -> None:
         self._close()
         self._show()
@@ -284,10 +284,6 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
     @work(group="settings-restart", exclusive=True)
     async def action_restart(self) -> None:
         await restart(self.sapo, self._pending(), RUN)
-
-    @property
-    def _busy(self) -> bool:
-        return self.has_class("-editing") or self.query_one(FindLine).is_open
 
     @property
     def _list(self) -> SettingList:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sapo_edge.errors import ConfigError
 from sapo_edge.plain import printable, size
 from sapo_edge.tui.node.launcher import SettingRow
 
@@ -73,7 +74,8 @@ def grouped(
 def matches(row: SettingRow, search: str) -> bool:
     """Whether name, value, source or explanation of a setting contain every word of a search; "changed" finds those."""
     mark = "" if row.source == "default" else "changed"
-    text = f"{row.name} {row.value} {value_text(row, row.value)} {row.source} {mark} {row.explanation}".casefold()
+    values = f"{row.value} {value_text(row, row.value)}"
+    text = f"{row.name} {values} {row.source} {mark} {row.setting.explanation}".casefold()
     return all(word in text for word in search.casefold().replace("-", "_").split()) or search.casefold() in text
 
 
@@ -94,12 +96,12 @@ def format_value(value: Value, unit: str = "") -> str:
 def value_text(row: SettingRow, value: Value) -> str:
     """A value of a setting as text; a special one in the words of the explanation: "no limit" for 0."""
     special = specials(row)
-    return special[value] if value in ("", 0) and value in special else format_value(value, row.unit)
+    return special[value] if value in ("", 0) and value in special else format_value(value, row.setting.unit)
 
 
 def specials(row: SettingRow) -> dict[Value, str]:
     """What 0 or an empty text means for a setting, in words; empty if they mean nothing special."""
-    return {"" if name == "Empty" else 0: words for name, words in _SPECIAL.findall(row.explanation)}
+    return {"" if name == "Empty" else 0: words for name, words in _SPECIAL.findall(row.setting.explanation)}
 
 
 def typed_value(row: SettingRow, text: str) -> str:
@@ -112,9 +114,31 @@ def typed_value(row: SettingRow, text: str) -> str:
         synonyms = NOTHING if words.startswith(("never", "no ", "none", "run until")) else AUTOMATIC
         if text.casefold() in (words.casefold(), *synonyms):
             return str(value)
-    if row.unit == "bytes/s" and (match := _SIZE.fullmatch(text)):
+    if row.setting.unit == "bytes/s" and (match := _SIZE.fullmatch(text)):
         return str(round(float(match[1]) * _FACTORS[match[2].casefold()]))
     return text
+
+
+def allowed(row: SettingRow) -> str:
+    """The allowed values with their unit."""
+    unit = f", in {row.setting.unit}" if row.setting.unit and not row.setting.choices else ""
+    return f"{row.setting.allowed}{unit}{', or as 2 MB/s' if row.setting.unit == 'bytes/s' else ''}"
+
+
+def problem(row: SettingRow, text: str) -> str:
+    """What is wrong with a typed value, regardless of the other settings; "" if nothing."""
+    if not text.strip():
+        return ""
+    try:
+        row.setting.check(typed_value(row, text), "typed here")
+    except ConfigError as error:
+        return error.remedy
+    return ""
+
+
+def is_text(row: SettingRow) -> bool:
+    """Whether an empty text is a value; else it restores the default."""
+    return isinstance(row.setting.default, str)
 
 
 def origin(row: SettingRow) -> str:
@@ -139,7 +163,7 @@ def applies(row: SettingRow) -> str:
     """When a new value takes effect."""
     if row.name in APP:
         return "immediately, in this app"
-    if row.live:
+    if row.setting.live:
         return "from the next round of a running node"
     if row.name in RUN:
         return "only in a new run: a node refuses to continue a run with another value"

@@ -34,7 +34,6 @@ class NewQuestions(WorkDialog):
 
     Attributes:
         file: the manifest, or the questions alone.
-        questions: the file to edit.
         written: whether both were written now.
     """
 
@@ -79,11 +78,3 @@ class NewQuestions(WorkDialog):
         self.file, self.questions = (str(result.record[name]) for name in ("manifest", "questions"))
         self.written = True
         self.finish()
-
-    def action_leave(self) -> None:
-        """Stop writing, or close without a file."""
-        line = self.query_one(JobLine)
-        if line.busy:
-            line.stop()
-        else:
-            self.dismiss(False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -11,7 +13,6 @@ from textual.widgets import Static, TextArea
 
 from sapo_edge.plain import printable
 from sapo_edge.state.durable import write_atomically
-from sapo_edge.tui.screens.tasks.lines import to_questions, to_text
 from sapo_edge.tui.widgets.dialog import Dialog
 
 ABOUT = "One line a question: What is 2 + 3? | 5\nA line of JSON can do more: docs/tasks.md explains it."
@@ -20,6 +21,9 @@ JSON_LINES = ".jsonl"
 """End of the names of files whose lines are shown as people write them; any other file is shown as it is."""
 MAX_BYTES = 500_000
 """Largest file that is edited here."""
+MARK = " | "
+"""What stands between question and answer."""
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?", re.ASCII)
 
 
 class EditQuestions(Dialog[bool]):
@@ -29,7 +33,6 @@ class EditQuestions(Dialog[bool]):
         path: the file; UTF-8, at most `MAX_BYTES`.
 
     Raises:
-        OSError: if it can't be read.
         ValueError: if it is too large, or no UTF-8.
     """
 
@@ -77,7 +80,6 @@ letters are large or small. A manifest or a table is shown as it is. `Ctrl+S` sa
             self.dismiss(True)
 
     def action_leave(self) -> None:
-        """Close; with changes only at the second time."""
         if self.query_one(TextArea).text == self._text or self._warned:
             self.dismiss(False)
         else:
@@ -91,3 +93,42 @@ letters are large or small. A manifest or a table is shown as it is. `Ctrl+S` sa
     def _say(self, text: str) -> None:
         self.query_one("#wrong", Static).update(text)
         self.add_class("-wrong")
+
+
+def to_text(questions: str) -> str:
+    """The lines of a file of questions, as people write them where that says the same."""
+    return "\n".join(_plain(line) for line in questions.removesuffix("\n").split("\n"))
+
+
+def to_questions(text: str) -> str:
+    """The content of a file of questions: one JSON object a line."""
+    return "".join(f"{_parsed(line)}\n" for line in text.splitlines())
+
+
+def _plain(line: str) -> str:
+    try:
+        record = json.loads(line)
+        # An editor would break a line at any of Unicode's line ends.
+        line = line if len(line.splitlines()) == 1 else json.dumps(record)
+        plain = MARK.join(str(record[name]) for name in ("question", "answer") if name in record)
+        plain.encode()
+        # Types matter, too: true equals 1.
+        same = json.dumps(json.loads(_parsed(plain)), sort_keys=True) == json.dumps(record, sort_keys=True)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return line
+    return plain if same and len(plain.splitlines()) == 1 else line
+
+
+def _parsed(line: str) -> str:
+    line = line.strip()
+    if not line or line.startswith("{"):
+        return line
+    question, mark, answer = line.rpartition(MARK)
+    record: dict[str, Any] = {"question": question.strip() if mark else line}
+    if mark:
+        answer = answer.strip()
+        if _NUMBER.fullmatch(answer):
+            record |= {"answer": json.loads(answer), "check": "number"}
+        else:
+            record |= {"answer": answer, "fold": True}
+    return json.dumps(record, ensure_ascii=False)

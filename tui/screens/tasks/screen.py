@@ -19,6 +19,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.events import ScreenResume
+from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -84,8 +85,8 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         Binding("r", "check", "Check", id="tasks.check", tooltip="Find mistakes, and what may be wrong"),
         Binding("y", "preview", "Try", id="tasks.preview", tooltip="Let the model try the questions"),
         Binding("u", "use", "Train", id="tasks.use", tooltip="Train on the file or the marked manifest"),
-        Binding("pageup", "scroll(-10)", "Scroll up", show=False, id="tasks.up"),
-        Binding("pagedown", "scroll(10)", "Scroll down", show=False, id="tasks.down"),
+        Binding("pageup", "scroll(0, -1)", "Scroll up", show=False, id="tasks.up"),
+        Binding("pagedown", "scroll(0, 1)", "Scroll down", show=False, id="tasks.down"),
         Binding("escape", "stop", "Stop the command", show=False, id="tasks.stop"),
     ]
 
@@ -114,7 +115,7 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         try:
             result = await asyncio.to_thread(job.run)
         except SapoError as error:
-            self._say(Text(printable(f"{error.message}; {error.remedy}")))
+            self._say(Text(printable(error)))
             return
         if not self.is_mounted:
             return
@@ -139,7 +140,6 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         return True
 
     def _take(self, file: str, questions: str) -> None:
-        """Work on a file from now on."""
         if self._file not in ("", file):
             # What was found in the file before is not of this one.
             self._say(Text(START))
@@ -225,12 +225,12 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
             swarm = await asyncio.to_thread(self.sapo.launcher.swarm_against, name)
         except SapoError as error:
-            line.say(printable(f"{error.message}; {error.remedy}"), "bad")
+            line.fail(error)
             return
         in_new_run = outcome.report.run.rounds > 0
         about = [*([HAS_RUN] if in_new_run else []), *([ALONE.format(swarm=printable(swarm))] if swarm else [])]
         heading = "Train on these in a new run?" if in_new_run else "Train on these, alone?"
-        if about and not await self.app.push_screen_wait(Ask(heading, "\n\n".join(about), name, fixed=True)):
+        if about and not await self.app.push_screen_wait(Ask(heading, "\n\n".join(about))):
             return
         if not in_new_run:
             if self._choose(name, alone=bool(swarm)):
@@ -248,21 +248,21 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
                 self.sapo.launcher.set("network", "solo")
             self.sapo.launcher.set("manifest", name)
         except SapoError as error:
-            self.query_one(JobLine).say(printable(f"{error.message}; {error.remedy}"), "bad")
+            self.query_one(JobLine).fail(error)
             return False
         self.action_reload()
         return True
 
     def _begun(self, name: str, result: JobResult, *, alone: bool) -> None:
-        """Train on a manifest in a run that has just begun."""
         if self._choose(name, alone=alone):
             self.sapo.state.history = History()
             self.sapo.keeper.start()
             run = printable(result.record.get("run", ""))
             self.query_one(JobLine).say(f"✓ the node starts the run {run} on {printable(name)}", "good")
 
-    def action_scroll(self, lines: int) -> None:
-        self.query_one("#told").scroll_relative(y=lines, animate=False)
+    @property
+    def scrolled(self) -> Widget:
+        return self.query_one("#told")
 
     def action_stop(self) -> None:
         self.query_one(JobLine).stop()

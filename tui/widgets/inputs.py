@@ -1,4 +1,4 @@
-"""The field into which an invite is pasted."""
+"""Inputs of one line: a search, and the field into which an invite is pasted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,33 @@ from textual.widgets import Input
 
 MAX_INVITE = 8192
 """Most characters read of a pasted invite; an invite has at most half as many."""
+
+
+class FindLine(Input):
+    """Hidden until it is opened.
+
+    Args:
+        placeholder: what to type, and that Esc leaves.
+    """
+
+    DEFAULT_CSS = """
+    FindLine, FindLine:focus { display: none; height: 1; border: none; padding: 0 1; background: $panel; }
+    FindLine.-open { display: block; }
+    """
+
+    def __init__(self, placeholder: str) -> None:
+        super().__init__(id="find", placeholder=placeholder, compact=True)
+
+    @property
+    def is_open(self) -> bool:
+        return self.has_class("-open")
+
+    def open(self) -> None:
+        self.add_class("-open")
+        self.focus()
+
+    def shut(self) -> None:
+        self.remove_class("-open")
 
 
 class InviteInput(Input):

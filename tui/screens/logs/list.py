@@ -1,0 +1,97 @@
+"""The list of log records, one a line, and the whole of one of them as text."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+
+from sapo_edge.tui.node.records import MAX_RAW, Place, Record, format_raw
+from sapo_edge.tui.widgets.cursor_list import Column, CursorList
+
+
+class LogList(CursorList):
+    """Records, oldest first.
+
+    Attributes:
+        following: whether the cursor stays at the newest record.
+        search: case-folded text; records that contain it are marked.
+    """
+
+    OPENS_ON_CLICK = False
+    COLUMNS: ClassVar[tuple[Column, ...]] = (
+        Column("time", "time", 8),
+        Column("level", "level", 7, needs=60),
+        Column("mark", "", 1),
+        Column("text", "record", 0),
+    )
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.records: Sequence[Record] = ()
+        self.following = True
+        self.search = ""
+
+    @property
+    def record(self) -> Record | None:
+        """The record under the cursor."""
+        return self.records[self.cursor] if self.records else None
+
+    def show(self, records: Sequence[Record], *, keep_view: bool = True) -> None:
+        """Show other records. The cursor stays at the end if that is followed, else on its record or the one before.
+
+        Args:
+            keep_view: whether the rows in view stay where they are; else the cursor is scrolled into view.
+        """
+        place: Place = (0, 0) if self.record is None else self.record.place
+        self.records = records
+        index = max(0, bisect_right(records, place, key=lambda record: record.place) - 1)
+        if self.following:
+            self.take(len(records), cursor=len(records) - 1)
+        elif keep_view:
+            self.take(len(records), shift=index - self.cursor)
+        else:
+            self.take(len(records), cursor=index)
+
+    def follow(self, on: bool) -> None:
+        if on:
+            self.go(self.count - 1)
+        self.following = on
+
+    def go(self, index: int) -> None:
+        super().go(index)
+        self.following = self.cursor >= self.count - 1
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if new_value < min(old_value, self.max_scroll_y):
+            self.following = False
+
+    def cell(self, index: int, key: str) -> tuple[str, str]:
+        record = self.records[index]
+        style = {"warning": "warn", "error": "bad", "debug": "muted"}.get(record.level, "")
+        match key:
+            case "time":
+                return record.local_time("%H:%M:%S"), "muted"
+            case "level":
+                # The usual level stays empty, so that the others stand out.
+                return "" if record.level == "info" else record.level, style
+            case "mark":
+                return "•" if self.search and record.matches(self.search) else "", "strong"
+            case _:
+                return record.line, style
+
+
+def whole_text(record: Record, query: str = "") -> Text:
+    """A record with all its lines, an event with one field a line; the case-folded query is marked."""
+    when = record.local_time("%Y-%m-%d %H:%M:%S %Z") or "no time"
+    about = "  ·  ".join(filter(None, (when, record.level or "no level", record.source, record.thread)))
+    text = Text.assemble((f"{about}\n", "dim"), f"{record.text}\n\n", format_raw(record), overflow="fold")
+    if record.cut:
+        text.append(f"\nCut after {MAX_RAW} characters: the file has the rest.", "dim")
+    if query:
+        text.highlight_regex(re.compile(re.escape(query), re.IGNORECASE), "reverse")
+    return text
