@@ -20,7 +20,7 @@ from sapo_edge.backends.adapter.files import Arrays, read_checked, write_state
 from sapo_edge.backends.apple.adapter import MlxAdapter, from_peft, to_peft
 from sapo_edge.backends.apple.memory import KEPT_BYTES, LOGIT_ROWS, PACK_TOKENS, kept_bytes
 from sapo_edge.backends.apple.runtime import on_gpu, set_threads
-from sapo_edge.backends.apple.trunk import Trunk, attend_to_packs
+from sapo_edge.backends.apple.trunk import Trunk, take_packs
 from sapo_edge.backends.common.learner import PackedLearner
 from sapo_edge.backends.common.loss import LossSums, PackLoss
 from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack
@@ -60,7 +60,7 @@ class MlxLearner(PackedLearner[Floats]):
         self._shape = shape
         self._adam = AdamState()
         self.gradient: dict[str, mx.array] = {}
-        attend_to_packs(model)
+        take_packs(model)
 
     @property
     def steps(self) -> int:

@@ -56,13 +56,13 @@ def _bytes_per_weight(bits: int, group: int) -> float:
 
 
 def kept_bytes(shape: ModelShape, tokens: int, keys: int, pairs: int) -> int:
-    """Bytes that MLX keeps of a pack in all layers for the backward pass, as measured; of a Gemma a third more.
+    """Bytes that MLX keeps of a pack in all layers for the backward pass, as measured; of a Gemma a sixth more.
 
     Args:
         keys: that the pack's branches attend to, each counted once for every branch.
         pairs: of a token and one that it may attend to, padding included.
     """
-    widths = 4 * shape.width + 3 * shape.queries + 2 * shape.keys + 5 * shape.inner
+    widths = 4 * shape.width + 2 * shape.queries + 2 * shape.keys + 3 * shape.inner
     return 4 * shape.layers * (tokens * widths + keys * 2 * shape.keys + pairs * shape.heads)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from sapo_edge.backends.apple.adapter import MlxAdapter
 from sapo_edge.backends.common.packing import IntArray, Pack, within_window
+from sapo_edge.backends.model.mlx_settings import GEMMA3
 
 Array = mx.array
 
@@ -54,7 +55,8 @@ class PackAttention(nn.Module):  # type: ignore[misc]
     def __call__(self, x: Array, mask: Any = None, cache: Any = None) -> Array:
         """(n, width) -> (n, width) for a pack and what its segments show; all else as in mlx-lm."""
         if not isinstance(cache, PackIndices):
-            return super().__call__(x, mask, cache)
+            plain: Array = super().__call__(x, mask, cache)
+            return plain
         query, key, value = (
             project(x).reshape(len(x), heads, -1)
             for project, heads in (
@@ -74,12 +76,26 @@ class PackAttention(nn.Module):  # type: ignore[misc]
         return projected
 
 
-def attend_to_packs(model: Any) -> None:
+class PackMlp(nn.Module):  # type: ignore[misc]
+    """The gated MLP of one of mlx-lm's layers. For a pack's backward pass only gate, up and their product are kept."""
+
+    def __call__(self, x: Array) -> Array:
+        """(n, width) -> (n, width) for a pack; all else as in mlx-lm."""
+        if x.ndim > 2:
+            plain: Array = super().__call__(x)
+            return plain
+        gated = mx.checkpoint(lambda gate, up: self.activation(gate) * up)
+        contracted: Array = self.down_proj(gated(self.gate_proj(x), self.up_proj(x)))
+        return contracted
+
+
+def take_packs(model: Any) -> None:
     """Make the layers of one of mlx-lm's models take packs."""
     for layer in model.layers:
-        kind = type(layer.self_attn)
-        if not issubclass(kind, PackAttention):
-            layer.self_attn.__class__ = type(f"Pack{kind.__name__}", (PackAttention, kind), {})
+        layer.mlp.activation = nn.gelu_approx if model.model_type == GEMMA3 else nn.silu
+        for module, kind in ((layer.self_attn, PackAttention), (layer.mlp, PackMlp)):
+            if not isinstance(module, kind):
+                module.__class__ = type(kind.__name__, (kind, type(module)), {})
 
 
 class Trunk:
@@ -105,7 +121,7 @@ class Trunk:
         self.check = check
         self._indices = PackIndices(pack)
         self._gradients: dict[str, Array] = {}
-        self._final_gradient = mx.array(())
+        self._final_gradient: Any = None
 
     def forward(self) -> Array:
         """(m, width) final states at the positions that predict an answer token."""
@@ -115,7 +131,8 @@ class Trunk:
             self.adapter.assign(parameters)
             results.extend(self._results())
             self._final_gradient = mx.array(np.zeros(results[-1].shape, np.float32))
-            return (results[-1] * self._final_gradient).sum()
+            product: Array = results[-1] * self._final_gradient
+            return product.sum()
 
         parameters = self.adapter.parameters()
         try:

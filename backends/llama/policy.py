@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sapo_edge.backends.adapter.files import read_adapter
-from sapo_edge.backends.backend import RoundShape
-from sapo_edge.backends.common.policy import BasePolicy, silent
+from sapo_edge.backends.backend import RoundShape, silent
+from sapo_edge.backends.common.policy import BasePolicy
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.llama.adapter_file import AdapterFile
 from sapo_edge.backends.llama.plan import BATCH, DEFAULT, estimate_memory, fitting_plan
@@ -18,10 +18,8 @@ from sapo_edge.backends.llama.requantise import SamplerChoice, choose_sampler, f
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.llama.sampler import GroupSampler, sampling_shape
 from sapo_edge.backends.machine.memory import free_memory
-from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.architectures import check_supported
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
-from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch.rates import Products, products_for
 from sapo_edge.backends.pytorch.runtime import explain_full_memory, require_torch
 from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
@@ -67,9 +65,7 @@ class LlamaCppPolicy(BasePolicy):
     ) -> None:
         self.header: GgufHeader = read_header(path)
         check_supported(self.header)
-        self.source, self.shape = self.header, ModelShape.of_gguf(self.header)
-        self.lora = lora or LoraSettings()
-        self.governor = ThreadGovernor(threads)
+        super().__init__(self.header, lora or LoraSettings(), threads)
         self.plan = DEFAULT if size is None else fitting_plan(self.header, size, free_memory(size.memory))
         self.products = products_for(precision, cache) if trainable else Products()
         self.place = replace(self.plan.place, products=self.products.format)
@@ -104,6 +100,14 @@ class LlamaCppPolicy(BasePolicy):
     @property
     def backend(self) -> str:
         return "llama_cpp"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        trains = self.learner is not None
+        price = self.plan.price(trainable=trains)
+        learning = (f"learning: {self.products}",) if trains else ()
+        memory = (f"to fit into the memory: {price}",) if price else ()
+        return (f"sampling: {self.sampler.reason}", *learning, f"threads: {self.governor.reason}", *memory)
 
     def _working(self) -> AbstractContextManager[object]:
         # What only samples may have no torch.

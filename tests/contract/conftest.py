@@ -11,7 +11,7 @@ import pytest
 
 from sapo_edge.policy import LoraSettings, Policy
 from tests.directories import reference_for
-from tests.models import SHAPES, ReferenceModel, write_model
+from tests.models import SHAPES, ReferenceModel, opening, write_model
 
 RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
 
@@ -81,7 +81,7 @@ def _mlx() -> Backend:
     from sapo_edge.backends.apple import policy as mlx
 
     def make(model: Path, _directory: Path, lora: LoraSettings, trainable: bool) -> Policy:
-        return mlx.MlxPolicy(model, lora=lora, threads=1, trainable=trainable)
+        return mlx.MlxPolicy(opening(model, lora=lora, trainable=trainable))
 
     def limit_pack(policy: Policy, tokens: int) -> None:
         assert isinstance(policy, mlx.MlxPolicy) and policy.learner is not None
@@ -125,7 +125,7 @@ def _torch(device: str) -> Backend:
     def make(model: Path, _directory: Path, lora: LoraSettings, trainable: bool) -> Policy:
         # The suite's limits are those of float32; `tests/unit/backends/pytorch/test_place.py` has those of bfloat16.
         place = replace(choose_place(shape_of(open_source(model)), device), weights="float32")
-        return torch_policy.TorchPolicy(model, lora=lora, threads=1, trainable=trainable, place=place)
+        return torch_policy.TorchPolicy(opening(model, lora=lora, trainable=trainable), place=place)
 
     def limit_pack(policy: Policy, tokens: int) -> None:
         assert isinstance(policy, torch_policy.TorchPolicy) and policy.learner is not None

@@ -19,6 +19,7 @@ from sapo_edge.tasks.source import TaskSource
 from tests import needs
 from tests.contract.training import assert_identical, own_group, saved
 from tests.memory_probe import measure_memory
+from tests.models import opening
 
 pytestmark = [pytest.mark.slow, needs.MLX]
 
@@ -32,7 +33,7 @@ TEXTS = ("\n 7", "12 + 345 = 357.", "<|im_end|>", "  two  spaces", "naïve ü �
 
 @pytest.fixture(scope="module")
 def mlx(model: Path) -> Iterator[MlxPolicy]:
-    policy = MlxPolicy(model, lora=RANK, threads=1)
+    policy = MlxPolicy(opening(model, lora=RANK))
     yield policy
     policy.close()
 

@@ -17,6 +17,7 @@ from sapo_edge.tasks.source import TaskSource
 from tests.contract.formula import distance
 from tests.contract.training import assert_identical, own_group, saved
 from tests.memory_probe import measure_memory
+from tests.models import opening
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ SETTINGS = UpdateSettings(learning_rate=1e-3, warmup=1)
 
 @pytest.fixture(scope="module")
 def torch_policy(model: Path) -> Iterator[TorchPolicy]:
-    policy = TorchPolicy(model, device="cpu", lora=RANK, threads=1)
+    policy = TorchPolicy(opening(model, lora=RANK), device="cpu")
     yield policy
     policy.close()
 

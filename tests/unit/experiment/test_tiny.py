@@ -21,6 +21,7 @@ from sapo_edge.tasks.answers import extract_answer
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.questions import SPLIT_QUESTIONS
 from sapo_edge.tasks.source import TaskSource
+from tests.models import opening
 
 NETWORK = Network(width=16, heads=2, inner=32, questions=120, steps=6, batch=16)
 SHORT = tiny.Recipe(NETWORK, Mistakes(steps=3))
@@ -90,7 +91,7 @@ def test_an_interrupted_warm_up_leaves_nothing(tmp_path: Path, monkeypatch: pyte
 
 
 def test_the_torch_backend_samples_from_it(model: Path) -> None:
-    policy = TorchPolicy(model, device="cpu", threads=1, lora=LoraSettings(8, 16.0))
+    policy = TorchPolicy(opening(model, lora=LoraSettings(8, 16.0)), device="cpu")
     manifest = tiny_manifest()
     task = some_tasks(manifest, 1)[0]
 

@@ -20,7 +20,7 @@ from tests import needs
 from tests.contract.formula import Gradients, distance
 from tests.contract.test_policy_gradient import batch, randomise
 from tests.contract.training import PROMPT, STRONG, own_group, saved
-from tests.models import question
+from tests.models import opening, question
 
 pytestmark = needs.MLX
 
@@ -32,7 +32,7 @@ def make(models: dict[str, Path], tmp_path: Path) -> Iterator[Callable[..., MlxP
     made: list[MlxPolicy] = []
 
     def make_policy(model: str = "llama-gqa") -> MlxPolicy:
-        made.append(MlxPolicy(models[model], lora=LoraSettings(rank=4, alpha=8.0), threads=1))
+        made.append(MlxPolicy(opening(models[model], lora=LoraSettings(rank=4, alpha=8.0))))
         randomise(made[-1], tmp_path / f"adapter-{len(made)}")
         return made[-1]
 

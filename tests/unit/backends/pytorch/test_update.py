@@ -24,7 +24,7 @@ from sapo_edge.errors import Cancelled
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings, UpdateStatistics
 from tests.contract.formula import Gradients, distance
 from tests.contract.training import PROMPT, STRONG, own_group
-from tests.models import SHAPES
+from tests.models import SHAPES, opening
 
 SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8, max_gradient_norm=1e9)
 
@@ -228,7 +228,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_adapter_alone(recorder: Record
 
 
 def test_logprobs_of_a_group_are_the_samplers(models: dict[str, Path]) -> None:
-    policy = TorchPolicy(models["llama-gqa"], device="cpu", lora=LoraSettings(rank=4, alpha=8.0), threads=1)
+    policy = TorchPolicy(opening(models["llama-gqa"], lora=LoraSettings(rank=4, alpha=8.0)), device="cpu")
     policy.update([own_group(policy, PROMPT)], STRONG)
     group = encode_group(policy.vocabulary, own_group(policy, PROMPT, seed=2))
     recorded = np.concatenate([answer.logprobs or () for answer in group.answers])
