@@ -75,7 +75,7 @@ class LlamaCppPolicy(BasePolicy):
         self.model = LlamaModel(header, rearranged=not self.plan.own_file, thinking=thinking)
         self.vocabulary = self.model
         self.adapter_file = AdapterFile(workspace)
-        self._has_adapter = False
+        self._has_adapter, self._is_written = False, True
         self.learner: TorchLearner | None = None
         if trainable:
             require_torch()
@@ -121,6 +121,7 @@ class LlamaCppPolicy(BasePolicy):
         )
         with closing(context):
             if use_adapter and self._has_adapter:
+                self._write_adapter()
                 context.set_adapter(self.adapter_file.path)
             return GroupSampler(
                 context,
@@ -131,9 +132,13 @@ class LlamaCppPolicy(BasePolicy):
             ).run()
 
     def _learned(self) -> None:
-        assert self.learner is not None
-        self.adapter_file.write(self.header, self.learner.weights(), self.lora.alpha)
-        self._has_adapter = True
+        # Many updates may follow each other, as in a head start, before anything samples.
+        self._has_adapter, self._is_written = True, False
+
+    def _write_adapter(self) -> None:
+        if self.learner is not None and not self._is_written:
+            self.adapter_file.write(self.header, self.learner.weights(), self.lora.alpha)
+            self._is_written = True
 
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
         self.adapter_file.write(self.header, read_adapter(directory), lora.alpha)

@@ -13,13 +13,12 @@ import pytest
 
 from sapo_edge.backends.apple.memory import kept_bytes
 from sapo_edge.backends.apple.policy import MlxPolicy
-from sapo_edge.backends.common.packing import EncodedGroup, encode_group, pack
-from sapo_edge.errors import Cancelled
-from sapo_edge.policy import CallHandle, LoraSettings, Sample, TrainingGroup, UpdateSettings
+from sapo_edge.backends.common.packing import encode_group, pack
+from sapo_edge.policy import LoraSettings, Sample, TrainingGroup, UpdateSettings
 from tests import needs
 from tests.contract.formula import Gradients, distance
 from tests.contract.test_policy_gradient import batch, randomise
-from tests.contract.training import PROMPT, STRONG, own_group, saved
+from tests.contract.training import PROMPT, own_group
 from tests.models import opening, question
 
 pytestmark = needs.MLX
@@ -70,16 +69,6 @@ def test_saving_memory_changes_nothing(
     assert distance(gradient(policy, groups), before) < 1e-5
 
 
-@pytest.mark.parametrize("tokens", [1, 60])
-def test_the_size_of_packs_changes_nothing(make: Callable[..., MlxPolicy], tokens: int) -> None:
-    policy = make()
-    assert policy.learner is not None
-    groups = batch(policy)
-    before = gradient(policy, groups)
-    policy.learner.pack_tokens = tokens
-    assert distance(gradient(policy, groups), before) < 1e-5
-
-
 @pytest.mark.parametrize("model", ["llama-gqa", "qwen2", "qwen3"])
 def test_a_pack_through_the_layers_matches_mlx_lms_model(make: Callable[..., MlxPolicy], model: str) -> None:
     """Compared with mlx-lm's own model and gradient on each answer by itself."""
@@ -111,59 +100,6 @@ def test_a_pack_through_the_layers_matches_mlx_lms_model(make: Callable[..., Mlx
         flat = dict(tree_flatten(gradients))
         names = [f"{layer.path}.{matrix}" for layer in policy.adapter.layers for matrix in ("lora_a", "lora_b")]
         assert distance(backward, dict(zip(backward, (np.array(flat[name]) for name in names), strict=True))) < 1e-5
-
-
-def test_logprobs_of_a_group_are_the_samplers(make: Callable[..., MlxPolicy]) -> None:
-    policy = make()
-    assert policy.learner is not None
-    group: EncodedGroup = encode_group(policy.vocabulary, own_group(policy, PROMPT))
-    recorded = np.concatenate([answer.logprobs or () for answer in group.answers])
-    assert np.abs(policy.learner.logprobs(group) - recorded).max() < 1e-4
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-@pytest.mark.parametrize("epochs", [1, 2])
-def test_a_gradient_that_is_not_finite_leaves_the_adapter_alone(
-    make: Callable[..., MlxPolicy], tmp_path: Path, bad: float, epochs: int
-) -> None:
-    policy = make()
-    groups = batch(policy)
-    policy.update(groups, SETTINGS)
-    before = saved(policy, tmp_path / "before")
-    group = groups[0]
-    broken = replace(group, answers=(replace(group.answers[0], advantage=bad), *group.answers[1:]))
-    assert policy.update([broken], replace(SETTINGS, epochs=epochs)).steps == 0
-    after = saved(policy, tmp_path / "after")
-    assert all(array.tobytes() == after[name].tobytes() for name, array in before.items())
-    assert policy.update(groups, SETTINGS).steps == 1
-
-
-class CancelledWhilePaused(CallHandle):
-    """Cancelled within `check`, where a node pauses, and not before."""
-
-    def __init__(self, checks: int) -> None:
-        super().__init__()
-        self.checks = checks
-
-    def check(self) -> None:
-        self.checks -= 1
-        if self.checks < 0:
-            self.cancel()
-        super().check()
-
-
-def test_an_update_that_is_cancelled_while_paused_leaves_everything_as_it_was(
-    make: Callable[..., MlxPolicy], tmp_path: Path
-) -> None:
-    policy = make()
-    assert policy.learner is not None
-    policy.learner.pack_tokens = 1
-    groups = batch(policy)
-    before = saved(policy, tmp_path / "before")
-    with pytest.raises(Cancelled):
-        policy.update(groups, replace(STRONG, epochs=2), CancelledWhilePaused(3))
-    after = saved(policy, tmp_path / "after")
-    assert {name: array.tobytes() for name, array in before.items()} == {n: a.tobytes() for n, a in after.items()}
 
 
 def test_another_thread_can_take_over(make: Callable[..., MlxPolicy], tmp_path: Path) -> None:
