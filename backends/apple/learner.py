@@ -45,7 +45,6 @@ class MlxLearner(PackedLearner[Floats]):
     """An adapted model and its Adam optimizer.
 
     Args:
-        model: one of mlx-lm's models.
         name: that the adapter's configuration gives its base model.
 
     Attributes:

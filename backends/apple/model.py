@@ -87,8 +87,6 @@ class FactoredRope(nn.Module):  # type: ignore[misc]
     """RoPE whose frequencies are divided by factors, as llama.cpp computes it.
 
     Args:
-        width: of a head.
-        base: of the frequencies.
         factors: (width / 2,).
     """
 

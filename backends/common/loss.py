@@ -61,10 +61,8 @@ def token_losses(
 
     Args:
         library: numpy or torch, which the arrays belong to.
-        logprobs: under the policy.
         old: under the learner before the first epoch.
         sampler: under the sampler; NaN where a token is not the policy's own.
-        advantages: of each token's answer.
         trust: what is left of the loss of each external token.
         weights: of each token in the loss.
         reference: under the base model, or None without a KL term.
@@ -130,8 +128,6 @@ def trust_in_answer(
     Args:
         logprobs: of the tokens, under the learner before the first epoch.
         tails: of the tokens, likewise.
-        advantage: of the answer.
-        rule: for external answers.
         doubt: where the tokens go on an answer.
 
     Returns:
@@ -205,8 +201,7 @@ class PackLoss:
         """Losses of some rows and their derivatives.
 
         Args:
-            rows: of the pack.
-            logprobs: of these rows, to differentiate by.
+                logprobs: of these rows, to differentiate by.
             values: the same without a gradient.
             tails: see `trust_in_answer`.
         """

@@ -32,7 +32,6 @@ class LlamaCppPolicy(BasePolicy):
     """A policy whose model is one GGUF file; see `sapo_edge.policy.Policy`.
 
     Args:
-        path: the GGUF file.
         workspace: directory for the adapter file that the sampler reads.
         threads: 0 measures and adapts.
         trainable: if false, torch is never loaded and `update` raises an error.
