@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +16,8 @@ import torch
 from sapo_edge.backends.adapter.files import adapter_shapes
 from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.common.policy import BasePolicy
-from sapo_edge.backends.llama.policy import LlamaCppPolicy
-from sapo_edge.backends.machine.host import multiplies_bfloat16
+from sapo_edge.backends.llama import backend as llama_backend
+from sapo_edge.backends.machine.host import multiplies_bfloat16, this_host
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch import backend as torch_backend
@@ -327,13 +327,13 @@ def allocate_a_petabyte(*_arguments: object, **_options: object) -> None:
     torch.empty(1 << 50, dtype=torch.uint8)
 
 
-@pytest.mark.parametrize("make", [TorchPolicy, LlamaCppPolicy])
+@pytest.mark.parametrize("backend", [torch_backend, llama_backend])
 def test_a_full_memory_is_an_error_with_a_remedy(
-    make: Callable[..., BasePolicy], models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: ModuleType, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = {"place": CPU} if make is TorchPolicy else {"cache": tmp_path, "workspace": tmp_path}
-    lora = LoraSettings(rank=4)
-    policy = make(models["llama"], lora=lora, threads=1, **more)
+    monkeypatch.setattr(torch_backend, "this_host", lambda: replace(this_host(), nvidia=lambda: None))
+    options = opening(models["llama"], tmp_path, lora=LoraSettings(rank=4))
+    policy: BasePolicy = backend.open_policy(options)
     group = own_group(policy, PROMPT)
     learner = policy.learner
     for full in (allocate_a_petabyte, numpy_without_memory):
@@ -344,7 +344,7 @@ def test_a_full_memory_is_an_error_with_a_remedy(
     policy.close()
     monkeypatch.setattr("sapo_edge.backends.pytorch.learner.load_base", allocate_a_petabyte)
     with pytest.raises(ModelError, match="this machine's memory is full"):
-        make(models["llama"], lora=lora, threads=1, **more)
+        backend.open_policy(options)
 
 
 def test_another_error_stays_itself() -> None:
