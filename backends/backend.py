@@ -1,15 +1,11 @@
-"""What a backend declares about itself, so that it can be chosen without being loaded.
-
-Another package adds a backend with an entry point of the group `sapo_edge.backends` that names a `Backend`:
-`docs/backends.md` has an example.
-"""
+"""What a backend declares about itself, so that it can be chosen without being loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol
 
 from sapo_edge.backends.machine.host import Host
 from sapo_edge.policy import LoraSettings, MemoryEstimate, Policy
@@ -39,31 +35,36 @@ class Support:
     free: int = 0
 
 
+def silent(_text: str) -> None:
+    """A `narrate` that says nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenOptions:
     """What a policy is opened with.
 
     Attributes:
-        model: a GGUF file, or a directory with config.json.
+        model: a GGUF file, or a directory with config.json, safetensors and tokenizer.
         cache: directory for derived files.
-        workspace: directory for files of this process.
-        threads: CPU threads; 0 chooses.
-        trainable: whether `update` and `save` will be called.
-        narrate: called with a line of text before something that takes time.
+        workspace: directory for files of this process, such as the adapter that llama.cpp reads.
+        threads: CPU threads; 0 adapts to the load of other programs.
+        trainable: if false, `update` raises an error, and nothing that only learning needs is loaded.
+        narrate: called with a line of text before something that takes time, while the policy is made.
         thinking: whether the model may think before it answers.
         quantise: the format to which torch quantises a directory's matrices on a CPU; "": none.
         precision: of a CPU's products while the model learns: "auto", "float32" or "bfloat16".
         size: of the largest round, which has to fit into the memory; None checks nothing.
-        sampled: the number format that llama.cpp samples from; "": the fastest here, which is measured.
+        sampled: the number format that llama.cpp samples from, one of `requantise.BYTES_PER_WEIGHT`; "": the fastest
+            here, which is measured.
     """
 
     model: Path
     cache: Path
     workspace: Path
-    lora: LoraSettings
-    threads: int
-    trainable: bool
-    narrate: Callable[[str], None]
+    lora: LoraSettings = field(default_factory=LoraSettings)
+    threads: int = 0
+    trainable: bool = True
+    narrate: Callable[[str], None] = silent
     thinking: bool = False
     quantise: str = ""
     precision: str = "float32"
@@ -95,8 +96,11 @@ class RoundShape:
     cache: Path | None = None
 
 
-OpenedPolicy: TypeAlias = tuple[Policy, tuple[str, ...]]
-"""A policy, and the reasons for what it chose by itself."""
+class OpenedPolicy(Policy, Protocol):
+    """A policy that says what it chose for the user and why, a sentence each."""
+
+    @property
+    def reasons(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,8 @@ class Backend:
         name: in the settings: lower case, digits, "_".
         title: for people.
         look: (machine, model or None) to how well it runs. Reads files, imports nothing heavy.
-        estimate: memory of a round with a model; None if it can't be known beforehand.
+        open: raises BackendError if something it needs is missing or broken, ModelError if it can't use the model.
+        estimate: memory of a round with a model.
         probe: Python code that fails if something it needs is broken; `sapo doctor` runs it in a process of its own.
         packages: distributions whose versions `sapo doctor` shows.
     """
@@ -116,6 +121,6 @@ class Backend:
     title: str
     look: Callable[[Host, Path | None], Support]
     open: Callable[[OpenOptions], OpenedPolicy]
-    estimate: Callable[[Path, RoundShape], MemoryEstimate] | None = None
-    probe: str = ""
-    packages: tuple[str, ...] = ()
+    estimate: Callable[[Path, RoundShape], MemoryEstimate]
+    probe: str
+    packages: tuple[str, ...]

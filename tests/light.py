@@ -23,7 +23,6 @@ HEAVY = {
 }  # fmt: skip
 NEED_THEM = (
     "tests/unit/backends/choose/test_detect.py",
-    "tests/unit/backends/choose/test_plug_ins.py",
     "tests/unit/backends/llama/",
     "tests/unit/backends/model/test_find.py",
     "tests/unit/backends/model/test_hf_directory.py",

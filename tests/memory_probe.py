@@ -18,6 +18,7 @@ from sapo_edge.backends.backend import RoundShape
 from sapo_edge.care.sensors import peak_memory
 from sapo_edge.policy import LoraSettings, Message, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings
 from sapo_edge.state.paths import HOME_VARIABLE
+from tests.models import opening
 
 
 def measure_memory(
@@ -60,11 +61,11 @@ def open_policy(
     if backend == "torch":
         from sapo_edge.backends.pytorch.policy import TorchPolicy
 
-        return TorchPolicy(find_model(model), device="cpu", threads=1, trainable=trainable, precision="auto")
+        return TorchPolicy(opening(find_model(model), directory, trainable=trainable, precision="auto"), device="cpu")
     if backend == "mlx":
         from sapo_edge.backends.apple.policy import MlxPolicy
 
-        return MlxPolicy(find_model(model), threads=1, trainable=trainable)
+        return MlxPolicy(opening(find_model(model), directory, trainable=trainable))
     from sapo_edge.backends.llama.policy import LlamaCppPolicy
     from sapo_edge.state.paths import Paths
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.model import ggml
 from sapo_edge.policy import Message, Prompt
 
@@ -99,6 +100,12 @@ MULTIPLIERS = {
     "embedding_multiplier": 3.0, "residual_multiplier": 0.6, "attention_multiplier": 0.4, "logits_scaling": 0.8,
 }  # fmt: skip
 """Granite's, by transformers' names."""
+
+
+def opening(model: Path, directory: Path | None = None, **options: Any) -> OpenOptions:
+    """How a policy is opened: on one thread, with its files in a directory, or else beside the model."""
+    directory = directory or model.parent
+    return OpenOptions(model, directory, directory, **{"threads": 1, **options})
 
 
 @lru_cache(maxsize=1)

@@ -78,7 +78,6 @@ def export(
 
 
 def _replace(file: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under a temporary name and rename it."""
     temporary = file.with_name(f".{file.name}.part")
     write(temporary)
     os.replace(temporary, file)

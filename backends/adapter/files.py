@@ -81,8 +81,6 @@ def write_state(
     """Write an adapter as PEFT does, and the optimizer beside it, for a backend without PEFT.
 
     Args:
-        directory: must exist.
-        lora: rank and alpha.
         base: the base model's name in the configuration.
         adapter: weights by PEFT's names.
         optimizer: Adam's moments as `exp_avg.<weight>` and `exp_avg_sq.<weight>`, its steps as `step.<weight>`; empty

@@ -28,7 +28,6 @@ def write_adapter(path: Path, header: GgufHeader, weights: Mapping[str, npt.NDAr
 
     Args:
         path: the file; replaced atomically.
-        header: of the base model.
         weights: PEFT's names (`base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight`, ...), A as
             (rank, inputs), B as (outputs, rank).
         alpha: LoRA's alpha; llama.cpp scales by alpha / rank, as PEFT does.

@@ -114,7 +114,6 @@ def merge_directory(adapter: Path, directory: HfDirectory, target: Path) -> Path
 
     Args:
         adapter: directory of a PEFT adapter.
-        directory: of the base model.
         target: directory to write into; its files of the same names are replaced.
 
     Raises:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, RoundShape, Support
+from sapo_edge.backends.backend import Backend, OpenOptions, RoundShape, Support
 from sapo_edge.backends.machine.host import Host, this_host
 from sapo_edge.installing import how_to_install
 from sapo_edge.policy import MemoryEstimate
+
+if TYPE_CHECKING:
+    from sapo_edge.backends.apple.policy import MlxPolicy
 
 GPU, CPU = 40, 2
 """Preferences by device."""
@@ -34,15 +38,11 @@ def look(host: Host, model: Path | None) -> Support:
     return Support(True, CPU, "MLX on the CPU, for tests only: it is made for Macs")
 
 
-def open_policy(options: OpenOptions) -> OpenedPolicy:
+def open_policy(options: OpenOptions) -> MlxPolicy:
     """Open a policy that samples and learns with MLX."""
     from sapo_edge.backends.apple.policy import MlxPolicy
 
-    policy = MlxPolicy(
-        options.model, lora=options.lora, threads=options.threads, trainable=options.trainable,
-        narrate=options.narrate, thinking=options.thinking,
-    )  # fmt: skip
-    return policy, policy.reasons
+    return MlxPolicy(options)
 
 
 def estimate(model: Path, size: RoundShape) -> MemoryEstimate:

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from sapo_edge.backends.adapter.files import Arrays, read_checked, write_state
 from sapo_edge.backends.apple.adapter import MlxAdapter, from_peft, to_peft
 from sapo_edge.backends.apple.memory import KEPT_BYTES, LOGIT_ROWS, PACK_TOKENS, kept_bytes
-from sapo_edge.backends.apple.runtime import set_threads
-from sapo_edge.backends.apple.trunk import Trunk, exp
+from sapo_edge.backends.apple.runtime import on_gpu, set_threads
+from sapo_edge.backends.apple.trunk import Trunk, take_packs
 from sapo_edge.backends.common.learner import PackedLearner
-from sapo_edge.backends.common.loss import LossSums, PackLoss
-from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack
+from sapo_edge.backends.common.loss import PackLoss, Update
+from sapo_edge.backends.common.packing import EncodedGroup, Pack
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.policy import CallHandle, UpdateSettings, UpdateStatistics
 
@@ -45,7 +45,6 @@ class MlxLearner(PackedLearner[Floats]):
     """An adapted model and its Adam optimizer.
 
     Args:
-        model: one of mlx-lm's models.
         name: that the adapter's configuration gives its base model.
 
     Attributes:
@@ -60,6 +59,7 @@ class MlxLearner(PackedLearner[Floats]):
         self._shape = shape
         self._adam = AdamState()
         self.gradient: dict[str, mx.array] = {}
+        take_packs(model)
 
     @property
     def steps(self) -> int:
@@ -86,52 +86,42 @@ class MlxLearner(PackedLearner[Floats]):
         self.gradient = {}
 
     def _trunk(self, layout: Pack, check: Callable[[], None] = lambda: None) -> Trunk:
-        pairs = sum(segment.visible.size for segment in layout.segments)
-        keep = kept_bytes(self._shape, len(layout.token_ids), pairs) <= KEPT_BYTES
-        return Trunk(self.model, layout, keep=keep, check=check)
+        keys, pairs = (sum(getattr(each, name).size for each in layout.segments) for name in ("keys", "visible"))
+        keep = kept_bytes(self._shape, len(layout.token_ids), keys, pairs) <= KEPT_BYTES
+        return Trunk(self.model, self.adapter, layout, keep=keep, check=check)
 
-    def _accumulate(
-        self,
-        layout: Pack,
-        before: Floats | None,
-        all_tokens: float,
-        settings: UpdateSettings,
-        sums: LossSums,
-        check: Callable[[], None],
-    ) -> Floats:
-        trunk = self._trunk(layout, check)
-        reference = None
-        if settings.kl_coefficient > 0.0:
-            reference = self._logprobs(trunk.base(), layout, settings.temperature)
+    def _accumulate(self, layout: Pack, before: Floats | None, update: Update) -> Floats:
+        trunk, reference = self._trunk(layout, update.check), None
+        if update.settings.kl_coefficient > 0.0:
+            reference = self._logprobs(trunk.base(), layout, update.settings.temperature)
         # `np.float64` itself makes a scalar of a single value before numpy 2.
         convert = partial(np.asarray, dtype=np.float64)
-        loss = PackLoss(np, convert, layout, before, reference, settings, all_tokens, sums)
+        loss = PackLoss(np, convert, layout, before, reference, update)
         hidden, targets = trunk.forward(), mx.array(layout.targets)
         by_hidden, parts = [], []
         for start in range(0, len(layout.targets), LOGIT_ROWS):
-            check()
+            update.check()
             rows = slice(start, start + LOGIT_ROWS)
             gradient, values = self._rows(hidden[rows], targets[rows], rows, loss)
             by_hidden.append(gradient)
             parts.append(values)
-        arrays = [array for layer in trunk.backward(mx.concatenate(by_hidden)) for array in layer]
-        for name, array in zip(self.adapter.parameters(), arrays, strict=True):
+        for name, array in trunk.backward(mx.concatenate(by_hidden)).items():
             self.gradient[name] = self.gradient[name] + array if name in self.gradient else array
         mx.eval(self.gradient)
         return np.concatenate(parts, axis=1)
 
     def _rows(self, hidden: mx.array, targets: mx.array, rows: slice, loss: PackLoss) -> tuple[mx.array, Floats]:
         """Gradient of the loss by some rows of final states, and (2, rows) their log-probabilities and tails."""
-        temperature = loss.settings.temperature
+        update, temperature = loss.update, loss.update.settings.temperature
         at_targets, probabilities, entropy = _distribution(self._head(hidden) / temperature, targets)
         likelier = probabilities > mx.take_along_axis(probabilities, targets[:, None], axis=-1)
         tails = mx.where(likelier, 0.0, probabilities).sum(axis=-1)
         mx.eval(at_targets, probabilities, entropy, tails)
-        loss.sums.entropy += float(np.array(entropy, np.float64).sum())
+        update.sums.entropy += float(np.array(entropy, np.float64).sum())
         values = np.stack([np.array(at_targets, np.float64), np.array(tails, np.float64)])
         _, slopes = loss.add(rows, values[0], values[0], values[1])
         # Gradient by each logit: slope x (1 for the target, else 0, minus its probability) / temperature.
-        scaled = mx.array((slopes / (loss.all_tokens * temperature)).astype(np.float32))
+        scaled = mx.array((slopes / (update.all_tokens * temperature)).astype(np.float32))
         by_logit = (-scaled[:, None] * probabilities).at[mx.arange(len(slopes)), targets].add(scaled)
         _, (by_hidden,) = mx.vjp(self._head, [hidden], [by_logit])
         mx.eval(by_hidden)
@@ -153,11 +143,6 @@ class MlxLearner(PackedLearner[Floats]):
             logits = self._head(hidden[rows]) / temperature
             parts.append(np.array(_distribution(logits, mx.array(layout.targets[rows]))[0], np.float64))
         return np.concatenate(parts)
-
-    def logprobs(self, group: EncodedGroup, temperature: float = 1.0) -> Floats:
-        """Log-probabilities (m,) of a group's answer tokens under the adapted model, for tests and comparisons."""
-        layout = pack([group])
-        return self._logprobs(self._trunk(layout).forward(), layout, temperature)
 
     def _step(self, rate: float, settings: UpdateSettings) -> float:
         # Adam as in 1412.6980, in torch's order of operations.
@@ -211,10 +196,11 @@ class MlxLearner(PackedLearner[Floats]):
 def _distribution(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
     """Log-probabilities (m,) of the targets, probabilities (m, vocabulary), entropies (m,) in nats.
 
-    Each exponential is computed once: on a CPU they take longest.
+    Each exponential is computed once: on a CPU they take longest, and less by numpy.
     """
     top = logits.max(axis=-1, keepdims=True)
-    weights = exp(logits - top)
+    shifted = logits - top
+    weights = mx.exp(shifted) if on_gpu() else mx.array(np.exp(np.asarray(shifted)))
     total = weights.sum(axis=-1, keepdims=True)
     log_total = mx.log(total) + top
     probabilities = weights / total

@@ -11,6 +11,8 @@ Call `runtime.require_mlx` before importing this module.
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -18,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 from mlx.utils import tree_flatten
 
-from sapo_edge.backends.apple import gemma
 from sapo_edge.backends.apple.memory import BITS, GROUP
 from sapo_edge.backends.apple.quantised import quantised_parts
 from sapo_edge.backends.model.architectures import architecture_of, model_values
@@ -86,8 +87,6 @@ class FactoredRope(nn.Module):  # type: ignore[misc]
     """RoPE whose frequencies are divided by factors, as llama.cpp computes it.
 
     Args:
-        width: of a head.
-        base: of the frequencies.
         factors: (width / 2,).
     """
 
@@ -107,13 +106,30 @@ def _ready(model: nn.Module, weights: Arrays | None = None) -> nn.Module:
         model.load_weights(list(weights.items()))
     model.set_dtype(mx.float32)
     if model.model_type == GEMMA3:
-        gemma.scale_exactly(model)
+        _scale_exactly(model)
     model.freeze()
     model.eval()
     # Frequencies of RoPE are no parameters.
     frequencies = [array for _, module in model.named_modules() for name, array in module.items() if name == "_freqs"]
     mx.eval(model.parameters(), frequencies)
     return model
+
+
+def _scale_exactly(model: Any) -> None:
+    """Make a Gemma 3 scale its embedding in float32: mlx-lm rounds the scale to bfloat16, which changes it by 0.2 %."""
+    trunk = model.model
+    scale = trunk.args.hidden_size**0.5
+    # The model multiplies by the root of this, and uses it for nothing else.
+    trunk.args = replace(trunk.args, hidden_size=1)
+    embedding = trunk.embed_tokens
+    kind: type[nn.Module] = type(embedding)
+
+    def embed(self: Any, token_ids: mx.array) -> mx.array:
+        scaled: mx.array = kind.__call__(self, token_ids) * scale
+        return scaled
+
+    # Its class, because the output matrix is the same object.
+    embedding.__class__ = type(kind.__name__, (kind,), {"__call__": embed})
 
 
 def _load_directory(directory: HfDirectory, quantised: bool) -> nn.Module:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from sapo_edge.backends.adapter.files import read_checked
 from sapo_edge.backends.apple.memory import BATCH, SLOTS, estimate_memory
 from sapo_edge.backends.apple.runtime import hide_torch, on_gpu, processor, require_mlx, set_threads
-from sapo_edge.backends.backend import RoundShape
-from sapo_edge.backends.common.policy import BasePolicy, silent
+from sapo_edge.backends.backend import OpenOptions, RoundShape
+from sapo_edge.backends.common.policy import BasePolicy
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.machine.allocator import return_freed_memory
-from sapo_edge.backends.machine.threads import ThreadGovernor
-from sapo_edge.backends.model.source import ModelSource, open_source, shape_of
+from sapo_edge.backends.model.source import open_source
 from sapo_edge.backends.model.vocabularies import Vocabulary, open_vocabulary
 from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
 
@@ -28,54 +27,31 @@ class MlxPolicy(BasePolicy):
     """A policy whose model is a GGUF file or a directory; see `sapo_edge.policy.Policy`.
 
     Args:
-        path: the file, or a directory with config.json, safetensors and tokenizer; it may be quantised for MLX.
-        threads: of matrix products on a CPU; 0 adapts to the load of other programs.
-        trainable: if false, `update` raises an error and there is no optimizer.
+        options: the directory may be quantised for MLX; threads are those of matrix products on a CPU.
         quantised: keep a quantised base as it is, or load it as float32; None chooses the faster one on this device.
-        narrate: called with a text before a step that takes long, while the policy is made.
-        thinking: whether the model may think before it answers.
-
-    Attributes:
-        reasons: choices made for the user, in words.
 
     Raises:
         ModelError: if the model is missing, damaged or not supported.
         BackendError: if MLX is missing.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        lora: LoraSettings | None = None,
-        threads: int = 0,
-        trainable: bool = True,
-        quantised: bool | None = None,
-        narrate: Callable[[str], None] = silent,
-        thinking: bool = False,
-    ) -> None:
+    def __init__(self, options: OpenOptions, *, quantised: bool | None = None) -> None:
         return_freed_memory()
-        self.source: ModelSource = open_source(path, mlx=True)
-        self.shape = shape_of(self.source)
+        super().__init__(open_source(options.model, mlx=True), options.lora, options.threads)
         require_mlx()
         from sapo_edge.backends.apple.adapter import MlxAdapter
         from sapo_edge.backends.apple.learner import MlxLearner
         from sapo_edge.backends.apple.model import load_model
 
-        self.lora = lora or LoraSettings()
-        self.governor = ThreadGovernor(threads)
         set_threads(self.governor.threads)
-        narrate("loading the model into MLX")
+        options.narrate("loading the model into MLX")
         self.model: Any = load_model(self.source, on_gpu() if quantised is None else quantised)
         with hide_torch():
-            self.vocabulary: Vocabulary = open_vocabulary(self.source, thinking=thinking)
+            self.vocabulary: Vocabulary = open_vocabulary(self.source, thinking=options.thinking)
         self.adapter: MlxAdapter | None = None
         self.learner: MlxLearner | None = None
         self._weight_bytes = _weight_bytes(self.model)
-        self.reasons: tuple[str, ...] = (f"MLX {processor()}", f"numbers: {_describe_numbers(self.model)}")
-        if not on_gpu():
-            self.reasons += (f"threads: {self.governor.reason}",)
-        if trainable:
+        if options.trainable:
             self.adapter = MlxAdapter(self.model, self.lora)
             self.adapter.install()
             self.learner = MlxLearner(self.model, self.adapter, self.source.model_name, self.shape)
@@ -87,6 +63,11 @@ class MlxPolicy(BasePolicy):
     @property
     def backend(self) -> str:
         return "mlx"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        threads = () if on_gpu() else (f"threads: {self.governor.reason}",)
+        return (f"MLX {processor()}", f"numbers: {_describe_numbers(self.model)}", *threads)
 
     @contextmanager
     def _working(self) -> Iterator[None]:

@@ -105,8 +105,6 @@ class GroupSampler:
     """One call of group sampling.
 
     Args:
-        model: one of mlx-lm's models.
-        slots: answers decoded in parallel.
         batch: most tokens of a prompt computed in one pass.
         between_steps: called before each decode step.
     """
@@ -154,7 +152,6 @@ class GroupSampler:
         return self.results.groups()
 
     def _compute(self, token_ids: Sequence[int], cache: Cache) -> None:
-        """Compute tokens of a prompt into its cache."""
         for start in range(0, len(token_ids), self.batch):
             self.handle.check()
             self.model(mx.array([token_ids[start : start + self.batch]]), cache=cache)
@@ -179,7 +176,6 @@ class GroupSampler:
         self.drawing |= zip(uids, started, strict=True)
 
     def _step(self, generator: BatchGenerator) -> None:
-        """Decode one token of each answer that has a slot."""
         self.sampler.decodes = bool(self.sampler.active)
         _, responses = generator.next()
         stopped = []

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Never
 
-from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, RoundShape, Support
-from sapo_edge.backends.choose import registry
-from sapo_edge.backends.choose.registry import AUTO, find_backend
+from sapo_edge.backends.apple.backend import BACKEND as MLX
+from sapo_edge.backends.backend import Backend, OpenOptions, Support
+from sapo_edge.backends.llama.backend import BACKEND as LLAMA_CPP
 from sapo_edge.backends.machine.host import Host, this_host
 from sapo_edge.backends.machine.memory import free_memory
+from sapo_edge.backends.pytorch.backend import BACKEND as TORCH
 from sapo_edge.children import python_command
 from sapo_edge.errors import BackendError, ModelError
+from sapo_edge.plain import did_you_mean
+from sapo_edge.policy import Policy
 
-if TYPE_CHECKING:
-    from sapo_edge.policy import LoraSettings
-
+BACKENDS = (LLAMA_CPP, TORCH, MLX)
+"""In the order in which they are shown. `sapo_edge.config.settings` has their names too: it imports no backend."""
+AUTO = "auto"
 PROBE_SECONDS = 120.0
 
 
@@ -46,8 +48,17 @@ class ChosenBackend:
         return (self.reason, *self.missing)
 
 
+def find_backend(name: str) -> Backend:
+    """A backend by its name."""
+    backends = {backend.name: backend for backend in BACKENDS}
+    if name not in backends:
+        remedy = did_you_mean(name, backends, f"use one of: {', '.join([AUTO, *backends])}")
+        raise BackendError(f"there is no backend {name!r}", remedy)
+    return backends[name]
+
+
 def detect(name: str = AUTO, model: Path | None = None, host: Host | None = None) -> ChosenBackend:
-    """Choose the backend. Loads none of the built-in ones.
+    """Choose the backend. Loads none.
 
     Args:
         name: "auto", or the backend that the user set.
@@ -82,9 +93,7 @@ def detect(name: str = AUTO, model: Path | None = None, host: Host | None = None
 
 
 def _rank(host: Host, model: Path | None) -> list[tuple[Backend, Support]]:
-    """The built-in backends, best first."""
-    backends = [(backend, backend.look(host, model)) for backend in registry.BUILT_IN]
-    return sorted(backends, key=lambda pair: pair[1].preference, reverse=True)
+    return sorted(survey(model, host), key=lambda pair: pair[1].preference, reverse=True)
 
 
 def _sentence(support: Support) -> str:
@@ -92,25 +101,9 @@ def _sentence(support: Support) -> str:
 
 
 def survey(model: Path | None = None, host: Host | None = None) -> list[tuple[Backend, Support]]:
-    """Every backend and how well it runs; loads those of other packages."""
+    """Every backend and how well it runs."""
     host = host or this_host()
-    backends = [(backend, backend.look(host, model)) for backend in registry.BUILT_IN]
-    for name in sorted(registry.plug_ins()):
-        try:
-            backend = find_backend(name)
-        except BackendError as error:
-            backend = _broken(name, error)
-        backends.append((backend, backend.look(host, model)))
-    return backends
-
-
-def _broken(name: str, error: BackendError) -> Backend:
-    """Stands for another package's backend that can't be loaded."""
-
-    def open_policy(_options: OpenOptions) -> Never:
-        raise error
-
-    return Backend(name, name, lambda _host, _model: Support(False, 0, error.message, remedy=error.remedy), open_policy)
+    return [(backend, backend.look(host, model)) for backend in BACKENDS]
 
 
 def probe(backends: Iterable[Backend]) -> dict[str, str]:
@@ -141,22 +134,7 @@ def probe(backends: Iterable[Backend]) -> dict[str, str]:
     return failures
 
 
-def open_policy(
-    choice: ChosenBackend,
-    model: Path,
-    *,
-    cache: Path,
-    workspace: Path,
-    lora: LoraSettings,
-    threads: int,
-    trainable: bool,
-    narrate: Callable[[str], None],
-    thinking: bool = False,
-    quantise: str = "",
-    precision: str = "float32",
-    size: RoundShape | None = None,
-    sampled: str = "",
-) -> OpenedPolicy:
+def open_policy(choice: ChosenBackend, options: OpenOptions) -> tuple[Policy, tuple[str, ...]]:
     """Open the chosen backend's policy; returns it with the reasons for the choice and for what it chose by itself.
 
     If the choice was automatic and the backend turns out to be broken, the next best one replaces it.
@@ -165,37 +143,34 @@ def open_policy(
         BackendError: if the backend is broken or incomplete.
         ModelError: if it can't use the model, or `size` does not fit into the memory.
     """
-    options = OpenOptions(
-        model, cache, workspace, lora, threads, trainable, narrate, thinking, quantise, precision, size, sampled
-    )
     try:
         return _open(choice, options)
     except BackendError as error:
         if not choice.automatic:
             raise
         failure = error
-    for backend, support in _rank(this_host(), model):
+    for backend, support in _rank(this_host(), options.model):
         if backend.name == choice.name or not support.usable:
             continue
-        narrate(f"{choice.name} can't be used: {failure}")
+        options.narrate(f"{choice.name} can't be used: {failure}")
         replacement = ChosenBackend(backend.name, f"{backend.title}, because {choice.name} failed: {failure.message}")
         try:
             return _open(replacement, options)
         except BackendError as error:
-            narrate(f"{backend.name} can't be used either: {error.message}")
+            options.narrate(f"{backend.name} can't be used either: {error.message}")
     raise failure
 
 
-def _open(choice: ChosenBackend, options: OpenOptions) -> OpenedPolicy:
+def _open(choice: ChosenBackend, options: OpenOptions) -> tuple[Policy, tuple[str, ...]]:
     backend = find_backend(choice.name)
     _check_memory(backend, options)
-    policy, reasons = backend.open(options)
-    return policy, (*choice.reasons, *reasons)
+    policy = backend.open(options)
+    return policy, (*choice.reasons, *policy.reasons)
 
 
 def _check_memory(backend: Backend, options: OpenOptions) -> None:
     """Refuse a round that does not fit into the machine's memory. A GPU's is checked by the backend that uses it."""
-    if options.size is None or backend.estimate is None or backend.look(this_host(), options.model).free:
+    if options.size is None or backend.look(this_host(), options.model).free:
         return
     needed, free = backend.estimate(options.model, options.size).total, free_memory(options.size.memory)
     if needed > free:

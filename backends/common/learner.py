@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy.typing as npt
 
-from sapo_edge.backends.common.loss import LossSums
+from sapo_edge.backends.common.loss import LossSums, Update
 from sapo_edge.backends.common.packing import (
     EncodedGroup,
     Pack,
@@ -81,22 +81,11 @@ class PackedLearner(ABC, Generic[Values]):
         """Set the accumulated gradient to zero."""
 
     @abstractmethod
-    def _accumulate(
-        self,
-        layout: Pack,
-        before: Values | None,
-        all_tokens: float,
-        settings: UpdateSettings,
-        sums: LossSums,
-        check: Callable[[], None],
-    ) -> Values:
+    def _accumulate(self, layout: Pack, before: Values | None, update: Update) -> Values:
         """Add a pack's gradient.
 
         Args:
             before: what this returned in the first epoch; None in that epoch.
-            all_tokens: what the loss of the whole update is divided by.
-            sums: to add the pack's statistics to.
-            check: called in each layer, forward and backward; raises `Cancelled` to end the update.
         """
 
     @abstractmethod
@@ -131,6 +120,7 @@ class PackedLearner(ABC, Generic[Values]):
         epochs = settings.epochs if layouts else 0
         before: list[Values] = []
         sums, norms, steps, rate = LossSums(), [], 0, 0.0
+        update = Update(settings, all_tokens, sums, handle.end_if_cancelled)
         if layouts:
             handle.report(0, epochs * len(layouts))
         for epoch in range(epochs):
@@ -138,7 +128,7 @@ class PackedLearner(ABC, Generic[Values]):
             for index, layout in enumerate(layouts):
                 handle.check()
                 kept = before[index] if epoch else None
-                values = self._accumulate(layout, kept, all_tokens, settings, sums, handle.end_if_cancelled)
+                values = self._accumulate(layout, kept, update)
                 if epoch == 0:
                     before.append(values)
                 handle.report(epoch * len(layouts) + index + 1, epochs * len(layouts))

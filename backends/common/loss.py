@@ -61,10 +61,8 @@ def token_losses(
 
     Args:
         library: numpy or torch, which the arrays belong to.
-        logprobs: under the policy.
         old: under the learner before the first epoch.
         sampler: under the sampler; NaN where a token is not the policy's own.
-        advantages: of each token's answer.
         trust: what is left of the loss of each external token.
         weights: of each token in the loss.
         reference: under the base model, or None without a KL term.
@@ -130,8 +128,6 @@ def trust_in_answer(
     Args:
         logprobs: of the tokens, under the learner before the first epoch.
         tails: of the tokens, likewise.
-        advantage: of the answer.
-        rule: for external answers.
         doubt: where the tokens go on an answer.
 
     Returns:
@@ -166,6 +162,22 @@ class LossSums:
 
 
 @dataclass(frozen=True, slots=True)
+class Update:
+    """What all packs of an update have in common.
+
+    Attributes:
+        all_tokens: what the loss is divided by.
+        sums: `PackLoss.add` counts each row there, all but its entropy.
+        check: called in each layer, forward and backward; raises `Cancelled` to end the update.
+    """
+
+    settings: UpdateSettings
+    all_tokens: float
+    sums: LossSums
+    check: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
 class PackLoss:
     """The loss of one pack, computed some rows (answer tokens) at a time.
 
@@ -175,9 +187,7 @@ class PackLoss:
         layout: the pack.
         before: (2, m) log-probabilities and tails before the first epoch; None in that epoch, when the learner is still
             as it was before.
-        reference, settings: see `token_losses`.
-        all_tokens: what the loss of the whole update is divided by.
-        sums: of the update; `add` counts each row there, all but its entropy.
+        reference: see `token_losses`.
     """
 
     library: ModuleType
@@ -185,27 +195,24 @@ class PackLoss:
     layout: Pack
     before: Array | None
     reference: Array | None
-    settings: UpdateSettings
-    all_tokens: float
-    sums: LossSums
+    update: Update
 
     def add(self, rows: slice, logprobs: Array, values: Array, tails: Array) -> tuple[Array, Array]:
         """Losses of some rows and their derivatives.
 
         Args:
-            rows: of the pack.
-            logprobs: of these rows, to differentiate by.
+                logprobs: of these rows, to differentiate by.
             values: the same without a gradient.
             tails: see `trust_in_answer`.
         """
-        sums, library, layout = self.sums, self.library, self.layout
+        sums, library, layout = self.update.sums, self.library, self.layout
         arrays = layout.sampler_logprobs, layout.advantages, layout.weights
         sampler, advantages, weights = (self.convert(array[rows]) for array in arrays)
         old, tails = (values, tails) if self.before is None else self.before[:, rows]
         reference = None if self.reference is None else self.reference[rows]
         trust = self.convert(self._trust(rows, old, tails))
         losses, slopes, clipped = token_losses(
-            library, logprobs, old, sampler, advantages, trust, weights, reference, self.settings
+            library, logprobs, old, sampler, advantages, trust, weights, reference, self.update.settings
         )
         sums.tokens += len(values)
         sums.loss += losses.sum().item()
@@ -221,16 +228,16 @@ class PackLoss:
 
     def _trust(self, rows: slice, old: Array, tails: Array) -> npt.NDArray[np.float32]:
         """What is left of the loss of each row's external token; 1 for own ones."""
-        layout, trust = self.layout, np.ones(len(old), np.float32)
+        layout, sums, trust = self.layout, self.update.sums, np.ones(len(old), np.float32)
         for start, end in layout.external:
             here = slice(max(start, rows.start), min(end, rows.stop))
             if here.start < here.stop:
                 part = slice(here.start - rows.start, here.stop - rows.start)
-                trust[part], self.sums.doubt = trust_in_answer(
+                trust[part], sums.doubt = trust_in_answer(
                     old[part].tolist(),
                     tails[part].tolist(),
                     float(layout.advantages[start]),
-                    self.settings.external_rule,
-                    self.sums.doubt if start < rows.start else Doubt(),
+                    self.update.settings.external_rule,
+                    sums.doubt if start < rows.start else Doubt(),
                 )
         return trust

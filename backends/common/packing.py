@@ -81,8 +81,6 @@ def encode_group(vocabulary: Vocabulary, group: TrainingGroup, max_tokens: int =
     """A group as token ids.
 
     Args:
-        vocabulary: of the model.
-        group: what to encode.
         max_tokens: cuts external answers; 0 cuts none.
     """
     answers = []

@@ -18,8 +18,7 @@ from sapo_edge.backends.common.learner import PackedLearner
 from sapo_edge.backends.common.packing import encode_group
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.machine.threads import ThreadGovernor
-from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.backends.model.source import ModelSource
+from sapo_edge.backends.model.source import ModelSource, shape_of
 from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.errors import BackendError, CheckpointError, ModelError
 from sapo_edge.policy import (
@@ -41,10 +40,6 @@ TYPICAL_PIECE = 16
 """Characters that most tokens do not exceed."""
 
 
-def silent(_text: str) -> None:
-    """A `narrate` that says nothing."""
-
-
 class BasePolicy(ABC):
     """A policy whose model is a file or a directory; see `sapo_edge.policy.Policy`.
 
@@ -52,12 +47,14 @@ class BasePolicy(ABC):
         learner: None if the policy only samples.
     """
 
-    source: ModelSource
-    shape: ModelShape
-    lora: LoraSettings
-    governor: ThreadGovernor
     vocabulary: Vocabulary
-    learner: PackedLearner[Any] | None
+    learner: PackedLearner[Any] | None = None
+
+    def __init__(self, source: ModelSource, lora: LoraSettings, threads: int) -> None:
+        self.source = source
+        self.shape = shape_of(source)
+        self.lora = lora
+        self.governor = ThreadGovernor(threads)
 
     @property
     @abstractmethod
@@ -68,6 +65,11 @@ class BasePolicy(ABC):
     @abstractmethod
     def backend(self) -> str:
         """The backend's name in the settings."""
+
+    @property
+    @abstractmethod
+    def reasons(self) -> tuple[str, ...]:
+        """What was chosen for the user and why, a sentence each."""
 
     @property
     def model_digest(self) -> str:

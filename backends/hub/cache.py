@@ -45,10 +45,8 @@ def on_this_machine(name: HubName) -> Path | None:
         return None
     if not name.file:
         return snapshot if is_complete(snapshot) else None
-    here = [file.relative_to(snapshot).as_posix() for file in _files(snapshot)]
-    exact = [file for file in here if file == name.file]
     # A part of a name may mean another file on the hub; what was downloaded by it is the only one here.
-    found = exact or [file for file in here if file.endswith(".gguf") and name.file.casefold() in file.casefold()]
+    found = name.among([file.relative_to(snapshot).as_posix() for file in _files(snapshot)])
     return snapshot / found[0] if len(found) == 1 else None
 
 

@@ -98,12 +98,10 @@ def _wanted(name: HubName, info: ModelInfo) -> list[RepoSibling]:
 
 def _chosen(name: HubName, files: Sequence[str]) -> str:
     """The GGUF file that a name means."""
-    ggufs = [file for file in files if file.endswith(".gguf")]
-    found = [file for file in ggufs if file == name.file]
-    found = found or [file for file in ggufs if name.file.casefold() in file.casefold()]
+    found = name.among(files)
     if len(found) != 1:
         problem = "has no GGUF file of this name" if not found else "has several GGUF files of this name"
-        listed = " ".join(found or ggufs) or "none"
+        listed = " ".join(found or [file for file in files if file.endswith(".gguf")]) or "none"
         raise ModelError(f"the model {name} {problem}", f"it has: {listed}")
     if fnmatch(found[0], "*-[0-9]*-of-[0-9]*.gguf"):
         raise ModelError(f"{found[0]} is one part of a larger file", "use a smaller format, whose file has one part")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 
@@ -32,6 +33,12 @@ class HubName:
 
     def __str__(self) -> str:
         return f"{HUB}{self.repository}{':' if self.file else ''}{self.file}"
+
+    def among(self, files: Sequence[str]) -> list[str]:
+        """The GGUF files that the name may mean: the one of this name, or else those whose names it is a part of."""
+        ggufs = [file for file in files if file.endswith(".gguf")]
+        exact = [file for file in ggufs if file == self.file]
+        return exact or [file for file in ggufs if self.file.casefold() in file.casefold()]
 
 
 def belongs(path: str) -> bool:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, RoundShape, Support
+from sapo_edge.backends.backend import Backend, OpenOptions, RoundShape, Support
 from sapo_edge.backends.machine.host import Host
 from sapo_edge.backends.pytorch.backend import TORCH_PACKAGES
 from sapo_edge.installing import how_to_install
 from sapo_edge.policy import MemoryEstimate
+
+if TYPE_CHECKING:
+    from sapo_edge.backends.llama.policy import LlamaCppPolicy
 
 PREFERENCE = 10
 
@@ -34,19 +38,15 @@ def look(host: Host, model: Path | None) -> Support:
     return Support(True, PREFERENCE, reason)
 
 
-def open_policy(options: OpenOptions) -> OpenedPolicy:
+def open_policy(options: OpenOptions) -> LlamaCppPolicy:
     """Open a policy that samples with llama.cpp and learns with torch, both on the CPU."""
     from sapo_edge.backends.llama.policy import LlamaCppPolicy
 
-    policy = LlamaCppPolicy(
+    return LlamaCppPolicy(
         options.model, cache=options.cache, workspace=options.workspace, lora=options.lora, threads=options.threads,
         trainable=options.trainable, narrate=options.narrate, thinking=options.thinking,
         precision=options.precision, size=options.size, sampled=options.sampled,
     )  # fmt: skip
-    price = policy.plan.price(trainable=options.trainable)
-    memory = (f"to fit into the memory: {price}",) if price else ()
-    learning = (f"learning: {policy.products}",) if options.trainable else ()
-    return policy, (f"sampling: {policy.sampler.reason}", *learning, f"threads: {policy.governor.reason}", *memory)
 
 
 def estimate(model: Path, size: RoundShape) -> MemoryEstimate:

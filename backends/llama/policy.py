@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sapo_edge.backends.adapter.files import read_adapter
-from sapo_edge.backends.backend import RoundShape
-from sapo_edge.backends.common.policy import BasePolicy, silent
+from sapo_edge.backends.backend import RoundShape, silent
+from sapo_edge.backends.common.policy import BasePolicy
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.llama.adapter_file import AdapterFile
 from sapo_edge.backends.llama.plan import BATCH, DEFAULT, estimate_memory, fitting_plan
@@ -18,10 +18,8 @@ from sapo_edge.backends.llama.requantise import SamplerChoice, choose_sampler, f
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.llama.sampler import GroupSampler, sampling_shape
 from sapo_edge.backends.machine.memory import free_memory
-from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.architectures import check_supported
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
-from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch.rates import Products, products_for
 from sapo_edge.backends.pytorch.runtime import explain_full_memory, require_torch
 from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
@@ -34,7 +32,6 @@ class LlamaCppPolicy(BasePolicy):
     """A policy whose model is one GGUF file; see `sapo_edge.policy.Policy`.
 
     Args:
-        path: the GGUF file.
         workspace: directory for the adapter file that the sampler reads.
         threads: 0 measures and adapts.
         trainable: if false, torch is never loaded and `update` raises an error.
@@ -67,9 +64,7 @@ class LlamaCppPolicy(BasePolicy):
     ) -> None:
         self.header: GgufHeader = read_header(path)
         check_supported(self.header)
-        self.source, self.shape = self.header, ModelShape.of_gguf(self.header)
-        self.lora = lora or LoraSettings()
-        self.governor = ThreadGovernor(threads)
+        super().__init__(self.header, lora or LoraSettings(), threads)
         self.plan = DEFAULT if size is None else fitting_plan(self.header, size, free_memory(size.memory))
         self.products = products_for(precision, cache) if trainable else Products()
         self.place = replace(self.plan.place, products=self.products.format)
@@ -79,7 +74,7 @@ class LlamaCppPolicy(BasePolicy):
         self.model = LlamaModel(header, rearranged=not self.plan.own_file, thinking=thinking)
         self.vocabulary = self.model
         self.adapter_file = AdapterFile(workspace)
-        self._has_adapter = False
+        self._has_adapter, self._is_written = False, True
         self.learner: TorchLearner | None = None
         if trainable:
             require_torch()
@@ -105,6 +100,14 @@ class LlamaCppPolicy(BasePolicy):
     def backend(self) -> str:
         return "llama_cpp"
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        trains = self.learner is not None
+        price = self.plan.price(trainable=trains)
+        learning = (f"learning: {self.products}",) if trains else ()
+        memory = (f"to fit into the memory: {price}",) if price else ()
+        return (f"sampling: {self.sampler.reason}", *learning, f"threads: {self.governor.reason}", *memory)
+
     def _working(self) -> AbstractContextManager[object]:
         # What only samples may have no torch.
         return nullcontext() if self.learner is None else explain_full_memory(self.place.device)
@@ -117,6 +120,7 @@ class LlamaCppPolicy(BasePolicy):
         )
         with closing(context):
             if use_adapter and self._has_adapter:
+                self._write_adapter()
                 context.set_adapter(self.adapter_file.path)
             return GroupSampler(
                 context,
@@ -127,9 +131,13 @@ class LlamaCppPolicy(BasePolicy):
             ).run()
 
     def _learned(self) -> None:
-        assert self.learner is not None
-        self.adapter_file.write(self.header, self.learner.weights(), self.lora.alpha)
-        self._has_adapter = True
+        # Many updates may follow each other, as in a head start, before anything samples.
+        self._has_adapter, self._is_written = True, False
+
+    def _write_adapter(self) -> None:
+        if self.learner is not None and not self._is_written:
+            self.adapter_file.write(self.header, self.learner.weights(), self.lora.alpha)
+            self._is_written = True
 
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
         self.adapter_file.write(self.header, read_adapter(directory), lora.alpha)

@@ -80,7 +80,6 @@ class GroupSampler:
     """One call of group sampling on a context of this shape.
 
     Args:
-        shape: of the context.
         between_steps: called before each decode step.
     """
 
@@ -186,7 +185,6 @@ class GroupSampler:
                 self.active.append(active)
 
     def _step(self) -> None:
-        """Add a token to each active answer."""
         for active in self.active:
             token_ids = active.answer.token_ids
             self.context.add(token_ids[-1:], active.position + len(token_ids) - 1, [active.sequence], logits=True)

@@ -181,7 +181,6 @@ def _digest(files: tuple[Path, ...]) -> str:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
     try:
         if path.stat().st_size > MAX_JSON:
             raise ModelError(f"{path} is too large", REMEDY)

@@ -37,7 +37,6 @@ def gemma3_settings(config: Mapping[str, Any], path: object) -> dict[str, Any]:
     """Those of a Gemma 3; what its configuration has by mlx-lm's names already is left out.
 
     Args:
-        config: by transformers' names.
         path: of the model, for the message.
 
     Raises:

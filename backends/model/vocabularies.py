@@ -138,7 +138,6 @@ class GgufVocabulary(Vocabulary):
     Args:
         weights: whether llama.cpp maps the file's weights as well.
         rearranged: whether it keeps a second copy of some matrices, rearranged for faster products.
-        thinking: as in `Vocabulary`.
 
     Attributes:
         library: the `llama_cpp` module.
@@ -223,9 +222,6 @@ class GgufVocabulary(Vocabulary):
 class HfVocabulary(Vocabulary):
     """A directory's tokenizer, through transformers.
 
-    Args:
-        thinking: as in `Vocabulary`.
-
     Raises:
         ModelError: if it has no tokenizer, no chat template, or a tokenizer whose tokens have no known bytes.
     """
@@ -293,9 +289,6 @@ class HfVocabulary(Vocabulary):
 
 class PlainGgufVocabulary(HfVocabulary):
     """A GGUF file's vocabulary and chat template without llama.cpp.
-
-    Args:
-        thinking: as in `Vocabulary`.
 
     Raises:
         BackendError: if only llama.cpp reads its tokenizer.

@@ -33,7 +33,6 @@ class Attention(Protocol):
         """Attend.
 
         Args:
-            layer: index of the block.
             query: (rows, heads, n, width of a head).
             key, value: (rows, KV heads, n, width of a head).
             window: tokens that a token sees, itself and those before it; None for all.
@@ -81,7 +80,6 @@ class PackAttention:
     """Attention along a pack's branches. Its tensors are made once and used by every layer.
 
     Args:
-        device: where the model is.
         check: called in each layer, forward and backward; raises an error to end the pass.
     """
 
@@ -142,7 +140,6 @@ class RowCache:
 
     Args:
         tokens: that a row holds.
-        device: by torch's name.
 
     Attributes:
         keys, values: (layers, rows, KV heads, tokens, width of a head), float32. What is not written yet is finite.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, RoundShape, Support
+from sapo_edge.backends.backend import Backend, OpenOptions, RoundShape, Support
 from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
 from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
 from sapo_edge.errors import SapoError
@@ -17,6 +17,7 @@ from sapo_edge.policy import MemoryEstimate
 if TYPE_CHECKING:
     from sapo_edge.backends.model.shape import ModelShape
     from sapo_edge.backends.pytorch.place import Place
+    from sapo_edge.backends.pytorch.policy import TorchPolicy
 
 NVIDIA, AMD, INTEL, MPS, CPU = 30, 25, 20, 8, 5
 """Preferences by device."""
@@ -132,7 +133,7 @@ def _show_cuda_the_best(host: Host, model: Path) -> None:
             os.environ["CUDA_VISIBLE_DEVICES"] = gpu.uuid
 
 
-def open_policy(options: OpenOptions) -> OpenedPolicy:
+def open_policy(options: OpenOptions) -> TorchPolicy:
     """Open a policy on the device that torch was chosen for, and on no other: another backend may be better there."""
     from sapo_edge.backends.pytorch.policy import TorchPolicy
 
@@ -141,12 +142,7 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
     device = DEVICES.get(preference, "auto")
     if preference == NVIDIA:
         _show_cuda_the_best(host, options.model)
-    policy = TorchPolicy(
-        options.model, device=device, lora=options.lora, threads=options.threads, trainable=options.trainable,
-        narrate=options.narrate, thinking=options.thinking, quantise=options.quantise, precision=options.precision,
-        cache=options.cache,
-    )  # fmt: skip
-    return policy, policy.reasons
+    return TorchPolicy(options, device)
 
 
 def estimate(model: Path, size: RoundShape) -> MemoryEstimate:

@@ -97,14 +97,7 @@ def _four_bits(linear: torch.nn.Linear) -> torch.nn.Module:
 
 
 def place_parameter(module: torch.nn.Module, name: str, values: Tensor, device: str) -> None:
-    """Move a parameter's values to a device, in the format that the parameter was declared with.
-
-    Args:
-        module: that owns the parameter.
-        name: of the parameter in its module.
-        values: on the CPU.
-        device: by torch's name.
-    """
+    """Move a parameter's values to a device, in the format that the parameter was declared with."""
     declared = module.get_parameter(name)
     if type(declared).__name__ == "Params4bit":
         # Moving it to its device quantises it.

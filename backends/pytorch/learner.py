@@ -21,8 +21,8 @@ from torch.utils.checkpoint import checkpoint
 
 from sapo_edge.backends.adapter.files import ADAPTER_FILE, OPTIMIZER_FILE, Arrays, read_checked, write_tensors
 from sapo_edge.backends.common.learner import PackedLearner
-from sapo_edge.backends.common.loss import LossSums, PackLoss
-from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack
+from sapo_edge.backends.common.loss import PackLoss, Update
+from sapo_edge.backends.common.packing import EncodedGroup, Pack
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.backends.pytorch.attention import PackAttention, go_on
@@ -111,28 +111,21 @@ class TorchLearner(PackedLearner[Tensor]):
     def _clear_gradient(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _accumulate(
-        self,
-        layout: Pack,
-        before: Tensor | None,
-        all_tokens: float,
-        settings: UpdateSettings,
-        sums: LossSums,
-        check: Callable[[], None],
-    ) -> Tensor:
-        hidden, targets = self._hidden(layout, check), self._tensor(layout.targets)
+    def _accumulate(self, layout: Pack, before: Tensor | None, update: Update) -> Tensor:
+        hidden, targets = self._hidden(layout, update.check), self._tensor(layout.targets)
         reference = None
-        if settings.kl_coefficient > 0.0:
+        if update.settings.kl_coefficient > 0.0:
             with torch.no_grad(), self.model.disable_adapter():
-                reference = self._logprobs(self._hidden(layout, check), targets, settings.temperature)
-        loss = PackLoss(torch, self._tensor, layout, before, reference, settings, all_tokens, sums)
+                base = self._hidden(layout, update.check)
+                reference = self._logprobs(base, targets, update.settings.temperature)
+        loss = PackLoss(torch, self._tensor, layout, before, reference, update)
         # The gradient of the logits is collected on this leaf, rows at a time, and goes through the trunk once.
         leaf = hidden.detach().requires_grad_()
         parts = []
         with by_onednn(self.place.products):
             for start in range(0, len(targets), self.place.logit_rows):
                 rows = slice(start, start + self.place.logit_rows)
-                parts.append(self._rows(leaf, targets, rows, loss, check))
+                parts.append(self._rows(leaf, targets, rows, loss))
         assert leaf.grad is not None
         torch.autograd.backward(hidden, leaf.grad)
         del hidden, leaf
@@ -140,24 +133,24 @@ class TorchLearner(PackedLearner[Tensor]):
             return_freed_memory()
         return torch.cat(parts, dim=1)
 
-    def _rows(self, leaf: Tensor, targets: Tensor, rows: slice, loss: PackLoss, check: Callable[[], None]) -> Tensor:
+    def _rows(self, leaf: Tensor, targets: Tensor, rows: slice, loss: PackLoss) -> Tensor:
         """Add loss and gradient of some rows; returns (2, rows) their log-probabilities and tails, detached."""
-        ids, temperature = targets[rows, None], loss.settings.temperature
-        check()
+        ids, update, temperature = targets[rows, None], loss.update, loss.update.settings.temperature
+        update.check()
         logits = self.head(leaf[rows])
-        check()
+        update.check()
         # One array is logits, log-probabilities, probabilities and, at last, the gradient of the logits in turn.
         distribution = _to_logprobs(logits.detach(), temperature)
         logprobs = distribution.gather(1, ids)[:, 0].requires_grad_()
         parts = zip(_slices(distribution), _slices(ids), strict=True)
         entropies, tails = torch.cat([_to_probabilities(part, some) for part, some in parts], dim=1)
-        loss.sums.entropy += float(entropies.sum())
+        update.sums.entropy += float(entropies.sum())
         losses, _ = loss.add(rows, logprobs, logprobs.detach(), tails)
-        torch.autograd.backward(losses.sum() / loss.all_tokens)
+        torch.autograd.backward(losses.sum() / update.all_tokens)
         assert logprobs.grad is not None
         slopes = logprobs.grad[:, None]
         distribution.mul_(-slopes).scatter_add_(1, ids, slopes)
-        check()
+        update.check()
         torch.autograd.backward(logits, distribution if temperature == 1.0 else distribution.div_(temperature))
         return torch.stack([logprobs.detach(), tails])
 
@@ -191,13 +184,6 @@ class TorchLearner(PackedLearner[Tensor]):
             for rows, ids in zip(torch.split(hidden, size), torch.split(targets, size), strict=True):
                 parts.append(_to_logprobs(self.head(rows), temperature).gather(1, ids[:, None])[:, 0])
         return torch.cat(parts)
-
-    def logprobs(self, group: EncodedGroup, temperature: float = 1.0) -> npt.NDArray[np.float32]:
-        """Log-probabilities (m,) of a group's answer tokens under the adapted model, for tests and comparisons."""
-        layout = pack([group])
-        with torch.no_grad():
-            values = self._logprobs(self._hidden(layout), self._tensor(layout.targets), temperature)
-        return values.cpu().numpy()
 
     def _step(self, rate: float, settings: UpdateSettings) -> float:
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), settings.max_gradient_norm))

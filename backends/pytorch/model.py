@@ -52,7 +52,6 @@ def load_base(source: ModelSource, place: Place = CPU) -> Any:
 
 
 def _config(source: ModelSource) -> Any:
-    """transformers' configuration."""
     if isinstance(source, GgufHeader):
         return transformers_config(source)
     return AutoConfig.from_pretrained(str(source.path), trust_remote_code=False, local_files_only=True)
@@ -136,7 +135,6 @@ def add_adapter(model: Any, settings: LoraSettings, name: str) -> PeftModel:
     """Put a LoRA adapter on every linear layer but the output. A new adapter changes nothing: B is zero.
 
     Args:
-        model: from `load_base`.
         settings: rank, alpha, seed of A's values.
         name: that the adapter's configuration gives its base model.
     """

@@ -246,7 +246,6 @@ def pack_module(module: torch.nn.Module, packed: PackedMatrix) -> None:
 
     Args:
         module: not one of a class that only resembles them.
-        packed: of the same shape.
     """
     kind = type(module)
     if kind is torch.nn.Linear:

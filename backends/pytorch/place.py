@@ -54,7 +54,6 @@ class Place:
     """A device, and how much is computed there in one go.
 
     Attributes:
-        device: by torch's name.
         weights: number format of the blocks' weights: "float32", "bfloat16", "nf4"; or on a CPU of all matrices:
             "packed", those of a GGUF file as they are there, or one of `QUANTISED`, a directory's. Everything else is
             float32: the residual stream, norms, attention, logits, log-probabilities, the adapter and its optimizer,
@@ -93,7 +92,6 @@ def cpu_place(products: Products, quantise: str = "") -> Place:
     """The torch backend's place on a CPU.
 
     Args:
-        products: their number format.
         quantise: the format to which the matrices are quantised when they are loaded; "": none.
     """
     matrices = f"its matrices in {quantise}, " if quantise else ""
@@ -105,10 +103,8 @@ def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits
     """Fit number format and batch sizes to a GPU's free memory.
 
     Args:
-        device: by torch's name.
         name: of the GPU, to show to users.
         free: bytes.
-        four_bits: whether bitsandbytes is installed.
         bfloat16: whether the GPU multiplies it.
 
     Raises:

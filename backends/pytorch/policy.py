@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sapo_edge.backends.adapter.files import adapter_shapes, read_checked
-from sapo_edge.backends.backend import RoundShape
+from sapo_edge.backends.backend import OpenOptions, RoundShape
 from sapo_edge.backends.common.packing import common_prefix
-from sapo_edge.backends.common.policy import BasePolicy, silent
+from sapo_edge.backends.common.policy import BasePolicy
 from sapo_edge.backends.common.request import Request
-from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.hf_directory import HfDirectory
-from sapo_edge.backends.model.source import ModelSource, open_source, shape_of
+from sapo_edge.backends.model.source import open_source
 from sapo_edge.backends.model.vocabularies import Vocabulary, open_vocabulary
 from sapo_edge.backends.pytorch.place import CPU, Place, cpu_place, estimate_memory, slots_for
 from sapo_edge.backends.pytorch.rates import products_for
@@ -42,54 +40,29 @@ class TorchPolicy(BasePolicy):
     """A policy in torch; see `sapo_edge.policy.Policy`.
 
     Args:
-        path: a GGUF file or a Hugging Face directory.
         device: "auto", or by torch's name: cuda (ROCm's too), cuda:1, xpu, mps, cpu.
-        threads: of a CPU; 0 measures and adapts.
-        trainable: if false, `update` raises an error.
-        narrate: called with a text before a step that takes long, while the policy is made.
         place: where and how to compute; by default chosen for `device`.
-        thinking: whether the model may think before it answers.
-        quantise: the format to which a directory's matrices are quantised on a CPU, one of `place.QUANTISED`; "": none.
-        precision: of a CPU's products: "auto", "float32" or "bfloat16".
-        cache: directory for derived files; None for none.
 
     Raises:
         ModelError: if the model is missing, damaged, not supported, or too large for the device.
         BackendError: if torch, transformers, peft, or what the device needs is missing.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        device: str = "auto",
-        lora: LoraSettings | None = None,
-        threads: int = 0,
-        trainable: bool = True,
-        narrate: Callable[[str], None] = silent,
-        place: Place | None = None,
-        thinking: bool = False,
-        quantise: str = "",
-        precision: str = "float32",
-        cache: Path | None = None,
-    ) -> None:
-        self.source: ModelSource = open_source(path)
-        self.shape = shape_of(self.source)
-        self.lora = lora or LoraSettings()
-        self.governor = ThreadGovernor(threads)
+    def __init__(self, options: OpenOptions, device: str = "auto", *, place: Place | None = None) -> None:
+        super().__init__(open_source(options.model), options.lora, options.threads)
         require_torch()
         from sapo_edge.backends.pytorch.learner import TorchLearner
         from sapo_edge.backends.pytorch.model import load_base
 
         self.place = place or choose_place(self.shape, device)
         if self.place == CPU:
-            products = products_for(precision, cache)
-            self.place = cpu_place(products, quantise if isinstance(self.source, HfDirectory) else "")
-        self.vocabulary: Vocabulary = open_vocabulary(self.source, thinking=thinking)
-        narrate("loading the model into torch")
+            products = products_for(options.precision, options.cache)
+            self.place = cpu_place(products, options.quantise if isinstance(self.source, HfDirectory) else "")
+        self.vocabulary: Vocabulary = open_vocabulary(self.source, thinking=options.thinking)
+        options.narrate("loading the model into torch")
         self.learner: TorchLearner | None = None
         with self._working():
-            if trainable:
+            if options.trainable:
                 self.learner = TorchLearner(self.source, self.lora, self.governor.threads, self.place)
                 self._model: Any = self.learner.model
             else:
@@ -108,7 +81,6 @@ class TorchPolicy(BasePolicy):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Choices made for the user, in words."""
         notes = [self.place.reason, self._step_cache.trouble]
         if self.place.on_cpu:
             notes.append(f"threads: {self.governor.reason}")

@@ -39,9 +39,6 @@ def by_onednn(products: str) -> Iterator[None]:
     It may round their inputs to bfloat16, which it does where a CPU has units for matrices (AMX). Elsewhere they are
     exact, and on AMD's processors twice as fast as by MKL, which uses half of the registers' width there. Small ones
     gain nothing, and attention takes four times as long.
-
-    Args:
-        products: see `place.Place`.
     """
     # Older versions of torch have no such switch.
     matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)

@@ -156,7 +156,6 @@ def reproducible(device: str, *, strict: bool = True) -> Iterator[None]:
     A CPU does so anyway.
 
     Args:
-        device: by torch's name.
         strict: raise RuntimeError for an operation without such an order. Otherwise torch's attention has none either.
     """
     if device == "cpu":

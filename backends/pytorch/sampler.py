@@ -40,7 +40,6 @@ class GroupSampler:
     """One call of group sampling.
 
     Args:
-        slots: answers decoded in parallel.
         between_steps: called before each decode step.
     """
 

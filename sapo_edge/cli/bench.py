@@ -60,12 +60,12 @@ def bench(
 
 
 def _backend_names(workspace: Workspace, names: list[str] | None) -> list[str]:
-    from sapo_edge.backends.choose import detect, registry
+    from sapo_edge.backends.choose import detect
 
     if not names:
         names = [backend.name for backend, support in detect.survey(workspace.model) if support.usable]
     for name in names:
-        registry.find_backend(name)
+        detect.find_backend(name)
     if not names:
         raise BackendError("no backend can be used on this machine", "sapo doctor says what is missing")
     return names

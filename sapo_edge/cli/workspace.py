@@ -172,25 +172,26 @@ class Workspace:
         Raises:
             SapoError: if the backend or the model can't be used.
         """
+        from sapo_edge.backends.backend import OpenOptions
         from sapo_edge.backends.choose import detect
         from sapo_edge.node.rounds import adapter_seed
         from sapo_edge.policy import LoraSettings
 
         settings, size = self.settings, self.round_shape()
-        return detect.open_policy(
-            detect.detect(settings.backend, self.model),
+        options = OpenOptions(
             self.model,
-            cache=self.paths.cache,
-            workspace=directory,
-            lora=LoraSettings(settings.rank, settings.alpha, adapter_seed(seed)),
-            threads=settings.threads,
-            trainable=trainable,
-            narrate=say,
+            self.paths.cache,
+            directory,
+            LoraSettings(settings.rank, settings.alpha, adapter_seed(seed)),
+            settings.threads,
+            trainable,
+            say,
             thinking=settings.thinking == "on",
             quantise=self.quantise,
             precision=settings.precision,
             size=size and replace(size, trainable=trainable),
         )
+        return detect.open_policy(detect.detect(settings.backend, self.model), options)
 
 
 def open_workspace(

@@ -19,8 +19,6 @@ MAX_SEED = 2**63 - 1
 """Largest seed."""
 MAX_HEAD_START = 20_000
 """Most updates of a head start."""
-BACKENDS = "sapo_edge.backends"
-"""Entry point group in which other packages register backends: `docs/backends.md`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,6 @@ class Setting:
         low, high: allowed range of a number, both included.
         above: whether `low` itself is excluded.
         choices: allowed texts; empty for any text.
-        further: gives more allowed texts, which depend on the installation.
         form: the allowed values in words, where choices or a range don't tell.
         parse: raises ValueError for a value that is not of that form.
         unit: of a number; "" without one.
@@ -49,7 +46,6 @@ class Setting:
     high: float = 0
     above: bool = False
     choices: tuple[str, ...] = ()
-    further: Callable[[], tuple[str, ...]] | None = None
     form: str = ""
     parse: Callable[[Any], object] | None = None
     unit: str = ""
@@ -60,7 +56,7 @@ class Setting:
     def allowed(self) -> str:
         """The allowed values in words."""
         if self.choices:
-            return "one of " + ", ".join(self.choices) + (", or " + self.form if self.form else "")
+            return "one of " + ", ".join(self.choices)
         if self.form:
             return self.form
         if self.kind is str:
@@ -87,12 +83,9 @@ class Setting:
 
     def error(self, value: object, source: str) -> ConfigError:
         """The error for a value that is not allowed."""
-        hint = did_you_mean(value, self._all_choices(), "")
+        hint = did_you_mean(value, self.choices, "")
         remedy = f"give {self.allowed}; {hint}" if hint else f"give {self.allowed}"
         return ConfigError(f"{self.name} = {reprlib.repr(value)} ({source}) is not allowed", remedy)
-
-    def _all_choices(self) -> tuple[str, ...]:
-        return (*self.choices, *(self.further() if self.further else ()))
 
     def _allows(self, value: int | float | str) -> bool:
         if self.parse is not None:
@@ -101,7 +94,7 @@ class Setting:
             except ValueError:
                 return False
         if isinstance(value, str):
-            return value.isprintable() and (not self.choices or value in self.choices or value in self._all_choices())
+            return value.isprintable() and (not self.choices or value in self.choices)
         # NaN fails this comparison.
         return self.low <= value <= self.high and not (self.above and value == self.low)
 
@@ -144,14 +137,6 @@ def _temperature(degrees: int) -> None:
         raise ValueError(f"{degrees} °C is too cold for a processor")
 
 
-def _other_backends() -> tuple[str, ...]:
-    """Names of the backends in other packages, without loading them."""
-    # Loads modules of a megabyte, which few commands need.
-    from importlib.metadata import entry_points
-
-    return tuple(sorted(entry_points(group=BACKENDS).names))
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The values of all settings, validated by `layers.resolve`."""
@@ -164,8 +149,6 @@ class Settings:
         "auto",
         "What runs the model. auto: the best that works on this machine.",
         choices=("auto", "llama_cpp", "torch", "mlx"),
-        further=_other_backends,
-        form="an installed package's",
     )
     thinking: str = _setting(
         "off",

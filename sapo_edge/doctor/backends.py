@@ -118,14 +118,12 @@ class MemoryNeed:
 
 def memory_need(model: Path, settings: Settings, shape: RoundShape) -> MemoryNeed | None:
     """Memory of a round with a model on the backend that would run it; None where it can't be told."""
-    from sapo_edge.backends.choose import detect, registry
+    from sapo_edge.backends.choose import detect
     from sapo_edge.backends.machine.host import this_host
     from sapo_edge.backends.machine.memory import free_memory
 
     try:
-        backend = registry.find_backend(detect.detect(settings.backend, model).name)
-        if backend.estimate is None:
-            return None
+        backend = detect.find_backend(detect.detect(settings.backend, model).name)
         needed = backend.estimate(model, shape).total
     except SapoError:
         return None

@@ -83,6 +83,7 @@ def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
     Raises:
         SapoError: if the backend can't be opened.
     """
+    from sapo_edge.backends.backend import OpenOptions
     from sapo_edge.backends.choose import detect
     from sapo_edge.tasks.manifest import Manifest
     from sapo_edge.tasks.source import TaskSource
@@ -92,11 +93,11 @@ def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
     model = Path(benchmark.model)
     with tempfile.TemporaryDirectory(prefix="sapo-bench-") as workspace:
         begin = time.perf_counter()
-        policy, reasons = detect.open_policy(
-            detect.detect(benchmark.backend, model), model, cache=Path(benchmark.cache), workspace=Path(workspace),
-            lora=LoraSettings(rank=benchmark.rank), threads=benchmark.threads, trainable=True, narrate=narrate,
-            quantise=benchmark.quantise, precision=benchmark.precision,
+        options = OpenOptions(
+            model, Path(benchmark.cache), Path(workspace), LoraSettings(rank=benchmark.rank), benchmark.threads,
+            narrate=narrate, quantise=benchmark.quantise, precision=benchmark.precision,
         )  # fmt: skip
+        policy, reasons = detect.open_policy(detect.detect(benchmark.backend, model), options)
         load_seconds = time.perf_counter() - begin
         try:
             # The first calls also set things up, and are not measured.

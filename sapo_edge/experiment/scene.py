@@ -91,25 +91,25 @@ class Scene:
         return self._shelves[name]
 
     def _open(self, name: str, workspace: Path) -> Policy:
+        from sapo_edge.backends.backend import OpenOptions
         from sapo_edge.backends.choose import detect
         from sapo_edge.backends.machine.threads import available_cores, most_threads
 
         plan = self.plan
         model = model_path(plan, name)
-        policy, _ = detect.open_policy(
-            detect.detect(plan.backend, model),
+        options = OpenOptions(
             model,
-            cache=self._cache,
-            workspace=workspace,
-            lora=LoraSettings(plan.learning.rank, plan.learning.alpha),
+            self._cache,
+            workspace,
+            LoraSettings(plan.learning.rank, plan.learning.alpha),
             # A fixed number: with another one the sums of a step differ in their last bits.
             threads=plan.threads or most_threads(available_cores()),
-            trainable=True,
             # So that the results do not depend on whether a machine multiplies bfloat16, nor on what it measures.
             precision="float32",
             sampled=SAMPLED_FROM,
             narrate=self.narrate,
         )
+        policy, _ = detect.open_policy(detect.detect(plan.backend, model), options)
         return policy
 
 

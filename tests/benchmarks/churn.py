@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.benchmarks.sharing import free_port
+from tests.cli.test_metrics import free_port
 from tests.swarm.member.member_processes import MemberProcess
 
 MEMBERS = 16

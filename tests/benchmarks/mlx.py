@@ -19,6 +19,7 @@ from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.find import find_model
 from sapo_edge.policy import CallHandle, Message, Prompt, UpdateSettings
 from tests.benchmarks.measure import interleaved, report, seconds
+from tests.models import opening
 
 GROUPS, ANSWERS, TOKENS, PROMPT = 8, 8, 64, 200
 OURS = "sapo-edge"
@@ -161,7 +162,7 @@ class Update:
 def run(repeats: int) -> None:
     """Print the tables, and the relative difference of the gradients."""
     cores = available_cores()
-    policy = MlxPolicy(find_model(""), threads=cores)
+    policy = MlxPolicy(opening(find_model(""), threads=cores))
     assert policy.learner is not None
     batch = groups()
     policy.learner.update(batch[:1], UpdateSettings(learning_rate=1e-3), CallHandle())  # B is no longer zero

@@ -29,19 +29,12 @@ ROOT = Path(__file__).parents[2]
 COLUMNS, ROWS = 80, 24
 IDLE_SECONDS = 30.0
 HISTORY = 10_000
-PEERS = 200
-SCREENS = (b"2", b"3", b"6", b"7", b"1")
-"""Keys of screens that old apps have, too."""
-RESTS = 0.4
-"""Seconds without work after which the app has drawn what a key asked for."""
-WORK = 0.002
-"""Seconds of processor time in that time that are none: looking for keys, and a reply of the node."""
 
 
 class Terminal:
     """The app on a terminal of 80 by 24, which answers what it is asked and shows nothing."""
 
-    def __init__(self, home: Path, tree: Path = ROOT) -> None:
+    def __init__(self, home: Path) -> None:
         self.output = bytearray()
         self.began = time.perf_counter()
         pid, self._master = pty.fork()
@@ -49,7 +42,7 @@ class Terminal:
             terminal = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
             command = [sys.executable, "-P", "-m", "sapo_edge"]
             os.execve(
-                sys.executable, command, {**os.environ, **terminal, "PYTHONPATH": str(tree), HOME_VARIABLE: str(home)}
+                sys.executable, command, {**os.environ, **terminal, "PYTHONPATH": str(ROOT), HOME_VARIABLE: str(home)}
             )
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self.process = psutil.Process(pid)
@@ -96,16 +89,6 @@ class Terminal:
             return time.clock_gettime((~self.process.pid << 3) | 2)
         times = self.process.cpu_times()
         return times.user + times.system
-
-    def rest(self, limit: float = 10.0) -> None:
-        """Let it run until it does nothing more, however slow other programs make it."""
-        until = time.perf_counter() + limit
-        since, used = time.perf_counter(), self.used
-        while time.perf_counter() < min(until, since + RESTS):
-            self.read(0.02)
-            if self.used > used + WORK:
-                since, used = time.perf_counter(), self.used
-        self.output.clear()
 
     def cpu(self, seconds: float) -> float:
         """Cores that the app uses, over some time."""
@@ -189,65 +172,6 @@ def _idle_and_memory() -> None:
         print(f"| memory with {HISTORY} rounds, and each {HISTORY // 4} rounds later (MB) | {shown} | | flat |")
         app.close()
         node.stop()
-
-
-def compare(other: Path, repeats: int, home: Path) -> None:
-    """Print what the app costs beside an older one, in processor time, which other programs do not lengthen.
-
-    Both show the same node, paused, with 10,000 rounds and 200 peers; the two take turns.
-
-    Args:
-        other: the source of the older app.
-        repeats: starts of each.
-        home: of the node; its rounds are written if it has none.
-    """
-    node = ScriptedNode(Paths.default(home), rounds=HISTORY)
-    swarm = node.status_now["swarm"]
-    node.tell(swarm={**swarm, "peers": [{**swarm["peers"][0], "peer_id": f"{n:052d}"} for n in range(PEERS)]})
-    node.start()
-    rows: list[tuple[dict[str, float], dict[str, float]]] = []
-    try:
-        for _ in range(repeats):
-            old, new = (_costs(home, tree) for tree in (other, ROOT))
-            rows.append((old, new))
-    finally:
-        node.stop()
-    print("\n### Terminal app beside an older one\n\n| what | before | now | median of the ratios |\n|---|---|---|---|")
-    for what in rows[0][0]:
-        old, new, ratio = (
-            statistics.median(values)
-            for values in zip(*((old[what], new[what], new[what] / old[what]) for old, new in rows), strict=True)
-        )
-        print(f"| {what} | {old:.2f} | {new:.2f} | {ratio:.2f} |", flush=True)
-
-
-def _costs(home: Path, tree: Path) -> dict[str, float]:
-    """What one start of the app costs."""
-    app = Terminal(home, tree)
-    try:
-        app.wait_for("Is it working?", 120)
-        first = app.used
-        # Other screens load 2 s after the start.
-        app.drain(8)
-        loaded = app.used
-        shown = []
-        for key in SCREENS * 3:
-            before = app.used
-            app.press(key)
-            app.rest()
-            shown.append(1000 * (app.used - before))
-        idle = app.cpu(IDLE_SECONDS / 2)
-        memory = app.process.memory_info().rss
-    finally:
-        app.close()
-    return {
-        "first paint (s)": first,
-        "loading the other screens after it (s)": loaded - first,
-        "a screen for the first time (ms)": statistics.mean(shown[: len(SCREENS) - 1]),
-        "a screen again (ms)": statistics.mean(shown[len(SCREENS) - 1 :]),
-        "idle (% of a core)": 100 * idle,
-        "memory (MB)": memory / 1e6,
-    }
 
 
 def _row(what: str, values: list[float], asked: str) -> None:

@@ -33,6 +33,7 @@ from sapo_edge.policy import LoraSettings, Policy, TrainingAnswer, TrainingGroup
 from sapo_edge.state.paths import Paths
 from tests.benchmarks.measure import report
 from tests.benchmarks.sampling import prompts
+from tests.models import opening
 
 LORA = LoraSettings(rank=16, alpha=32.0)
 TRL_BATCH = 8
@@ -121,10 +122,12 @@ def alone(name: str, questions: int, answers: int, tokens: int) -> int:
 def open_policy(name: str, workspace: Path, questions: int, answers: int, tokens: int) -> Policy:
     """One of ours; "as a node" plans its round by the memory that is free, as `sapo run` does."""
     if name == TORCH:
-        return TorchPolicy(find_model(""), device="cuda", lora=LORA, threads=available_cores())
+        return TorchPolicy(opening(find_model(""), workspace, lora=LORA, threads=available_cores()), device="cuda")
     precision = ON_CPU[name]
     if "llama.cpp" not in name:
-        return TorchPolicy(find_model(""), device="cpu", lora=LORA, threads=available_cores(), precision=precision)
+        return TorchPolicy(
+            opening(find_model(""), workspace, lora=LORA, threads=available_cores(), precision=precision), device="cpu"
+        )
     size = RoundShape(LORA.rank, questions, answers, PROMPT_TOKENS, tokens, precision=precision)
     return LlamaCppPolicy(
         find_model(""), cache=Paths.default().cache, workspace=workspace, lora=LORA, threads=available_cores(),

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sapo_edge.backends.common.policy import silent
+from sapo_edge.backends.backend import silent
 from sapo_edge.cli.swarms_progress import Forecast, show_steps
 from sapo_edge.experiment import runner
 from sapo_edge.experiment.plan import Arm, Job, Learning, Plan, Setting, Training

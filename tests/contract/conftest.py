@@ -11,7 +11,7 @@ import pytest
 
 from sapo_edge.policy import LoraSettings, Policy
 from tests.directories import reference_for
-from tests.models import SHAPES, ReferenceModel, write_model
+from tests.models import SHAPES, ReferenceModel, opening, write_model
 
 RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
 
@@ -25,7 +25,6 @@ class Backend:
         make: (model, working directory, adapter shape, trainable) to a policy that computes on one thread.
         limit_slots: make later calls decode at most so many answers in parallel.
         limit_batch: make later policies decode at most so many tokens in one pass.
-        limit_pack: make a policy's updates report and check for cancellation at least every so many tokens.
         count_decodes: returns a list that grows by one element with every decode step.
     """
 
@@ -33,7 +32,6 @@ class Backend:
     make: Callable[[Path, Path, LoraSettings, bool], Policy]
     limit_slots: Callable[[pytest.MonkeyPatch, int], None]
     limit_batch: Callable[[pytest.MonkeyPatch, int], None]
-    limit_pack: Callable[[Policy, int], None]
     count_decodes: Callable[[pytest.MonkeyPatch], list[int]]
 
 
@@ -46,10 +44,6 @@ def _llama_cpp() -> Backend:
         return llama_cpp.LlamaCppPolicy(
             model, cache=directory / "cache", workspace=directory, lora=lora, threads=1, trainable=trainable
         )
-
-    def limit_pack(policy: Policy, tokens: int) -> None:
-        assert isinstance(policy, llama_cpp.LlamaCppPolicy) and policy.learner is not None
-        policy.learner.pack_tokens = tokens
 
     def limit_slots(monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
         monkeypatch.setattr(llama_cpp, "sampling_shape", lambda request, _slots: sampling_shape(request, slots))
@@ -70,7 +64,6 @@ def _llama_cpp() -> Backend:
         make,
         limit_slots,
         lambda monkeypatch, tokens: monkeypatch.setattr(llama_cpp, "BATCH", tokens),
-        limit_pack,
         count_decodes,
     )
 
@@ -81,11 +74,7 @@ def _mlx() -> Backend:
     from sapo_edge.backends.apple import policy as mlx
 
     def make(model: Path, _directory: Path, lora: LoraSettings, trainable: bool) -> Policy:
-        return mlx.MlxPolicy(model, lora=lora, threads=1, trainable=trainable)
-
-    def limit_pack(policy: Policy, tokens: int) -> None:
-        assert isinstance(policy, mlx.MlxPolicy) and policy.learner is not None
-        policy.learner.pack_tokens = tokens
+        return mlx.MlxPolicy(opening(model, lora=lora, trainable=trainable))
 
     def count_decodes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         from mlx_lm.models.llama import Model
@@ -105,7 +94,6 @@ def _mlx() -> Backend:
         make,
         lambda monkeypatch, slots: monkeypatch.setattr(mlx, "SLOTS", slots),
         lambda monkeypatch, tokens: monkeypatch.setattr(mlx, "BATCH", tokens),
-        limit_pack,
         count_decodes,
     )
 
@@ -125,11 +113,7 @@ def _torch(device: str) -> Backend:
     def make(model: Path, _directory: Path, lora: LoraSettings, trainable: bool) -> Policy:
         # The suite's limits are those of float32; `tests/unit/backends/pytorch/test_place.py` has those of bfloat16.
         place = replace(choose_place(shape_of(open_source(model)), device), weights="float32")
-        return torch_policy.TorchPolicy(model, lora=lora, threads=1, trainable=trainable, place=place)
-
-    def limit_pack(policy: Policy, tokens: int) -> None:
-        assert isinstance(policy, torch_policy.TorchPolicy) and policy.learner is not None
-        policy.learner.pack_tokens = tokens
+        return torch_policy.TorchPolicy(opening(model, lora=lora, trainable=trainable), place=place)
 
     def count_decodes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         decodes: list[int] = []
@@ -154,7 +138,6 @@ def _torch(device: str) -> Backend:
         make,
         lambda monkeypatch, slots: monkeypatch.setattr(torch_policy, "slots_for", lambda *_: slots),
         lambda monkeypatch, tokens: monkeypatch.setattr(torch_sampler, "BATCH", tokens),
-        limit_pack,
         count_decodes,
     )
 

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from sapo_edge.policy import ExternalRule, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
 from tests.contract.formula import Gradients, distance, expected
-from tests.contract.training import own_group
+from tests.contract.training import limit_packs, own_group
 from tests.models import SHAPES, ReferenceModel, question
 
 Reference = Callable[[str], ReferenceModel]
@@ -127,6 +127,17 @@ def test_ratios_of_the_second_epoch_refer_to_the_policy_before_the_first(
     assert distance(second, correct.gradients) < 10 * LIMIT
     assert correct.clip_fraction > 0.05
     assert statistics.clip_fraction == pytest.approx(correct.clip_fraction / 2)
+
+
+@pytest.mark.parametrize("tokens", [1, 60])
+def test_the_size_of_packs_changes_nothing(make_policy: MakePolicy, tmp_path: Path, tokens: int) -> None:
+    whole, parts = make_policy(), make_policy()
+    parts.load(randomise(whole, tmp_path / "start"))
+    limit_packs(parts, tokens)
+    groups = batch(whole)
+    for policy in (whole, parts):
+        policy.update(groups, SETTINGS)
+    assert distance(first_moments(parts, tmp_path / "parts"), first_moments(whole, tmp_path / "whole")) < 1e-5
 
 
 def test_the_gradient_is_scaled_down_to_its_limit(policy: Policy, tmp_path: Path) -> None:

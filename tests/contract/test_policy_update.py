@@ -17,8 +17,7 @@ from sapo_edge.tasks.checks import Pattern
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.source import TaskSource
-from tests.contract.conftest import Backend
-from tests.contract.training import PROMPT, STRONG, Looks, assert_identical, own_group, saved
+from tests.contract.training import PROMPT, STRONG, Looks, assert_identical, limit_packs, own_group, saved
 from tests.models import SHAPES, ReferenceModel, encode_prompt, encode_text, question
 
 Reference = Callable[[str], ReferenceModel]
@@ -205,8 +204,8 @@ def test_counts_include_all_answers(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_learning_reports_progress(backend: Backend, policy: Policy, epochs: int) -> None:
-    backend.limit_pack(policy, 1)
+def test_learning_reports_progress(policy: Policy, epochs: int) -> None:
+    limit_packs(policy)
     groups = [own_group(policy, question(text)) for text in ("a", "b", "c")]
     reports: list[tuple[int, int]] = []
     handle = CallHandle(lambda done, total: reports.append((done, total)))
@@ -218,9 +217,9 @@ def test_learning_reports_progress(backend: Backend, policy: Policy, epochs: int
 
 @pytest.mark.parametrize(("epochs", "cancel_at"), [(1, 0), (1, 2), (2, 1), (2, 4), (3, 7)])
 def test_a_cancelled_update_leaves_everything_as_it_was(
-    backend: Backend, policy: Policy, tmp_path: Path, epochs: int, cancel_at: int
+    policy: Policy, tmp_path: Path, epochs: int, cancel_at: int
 ) -> None:
-    backend.limit_pack(policy, 1)
+    limit_packs(policy)
     groups = [own_group(policy, question(text)) for text in ("a", "b", "c")]
     policy.update(groups, STRONG)
     before, answers = saved(policy, tmp_path / "before"), policy.generate([PROMPT], 4, 8, 1.0, seed=5)
@@ -243,13 +242,11 @@ def test_an_update_can_be_cancelled_in_the_middle_of_a_pack(policy: Policy, tmp_
         assert_identical(before, saved(policy, tmp_path / str(cancel_at)))
 
 
-def test_a_cancelled_update_does_not_change_the_next_one(
-    backend: Backend, make_policy: MakePolicy, tmp_path: Path
-) -> None:
+def test_a_cancelled_update_does_not_change_the_next_one(make_policy: MakePolicy, tmp_path: Path) -> None:
     results = []
     for cancelled in (False, True):
         policy = make_policy()
-        backend.limit_pack(policy, 1)
+        limit_packs(policy)
         groups = [own_group(policy, question(text)) for text in ("a", "b")]
         policy.update(groups, STRONG)
         if cancelled:
@@ -258,6 +255,20 @@ def test_a_cancelled_update_does_not_change_the_next_one(
         policy.update(groups, STRONG)
         results.append(saved(policy, tmp_path / str(cancelled)))
     assert_identical(*results)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_gradient_that_is_not_finite_leaves_the_adapter_alone(
+    policy: Policy, tmp_path: Path, bad: float, epochs: int
+) -> None:
+    group = own_group(policy, PROMPT)
+    policy.update([group], STRONG)
+    before = saved(policy, tmp_path / "before")
+    broken = replace(group, answers=(replace(group.answers[0], advantage=bad), *group.answers[1:]))
+    assert policy.update([broken], replace(STRONG, epochs=epochs)).steps == 0
+    assert_identical(before, saved(policy, tmp_path / "after"))
+    assert policy.update([group], STRONG).steps == 1
 
 
 def test_the_rate_rises_over_the_warm_up(policy: Policy) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
+from sapo_edge.backends.common.policy import BasePolicy
 from sapo_edge.policy import CallHandle, Policy, Prompt, Sample, TrainingAnswer, TrainingGroup, UpdateSettings
 from tests.models import encode_prompt, question
 
@@ -29,6 +30,12 @@ def own_group(policy: Policy, prompt: Prompt, seed: int = 1, answers: int = 4, t
             for index, sample in enumerate(samples)
         ),
     )
+
+
+def limit_packs(policy: Policy, tokens: int = 1) -> None:
+    """Make a policy's updates report and check for cancellation at least every so many tokens."""
+    assert isinstance(policy, BasePolicy) and policy.learner is not None
+    policy.learner.pack_tokens = tokens
 
 
 class Looks(CallHandle):

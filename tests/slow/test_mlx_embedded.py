@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from sapo_edge.tasks.source import TaskSource
 from tests import needs
 from tests.contract.training import assert_identical, own_group, saved
 from tests.memory_probe import measure_memory
+from tests.models import opening
 
 pytestmark = [pytest.mark.slow, needs.MLX]
 
@@ -32,7 +32,7 @@ TEXTS = ("\n 7", "12 + 345 = 357.", "<|im_end|>", "  two  spaces", "naïve ü �
 
 @pytest.fixture(scope="module")
 def mlx(model: Path) -> Iterator[MlxPolicy]:
-    policy = MlxPolicy(model, lora=RANK, threads=1)
+    policy = MlxPolicy(opening(model, lora=RANK))
     yield policy
     policy.close()
 
@@ -135,23 +135,6 @@ def test_an_adapter_gives_the_same_answers_on_both(mlx: MlxPolicy, cpu: LlamaCpp
     assert abs(first.right - second.right) <= 1
     # llama.cpp rounds activations, which decides near ties differently now and then.
     assert sum(a == b for a, b in zip(first.texts, second.texts, strict=True)) >= len(TASKS) // 2
-
-
-def test_quantised_weights_are_those_that_mlx_reads_itself(model: Path) -> None:
-    import mlx.core as mx
-
-    from sapo_edge.backends.apple.quantised import quantised_parts
-    from sapo_edge.backends.model.gguf_header import read_header
-    from sapo_edge.backends.model.gguf_tensors import GgufTensors
-
-    header = read_header(model)
-    library: Any = mx.load(str(model))
-    tensors = GgufTensors(header)
-    for target in ("blk.7.attn_q.weight", "blk.3.ffn_down.weight", "token_embd.weight"):
-        info = header.tensors[target]
-        for part, array in quantised_parts(tensors.blocks(info), info.type).items():
-            name = target if part == "weight" else f"{target.removesuffix('weight')}{part}"
-            np.testing.assert_array_equal(array, np.array(library[name]).astype(array.dtype))
 
 
 def test_memory_is_as_estimated(cache: Path) -> None:

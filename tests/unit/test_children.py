@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.backends.choose import detect, registry
+from sapo_edge.backends.choose import detect
 from sapo_edge.children import python_command, sapo_command
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def test_a_child_does_not_import_from_the_current_directory(trap: Path, command:
 
 
 def test_the_probe_of_a_backend_does_not_import_from_the_current_directory(trap: Path) -> None:
-    backend = replace(registry.BUILT_IN[0], name="trapped", probe="import trap")
+    backend = replace(detect.BACKENDS[0], name="trapped", probe="import trap")
     assert detect.probe([backend]) == {"trapped": "ModuleNotFoundError: No module named 'trap'"}
     assert not trap.exists()
 

@@ -10,7 +10,7 @@ import pytest
 
 from sapo_edge.backends.apple import backend as mlx
 from sapo_edge.backends.backend import RoundShape
-from sapo_edge.backends.choose import detect, registry
+from sapo_edge.backends.choose import detect
 from sapo_edge.backends.machine import host
 from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
 from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
@@ -49,7 +49,6 @@ def look(model: Path, monkeypatch: pytest.MonkeyPatch) -> Look:
         )  # fmt: skip
         for module in (detect, mlx, torch_backend, host):
             monkeypatch.setattr(module, "this_host", lambda: machine)
-        monkeypatch.setattr(registry, "plug_ins", dict)
         failures = {broken: "ImportError: libomp.so.5 is missing"} if broken else {}
         monkeypatch.setattr(detect, "probe", lambda _backends: failures)
         resolved = Settings(model=str(model), **settings)  # type: ignore[arg-type]
@@ -112,8 +111,7 @@ def test_a_broken_package_fails_if_the_node_would_use_it(look: Look, broken: str
 
 def test_each_backend_has_its_own_estimate(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs = {}
-    for backend in registry.BUILT_IN:
-        assert backend.estimate is not None
+    for backend in detect.BACKENDS:
         needs[backend.name] = backend.estimate(model, SHAPE).total
         sampling = backend.estimate(model, replace(SHAPE, trainable=False)).total
         assert 0 < sampling < needs[backend.name]

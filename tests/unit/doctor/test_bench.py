@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.choose import detect
 from sapo_edge.cli import bench
 from sapo_edge.cli.workspace import open_workspace
@@ -27,9 +28,8 @@ def test_settings_of_the_command_reach_the_backend(tmp_path: Path, monkeypatch: 
         sent.append(input)
         return subprocess.CompletedProcess(command, 1, '{"error": "none", "remedy": "none"}')
 
-    def open_policy(*_: Any, **options: Any) -> None:
-        assert (options["precision"], options["quantise"]) == ("float32", "q8_0")
-        assert (options["lora"].rank, options["threads"]) == (4, 3)
+    def open_policy(_choice: None, options: OpenOptions) -> None:
+        assert (options.precision, options.quantise, options.lora.rank, options.threads) == ("float32", "q8_0", 4, 3)
         raise BackendError("opened", "nothing to do")
 
     monkeypatch.setattr(subprocess, "run", run)

@@ -19,6 +19,7 @@ from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.questions import SPLIT_QUESTIONS
 from sapo_edge.tasks.source import TaskSource
 from tests.benchmarks import tiny_models
+from tests.models import opening
 
 MANIFESTS = (tiny_manifest(), harder_manifest(), unseen_manifest())
 WEIGHTS = {
@@ -53,7 +54,7 @@ def test_the_models_are_those_behind_the_tables(kind: str, tmp_path: Path) -> No
 
 
 def test_the_torch_backend_samples_from_it() -> None:
-    policy = TorchPolicy(tiny_model("base"), device="cpu", threads=1, lora=LoraSettings(8, 16.0))
+    policy = TorchPolicy(opening(tiny_model("base"), lora=LoraSettings(8, 16.0)), device="cpu")
     manifest = tiny_manifest()
     task = some_tasks(manifest, 1)[0]
 

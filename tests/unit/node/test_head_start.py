@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from sapo_edge import events
-from sapo_edge.backends.common.loss import LossSums, PackLoss
+from sapo_edge.backends.common.loss import LossSums, PackLoss, Update
 from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, pack
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import read_report
@@ -267,7 +267,7 @@ def test_the_gradient_is_that_of_cross_entropy() -> None:
     layout = pack([EncodedGroup((0,), (EncodedAnswer((0,) * 200, answer.advantage, None, known=answer.known),))])
     logprobs = -np.random.default_rng(0).exponential(8.0, 200)
     sums = LossSums()
-    loss = PackLoss(np, np.float64, layout, None, None, settings, 1, sums)
+    loss = PackLoss(np, np.float64, layout, None, None, Update(settings, 1, sums, lambda: None))
     _, slopes = loss.add(slice(0, 200), logprobs, logprobs, np.exp(logprobs))
     assert sums.clipped == 0
     assert np.array_equal(slopes, np.full(200, -1.0)), "the derivative of minus a log-probability"

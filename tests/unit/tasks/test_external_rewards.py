@@ -18,7 +18,7 @@ from sapo_edge.swarm.judging.external import ExternalScorer
 from sapo_edge.tasks.answers import OPEN_TAG
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
-from tests.models import SHAPES, decode_ids, question, write_model
+from tests.models import SHAPES, decode_ids, opening, question, write_model
 from tests.tag_soup import answers
 
 pytest.importorskip("torch")
@@ -41,7 +41,7 @@ for_every_text = settings(max_examples=300, deadline=None, suppress_health_check
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchPolicy]:
     path: Path = write_model(tmp_path_factory.mktemp("model") / "llama.gguf", SHAPES["llama"])
-    policy = TorchPolicy(path, threads=1, trainable=False)
+    policy = TorchPolicy(opening(path, trainable=False))
     yield policy
     policy.close()
 

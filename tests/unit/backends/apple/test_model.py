@@ -23,7 +23,7 @@ from sapo_edge.policy import LoraSettings, UpdateSettings
 from tests import needs
 from tests.contract.training import assert_as_reference, own_group
 from tests.directories import reference, write_directory
-from tests.models import SHAPES, ModelShape, ReferenceModel, encode_prompt, question, write_model
+from tests.models import SHAPES, ModelShape, ReferenceModel, encode_prompt, opening, question, write_model
 
 pytestmark = needs.MLX
 
@@ -107,7 +107,7 @@ def test_a_matrix_in_mlx_has_the_numbers_of_the_file(form: str) -> None:
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_quantised_model_is_sampled_and_trained(quantised: Path, tmp_path: Path, keep: bool) -> None:
-    policy = MlxPolicy(quantised, lora=RANK, threads=1, quantised=keep)
+    policy = MlxPolicy(opening(quantised, lora=RANK), quantised=keep)
     ((sample,),) = policy.generate([PROMPT], 1, 16, 1.0, seed=3)
     expected = ReferenceModel(quantised).logprobs(encode_prompt(PROMPT), sample.token_ids)
     assert np.abs(expected - sample.logprobs).max() < 1e-4
@@ -135,7 +135,7 @@ def test_a_file_whose_tensors_do_not_fit_its_architecture_is_an_error(
     path = write_model(tmp_path / "model.gguf", shape)
     path.write_bytes(path.read_bytes().replace(old, new))
     with pytest.raises(ModelError, match=what) as caught:
-        MlxPolicy(path, threads=1)
+        MlxPolicy(opening(path))
     assert caught.value.remedy
 
 
@@ -157,7 +157,7 @@ ROPES: dict[str, dict[str, Any]] = {
 def test_a_directory_is_sampled_and_trained_as_transformers_computes_it(tmp_path: Path, shape: str, rope: str) -> None:
     # Most directories of the hub are in bfloat16.
     path = write_directory(tmp_path / "model", SHAPES[shape], ROPES[rope], half=rope == "llama3")
-    policy = MlxPolicy(path, lora=RANK, threads=1)
+    policy = MlxPolicy(opening(path, lora=RANK))
     assert_as_reference(policy, reference(path), tmp_path / "adapter")
     policy.close()
 
@@ -166,7 +166,7 @@ def test_a_model_whose_positions_are_scaled_samples_in_another_thread(tmp_path: 
     paths = [write_directory(tmp_path / "directory", SHAPES["llama-3.2"], ROPES["llama3"])]
     paths.append(write_model(tmp_path / "model.gguf", SHAPES["llama-3.2"]))
     for path in paths:
-        policy = MlxPolicy(path, threads=1, trainable=False)
+        policy = MlxPolicy(opening(path, trainable=False))
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(policy.generate, [PROMPT], 1, 4, 1.0, 0).result()[0][0].token_ids
         policy.close()
@@ -185,7 +185,7 @@ def test_a_directory_quantised_for_mlx_is_loaded_either_way(directory: Path, tmp
         (path / name).write_bytes((directory / name).read_bytes())
     samples = []
     for keep in (True, False):
-        policy = MlxPolicy(path, lora=RANK, threads=1, quantised=keep)
+        policy = MlxPolicy(opening(path, lora=RANK), quantised=keep)
         samples.append(policy.generate([PROMPT], 4, 16, 1.0, seed=3))
         policy.close()
     for first, second in zip(samples[0][0], samples[1][0], strict=True):
@@ -208,7 +208,7 @@ def test_an_unusable_directory_is_an_error(directory: Path, tmp_path: Path, chan
     config = json.loads((tmp_path / "config.json").read_text()) | change
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match=what) as caught:
-        MlxPolicy(tmp_path, threads=1)
+        MlxPolicy(opening(tmp_path))
     assert caught.value.remedy
 
 
@@ -216,6 +216,6 @@ def test_the_digest_of_a_directory_is_that_of_its_weights(directory: Path, tmp_p
     for file in directory.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "README.md").write_text("read me")
-    first, second = MlxPolicy(directory, threads=1), MlxPolicy(tmp_path, threads=1)
+    first, second = MlxPolicy(opening(directory)), MlxPolicy(opening(tmp_path))
     assert first.model_digest == second.model_digest
     assert first.encode("\n 7<|im_end|>") == list(b"\n 7<|im_end|>")

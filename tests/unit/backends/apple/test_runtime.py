@@ -52,8 +52,8 @@ def test_a_broken_torch_does_not_matter(tmp_path: Path) -> None:
 def test_a_broken_torch_does_not_matter_to_a_directory_with_its_tokenizer(tmp_path: Path) -> None:
     model = write_directory(tmp_path / "model", SHAPES["llama-gqa"])
     program = "from pathlib import Path\nfrom sapo_edge.backends.apple.policy import MlxPolicy\n"
-    program += "from sapo_edge.policy import Message\n"
-    program += f"policy = MlxPolicy(Path({str(model)!r}), threads=1)\n"
+    program += "from sapo_edge.backends.backend import OpenOptions\nfrom sapo_edge.policy import Message\n"
+    program += f"policy = MlxPolicy(OpenOptions(Path({str(model)!r}), Path(), Path(), threads=1))\n"
     program += "(group,) = policy.generate([(Message('user', 'hi'),)], 2, 4, 1.0, 1)\nprint(len(group))"
     assert python(program, broken(tmp_path, "torch")) == "2"
 

@@ -11,7 +11,7 @@ from sapo_edge.backends.apple.policy import MlxPolicy
 from sapo_edge.backends.apple.runtime import require_mlx
 from sapo_edge.backends.common import draw as common
 from tests import needs
-from tests.models import SHAPES, question, write_model
+from tests.models import SHAPES, opening, question, write_model
 
 pytestmark = needs.MLX
 
@@ -27,7 +27,7 @@ def test_a_step_draws_for_all_answers_at_once(tmp_path: Path, monkeypatch: pytes
         return common.draw(logits, *arguments)
 
     monkeypatch.setattr(sampler, "draw", draw)
-    policy = MlxPolicy(write_model(tmp_path / "model.gguf", SHAPES["llama"]), threads=1, trainable=False)
+    policy = MlxPolicy(opening(write_model(tmp_path / "model.gguf", SHAPES["llama"]), trainable=False))
     policy.generate([question("3 + 4?")], answers=8, max_tokens=12, temperature=1.0, seed=0)
     # On a GPU, each call waits for the step and copies its logits.
     assert len(rows) <= 13 and rows[0] == 8

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.backends.backend import Backend, OpenOptions, RoundShape, Support
-from sapo_edge.backends.choose import detect, registry
-from sapo_edge.backends.choose.detect import ChosenBackend
+from sapo_edge.backends.choose import detect
+from sapo_edge.backends.choose.detect import ChosenBackend, find_backend
 from sapo_edge.backends.choose.detect import detect as choose
 from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
 from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
 from sapo_edge.backends.pytorch import backend as torch_backend
 from sapo_edge.errors import BackendError, ModelError
-from sapo_edge.policy import LoraSettings, MemoryEstimate
+from sapo_edge.policy import MemoryEstimate
 from tests.directories import write_directory
-from tests.models import SHAPES
+from tests.models import SHAPES, opening
 
 EVERYTHING = ("llama_cpp", "torch", "transformers", "peft", "mlx", "mlx_lm")
 CUDA, PLAIN, HIP, XPU = (
@@ -211,6 +211,16 @@ def test_without_any_backend_the_error_names_what_to_install() -> None:
     assert "pip install llama-cpp-python" in caught.value.remedy
 
 
+def python(code: str, *paths: Path) -> str:
+    """What a program prints that imports from these directories first."""
+    path = os.pathsep.join(map(str, (*paths, Path(__file__).parents[4])))
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
+        check=True, timeout=120,
+    )  # fmt: skip
+    return ended.stdout.strip()
+
+
 def test_looking_at_this_machine_loads_no_backend() -> None:
     code = """
 import sys
@@ -218,114 +228,104 @@ from sapo_edge.backends.choose.detect import detect, survey
 detect(), survey()
 print(*(name for name in ("torch", "mlx", "llama_cpp", "transformers", "peft", "numpy") if name in sys.modules))
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert ended.stdout.strip() == ""
+    assert python(code) == ""
 
 
-def test_how_torch_was_built_is_read_without_loading_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_torch_was_built_is_read_without_loading_it(tmp_path: Path) -> None:
     package = tmp_path / "torch"
     package.mkdir()
     (package / "__init__.py").write_text("raise ImportError('broken')")
     text = "__version__ = '2.9.1+cu128'\ndebug = False\ncuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n"
     (package / "version.py").write_text(text)
-    ended = subprocess.run(
-        [sys.executable, "-c", "from sapo_edge.backends.machine.host import torch_build; print(torch_build())"],
-        env={"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[4]}"}, capture_output=True, text=True, check=True,
-        timeout=60,
-    )  # fmt: skip
-    assert ended.stdout.strip() == str(TorchBuild("2.9.1+cu128", cuda="12.8"))
+    built = python("from sapo_edge.backends.machine.host import torch_build; print(torch_build())", tmp_path)
+    assert built == str(TorchBuild("2.9.1+cu128", cuda="12.8"))
     assert this_host().torch() is not None
 
 
-def options(tmp_path: Path) -> dict[str, object]:
-    return {"cache": tmp_path, "workspace": tmp_path, "lora": LoraSettings(), "threads": 1, "trainable": True}
+@pytest.mark.parametrize(("broken", "left"), [("torch", "llama_cpp"), ("llama_cpp", "mlx"), ("mlx", "llama_cpp")])
+def test_a_broken_library_of_one_backend_leaves_the_others_alone(tmp_path: Path, broken: str, left: str) -> None:
+    """Detection imports none, so only probing shows that one is broken."""
+    (tmp_path / broken).mkdir()
+    (tmp_path / broken / "__init__.py").write_text("raise ImportError('libsomething.so.1: cannot open')")
+    code = "import json; from sapo_edge.backends.choose.detect import detect, find_backend, probe\n"
+    code += f"failed = probe([find_backend({broken!r}), find_backend({left!r})])\n"
+    chosen, failed = json.loads(python(code + "print(json.dumps([detect().name, failed]))", tmp_path))
+    assert chosen == "llama_cpp"
+    assert "libsomething" in failed[broken] and "libsomething" not in failed.get(left, "")
 
 
 class FakePolicy:
     """Stands in for a policy."""
+
+    reasons = ("chosen by itself",)
 
     def __init__(self, name: str) -> None:
         self.name = name
 
 
 def fake(name: str, error: Exception | None = None) -> Backend:
-    original = next(backend for backend in registry.BUILT_IN if backend.name == name)
-
-    def open_it(_options: OpenOptions) -> tuple[FakePolicy, tuple[str, ...]]:
+    def open_it(_options: OpenOptions) -> FakePolicy:
         if error is not None:
             raise error
-        return FakePolicy(name), ("chosen by itself",)
+        return FakePolicy(name)
 
-    return replace(original, open=open_it)  # type: ignore[arg-type]
+    return replace(find_backend(name), open=open_it)  # type: ignore[arg-type]
+
+
+TORCH = ChosenBackend("torch", "torch: a GPU", automatic=True)
 
 
 def test_a_broken_backend_is_replaced_by_the_next_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = BackendError("torch can't be loaded (libcudart.so.12 is missing)", "install it again")
-    monkeypatch.setattr(registry, "BUILT_IN", (fake("llama_cpp"), fake("torch", broken), fake("mlx")))
+    monkeypatch.setattr(detect, "BACKENDS", (fake("llama_cpp"), fake("torch", broken), fake("mlx")))
     lines: list[str] = []
-    choice, model = ChosenBackend("torch", "torch: a GPU", automatic=True), tmp_path / "model.gguf"
-    policy, reasons = detect.open_policy(choice, model, narrate=lines.append, **options(tmp_path))  # type: ignore[arg-type]
+    options = opening(tmp_path / "model.gguf", narrate=lines.append)
+    policy, reasons = detect.open_policy(TORCH, options)
     assert policy.name == "llama_cpp" and reasons[-1] == "chosen by itself"
     assert "libcudart" in lines[0] and "install it again" in lines[0] and "libcudart" in reasons[0]
     with pytest.raises(BackendError, match="libcudart"):
-        detect.open_policy(replace(choice, automatic=False), model, narrate=lines.append, **options(tmp_path))  # type: ignore[arg-type]
+        detect.open_policy(replace(TORCH, automatic=False), options)
 
 
 @pytest.mark.parametrize(("memory", "fits"), [(2_500_000_000, True), (2_400_000_000, False)])
 def test_a_round_that_does_not_fit_is_refused_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, fits: bool
 ) -> None:
-    opened: list[OpenOptions] = []
-
-    def open_it(options: OpenOptions) -> tuple[FakePolicy, tuple[str, ...]]:
-        opened.append(options)
-        return FakePolicy("torch"), ()
-
     def estimate(_model: Path, _size: RoundShape) -> MemoryEstimate:
         return MemoryEstimate(2_000_000_000, 0, 0, 0, 500_000_000)
 
-    backend = replace(fake("torch"), open=open_it, estimate=estimate, look=lambda _host, _model: Support(True, 5, ""))  # type: ignore[arg-type]
-    monkeypatch.setattr(registry, "BUILT_IN", (backend,))
-    choice, size = ChosenBackend("torch", "torch", automatic=True), RoundShape(16, 8, 8, 200, 64, memory=memory)
-
-    def open_policy() -> None:
-        detect.open_policy(choice, tmp_path, narrate=print, size=size, **options(tmp_path))  # type: ignore[arg-type]
-
+    loaded = fake("torch", RuntimeError("it is loaded"))
+    backend = replace(loaded, estimate=estimate, look=lambda _host, _model: Support(True, 5, ""))
+    monkeypatch.setattr(detect, "BACKENDS", (backend,))
+    options = opening(tmp_path, size=RoundShape(16, 8, 8, 200, 64, memory=memory))
     if fits:
-        open_policy()
+        with pytest.raises(RuntimeError, match="it is loaded"):
+            detect.open_policy(TORCH, options)
     else:
         with pytest.raises(ModelError, match=r"takes 2\.5 GB .* 2\.4 GB are free") as refusal:
-            open_policy()
+            detect.open_policy(TORCH, options)
         assert "max_tokens" in refusal.value.remedy
-    assert len(opened) == fits
 
 
-def test_another_backend_is_not_tried_after_a_model_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = ModelError("the model is damaged", "copy it again")
-    monkeypatch.setattr(registry, "BUILT_IN", (fake("llama_cpp"), fake("torch", refused)))
-    with pytest.raises(ModelError):
-        detect.open_policy(
-            ChosenBackend("torch", "", automatic=True),
-            tmp_path,
-            narrate=lambda _text: None,
-            **options(tmp_path),  # type: ignore[arg-type]
-        )
-
-
-def test_if_all_are_broken_the_first_error_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    errors = [BackendError(f"{name} is broken", "mend it") for name in ("llama_cpp", "torch")]
-    monkeypatch.setattr(registry, "BUILT_IN", (fake("llama_cpp", errors[0]), fake("torch", errors[1])))
-    with pytest.raises(BackendError, match="torch is broken"):
-        detect.open_policy(
-            ChosenBackend("torch", "", automatic=True),
-            tmp_path,
-            narrate=lambda _text: None,
-            **options(tmp_path),  # type: ignore[arg-type]
-        )
+@pytest.mark.parametrize(
+    ("first", "second", "raised"),
+    [
+        # Another backend is not tried after a model error.
+        (ModelError("the model is damaged", "copy it again"), None, "the model is damaged"),
+        # If all are broken, the first error is raised.
+        (BackendError("torch is broken", "mend it"), BackendError("llama_cpp is broken", "mend it"), "torch is broken"),
+    ],
+)
+def test_which_error_ends_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: Exception, second: Exception | None, raised: str
+) -> None:
+    monkeypatch.setattr(detect, "BACKENDS", (fake("llama_cpp", second), fake("torch", first)))
+    with pytest.raises(type(first), match=raised):
+        detect.open_policy(TORCH, opening(tmp_path))
 
 
 def test_a_probe_returns_the_last_line_of_each_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    fine, bad, slow = (replace(registry.BUILT_IN[0], name=name, probe=code) for name, code in (
+    fine, bad, slow = (replace(detect.BACKENDS[0], name=name, probe=code) for name, code in (
         ("fine", "pass"), ("bad", "import no_such_module"), ("slow", "import time; time.sleep(60)"),
     ))  # fmt: skip
     assert detect.probe([fine, bad]) == {"bad": "ModuleNotFoundError: No module named 'no_such_module'"}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sapo_edge.backends.common.loss import Doubt, LossSums, PackLoss, k3, token_losses, trust_in_answer
+from sapo_edge.backends.common.loss import Doubt, LossSums, PackLoss, Update, k3, token_losses, trust_in_answer
 from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, pack
 from sapo_edge.policy import PUBLISHED, ExternalRule, UpdateSettings
 
@@ -68,7 +68,7 @@ def trusted_losses(surprises: list[float], ends: tuple[int, ...], chunk: int = 8
     layout = pack([EncodedGroup((0,), answers, external=True)])
     logprobs = -np.array(surprises)
     settings = UpdateSettings(external_rule=ExternalRule(slack=1.0, patience=2.0))
-    loss = PackLoss(np, np.float64, layout, None, None, settings, 1, LossSums())
+    loss = PackLoss(np, np.float64, layout, None, None, Update(settings, 1, LossSums(), lambda: None))
     parts = [slice(start, start + chunk) for start in range(0, len(logprobs), chunk)]
     values = [loss.add(part, logprobs[part], logprobs[part], np.exp(logprobs[part]))[0] for part in parts]
     return [float(value) for value in np.concatenate(values)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,29 @@ def files_in_memory() -> set[str]:
     """Descriptors of adapters' files that this process has open."""
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     return {link.name for link in links if "sapo-edge-adapter" in os.readlink(link)}
+
+
+def test_updates_in_a_row_write_the_adapter_once(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[Path] = []
+    write = AdapterFile.write
+
+    def watched(self: AdapterFile, *arguments: Any) -> None:
+        writes.append(self.path)
+        write(self, *arguments)
+
+    monkeypatch.setattr(AdapterFile, "write", watched)
+    policy = LlamaCppPolicy(models["llama-gqa"], cache=tmp_path, workspace=tmp_path, threads=1)
+    group = own_group(policy, question("a"))
+    for updates in (3, 1):
+        for _ in range(updates):
+            policy.update([group], STRONG)
+        before = len(writes)
+        first = policy.generate([question("b")], 2, 4, 1.0, 1)
+        assert policy.generate([question("b")], 2, 4, 1.0, 1) == first and len(writes) == before + 1
+    policy.close()
+    assert len(writes) == 2
 
 
 IN_MEMORY = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has no files in memory")

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.backends.backend import OpenOptions, RoundShape
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.llama.backend import open_policy
 from sapo_edge.backends.llama.plan import DEFAULT, PLANS, SHARE, estimate_memory, fitting_plan
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.pytorch.place import PACK_TOKENS
-from sapo_edge.policy import LoraSettings
-from tests.models import question
+from tests.models import opening, question
 
 SIZE = RoundShape(rank=16, groups=8, answers=8, prompt_tokens=200, max_tokens=64)
 
@@ -96,11 +95,7 @@ def test_what_only_samples_speaks_of_no_learning(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainable: bool, name: str, price: str
 ) -> None:
     monkeypatch.setattr("sapo_edge.backends.llama.policy.fitting_plan", lambda *_: PLANS[2])
-    options = OpenOptions(
-        models["llama"], tmp_path, tmp_path, LoraSettings(), 1, trainable, lambda _text: None, False, size=SIZE
-    )
-    policy, words = open_policy(options)
-    with closing(policy):
+    with closing(open_policy(opening(models["llama"], tmp_path, trainable=trainable, size=SIZE))) as policy:
         assert policy.name.startswith(name)
-    assert f"to fit into the memory: {price}" in words
-    assert any("learning" in word for word in words) == trainable
+        assert f"to fit into the memory: {price}" in policy.reasons
+        assert any("learning" in word for word in policy.reasons) == trainable

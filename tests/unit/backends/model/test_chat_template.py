@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.backends.backend import OpenOptions
-from sapo_edge.backends.choose.registry import find_backend
+from sapo_edge.backends.choose.detect import find_backend
 from sapo_edge.backends.common.policy import BasePolicy
 from sapo_edge.backends.model.gguf_header import read_header
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.vocabularies import GgufVocabulary, HfVocabulary, Vocabulary
 from sapo_edge.errors import ModelError
-from sapo_edge.policy import LoraSettings, Message, Prompt
+from sapo_edge.policy import Message, Prompt
 from tests.directories import write_directory
-from tests.models import END_OF_TEXT, IM_END, SHAPES, tokens, write_model
+from tests.models import END_OF_TEXT, IM_END, SHAPES, opening, tokens, write_model
 from tests.needs import MLX
 
 PROMPT: Prompt = (
@@ -249,11 +248,8 @@ def test_a_template_keeps_its_first_line(with_template: WithTemplate, template: 
 @pytest.mark.parametrize("backend", ["llama_cpp", "torch", pytest.param("mlx", marks=MLX)])
 def test_every_backend_passes_the_setting_on(tmp_path: Path, backend: str) -> None:
     model = write_model(tmp_path / "tiny.gguf", SHAPES["llama"], template=TEMPLATES["thinking by a variable"][0])
-    lora = LoraSettings(rank=2)
     for thinking, end in ((False, "[assistant]<think>\n\n</think>\n\n"), (True, "[assistant]")):
-        options = OpenOptions(model, tmp_path, tmp_path, lora, 1, False, lambda _text: None, thinking)
-        policy, _ = find_backend(backend).open(options)
-        with closing(policy):
+        with closing(find_backend(backend).open(opening(model, trainable=False, thinking=thinking))) as policy:
             assert isinstance(policy, BasePolicy)
             rendered = text_of(policy.vocabulary, policy.vocabulary.encode_prompt(ALONE))
         assert rendered == f"[user]Why?[end]{end}"

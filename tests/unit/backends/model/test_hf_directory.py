@@ -18,7 +18,7 @@ from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings, Message
 from tests.contract.training import assert_as_reference
 from tests.directories import reference, write_directory
-from tests.models import END_OF_TEXT, IM_END, SHAPES, decode_ids, encode_prompt, encode_text, question
+from tests.models import END_OF_TEXT, IM_END, SHAPES, decode_ids, encode_prompt, encode_text, opening, question
 
 PROMPT = question("What is 3 + 4?")
 RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
@@ -59,7 +59,7 @@ def test_it_samples_and_learns_as_transformers_computes(
     assert (named.get("dtype") or named.get("torch_dtype")) == ("bfloat16" if half else "float32")
     if kind == "mistral":
         change(path, model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=None)
-    policy = TorchPolicy(path, device="cpu", lora=RANK, threads=1)
+    policy = TorchPolicy(opening(path, lora=RANK), device="cpu")
     assert_as_reference(policy, reference(path), tmp_path / "adapter")
     policy.close()
 
@@ -107,7 +107,7 @@ def test_several_files_are_one_model(copied: Path, directory: Path) -> None:
     (copied / "model.safetensors").unlink()
     index = {"weight_map": {name: file for file, held in parts.items() for name in held}}
     (copied / "model.safetensors.index.json").write_text(json.dumps(index))
-    first, second = (TorchPolicy(path, device="cpu", threads=1, trainable=False) for path in (directory, copied))
+    first, second = (TorchPolicy(opening(path, trainable=False), device="cpu") for path in (directory, copied))
     assert first.generate([PROMPT], 2, 8, 1.0, 0) == second.generate([PROMPT], 2, 8, 1.0, 0)
     assert first.model_digest != second.model_digest
 
@@ -184,7 +184,7 @@ def test_a_directory_that_cannot_be_used_is_refused(copied: Path, damage: str) -
     inflict, message = DAMAGE[damage]
     inflict(copied)
     with pytest.raises(ModelError) as caught:
-        TorchPolicy(copied, device="cpu", threads=1)
+        TorchPolicy(opening(copied), device="cpu")
     assert message in caught.value.message and caught.value.remedy
 
 

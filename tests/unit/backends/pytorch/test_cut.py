@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.backends.pytorch.policy import TorchPolicy
+from tests.models import opening
 
 
 @pytest.fixture
 def policy(models: dict[str, Path]) -> Iterator[TorchPolicy]:
-    policy = TorchPolicy(models["llama"], device="cpu", threads=1, trainable=False)
+    policy = TorchPolicy(opening(models["llama"], trainable=False), device="cpu")
     yield policy
     policy.close()
 

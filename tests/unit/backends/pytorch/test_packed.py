@@ -28,7 +28,7 @@ from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings
 from tests.contract.formula import Gradients, distance
 from tests.contract.training import PROMPT, STRONG, own_group
 from tests.directories import write_directory
-from tests.models import SHAPES, ModelShape, encode_text, write_model
+from tests.models import SHAPES, ModelShape, encode_text, opening, write_model
 from tests.unit.backends.pytorch.test_update import make_groups
 
 FORMATS = (
@@ -210,7 +210,7 @@ def test_a_directory_is_quantised_when_it_is_loaded(
 
 def test_a_quantised_directory_samples_and_learns(tmp_path: Path) -> None:
     path = write_directory(tmp_path / "model", SHAPES["llama"])
-    policy = TorchPolicy(path, device="cpu", lora=LoraSettings(rank=4, alpha=8.0), threads=1, quantise="q4_k")
+    policy = TorchPolicy(opening(path, lora=LoraSettings(rank=4, alpha=8.0), quantise="q4_k"), device="cpu")
     assert policy.place.weights == "q4_k"
     group = own_group(policy, PROMPT)
     # Sampler and learner are the same quantised model.

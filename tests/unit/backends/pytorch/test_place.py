@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +16,8 @@ import torch
 from sapo_edge.backends.adapter.files import adapter_shapes
 from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.common.policy import BasePolicy
-from sapo_edge.backends.llama.policy import LlamaCppPolicy
-from sapo_edge.backends.machine.host import multiplies_bfloat16
+from sapo_edge.backends.llama import backend as llama_backend
+from sapo_edge.backends.machine.host import multiplies_bfloat16, this_host
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch import backend as torch_backend
@@ -32,7 +32,7 @@ from sapo_edge.backends.pytorch.runtime import choose_place
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import LoraSettings, UpdateSettings
 from tests.contract.training import STRONG, own_group
-from tests.models import encode_text, question
+from tests.models import encode_text, opening, question
 
 SMALL = ModelShape(576, 30, 1536, 9, 3, 64, 49152, 8192, True)
 """SmolLM2-135M."""
@@ -181,7 +181,7 @@ def test_four_bits_need_bitsandbytes(headers: dict[str, GgufHeader]) -> None:
 def test_four_bits_sample_and_learn(models: dict[str, Path], tmp_path: Path) -> None:
     pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
     lora, place = LoraSettings(rank=4, alpha=8.0), replace(CPU, weights="nf4")
-    policy = TorchPolicy(models["llama-gqa"], lora=lora, threads=1, place=place)
+    policy = TorchPolicy(opening(models["llama-gqa"], lora=lora), place=place)
     group = own_group(policy, PROMPT, answers=8)
     assert policy.update([group], UpdateSettings(learning_rate=0.0)).mismatch_kl < 1e-3
     base = policy.generate([PROMPT], 2, 8, 1.0, seed=0)
@@ -215,7 +215,7 @@ def test_a_narrow_model_samples_and_learns(models: dict[str, Path], tmp_path: Pa
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA device here")
     lora, place = LoraSettings(rank=4, alpha=8.0), NARROW if device == "cpu" else None
-    policy = TorchPolicy(models["llama-gqa"], device=device, lora=lora, threads=1, place=place)
+    policy = TorchPolicy(opening(models["llama-gqa"], lora=lora), device=device, place=place)
     assert policy.place.weights == "bfloat16"
     group = own_group(policy, PROMPT, answers=8)
     # Sampler and learner round in the same way, but add up in different orders.
@@ -225,7 +225,7 @@ def test_a_narrow_model_samples_and_learns(models: dict[str, Path], tmp_path: Pa
     again = own_group(policy, PROMPT, answers=8)
     assert [answer.token_ids for answer in again.answers] != [answer.token_ids for answer in group.answers]
     policy.save(tmp_path)
-    wide = TorchPolicy(models["llama-gqa"], lora=LoraSettings(rank=4, alpha=8.0), threads=1, place=CPU)
+    wide = TorchPolicy(opening(models["llama-gqa"], lora=LoraSettings(rank=4, alpha=8.0)), place=CPU)
     wide.load(tmp_path)
     assert wide.update([again], UpdateSettings(learning_rate=0.0)).mismatch_kl < 1e-2
 
@@ -274,7 +274,7 @@ def test_a_place_and_its_estimate_follow_the_format_of_products(
         torch_backend.estimate(models["llama"], replace(size, precision=p)).sampler for p in ("float32", "auto")
     ]
     assert estimates[0] - estimates[1] == (2 * shape.block_weights if fastest == "bfloat16" else 0)
-    policy = TorchPolicy(models["llama"], device="cpu", threads=1, trainable=False, precision="auto", cache=tmp_path)
+    policy = TorchPolicy(opening(models["llama"], tmp_path, trainable=False, precision="auto"), device="cpu")
     assert policy.place.products == fastest and "the faster here" in policy.reasons[0]
 
 
@@ -304,7 +304,7 @@ def test_the_fastest_device_is_chosen(device: tuple[str, str], monkeypatch: pyte
 
 
 def test_a_full_gpu_is_an_error_with_a_remedy(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = TorchPolicy(models["llama"], lora=LoraSettings(rank=4), threads=1, place=CPU)
+    policy = TorchPolicy(opening(models["llama"], lora=LoraSettings(rank=4)), place=CPU)
     group = own_group(policy, PROMPT)
 
     def full(*_arguments: object, **_options: object) -> None:
@@ -327,13 +327,13 @@ def allocate_a_petabyte(*_arguments: object, **_options: object) -> None:
     torch.empty(1 << 50, dtype=torch.uint8)
 
 
-@pytest.mark.parametrize("make", [TorchPolicy, LlamaCppPolicy])
+@pytest.mark.parametrize("backend", [torch_backend, llama_backend])
 def test_a_full_memory_is_an_error_with_a_remedy(
-    make: Callable[..., BasePolicy], models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: ModuleType, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = {"place": CPU} if make is TorchPolicy else {"cache": tmp_path, "workspace": tmp_path}
-    lora = LoraSettings(rank=4)
-    policy = make(models["llama"], lora=lora, threads=1, **more)
+    monkeypatch.setattr(torch_backend, "this_host", lambda: replace(this_host(), nvidia=lambda: None))
+    options = opening(models["llama"], tmp_path, lora=LoraSettings(rank=4))
+    policy: BasePolicy = backend.open_policy(options)
     group = own_group(policy, PROMPT)
     learner = policy.learner
     for full in (allocate_a_petabyte, numpy_without_memory):
@@ -344,7 +344,7 @@ def test_a_full_memory_is_an_error_with_a_remedy(
     policy.close()
     monkeypatch.setattr("sapo_edge.backends.pytorch.learner.load_base", allocate_a_petabyte)
     with pytest.raises(ModelError, match="this machine's memory is full"):
-        make(models["llama"], lora=lora, threads=1, **more)
+        backend.open_policy(options)
 
 
 def test_another_error_stays_itself() -> None:

@@ -24,7 +24,7 @@ from sapo_edge.backends.pytorch.steps import Network, Record, StepCache, Steps, 
 from sapo_edge.errors import Cancelled, ModelError
 from sapo_edge.policy import LoraSettings, Message, Sample
 from tests.contract.training import STRONG, Looks, own_group
-from tests.models import question
+from tests.models import opening, question
 
 SYSTEM = Message("system", "Answer in tags.")
 PROMPTS = [(SYSTEM, *question(text)) for text in ("What is 3 + 4?", "Spell cat backward.", "x")]
@@ -58,7 +58,7 @@ def test_a_greedy_answer_has_no_random_stream(make: Callable[..., TorchPolicy]) 
 def test_what_tokens_see_is_worked_out_once_a_step_for_all_layers_alike(
     models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
-    policy = TorchPolicy(models[model], lora=RANK, threads=1, place=CPU)
+    policy = TorchPolicy(opening(models[model], lora=RANK), place=CPU)
     windows: list[int | None] = []
     steps = 0
     work_out, compute = CachedAttention._sight, Steps._compute
@@ -115,7 +115,7 @@ def make(models: dict[str, Path]) -> Iterator[Callable[..., TorchPolicy]]:
 
     def make_policy(record: Record | None = None) -> TorchPolicy:
         place = replace(CPU, graphs=record is not None)
-        policy = TorchPolicy(models["llama-gqa"], lora=RANK, threads=1, place=place)
+        policy = TorchPolicy(opening(models["llama-gqa"], lora=RANK), place=place)
         policies.append(policy)
         if record is not None:
             policy._step_cache = StepCache(Network.of(policy._model), policy.shape, place, lambda: record)

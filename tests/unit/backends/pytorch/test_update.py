@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, Pack, encode_group, pack
+from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, Pack, pack
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.pytorch import learner as learner_module
 from sapo_edge.backends.pytorch.attention import PackAttention
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.place import CPU, Place
-from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.backends.pytorch.runtime import reproducible
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings, UpdateStatistics
 from tests.contract.formula import Gradients, distance
-from tests.contract.training import PROMPT, STRONG, own_group
 from tests.models import SHAPES
 
 SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8, max_gradient_norm=1e9)
@@ -194,15 +191,6 @@ def test_the_order_of_sums_is_fixed_in_earnest() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-@pytest.mark.parametrize("tokens", [1, 45])
-def test_the_size_of_packs_changes_nothing(recorder: Recorder, tokens: int) -> None:
-    settings = replace(SETTINGS, learning_rate=0.0)
-    recorder.update(make_groups(), settings)
-    recorder.learner.pack_tokens = tokens
-    recorder.update(make_groups(), settings)
-    assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
-
-
 @pytest.mark.parametrize("tokens", [1, 20])
 def test_splitting_groups_changes_nothing(recorder: Recorder, tokens: int) -> None:
     settings = replace(SETTINGS, learning_rate=0.0, kl_coefficient=0.1)
@@ -211,30 +199,6 @@ def test_splitting_groups_changes_nothing(recorder: Recorder, tokens: int) -> No
     whole = recorder.update(make_groups(), settings)
     assert whole.groups == 3
     assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-@pytest.mark.parametrize("epochs", [1, 2])
-def test_a_gradient_that_is_not_finite_leaves_the_adapter_alone(recorder: Recorder, bad: float, epochs: int) -> None:
-    recorder.update(make_groups(), SETTINGS)
-    before = {name: array.copy() for name, array in recorder.learner._state().items()}
-    group = make_groups()[0]
-    broken = replace(group, answers=(replace(group.answers[0], advantage=bad), *group.answers[1:]))
-    statistics = recorder.update([broken], replace(SETTINGS, epochs=epochs))
-    assert statistics.steps == 0
-    after = recorder.learner._state()
-    assert all(array.tobytes() == after[name].tobytes() for name, array in before.items())
-    assert recorder.update(make_groups(), SETTINGS).steps == 1
-
-
-def test_logprobs_of_a_group_are_the_samplers(models: dict[str, Path]) -> None:
-    policy = TorchPolicy(models["llama-gqa"], device="cpu", lora=LoraSettings(rank=4, alpha=8.0), threads=1)
-    policy.update([own_group(policy, PROMPT)], STRONG)
-    group = encode_group(policy.vocabulary, own_group(policy, PROMPT, seed=2))
-    recorded = np.concatenate([answer.logprobs or () for answer in group.answers])
-    assert policy.learner is not None
-    assert np.abs(policy.learner.logprobs(group) - recorded).max() < 1e-4
-    policy.close()
 
 
 def test_a_cancelled_update_leaves_no_gradient(recorder: Recorder) -> None:
