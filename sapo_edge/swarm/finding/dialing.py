@@ -1,4 +1,4 @@
-"""Keeps a node connected to a few peers of its swarm. All dialling happens here.
+"""Keeps a node connected to a few peers of its swarm. All of its own dialling happens here.
 
 Only members that this node dialled itself count: those that dial in may all be one owner's, however many they are.
 
@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import groupby
-from typing import Any
 
 import trio
 from libp2p.abc import IHost
@@ -46,23 +45,6 @@ MEMBERS_OF_REGION = 2
 """Dialled members of one region that count beside those of others, see `addresses.region`."""
 TICK = 0.5
 """Seconds between two checks of the connections."""
-
-
-def only_reuse_connections(host: IHost) -> None:
-    """Stop the library from dialling.
-
-    To open a stream to a peer that left, it would dial the addresses that the peer claimed, unchecked.
-    """
-    network = host.get_network()
-
-    async def dial_peer(peer_id: ID) -> list[Any]:
-        await trio.lowlevel.checkpoint()
-        connections = [connection for connection in network.get_connections(peer_id) if not connection.is_closed]
-        if not connections:
-            raise SwarmException("not connected")
-        return connections
-
-    network.dial_peer = dial_peer
 
 
 class Dialler:
@@ -260,7 +242,6 @@ class Dialler:
             except FAILED:
                 pass
         self._tally.count("dials failed")
-        self._host.get_network().unblock_peer(target)
         return False
 
     async def _dial_through_relay(self, address: Address, trusted: bool) -> None:

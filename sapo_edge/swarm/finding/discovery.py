@@ -17,7 +17,7 @@ from libp2p.abc import IHost
 from sapo_edge.state.durable import write_atomically
 from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks, is_public, parse_address
 from sapo_edge.swarm.finding.circuit import RelayClient
-from sapo_edge.swarm.finding.dialing import Dialler, only_reuse_connections
+from sapo_edge.swarm.finding.dialing import Dialler
 from sapo_edge.swarm.finding.directory import Directory, ask
 from sapo_edge.swarm.finding.hop import members_hop
 from sapo_edge.swarm.finding.inbound import InboundWatch
@@ -116,7 +116,6 @@ class Discovery:
         Args:
             task_status: for `nursery.start`: started once the stream handlers are registered.
         """
-        only_reuse_connections(self._host)
         self.directory.start()
         if self._config.relay_rate:
             # From the start, because peers learn only when they connect that it is offered.

@@ -15,6 +15,7 @@ from libp2p.crypto.keys import KeyPair, KeyType, PrivateKey, PublicKey
 from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key
 from libp2p.custom_types import TProtocol
 from libp2p.network.config import ConnectionConfig, RetryConfig
+from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from libp2p.rcmgr.manager import ResourceLimits, ResourceManager
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
@@ -110,9 +111,9 @@ def make_host(
     end_upgrades(host)
     network = host.get_network()
     network.retry_config = RetryConfig(max_retries=0)
-    # The library would refuse to dial again for a minute after a failure.
-    network._negative_peer_cache._ttl = 0.0
-    # Now and then, and whenever a peer leaves, it would dial addresses that peers name, unchecked.
+    # Now and then, whenever a peer leaves, and to open a stream to one that left, the library would dial addresses that
+    # peers claim, unchecked.
+    network.dial_peer = _dial_nobody
     network.auto_connector.maybe_connect = _nothing
     # It would remember every peer that ever left.
     network.auto_connector.record_disconnect = lambda peer_id: None
@@ -134,6 +135,11 @@ def _streams_only() -> ResourceManager:
         enable_graceful_degradation=False,
         enable_rate_limiting=False,
     )
+
+
+async def _dial_nobody(_: ID) -> None:
+    await trio.lowlevel.checkpoint()
+    raise SwarmException("not connected")
 
 
 async def _nothing(*_: object) -> None:

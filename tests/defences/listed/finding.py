@@ -333,13 +333,6 @@ DEFENCES = (
         ),
     ),
     Defence(
-        "the library dials nobody",
-        "sapo_edge/swarm/finding/dialing.py",
-        "    network.dial_peer = dial_peer\n",
-        "",
-        ("tests/swarm/finding/test_circuit.py::test_a_stream_to_a_peer_that_left_dials_nobody",),
-    ),
-    Defence(
         "addresses that peers may not name are not dialled",
         "sapo_edge/swarm/finding/dialing.py",
         "        if not trusted and not self.may_dial(address):",

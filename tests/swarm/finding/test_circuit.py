@@ -13,7 +13,6 @@ from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, parse_address
 from sapo_edge.swarm.finding.circuit import MAX_PUNCHED, HolePunch, dial_through
-from sapo_edge.swarm.finding.dialing import only_reuse_connections
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
 from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.joining.identity import Identity
@@ -40,11 +39,6 @@ class Network(FakeHost):
         await trio.lowlevel.checkpoint()
         self.dialled.append(str(address))
         raise SwarmException("nobody there")
-
-    async def dial_peer(self, peer_id: ID) -> list[Any]:
-        await trio.lowlevel.checkpoint()
-        self.dialled.append(str(peer_id))
-        return []
 
 
 def punch() -> tuple[HolePunch, Network]:
@@ -130,23 +124,6 @@ def test_a_hole_is_punched_over_the_version_of_ip_of_the_address() -> None:
         return sources
 
     assert trio.run(scenario) == [("0.0.0.0", 4001), ("::", 4001)]
-
-
-def test_a_stream_to_a_peer_that_left_dials_nobody() -> None:
-    async def scenario() -> None:
-        connection = FakeConnection(PEER)
-        connection.is_closed = False  # type: ignore[attr-defined]
-        network = Network(connection)
-        host: Any = network
-        only_reuse_connections(host)
-        assert await network.dial_peer(connection.peer_id) == [connection]
-        connection.is_closed = True  # type: ignore[attr-defined]
-        for absent in (connection.peer_id, ID.from_string(Identity(bytes([3]) * 32).peer_id)):
-            with pytest.raises(SwarmException):
-                await network.dial_peer(absent)
-        assert network.dialled == []
-
-    trio.run(scenario)
 
 
 @pytest.mark.parametrize("answer", [b"\x02\xff\xff", b"\x04\x08\x02\x28\x64"], ids=["garbage", "accepted"])

@@ -148,9 +148,6 @@ class Network:
         self.dialled.append(str(address))
         raise SwarmException("nobody there")
 
-    def unblock_peer(self, peer_id: object) -> None:
-        pass
-
 
 async def dial_all(network: Network, book: PeerBook, seconds: float) -> None:
     """Dial the peers of a book, all of which are due."""
