@@ -188,7 +188,7 @@ def describe_questions(manifest: Manifest, swarm: Swarm | None) -> tuple[str, ..
 
 def is_code(membership: Membership, text: str) -> bool:
     """Whether a text is a code, and no name of a known swarm."""
-    from sapo_edge.swarm.joining.code import looks_like_code
+    from sapo_edge.swarm.codes.code import looks_like_code
 
     return looks_like_code(text) and all(swarm.name != text.strip() for swarm in membership.swarms)
 
@@ -260,7 +260,7 @@ def _wait_until_listening(client: ControlClient) -> dict[str, Any]:
 
 
 def _ask_for_invite() -> str:
-    from sapo_edge.swarm.joining.code import looks_like_code
+    from sapo_edge.swarm.codes.code import looks_like_code
     from sapo_edge.swarm.joining.invite import MAX_LINE
 
     if sys.stdin is None:

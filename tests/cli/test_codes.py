@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.state.paths import Paths
-from sapo_edge.swarm.joining.code import Code, parse_code, word_list
+from sapo_edge.swarm.codes.code import Code, parse_code, word_list
 from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import load_manifest
 from tests.cli.inprocess import Invoke

@@ -15,10 +15,11 @@ from sapo_edge.config.settings import Settings
 from sapo_edge.pool import PoolLimits
 from sapo_edge.swarm.addresses import HOME_BITS, LOWEST_PORT, LocalNetworks, neighbourhood, region
 from sapo_edge.swarm.addresses import Address as At
+from sapo_edge.swarm.codes import code
 from sapo_edge.swarm.finding import circuit, dialing, hop, mapping, mdns, peerbook, router
 from sapo_edge.swarm.finding.outside import AGREE
 from sapo_edge.swarm.host import hardening, host, identify, pubsub, traffic, work
-from sapo_edge.swarm.joining import code, identity
+from sapo_edge.swarm.joining import identity
 from sapo_edge.swarm.judging import external, reputation
 from sapo_edge.swarm.member import config, pull, session
 from sapo_edge.swarm.wire import messages
@@ -146,10 +147,10 @@ SHOWN: dict[str, tuple[str, ...]] = {
         "more than 512 bytes counts as none", "ports below 1024",
     ),
     "tests/swarm/joining/test_identity.py::test_a_backup_needs_the_documented_memory": ("a second and 256 MB",),
-    "tests/swarm/visits/test_codes.py::test_a_lying_place_gets_one_guess_from_a_joiner": (
+    "tests/swarm/codes/test_codes.py::test_a_lying_place_gets_one_guess_from_a_joiner": (
         "two tries in 1.7 million a code",
     ),
-    "tests/swarm/visits/test_codes.py::test_a_place_that_guesses_gets_one_guess_from_an_inviter": (
+    "tests/swarm/codes/test_codes.py::test_a_place_that_guesses_gets_one_guess_from_an_inviter": (
         "two tries in 1.7 million a code",
     ),
     "tests/swarm/member/test_libp2p.py::"

@@ -15,19 +15,14 @@ from itertools import groupby
 
 import trio
 from libp2p.abc import IHost
-from libp2p.network.exceptions import SwarmException
-from libp2p.peer.id import ID
-from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, LocalNetworks, region
 from sapo_edge.swarm.bucket import TokenBucket
-from sapo_edge.swarm.finding.circuit import FAILED, dial_through
+from sapo_edge.swarm.finding.circuit import DIAL_SECONDS, open_way
 from sapo_edge.swarm.finding.peerbook import KnownPeer, Origin, PeerBook
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
 
-DIAL_SECONDS = 10.0
-"""Seconds for one address."""
 ADDRESSES_PER_ATTEMPT = 3
 """Addresses of a peer that one attempt tries."""
 STAGGER = 0.5
@@ -229,27 +224,14 @@ class Dialler:
         # A circuit's relay is dialled like any other peer, unless it is connected.
         if address.relay is None and not self._is_spaced(address, trusted):
             return None
-        target = ID.from_string(address.peer_id)
         self._tally.count("dials")
         with trio.move_on_after(DIAL_SECONDS):
-            try:
-                if address.relay is None:
-                    await self._host.get_network().dial_addr(Multiaddr(str(address)), target)
-                else:
-                    await self._dial_through_relay(address, trusted)
+            is_near = address.relay is None or address.relay in self.connected
+            if (is_near or await self.dial(address.via, trusted)) and await open_way(self._host, address):
                 self._on_reached(address)
                 return True
-            except FAILED:
-                pass
         self._tally.count("dials failed")
         return False
-
-    async def _dial_through_relay(self, address: Address, trusted: bool) -> None:
-        if address.relay not in self.connected:
-            with trio.fail_after(DIAL_SECONDS / 2):
-                if not await self.dial(address.via, trusted):
-                    raise SwarmException("the relay can't be reached")
-        await dial_through(self._host, address)
 
     def _is_spaced(self, address: Address, trusted: bool) -> bool:
         """Whether a dial is not too soon after another one to the same host and port, under whatever peer id."""

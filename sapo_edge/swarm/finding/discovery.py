@@ -25,8 +25,8 @@ from sapo_edge.swarm.finding.mapping import Mapping
 from sapo_edge.swarm.finding.outside import Outside, View
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
 from sapo_edge.swarm.finding.ports import Ports
-from sapo_edge.swarm.finding.probe import carries
-from sapo_edge.swarm.host.host import direct_remotes, listen_port
+from sapo_edge.swarm.finding.visiting import carries
+from sapo_edge.swarm.host.host import direct_remotes, key_of, listen_port
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, swarm_tag
 
@@ -88,9 +88,7 @@ class Discovery:
     ) -> None:
         self._is_proven = is_proven
         self._host, self._config, self._tally = host, config, tally
-        key = host.get_network().psk
-        self._psk = bytes.fromhex(key) if key else None
-        self._tag = swarm_tag(config.swarm, self._psk, "peers")
+        self._tag = swarm_tag(config.swarm, key_of(host), "peers")
         self._own_id = str(host.get_id())
         self._port = listen_port(host)
         self._networks = find_local_networks(config.listen)
@@ -207,7 +205,7 @@ class Discovery:
             return
         from sapo_edge.swarm.finding.mdns import Announcement, run_mdns
 
-        tag = swarm_tag(self._config.swarm, self._psk, "mdns")
+        tag = swarm_tag(self._config.swarm, key_of(self._host), "mdns")
         look = functools.partial(find_local_networks, self._config.listen)
         await run_mdns(Announcement(tag, self._own_id, self._port), look, self._add_local, self._tally)
 

@@ -178,6 +178,12 @@ async def running(
             meter.abort_all()
 
 
+def key_of(host: IHost) -> bytes | None:
+    """The key of the private swarm that a host was made for, 32 bytes; None in an open one."""
+    key = host.get_network().psk
+    return bytes.fromhex(key) if key else None
+
+
 def listen_port(host: IHost) -> int:
     """The TCP port of a host that listens, the same over IPv4 and IPv6."""
     return int(host.get_transport_addrs()[0].value_for_protocol("tcp"))

@@ -13,8 +13,8 @@ from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import direct_address, find_local_networks
 from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.codes.meeting_place import MeetingPlace
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
-from sapo_edge.swarm.finding.meeting_place import MeetingPlace
 from sapo_edge.swarm.host.gossip import Gossip
 from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, network_of, running
 from sapo_edge.swarm.host.pubsub import Verdict

@@ -9,8 +9,8 @@ import trio
 
 from sapo_edge.swarm.finding.directory import ask
 from sapo_edge.swarm.finding.outside import View
+from sapo_edge.swarm.finding.visiting import meet, visiting_host
 from sapo_edge.swarm.host.host import direct_remotes, listen_port
-from sapo_edge.swarm.visits.meeting import meet, visiting_host
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, swarm_tag
 from sapo_edge.transport import SwarmError
 

@@ -15,9 +15,9 @@ from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import find_local_networks, host_address
 from sapo_edge.swarm.bucket import Shares
+from sapo_edge.swarm.codes.meeting_place import MeetingPlace
 from sapo_edge.swarm.finding.directory import Directory
 from sapo_edge.swarm.finding.hop import Hop, Offer
-from sapo_edge.swarm.finding.meeting_place import MeetingPlace
 from sapo_edge.swarm.host.hardening import disconnect
 from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, running
 from sapo_edge.swarm.host.places import Capacity

@@ -138,7 +138,7 @@ DEFENCES = (
     ),
     Defence(
         "a visit checks who names an address",
-        "sapo_edge/swarm/visits/meeting.py",
+        "sapo_edge/swarm/finding/visiting.py",
         "networks.may_name(one.via, remotes)",
         "networks.may_dial(one.via)",
         (_NAMED_TESTS + "test_a_visit_dials_no_private_address_of_a_stranger",),

@@ -11,9 +11,9 @@ _INVITE_TESTS = "tests/swarm/joining/test_invite.py::"
 _INVALID_LINE = (_INVITE_TESTS + "test_an_invalid_line_is_rejected_with_its_reason",)
 _MEMBERSHIP = "sapo_edge/swarm/joining/membership.py"
 _MEMBERSHIP_TESTS = "tests/swarm/joining/test_membership.py::"
-_CODE = "sapo_edge/swarm/joining/code.py"
-_HANDOVER = "sapo_edge/swarm/joining/handover.py"
-_CODE_TESTS = "tests/swarm/joining/test_code.py::"
+_CODE = "sapo_edge/swarm/codes/code.py"
+_HANDOVER = "sapo_edge/swarm/codes/handover.py"
+_CODE_TESTS = "tests/swarm/codes/test_code.py::"
 
 DEFENCES = (
     Defence(

@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address, is_public
-from sapo_edge.swarm.finding import circuit
+from sapo_edge.swarm.finding import circuit, visiting
 from sapo_edge.swarm.finding import discovery as discovery_module
 from sapo_edge.swarm.finding.circuit import HolePunch
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
 from sapo_edge.swarm.finding.outside import View
 from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.visits import meeting
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 
 OWN, OTHER, STRANGER = (f"12D3KooW{letter * 44}" for letter in "ABC")
@@ -143,7 +142,7 @@ def test_a_strangers_private_addresses_do_not_enter_the_book(
 def test_a_visit_dials_no_private_address_of_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     dialled = []
 
-    async def connect(host: object, address: object, *_: object) -> bool:
+    async def open_way(host: object, address: object, *_: object) -> bool:
         dialled.append(str(address))
         return True
 
@@ -152,11 +151,11 @@ def test_a_visit_dials_no_private_address_of_a_stranger(monkeypatch: pytest.Monk
 
     async def scenario(remote: str) -> list[str]:
         host = a_host(Connections(remote))
-        return [peer async for peer in meeting.meet(host, [f"/ip4/{remote}/tcp/4001/p2p/{STRANGER}"], b"s" * 32)]
+        return [peer async for peer in visiting.meet(host, [f"/ip4/{remote}/tcp/4001/p2p/{STRANGER}"], b"s" * 32)]
 
-    monkeypatch.setattr(meeting, "connect", connect)
-    monkeypatch.setattr(meeting, "ask", ask)
-    monkeypatch.setattr(meeting, "find_local_networks", lambda: HOME)
+    monkeypatch.setattr(visiting, "open_way", open_way)
+    monkeypatch.setattr(visiting, "ask", ask)
+    monkeypatch.setattr(visiting, "find_local_networks", lambda: HOME)
     assert trio.run(scenario, ABROAD) == [STRANGER]
     assert trio.run(scenario, "192.168.1.7") == [STRANGER, OTHER]
     assert str(PRINTER) == dialled[-1] and len(dialled) == 3

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from sapo_edge.doctor import network as doctor
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address
+from sapo_edge.swarm.finding import visiting
 from sapo_edge.swarm.finding.outside import MAX_VOICES, VALID_SECONDS, Outside, View, agreed_difference
-from sapo_edge.swarm.visits import meeting
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 
 SEEN = "5.5.5.5"
@@ -121,7 +121,7 @@ def test_a_bootstrap_peer_and_its_friends_do_not_come_before_the_others(monkeypa
     def at(number: int) -> Any:
         return direct_address(f"9.9.{number}.1", 4001, peers[number])
 
-    async def connect(host: object, address: object, request: object) -> bool:
+    async def open_way(host: object, address: object, request: object) -> bool:
         return True
 
     async def ask(host: object, peer_id: str, request: object) -> ExchangeResponse:
@@ -132,8 +132,8 @@ def test_a_bootstrap_peer_and_its_friends_do_not_come_before_the_others(monkeypa
         network = types.SimpleNamespace(psk=None, get_connections=lambda peer_id: [])
         host: Any = types.SimpleNamespace(get_network=lambda: network)
         bootstrap = [str(at(0)), str(at(1))]
-        return [peers.index(peer_id) async for peer_id in meeting.meet(host, bootstrap, b"s" * 32)]
+        return [peers.index(peer_id) async for peer_id in visiting.meet(host, bootstrap, b"s" * 32)]
 
-    monkeypatch.setattr(meeting, "connect", connect)
-    monkeypatch.setattr(meeting, "ask", ask)
+    monkeypatch.setattr(visiting, "open_way", open_way)
+    monkeypatch.setattr(visiting, "ask", ask)
     assert trio.run(scenario) == [0, 1, 2, 6, 3, 7, 4, 5]

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from libp2p.custom_types import TProtocol
 
 from sapo_edge.swarm.addresses import direct_address
+from sapo_edge.swarm.codes.meeting_place import LOST, PROTOCOL, Claim, ask_place
+from sapo_edge.swarm.codes.reaching import identify, parse_place
+from sapo_edge.swarm.finding.circuit import open_way
+from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import RequestError
 from sapo_edge.swarm.visits import fetch, opinions
-from sapo_edge.swarm.visits.meeting import connect, visiting_host
-from sapo_edge.swarm.visits.places import LOST, Place, ask_place, identify
-from sapo_edge.swarm.wire.claim import PROTOCOL, Claim
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from sapo_edge.swarm.wire.messages import encode_manifest_response
 from sapo_edge.tasks.manifest import load_manifest
@@ -95,13 +95,13 @@ def test_a_machine_that_says_nothing_holds_nobody_up(sent: bytes) -> None:
     async def scenario() -> None:
         async with visiting_host(None, "loopback") as other, visiting_host(None) as host:
             port = silent.getsockname()[1]
-            assert await identify(host, Place("a..b", port)) is None
+            assert await identify(host, parse_place(f"a..b:{port}")) is None
             started = trio.current_time()
-            assert await identify(host, Place("127.0.0.1", port)) is None
-            assert not await connect(host, direct_address("127.0.0.1", port, PEER))
+            assert await identify(host, parse_place(f"127.0.0.1:{port}")) is None
+            assert not await open_way(host, direct_address("127.0.0.1", port, PEER))
             assert 18 < trio.current_time() - started < 22
-            other.set_stream_handler(TProtocol(PROTOCOL), say_nothing)
-            assert await connect(host, direct_address("127.0.0.1", listen_port(other), str(other.get_id())))
+            other.set_stream_handler(PROTOCOL, say_nothing)
+            assert await open_way(host, direct_address("127.0.0.1", listen_port(other), str(other.get_id())))
             started = trio.current_time()
             with contextlib.suppress(*LOST):
                 await ask_place(host, str(other.get_id()), Claim(7, False))

@@ -37,7 +37,7 @@ from sapo_edge.swarm.finding import hop as hop_module
 from sapo_edge.swarm.finding.circuit import FAILED, Inbound, RelayClient, dial_through
 from sapo_edge.swarm.finding.directory import Directory, ask
 from sapo_edge.swarm.finding.hop import CHUNK, MEMBERS_OFFER, Hop, Offer, members_hop
-from sapo_edge.swarm.finding.probe import carries
+from sapo_edge.swarm.finding.visiting import carries
 from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity

@@ -16,13 +16,13 @@ from typing import Any
 import msgpack
 
 from sapo_edge.rollout import MAX_INTEGER, Answer, Rollout, TaskRef
-from sapo_edge.swarm.joining.code import Code
-from sapo_edge.swarm.joining.handover import Inviter, Joiner, Offer
+from sapo_edge.swarm.codes.code import Code
+from sapo_edge.swarm.codes.handover import Inviter, Joiner, Offer
+from sapo_edge.swarm.codes.meeting_place import Claim, encode_claim, number_tag
 from sapo_edge.swarm.joining.identity import Identity, readable_name
 from sapo_edge.swarm.joining.invite import Invite
 from sapo_edge.swarm.joining.membership import swarm_id
 from sapo_edge.swarm.wire import messages as wire
-from sapo_edge.swarm.wire.claim import Claim, encode_claim, number_tag
 from sapo_edge.swarm.wire.exchange import swarm_tag
 from sapo_edge.swarm.wire.messages import Request
 from sapo_edge.swarm.wire.record import CONTEXT, RawRecord, encode_body, sign_rollout

@@ -20,8 +20,8 @@ from nacl.bindings import (
 )
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.swarm.joining import handover
-from sapo_edge.swarm.joining.code import (
+from sapo_edge.swarm.codes import handover
+from sapo_edge.swarm.codes.code import (
     ENOUGH_LETTERS,
     MAX_NUMBER,
     Code,
@@ -31,7 +31,7 @@ from sapo_edge.swarm.joining.code import (
     random_words,
     word_list,
 )
-from sapo_edge.swarm.joining.handover import Inviter, Joiner, Offer, SpentError, WrongCodeError
+from sapo_edge.swarm.codes.handover import Inviter, Joiner, Offer, SpentError, WrongCodeError
 from sapo_edge.swarm.joining.invite import MAX_LINE
 from tests.swarm.wire.make_vectors import ORDER, vectors
 

@@ -1,4 +1,4 @@
-"""Short visits to a swarm, by commands that need its peers without running a node."""
+"""Hosts under throw-away names: short visits to a swarm by commands that run no node, and the test of a relay."""
 
 from __future__ import annotations
 
@@ -8,26 +8,21 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Literal
 
-import trio
 from libp2p.abc import IHost
-from libp2p.peer.id import ID
-from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, find_local_networks, parse_address
-from sapo_edge.swarm.finding.circuit import FAILED, dial_through
+from sapo_edge.swarm.finding.circuit import open_way
 from sapo_edge.swarm.finding.directory import ask
-from sapo_edge.swarm.host.host import direct_remotes, make_host, running
+from sapo_edge.swarm.host.host import direct_remotes, key_of, make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, swarm_tag
 
-DIAL_SECONDS = 10.0
-"""Seconds for one address."""
 MAX_NAMED = 8
 """Peers that are visited of those that one bootstrap peer names."""
 KEEPALIVE = 15.0
-"""Seconds between two pings on a connection."""
+"""Seconds between two pings on a connection, as between other peers."""
 
 
 @asynccontextmanager
@@ -50,25 +45,20 @@ async def visiting_host(
         yield host
 
 
-async def connect(host: IHost, address: Address, introduction: ExchangeRequest | None = None) -> bool:
-    """Connect to an address, direct or through a relay, and return whether that worked.
+async def carries(host: IHost, tag: bytes, relay: Address) -> bool:
+    """Whether somebody of this swarm who dials a relay gets a connection to this node through it.
+
+    A relay that only says that it relays would hold a node's place and bring nobody. It can't tell this attempt from
+    any other peer's, except by the IP address and by the port, which a throw-away host lacks.
 
     Args:
-        introduction: says to a relay which swarm this host visits; members relay for their own only.
+        host: this node's, which holds a reservation with the relay.
+        tag: of its swarm; members relay for members only.
+        relay: its direct address.
     """
-    with trio.move_on_after(DIAL_SECONDS):
-        try:
-            via = address.via
-            if not host.get_network().get_connections(ID.from_string(via.peer_id)):
-                await host.get_network().dial_addr(Multiaddr(str(via)), ID.from_string(via.peer_id))
-            if address.relay is not None:
-                if introduction is not None:
-                    await ask(host, address.relay, introduction)
-                await dial_through(host, address)
-            return True
-        except FAILED:
-            pass
-    return False
+    target = Address(relay.kind, relay.host, relay.port, str(host.get_id()), relay.peer_id)
+    async with visiting_host(key_of(host)) as visitor:
+        return await open_way(visitor, target, ExchangeRequest(tag, 0))
 
 
 async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIterator[str]:
@@ -81,8 +71,7 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
     Yields:
         ids of connected peers: the bootstrap peers, then peers that they name, of each in turn.
     """
-    key = host.get_network().psk
-    request = ExchangeRequest(swarm_tag(swarm, bytes.fromhex(key) if key else None, "peers"), 0)
+    request = ExchangeRequest(swarm_tag(swarm, key_of(host), "peers"), 0)
     networks = find_local_networks()
     named: list[list[tuple[Address, ...]]] = []
     for text in bootstrap:
@@ -90,7 +79,7 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
             address = parse_address(text)
         except ValueError:
             continue
-        if not await connect(host, address, request):
+        if not await open_way(host, address, request):
             continue
         yield address.peer_id
         answer = await ask(host, address.peer_id, request)
@@ -101,6 +90,6 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
     for turn in itertools.zip_longest(*named, fillvalue=()):
         for group in turn:
             for other in group:
-                if await connect(host, other, request):
+                if await open_way(host, other, request):
                     yield other.peer_id
                     break
