@@ -52,10 +52,10 @@ def memory_members(stack: ExitStack) -> Join:
 
 
 def libp2p_members(stack: ExitStack) -> Join:
+    from sapo_edge.swarm.config import SwarmConfig
     from sapo_edge.swarm.joining.identity import Identity
     from sapo_edge.swarm.judging.admission import Admission
     from sapo_edge.swarm.judging.reputation import Reputation
-    from sapo_edge.swarm.member.config import SwarmConfig
     from sapo_edge.swarm.member.libp2p import Libp2pTransport
 
     transports: list[Libp2pTransport] = []

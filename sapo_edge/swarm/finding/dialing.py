@@ -34,8 +34,11 @@ DIALS_PER_SECOND, DIAL_BURST = 1.0, 8.0
 """Attempts in total."""
 SAME_HOST_SECONDS = 10.0
 """Least time between two dials to one host and port that a peer named."""
+MIN_MEMBERS, MAX_MEMBERS = 6, 8
+"""Dialled members below which more are dialled without waiting, and at which dialling stops; up to twice as many if
+most are of one region. Others may still dial in."""
 TOP_UP_SECONDS = 20.0
-"""Time between two attempts while there are `min_members` connections, but fewer than `max_members`."""
+"""Time between two attempts between the two."""
 MEMBERS_OF_REGION = 2
 """Dialled members of one region that count beside those of others, see `addresses.region`."""
 TICK = 0.5
@@ -48,7 +51,6 @@ class Dialler:
     Args:
         is_member: whether a connected peer is in the swarm; relays and strangers don't count.
         on_reached: called with each address that answered.
-        min_members, max_members: dialled members to aim for; up to twice as many if most are of one region.
     """
 
     def __init__(
@@ -58,8 +60,6 @@ class Dialler:
         networks: Callable[[], LocalNetworks],
         is_member: Callable[[str], bool],
         on_reached: Callable[[Address], None],
-        min_members: int,
-        max_members: int,
         tally: Tally,
     ) -> None:
         self._host = host
@@ -67,7 +67,6 @@ class Dialler:
         self._networks = networks
         self._is_member = is_member
         self._on_reached = on_reached
-        self._min_members, self._max_members = min_members, max_members
         self._tally = tally
         self._bucket = TokenBucket(DIALS_PER_SECOND, DIAL_BURST)
         # Regions by peer id: of running attempts, and of connected peers that were dialled.
@@ -140,15 +139,15 @@ class Dialler:
     def _lacks(self, place: str, regions: Counter[str]) -> bool:
         """Whether another member of a region is wanted, beside so many of each."""
         members = regions.total()
-        if members >= 2 * self._max_members:
+        if members >= 2 * MAX_MEMBERS:
             return False
         if regions[place] < MEMBERS_OF_REGION:
             # Any number of peers in one region may be one owner's.
             members = sum(min(count, MEMBERS_OF_REGION) for count in regions.values())
-        if members < self._min_members:
+        if members < MIN_MEMBERS:
             return True
         now = time.monotonic()
-        if members >= self._max_members or now - self._topped_up < TOP_UP_SECONDS:
+        if members >= MAX_MEMBERS or now - self._topped_up < TOP_UP_SECONDS:
             return False
         self._topped_up = now
         return True

@@ -88,6 +88,10 @@ class Outside:
             if view.reachable is not None:
                 self._reached[key] = (now, view.reachable)
 
+    def record_router(self, ip: str) -> None:
+        """Record what the router says is this node's public IPv4 address; "" for nothing."""
+        self.router = ip
+
     def forget(self) -> None:
         """Forget where this node is: it is on another network now."""
         self._reached.clear()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from sapo_edge.events import Event
 from sapo_edge.rollout import Rollout
+from sapo_edge.swarm.config import SwarmConfig
 from sapo_edge.swarm.host.logs import preserve_logging
-from sapo_edge.swarm.member.config import SwarmConfig
 from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.status import SwarmStatus
 from sapo_edge.swarm.tally import innermost

@@ -26,10 +26,9 @@ _DIALS = _KEPT + "test_whatever_peers_name_eight_are_dialled_and_then_one_a_seco
 _PUNCHES = _KEPT + "test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_punches"
 
 _ROUTER_LIMITS = (
-    "tests/swarm/finding/test_mapping.py::"
-    "test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_most"
+    "tests/swarm/router/test_mapping.py::test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_most"
 )
-_SSDP_TESTS = "tests/swarm/finding/test_ssdp.py::"
+_SSDP_TESTS = "tests/swarm/router/test_ssdp.py::"
 
 DEFENCES = (
     Defence(
@@ -467,14 +466,14 @@ DEFENCES = (
     ),
     Defence(
         "time for whatever a router has the library do",
-        "sapo_edge/swarm/finding/router.py",
+        "sapo_edge/swarm/router/program.py",
         "    signal.alarm(SECONDS)\n",
         "    pass\n",
         (_ROUTER_LIMITS,),
     ),
     Defence(
         "memory for whatever a router has the library do",
-        "sapo_edge/swarm/finding/router.py",
+        "sapo_edge/swarm/router/program.py",
         "        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))\n",
         "        pass\n",
         (_ROUTER_LIMITS,),
@@ -509,10 +508,10 @@ DEFENCES = (
     ),
     Defence(
         "the length of a router's answer",
-        "sapo_edge/swarm/finding/mapping.py",
+        "sapo_edge/swarm/router/mapping.py",
         "    if len(data) > MAX_OUTPUT:\n",
         "    if False:\n",
-        ("tests/swarm/finding/test_mapping.py::test_a_hostile_routers_answer_is_bounded",),
+        ("tests/swarm/router/test_mapping.py::test_a_hostile_routers_answer_is_bounded",),
     ),
     Defence(
         "swarms without members are forgotten",
@@ -537,23 +536,23 @@ DEFENCES = (
     ),
     Defence(
         "UPnP hears the router alone",
-        "sapo_edge/swarm/finding/ssdp.py",
-        "if sender != gateway:",
-        "if False:",
+        "sapo_edge/swarm/router/program.py",
+        "                if sender == gateway:\n",
+        "                if True:\n",
         (_SSDP_TESTS + "test_no_device_answers_in_the_routers_place",),
     ),
     Defence(
         "the router's description is at its own address",
-        "sapo_edge/swarm/finding/ssdp.py",
+        "sapo_edge/swarm/router/program.py",
         'return check_url(match.group(1).decode("ascii"), gateway)',
         'return match.group(1).decode("ascii")',
         (_SSDP_TESTS + "test_no_router_has_anything_fetched_from_elsewhere",),
     ),
     Defence(
         "the router is controlled at its own address",
-        "sapo_edge/swarm/finding/router.py",
-        "ssdp.check_url(router.selectigd(ssdp.find_description(gateway)), gateway)",
-        "router.selectigd(ssdp.find_description(gateway))",
+        "sapo_edge/swarm/router/program.py",
+        "check_url(router.selectigd(find_description(gateway)), gateway)",
+        "router.selectigd(find_description(gateway))",
         (_SSDP_TESTS + "test_no_router_has_anything_fetched_from_elsewhere",),
     ),
 )

@@ -29,6 +29,7 @@ from sapo_edge.swarm.codes.meeting_place import (
 )
 from sapo_edge.swarm.codes.offering import offer_invite
 from sapo_edge.swarm.codes.reaching import parse_place
+from sapo_edge.swarm.config import SwarmConfig
 from sapo_edge.swarm.finding.circuit import open_way
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.host import listen_port
@@ -36,7 +37,6 @@ from sapo_edge.swarm.host.requests import read_frame, write_frame
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.admission import Admission
 from sapo_edge.swarm.judging.reputation import Reputation
-from sapo_edge.swarm.member.config import SwarmConfig
 from sapo_edge.swarm.member.libp2p import Libp2pTransport
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.tasks.manifest import load_manifest

@@ -13,11 +13,9 @@ from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, parse_address
 from sapo_edge.swarm.finding.circuit import MAX_PUNCHED, HolePunch, dial_through
-from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
 from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.tally import Tally
-from tests.swarm.finding.test_named_addresses import ABROAD, HOME, Connections, a_host, nobody
+from tests.swarm.finding.fakes import make_discovery, nobody
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 
 ME = Identity(bytes([1]) * 32).peer_id
@@ -81,8 +79,7 @@ def test_addresses_that_a_peer_claims_are_not_dialled_instead_of_a_hole_punch() 
 
 
 def test_a_peer_behind_a_relay_is_dialled_where_others_reached_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sapo_edge.swarm.finding.discovery.find_local_networks", lambda listen: HOME)
-    discovery = Discovery(a_host(Connections(ABROAD)), DiscoveryConfig(b"s" * 32), Tally(lambda event: None))
+    discovery = make_discovery(monkeypatch)
     dialled: list[str] = []
 
     async def dial(address: Address, trusted: bool = False) -> bool:

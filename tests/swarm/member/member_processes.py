@@ -93,11 +93,11 @@ def main(options: dict[str, Any]) -> None:
     """Run a member until stdin ends."""
     from sapo_edge.backends.machine.allocator import return_freed_memory
     from sapo_edge.rollout import Answer, Rollout
+    from sapo_edge.swarm.config import SwarmConfig
     from sapo_edge.swarm.joining.identity import Identity
     from sapo_edge.swarm.joining.membership import swarm_id
     from sapo_edge.swarm.judging.admission import Admission
     from sapo_edge.swarm.judging.reputation import Reputation
-    from sapo_edge.swarm.member.config import SwarmConfig
     from sapo_edge.swarm.member.libp2p import Libp2pTransport
     from sapo_edge.tasks.manifest import load_manifest
     from sapo_edge.tasks.source import TaskSource

@@ -27,11 +27,11 @@ from sapo_edge.control.client import connect
 from sapo_edge.errors import SapoError
 from sapo_edge.rollout import Answer, Rollout, Task
 from sapo_edge.state.paths import Paths
+from sapo_edge.swarm.config import SwarmConfig
 from sapo_edge.swarm.host.traffic import MAX_SOCKETS_PER_ADDRESS
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.admission import SENDERS_FAULT, Admission
 from sapo_edge.swarm.judging.reputation import NETWORK_RATE, NEWCOMERS_BURST, RATE, Reputation
-from sapo_edge.swarm.member.config import SwarmConfig
 from sapo_edge.swarm.member.libp2p import Libp2pTransport
 from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
@@ -48,7 +48,7 @@ NODE = """
 import functools, sys, time
 from sapo_edge.swarm.host import host
 from sapo_edge.swarm.judging import reputation
-from sapo_edge.swarm.member import config
+from sapo_edge.swarm import config
 reputation.ESTABLISHED_SECONDS = 8.0
 host.UPGRADE_SECONDS = float(sys.argv.pop(1))
 config.SwarmConfig = functools.partial(config.SwarmConfig, keepalive=float(sys.argv.pop(1)))

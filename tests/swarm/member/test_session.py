@@ -12,13 +12,13 @@ import trio
 
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.swarm.config import SwarmConfig
 from sapo_edge.swarm.finding.outside import Outside, View
 from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.admission import Admission
 from sapo_edge.swarm.judging.reputation import BURST, ESTABLISHED_AFTER, ESTABLISHED_SECONDS, IGNORE_AT, Reputation
 from sapo_edge.swarm.member import session as module
-from sapo_edge.swarm.member.config import SwarmConfig
 from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.member.session import Session
 from sapo_edge.swarm.wire.messages import encode_message

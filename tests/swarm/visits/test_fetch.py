@@ -23,7 +23,7 @@ from sapo_edge.swarm.visits import fetch, opinions
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from sapo_edge.swarm.wire.messages import encode_manifest_response
 from sapo_edge.tasks.manifest import load_manifest
-from tests.swarm.finding.test_circuit import PEER
+from tests.swarm.finding.fakes import OTHER as PEER
 
 WANTED, OTHER = load_manifest("starter"), load_manifest("arithmetic")
 

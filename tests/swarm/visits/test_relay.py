@@ -45,8 +45,8 @@ from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.visits import relay as relay_module
 from sapo_edge.swarm.visits.relay import RelayConfig, run_relay
 from sapo_edge.swarm.wire.exchange import ExchangeRequest
-from tests.swarm.finding.processes import SWARM, Relay
-from tests.swarm.finding.test_named_addresses import nobody
+from tests.swarm.finding.fakes import SWARM, nobody
+from tests.swarm.finding.processes import Relay
 from tests.swarm.host.streams import FakeConnection, FakeStream
 
 OK, REFUSED = 100, (200, 201, 202, 203, 204, 205, 400, 401)
@@ -577,8 +577,7 @@ def test_the_command_keeps_its_address_and_stops_at_a_signal(tmp_path: Path) -> 
         assert second.process.wait(20) != 0, "its directory is in use"
         second.stop()
         findings = {
-            finding.name: finding
-            for finding in examine_network(listen="loopback", bootstrap=[address], swarm=bytes.fromhex(SWARM))
+            finding.name: finding for finding in examine_network(listen="loopback", bootstrap=[address], swarm=SWARM)
         }
         assert {finding.status for finding in findings.values()} == {"pass"}, findings
         assert "unknown until two" in findings["reachability"].detail, "a peer of this machine's network says nothing"

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from sapo_edge.rollout import Answer, Rollout
+from sapo_edge.swarm.config import SwarmConfig
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.admission import Admission
 from sapo_edge.swarm.judging.reputation import Reputation
-from sapo_edge.swarm.member.config import SwarmConfig
 from sapo_edge.swarm.member.libp2p import Libp2pTransport
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource

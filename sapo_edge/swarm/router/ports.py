@@ -11,7 +11,7 @@ from pathlib import Path
 from sapo_edge.fields import check_integer, check_map, check_text
 from sapo_edge.state.durable import write_atomically
 from sapo_edge.swarm.addresses import LOWEST_PORT
-from sapo_edge.swarm.finding.portmap import NONCE_BYTES
+from sapo_edge.swarm.router.portmap import NONCE_BYTES
 
 MAX_FILE_BYTES = 512
 """Largest file that is read."""

@@ -1,7 +1,7 @@
 """The port that the router forwards to this node: asked for, renewed, and removed when the node stops.
 
 A router that doesn't answer costs two seconds of an idle process now and then. What one answers is a claim: its public
-address is a voice among those of `outside.py`, and the port is one that peers try.
+address is a voice among those of `finding/outside.py`, and the port is one that peers try.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import subprocess
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address
 from typing import Any
@@ -18,9 +19,8 @@ import trio
 from sapo_edge.children import python_command
 from sapo_edge.fields import check_integer, check_map, check_text
 from sapo_edge.swarm.addresses import LOWEST_PORT, is_public
-from sapo_edge.swarm.finding.outside import Outside
-from sapo_edge.swarm.finding.ports import Ports
-from sapo_edge.swarm.finding.router import LIFETIME, SECONDS, Task
+from sapo_edge.swarm.router.ports import Ports
+from sapo_edge.swarm.router.program import LIFETIME, SECONDS, Task
 from sapo_edge.swarm.status import Router
 from sapo_edge.swarm.tally import Tally
 
@@ -76,15 +76,15 @@ class Mapping:
 
     Args:
         port: at which this node listens.
-        outside: gets the router's claim about its public address.
+        on_address: called with the router's claim about its public address, or "".
         ports: remembers the router's port, which is asked for again.
     """
 
-    def __init__(self, port: int, outside: Outside, tally: Tally, ports: Ports) -> None:
+    def __init__(self, port: int, on_address: Callable[[str], None], tally: Tally, ports: Ports) -> None:
         self.current: Mapped | None = None
         self.state: Router = "asking"
         self._port = port
-        self._outside = outside
+        self._on_address = on_address
         self._due = trio.Event()
         self._tally = tally
         self._ports = ports
@@ -122,7 +122,7 @@ class Mapping:
             self.current = read_answer(process.stdout) if process.returncode == 0 else None
         except (OSError, ValueError):
             self.current = None
-        self._outside.router = self.current.ip if self.current else ""
+        self._on_address(self.current.ip if self.current else "")
         self.state = "forwards" if self.current else "silent"
         if self.current is None:
             self._tally.count("routers that forward no port")
@@ -144,4 +144,4 @@ class Mapping:
 
 
 def _command(task: Task) -> list[str]:
-    return python_command("-m", "sapo_edge.swarm.finding.router", json.dumps(asdict(task)))
+    return python_command("-m", "sapo_edge.swarm.router.program", json.dumps(asdict(task)))
