@@ -73,9 +73,7 @@ def test_whatever_peers_name_eight_are_dialled_and_then_one_a_second_at_three_ad
                 for ip in (*(f"127.1.{number}.{last}" for last in range(1, 6)), "127.9.9.9"):
                     book.add(direct_address(ip, CLOSED, peer), Origin.PEER, source=str(number))
             alone = LocalNetworks((), (), loopback=True)
-            dialler = Dialler(
-                node.host, book, lambda: alone, lambda peer: False, lambda address: None, 6, 8, node.tally
-            )
+            dialler = Dialler(node.host, book, lambda: alone, lambda peer: False, lambda address: None, node.tally)
 
             def peers() -> Counter[str]:
                 return Counter(network_of(ip) for ip in dialled if ip != "127.9.9.9")

@@ -85,16 +85,22 @@ DEFENCES = (
     ),
     Defence(
         "introductions are drawn anew for each asker",
-        "sapo_edge/swarm/finding/introductions.py",
-        "        number = random.randrange(len(rest))\n",
-        "        number = len(rest) - 1\n",
+        "sapo_edge/swarm/finding/directory.py",
+        """random.sample(list(regions.values()), len(regions))
+        while queues:
+            for queue in queues:
+                yield queue.pop(random.randrange(len(queue)))""",
+        """list(regions.values())
+        while queues:
+            for queue in queues:
+                yield queue.pop()""",
         (_DIRECTORY_TESTS + "test_askers_are_introduced_to_different_members",),
     ),
     Defence(
         "introductions in turn from networks",
-        "sapo_edge/swarm/finding/introductions.py",
-        "tag, region(addresses[0])",
-        'tag, ""',
+        "sapo_edge/swarm/finding/directory.py",
+        "regions.setdefault(entry.region, [])",
+        'regions.setdefault("", [])',
         (_DIRECTORY_TESTS + "test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced",),
     ),
     Defence(
@@ -183,22 +189,22 @@ DEFENCES = (
     Defence(
         "private addresses are told to nobody outside",
         "sapo_edge/swarm/finding/directory.py",
-        "if local or (ip := address.ip) is None or ip.is_global",
+        "if local or (ip := one.ip) is None or ip.is_global",
         "if True",
         ("tests/swarm/finding/test_peer_requests.py::test_a_stranger_is_not_told_of_private_addresses",),
     ),
     Defence(
         "an asker is not told of itself",
         "sapo_edge/swarm/finding/directory.py",
-        "if usable and peer_id != asker:",
+        "if usable and usable[0].peer_id != asker:",
         "if usable:",
         ("tests/swarm/finding/test_peer_requests.py::test_a_stranger_is_not_told_of_private_addresses",),
     ),
     Defence(
         "an asker is told of its own swarm's members",
-        "sapo_edge/swarm/finding/introductions.py",
-        "_shuffled(self._groups.get(tag, {}).values())",
-        "_shuffled([peers for regions in self._groups.values() for peers in regions.values()])",
+        "sapo_edge/swarm/finding/directory.py",
+        "if entry.tag == tag and entry.region",
+        "if entry.region",
         (_DIRECTORY_TESTS + "test_all_members_are_drawn_once_and_in_turn",),
     ),
     Defence(
@@ -512,13 +518,6 @@ DEFENCES = (
         "    if len(data) > MAX_OUTPUT:\n",
         "    if False:\n",
         ("tests/swarm/router/test_mapping.py::test_a_hostile_routers_answer_is_bounded",),
-    ),
-    Defence(
-        "swarms without members are forgotten",
-        "sapo_edge/swarm/finding/introductions.py",
-        "                del self._groups[tag]\n",
-        "                pass\n",
-        (_DIRECTORY_TESTS + "test_nothing_is_left_of_swarms_whose_members_left",),
     ),
     Defence(
         "anchors are few",

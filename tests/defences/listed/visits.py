@@ -202,8 +202,8 @@ DEFENCES = (
     Defence(
         "nobody is told of peers that left",
         "sapo_edge/swarm/finding/directory.py",
-        "            self._introductions.remove(str(peer_id))\n",
-        "            pass\n",
+        " and entry.id in connected:",
+        ":",
         ("tests/swarm/finding/test_peer_requests.py::test_nobody_is_told_of_peers_that_left",),
     ),
 )
