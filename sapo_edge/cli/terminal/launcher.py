@@ -39,7 +39,7 @@ from sapo_edge.tui.node.machine import Load, LoadMeter
 if TYPE_CHECKING:
     from sapo_edge.control.runs import RunView
     from sapo_edge.experiment.watch import SettingView
-    from sapo_edge.swarm.joining.membership import Swarm
+    from sapo_edge.swarm.joining.invite import Swarm
 
 YIELD_PERCENT = 70
 """Value of the setting `busy` for a user who wants the node to yield to other programs."""
@@ -101,7 +101,7 @@ class ProgramLauncher:
         return Findings(tuple(rows), cores, battery, blocked, login)
 
     def choices(self) -> Choices:
-        from sapo_edge.swarm.joining.membership import Swarm
+        from sapo_edge.swarm.joining.invite import Swarm
 
         try:
             workspace = open_workspace(self._home)
@@ -316,7 +316,7 @@ def _open_swarm(workspace: Workspace) -> Swarm:
     Raises:
         ConfigError: if it has own questions, whose swarm is not joined unasked.
     """
-    from sapo_edge.swarm.joining.membership import Swarm
+    from sapo_edge.swarm.joining.invite import Swarm
 
     manifest = find_manifest(workspace.paths, workspace.membership, workspace.settings.manifest)
     if manifest.own_questions:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sapo_edge.errors import ConfigError, ManifestError, StateError
 from sapo_edge.fields import check_list, check_number
 from sapo_edge.state.durable import make_private_directory, reported, write_atomically
-from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Invite
+from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Swarm
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, load_manifest, shipped_manifests
 
 MAX_SWARMS = 32
@@ -29,70 +28,6 @@ MAX_FILE_BYTES = 256 * 1024
 MIN_DIGITS = 8
 """Fewest hexadecimal digits that name a swarm or a manifest."""
 _VERSION = 1
-
-
-def swarm_id(manifest: bytes, key: bytes | None) -> bytes:
-    """The id of a swarm, 32 bytes. It is part of topics and signed rollouts: those of one swarm are invalid in another.
-
-    Args:
-        manifest: digest of the manifest, 32 bytes.
-        key: of a private swarm, 32 bytes.
-
-    Returns:
-        The digest for an open swarm; a hash that does not reveal the key for a private one.
-    """
-    if key is None:
-        return manifest
-    return hashlib.sha256(b"sapo-edge private swarm v1\0" + manifest + key).digest()
-
-
-@dataclass(frozen=True, slots=True)
-class Swarm:
-    """A swarm.
-
-    Attributes:
-        manifest: digest of its manifest, 32 bytes.
-        name: of the manifest.
-        bootstrap: multiaddresses to dial first.
-        key: 32 bytes that all members of a private swarm share; None in an open one.
-        joined: Unix seconds.
-
-    Raises:
-        ConfigError: if a field is outside its bounds.
-    """
-
-    manifest: bytes
-    name: str
-    bootstrap: tuple[str, ...] = ()
-    key: bytes | None = field(default=None, repr=False)
-    joined: float = field(default_factory=time.time, compare=False)
-
-    def __post_init__(self) -> None:
-        self.invite()
-
-    @property
-    def id(self) -> bytes:
-        """See `swarm_id`."""
-        return swarm_id(self.manifest, self.key)
-
-    @property
-    def is_private(self) -> bool:
-        """Whether only those with its key can take part."""
-        return self.key is not None
-
-    def invite(self, addresses: tuple[str, ...] | None = None) -> Invite:
-        """An invite to the swarm, with these addresses or its own."""
-        return Invite(self.manifest, self.name, self.bootstrap if addresses is None else addresses, self.key)
-
-    @classmethod
-    def of(cls, manifest: Manifest, bootstrap: tuple[str, ...] = (), key: bytes | None = None) -> Swarm:
-        """The open swarm of a manifest, or the private one with a key."""
-        return cls(bytes.fromhex(manifest.digest), manifest.name, bootstrap, key)
-
-    @classmethod
-    def from_invite(cls, invite: Invite) -> Swarm:
-        """The swarm of an invite."""
-        return cls(invite.manifest, invite.name, invite.bootstrap, invite.key)
 
 
 class Membership:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sapo_edge.events import Event
 from sapo_edge.rollout import Rollout
 from sapo_edge.swarm.joining.identity import readable_name
-from sapo_edge.swarm.joining.membership import swarm_id
+from sapo_edge.swarm.joining.invite import swarm_id
 from sapo_edge.swarm.judging.admission import Admission
 from sapo_edge.swarm.judging.records import RecordStore
 from sapo_edge.swarm.judging.reputation import WEIGHTS

@@ -112,7 +112,10 @@ DEFENCES = (
         _INVITE,
         "    key: bytes | None = field(default=None, repr=False)\n",
         "    key: bytes | None = None\n",
-        (_INVITE_TESTS + "test_the_key_is_in_the_line_and_not_in_the_repr",),
+        (
+            _INVITE_TESTS + "test_the_key_is_in_the_line_and_not_in_the_repr",
+            _MEMBERSHIP_TESTS + "test_a_key_is_not_shown",
+        ),
     ),
     Defence(
         "the lengths of an invite's digest and key",
@@ -126,7 +129,7 @@ DEFENCES = (
         _INVITE,
         "        if not _NAME.fullmatch(self.name):\n",
         "        if False:\n",
-        _INVALID_LINE,
+        (*_INVALID_LINE, _MEMBERSHIP_TESTS + "test_a_damaged_file_is_reported_and_not_changed"),
     ),
     Defence(
         "addresses in an invite",
@@ -214,31 +217,17 @@ DEFENCES = (
     ),
     Defence(
         "a private swarm's id is its own",
-        _MEMBERSHIP,
+        _INVITE,
         "    if key is None:\n        return manifest\n",
         "    if True:\n        return manifest\n",
         (_MEMBERSHIP_TESTS + "test_swarms_of_one_manifest_and_different_keys_are_different",),
     ),
     Defence(
         "a private swarm's id does not reveal its key",
-        _MEMBERSHIP,
+        _INVITE,
         'hashlib.sha256(b"sapo-edge private swarm v1\\0" + manifest + key).digest()',
         "(manifest[:4] + key)",
         (_MEMBERSHIP_TESTS + "test_swarms_of_one_manifest_and_different_keys_are_different",),
-    ),
-    Defence(
-        "a private swarm's key is not shown",
-        _MEMBERSHIP,
-        "    key: bytes | None = field(default=None, repr=False)\n",
-        "    key: bytes | None = None\n",
-        (_MEMBERSHIP_TESTS + "test_a_key_is_not_shown",),
-    ),
-    Defence(
-        "a swarm is checked like its invite",
-        _MEMBERSHIP,
-        "        self.invite()\n",
-        "        pass\n",
-        (_MEMBERSHIP_TESTS + "test_a_damaged_file_is_reported_and_not_changed",),
     ),
     Defence(
         "the addresses of a swarm",

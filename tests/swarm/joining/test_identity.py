@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sapo_edge.errors import StateError
 from sapo_edge.swarm.joining import identity
 from sapo_edge.swarm.joining.identity import Identity, backup, peer_id_of, public_key_of, readable_name, restore, verify
-from sapo_edge.swarm.joining.membership import swarm_id
+from sapo_edge.swarm.joining.invite import swarm_id
 from sapo_edge.swarm.wire.exchange import swarm_tag
 from tests.swarm.wire.make_vectors import vectors
 

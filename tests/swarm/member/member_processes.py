@@ -95,7 +95,7 @@ def main(options: dict[str, Any]) -> None:
     from sapo_edge.rollout import Answer, Rollout
     from sapo_edge.swarm.config import SwarmConfig
     from sapo_edge.swarm.joining.identity import Identity
-    from sapo_edge.swarm.joining.membership import swarm_id
+    from sapo_edge.swarm.joining.invite import swarm_id
     from sapo_edge.swarm.judging.admission import Admission
     from sapo_edge.swarm.judging.reputation import Reputation
     from sapo_edge.swarm.member.libp2p import Libp2pTransport
