@@ -42,6 +42,7 @@ from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from sapo_edge.transport import SwarmError
+from tests.swarm.loop import in_trio
 
 LINE = "sapo://join/v=1+swarm=aa+name=starter+check=0"
 MEMBER = Identity(bytes([9]) * 32)
@@ -49,17 +50,6 @@ WRONG_WORDS = ("guitar", "revolver")
 UNREACHED, NOBODY = "no meeting place answers", "nobody waits under the number"
 WRONG, BROKEN = "the words are wrong, or somebody interfered", "the connection broke; the code may be used up"
 GIVEN, SPOILT, UNUSED = "given", "somebody gave a wrong code", "nobody used the code"
-
-
-def play(scenario: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        with trio.fail_after(60):
-            await scenario()
-
-    try:
-        trio.run(limited)
-    except BaseExceptionGroup as error:
-        raise innermost(error) from None
 
 
 @contextlib.asynccontextmanager
@@ -110,89 +100,76 @@ async def fails(failure: str, code: Code, *at: Address) -> None:
 
 
 @pytest.mark.parametrize("how", ["relay", "relay by host and port", "inviter"])
-def test_the_invite_arrives(how: str) -> None:
-    async def scenario() -> None:
-        async with place() as relay, trio.open_nursery() as nursery:
-            inviter = Inviter(nursery, relay)
-            code = await inviter.code()
-            assert inviter.places == {relay}
-            at = inviter.own if how == "inviter" else relay
-            at = parse_place(f"localhost:{relay.port}") if "port" in how else at
-            assert await accept(code, at) == LINE
-            assert await inviter.ends(GIVEN)
-            await fails(NOBODY, code, relay)
-
-    play(scenario)
+@in_trio()
+async def test_the_invite_arrives(how: str) -> None:
+    async with place() as relay, trio.open_nursery() as nursery:
+        inviter = Inviter(nursery, relay)
+        code = await inviter.code()
+        assert inviter.places == {relay}
+        at = inviter.own if how == "inviter" else relay
+        at = parse_place(f"localhost:{relay.port}") if "port" in how else at
+        assert await accept(code, at) == LINE
+        assert await inviter.ends(GIVEN)
+        await fails(NOBODY, code, relay)
 
 
-def test_a_wrong_code_ends_it_for_both() -> None:
-    async def scenario() -> None:
-        async with place() as relay, trio.open_nursery() as nursery:
-            inviter = Inviter(nursery, relay)
-            code = await inviter.code()
-            await fails(WRONG, Code(code.number, WRONG_WORDS), relay)
-            assert await inviter.ends(SPOILT)
-            await fails(NOBODY, code, relay)
-            await fails(UNREACHED, code, inviter.own)
-
-    play(scenario)
+@in_trio()
+async def test_a_wrong_code_ends_it_for_both() -> None:
+    async with place() as relay, trio.open_nursery() as nursery:
+        inviter = Inviter(nursery, relay)
+        code = await inviter.code()
+        await fails(WRONG, Code(code.number, WRONG_WORDS), relay)
+        assert await inviter.ends(SPOILT)
+        await fails(NOBODY, code, relay)
+        await fails(UNREACHED, code, inviter.own)
 
 
-def test_another_number_ends_nothing() -> None:
-    async def scenario() -> None:
-        async with place() as relay, trio.open_nursery() as nursery:
-            inviter = Inviter(nursery, relay)
-            code = await inviter.code()
-            await fails(NOBODY, Code(code.number % 999 + 1, code.words), relay)
-            assert await accept(code, relay) == LINE
-
-    play(scenario)
+@in_trio()
+async def test_another_number_ends_nothing() -> None:
+    async with place() as relay, trio.open_nursery() as nursery:
+        inviter = Inviter(nursery, relay)
+        code = await inviter.code()
+        await fails(NOBODY, Code(code.number % 999 + 1, code.words), relay)
+        assert await accept(code, relay) == LINE
 
 
-def test_somebody_who_only_looks_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_somebody_who_only_looks_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number is public: whoever asks for it gets a message that tells nothing, and the inviter waits again."""
     monkeypatch.setattr(offering, "AGAIN_SECONDS", 0.2)
-
-    async def scenario() -> None:
-        async with place() as relay, trio.open_nursery() as nursery, visiting_host(None) as third:
-            inviter = Inviter(nursery, relay)
-            code = await inviter.code()
-            assert await open_way(third, relay)
-            stream, answer = await ask_place(third, relay.peer_id, Claim(code.number, False))
-            assert answer is Answer.PAIRED and len(await read_frame(stream, HELLO_BYTES)) == HELLO_BYTES
-            await stream.reset()
-            result = ""
-            while not result:
-                await trio.sleep(0.5)
-                with contextlib.suppress(SwarmError):  # it has not come back yet
-                    result = await accept(code, relay)
-            assert result == LINE and await inviter.ends(GIVEN)
-
-    play(scenario)
+    async with place() as relay, trio.open_nursery() as nursery, visiting_host(None) as third:
+        inviter = Inviter(nursery, relay)
+        code = await inviter.code()
+        assert await open_way(third, relay)
+        stream, answer = await ask_place(third, relay.peer_id, Claim(code.number, False))
+        assert answer is Answer.PAIRED and len(await read_frame(stream, HELLO_BYTES)) == HELLO_BYTES
+        await stream.reset()
+        result = ""
+        while not result:
+            await trio.sleep(0.5)
+            with contextlib.suppress(SwarmError):  # it has not come back yet
+                result = await accept(code, relay)
+        assert result == LINE and await inviter.ends(GIVEN)
 
 
-def test_a_code_ends_after_its_time() -> None:
-    async def scenario() -> None:
-        async with place() as relay, trio.open_nursery() as nursery:
-            inviter = Inviter(nursery, relay, seconds=0.3)
-            with trio.fail_after(8):
-                assert await inviter.ends(UNUSED)
-            await fails(NOBODY, await inviter.code(), relay)
-
-    play(scenario)
+@in_trio()
+async def test_a_code_ends_after_its_time() -> None:
+    async with place() as relay, trio.open_nursery() as nursery:
+        inviter = Inviter(nursery, relay, seconds=0.3)
+        with trio.fail_after(8):
+            assert await inviter.ends(UNUSED)
+        await fails(NOBODY, await inviter.code(), relay)
 
 
-def test_without_a_meeting_place_there_is_still_the_inviters_own() -> None:
-    async def scenario() -> None:
-        gone = direct_address("127.0.0.1", 1, (await nobody()).peer_id)
-        async with trio.open_nursery() as nursery:
-            inviter = Inviter(nursery, gone)
-            code = await inviter.code()
-            assert not inviter.places
-            await fails(UNREACHED, code, gone)
-            assert await accept(code, gone, inviter.own) == LINE
-
-    play(scenario)
+@in_trio()
+async def test_without_a_meeting_place_there_is_still_the_inviters_own() -> None:
+    gone = direct_address("127.0.0.1", 1, (await nobody()).peer_id)
+    async with trio.open_nursery() as nursery:
+        inviter = Inviter(nursery, gone)
+        code = await inviter.code()
+        assert not inviter.places
+        await fails(UNREACHED, code, gone)
+        assert await accept(code, gone, inviter.own) == LINE
 
 
 async def nobody() -> Address:
@@ -214,7 +191,8 @@ async def liar(behave: Callable[[Any], Awaitable[None]]) -> AsyncIterator[Addres
         yield direct_address("127.0.0.1", listen_port(host), str(host.get_id()))
 
 
-def test_a_lying_place_gets_one_guess_from_a_joiner(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_a_lying_place_gets_one_guess_from_a_joiner(monkeypatch: pytest.MonkeyPatch) -> None:
     """It plays the inviter with a code that it guesses. The joiner then asks nobody else, not even the right one."""
     guesses: list[bytes] = []
 
@@ -226,29 +204,25 @@ def test_a_lying_place_gets_one_guess_from_a_joiner(monkeypatch: pytest.MonkeyPa
         # Whatever it sends now was not sealed by somebody who knows the code.
         await write_frame(stream, b"z" * 90)
 
-    async def scenario() -> None:
-        async with liar(behave) as one, liar(behave) as two:
-            await fails(WRONG, Code(7, ("guitar", "aardvark")), one, two)
-            assert len(guesses) == 1
-
-    play(scenario)
+    async with liar(behave) as one, liar(behave) as two:
+        await fails(WRONG, Code(7, ("guitar", "aardvark")), one, two)
+        assert len(guesses) == 1
 
 
 @pytest.mark.parametrize("reply", [b"", b"A" * 3, b"A" + bytes(32), b"B" * 33])
-def test_a_place_that_sends_nonsense_is_a_wrong_code(reply: bytes) -> None:
+@in_trio()
+async def test_a_place_that_sends_nonsense_is_a_wrong_code(reply: bytes) -> None:
     async def behave(stream: Any) -> None:
         await write_frame(stream, encode_answer(Answer.PAIRED))
         await write_frame(stream, reply)
 
-    async def scenario() -> None:
-        async with liar(behave) as one:
-            await fails(WRONG, Code(7, WRONG_WORDS), one)
-
-    play(scenario)
+    async with liar(behave) as one:
+        await fails(WRONG, Code(7, WRONG_WORDS), one)
 
 
 @pytest.mark.parametrize("bytes_of_hello", [HELLO_BYTES + 1, HELLO_BYTES])
-def test_a_message_of_a_place_is_bounded_before_it_is_read(bytes_of_hello: int) -> None:
+@in_trio()
+async def test_a_message_of_a_place_is_bounded_before_it_is_read(bytes_of_hello: int) -> None:
     """What is too long is not even looked at: a hello costs no guess, and what comes for the invite breaks off."""
 
     async def behave(stream: Any) -> None:
@@ -259,63 +233,55 @@ def test_a_message_of_a_place_is_bounded_before_it_is_read(bytes_of_hello: int) 
             await read_frame(stream, GUESS_BYTES)
             await write_frame(stream, bytes(MAX_SEALED_BYTES + 1))
 
-    async def scenario() -> None:
-        async with liar(behave) as one:
-            await fails(NOBODY if bytes_of_hello > HELLO_BYTES else BROKEN, Code(7, WRONG_WORDS), one)
-
-    play(scenario)
+    async with liar(behave) as one:
+        await fails(NOBODY if bytes_of_hello > HELLO_BYTES else BROKEN, Code(7, WRONG_WORDS), one)
 
 
-def test_a_guess_is_bounded_before_it_is_read() -> None:
+@in_trio()
+async def test_a_guess_is_bounded_before_it_is_read() -> None:
     async def behave(stream: Any) -> None:
         await write_frame(stream, encode_answer(Answer.WAITING))
         await write_frame(stream, encode_answer(Answer.PAIRED))
         await read_frame(stream, HELLO_BYTES)
         await write_frame(stream, bytes(GUESS_BYTES + 1))
 
-    async def scenario() -> None:
-        async with liar(behave) as one, trio.open_nursery() as nursery:
-            assert await Inviter(nursery, one, seconds=1.0).ends(UNUSED)
-
-    play(scenario)
+    async with liar(behave) as one, trio.open_nursery() as nursery:
+        assert await Inviter(nursery, one, seconds=1.0).ends(UNUSED)
 
 
-def test_whoever_asks_for_the_number_and_says_nothing_leaves_the_code_to_others(
+@in_trio()
+async def test_whoever_asks_for_the_number_and_says_nothing_leaves_the_code_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(offering, "EXCHANGE_SECONDS", 0.2)
-
-    async def scenario() -> None:
-        async with trio.open_nursery() as nursery, visiting_host(None) as third:
-            inviter = Inviter(nursery)
-            code, own = await inviter.code(), inviter.own
-            assert await open_way(third, own)
-            stream, _ = await ask_place(third, own.peer_id, Claim(code.number, False))
-            await read_frame(stream, HELLO_BYTES)
-            with trio.fail_after(8), contextlib.suppress(*LOST):
-                await read_frame(stream, 0)
-            nursery.cancel_scope.cancel()
-
-    play(scenario)
+    async with trio.open_nursery() as nursery, visiting_host(None) as third:
+        inviter = Inviter(nursery)
+        code, own = await inviter.code(), inviter.own
+        assert await open_way(third, own)
+        stream, _ = await ask_place(third, own.peer_id, Claim(code.number, False))
+        await read_frame(stream, HELLO_BYTES)
+        with trio.fail_after(8), contextlib.suppress(*LOST):
+            await read_frame(stream, 0)
+        nursery.cancel_scope.cancel()
 
 
-def test_an_inviter_waits_at_four_places(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_an_inviter_waits_at_four_places(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
     async def reach(host: object, place: Address) -> None:
         await trio.lowlevel.checkpoint()
         tried.append(place.host)
 
-    async def scenario() -> None:
-        async with trio.open_nursery() as nursery:
-            await Inviter(nursery, *(parse_place(f"place{number}") for number in range(9)), seconds=0.1).ends(UNUSED)
-        assert set(tried) == {f"place{number}" for number in range(4)}
-
     monkeypatch.setattr(offering, "reach", reach)
-    play(scenario)
+
+    async with trio.open_nursery() as nursery:
+        await Inviter(nursery, *(parse_place(f"place{number}") for number in range(9)), seconds=0.1).ends(UNUSED)
+    assert set(tried) == {f"place{number}" for number in range(4)}
 
 
-def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device announces that somebody waits under the number at fifty addresses, and elsewhere."""
     tried: list[Address] = []
 
@@ -332,37 +298,32 @@ def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monkeypatc
 
     monkeypatch.setattr(accepting, "run_mdns", announce)
     monkeypatch.setattr(accepting, "reach", reach)
-
-    async def scenario() -> None:
-        with trio.fail_after(8):
-            with pytest.raises(SwarmError, match="nobody on this local network"):
-                await accept_invite(Code(7, WRONG_WORDS), (), listen="loopback", seconds=0.3)
-        assert {place.host for place in tried} == {f"127.0.0.{number}" for number in range(16)}
-        assert len(tried) == 16
-
-    play(scenario)
+    with trio.fail_after(8):
+        with pytest.raises(SwarmError, match="nobody on this local network"):
+            await accept_invite(Code(7, WRONG_WORDS), (), listen="loopback", seconds=0.3)
+    assert {place.host for place in tried} == {f"127.0.0.{number}" for number in range(16)}
+    assert len(tried) == 16
 
 
-def test_a_silent_place_costs_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_a_silent_place_costs_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accepting, "HELLO_SECONDS", 0.2)
 
     async def behave(stream: Any) -> None:
         await write_frame(stream, encode_answer(Answer.PAIRED))
         await trio.sleep_forever()
 
-    async def scenario() -> None:
-        async with liar(behave) as silent, trio.open_nursery() as nursery:
-            inviter = Inviter(nursery)
-            code = await inviter.code()
-            with trio.fail_after(8):
-                await fails(NOBODY, code, silent)
-            assert await accept(code, silent, inviter.own) == LINE
-            nursery.cancel_scope.cancel()
-
-    play(scenario)
+    async with liar(behave) as silent, trio.open_nursery() as nursery:
+        inviter = Inviter(nursery)
+        code = await inviter.code()
+        with trio.fail_after(8):
+            await fails(NOBODY, code, silent)
+        assert await accept(code, silent, inviter.own) == LINE
+        nursery.cancel_scope.cancel()
 
 
-def test_a_place_that_guesses_gets_one_guess_from_an_inviter() -> None:
+@in_trio()
+async def test_a_place_that_guesses_gets_one_guess_from_an_inviter() -> None:
     """It answers the inviter's hello with a guess, at once at two places: one is looked at."""
     answers: list[bytes] = []
 
@@ -374,29 +335,23 @@ def test_a_place_that_guesses_gets_one_guess_from_an_inviter() -> None:
         with contextlib.suppress(Exception):
             answers.append(await read_frame(stream, 4096))
 
-    async def scenario() -> None:
-        async with liar(behave) as one, liar(behave) as two, trio.open_nursery() as nursery:
-            assert await Inviter(nursery, one, two).ends(SPOILT)
-        assert answers == [b""]
-
-    play(scenario)
+    async with liar(behave) as one, liar(behave) as two, trio.open_nursery() as nursery:
+        assert await Inviter(nursery, one, two).ends(SPOILT)
+    assert answers == [b""]
 
 
-def test_a_number_that_one_place_has_given_away_is_used_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_a_number_that_one_place_has_given_away_is_used_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = iter([7, 7, 8])
     monkeypatch.setattr(offering, "random_number", lambda: next(numbers))
-
-    async def scenario() -> None:
-        async with place() as one, place() as two, trio.open_nursery() as nursery:
-            first = Inviter(nursery, one)
-            await first.code()
-            second = Inviter(nursery, two, one)
-            assert (await first.code()).number == 7 and (await second.code()).number == 8
-            assert second.places == {one, two}
-            assert await accept(await second.code(), two) == LINE
-            assert await accept(await first.code(), one) == LINE
-
-    play(scenario)
+    async with place() as one, place() as two, trio.open_nursery() as nursery:
+        first = Inviter(nursery, one)
+        await first.code()
+        second = Inviter(nursery, two, one)
+        assert (await first.code()).number == 7 and (await second.code()).number == 8
+        assert second.places == {one, two}
+        assert await accept(await second.code(), two) == LINE
+        assert await accept(await first.code(), one) == LINE
 
 
 @pytest.mark.parametrize("psk", [None, b"k" * 32])
@@ -449,17 +404,15 @@ def test_what_is_no_place_is_refused(text: str) -> None:
     assert "\x1b" not in str(raised.value)
 
 
-def test_whatever_else_listens_there_is_nobody() -> None:
-    async def scenario() -> None:
-        async def say(stream: trio.SocketStream) -> None:
-            with contextlib.suppress(trio.BrokenResourceError):
-                await stream.send_all(b"\xff" * 400)
+@in_trio()
+async def test_whatever_else_listens_there_is_nobody() -> None:
+    async def say(stream: trio.SocketStream) -> None:
+        with contextlib.suppress(trio.BrokenResourceError):
+            await stream.send_all(b"\xff" * 400)
 
-        async with trio.open_nursery() as nursery:
-            (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-            nursery.start_soon(trio.serve_listeners, say, [listener])
-            port = listener.socket.getsockname()[1]
-            await fails(UNREACHED, Code(7, WRONG_WORDS), parse_place(f"127.0.0.1:{port}"))
-            nursery.cancel_scope.cancel()
-
-    play(scenario)
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, say, [listener])
+        port = listener.socket.getsockname()[1]
+        await fails(UNREACHED, Code(7, WRONG_WORDS), parse_place(f"127.0.0.1:{port}"))
+        nursery.cancel_scope.cancel()

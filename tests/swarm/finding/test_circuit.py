@@ -17,6 +17,7 @@ from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.joining.identity import Identity
 from tests.swarm.finding.fakes import make_discovery, nobody
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
+from tests.swarm.loop import in_trio
 
 ME = Identity(bytes([1]) * 32).peer_id
 OWN = (parse_address(f"/ip4/9.9.9.9/tcp/4009/p2p/{ME}"), parse_address(f"/ip6/2a00:1::2/tcp/4001/p2p/{ME}"))
@@ -55,27 +56,23 @@ def test_few_addresses_are_dialled_for_a_hole_punch_all_of_them_tcp() -> None:
     assert list(map(str, punching._decode_observed_addrs([udp, named[0]]))) == ["/ip4/9.9.9.9/tcp/4000"]
 
 
-def test_only_public_addresses_at_high_ports_are_dialled_for_a_hole_punch() -> None:
-    async def scenario() -> None:
-        punching, network = punch()
-        for address in (
-            "/ip4/9.9.9.9/tcp/4001", "/ip4/9.9.9.9/tcp/25", "/ip4/192.168.1.9/tcp/4001", "/ip4/127.0.0.1/tcp/4001",
-        ):  # fmt: skip
-            await punching._dial_peer(ID.from_string(PEER), Multiaddr(address))
-        assert network.dialled == ["/ip4/9.9.9.9/tcp/4001"]
-
-    trio.run(scenario)
+@in_trio()
+async def test_only_public_addresses_at_high_ports_are_dialled_for_a_hole_punch() -> None:
+    punching, network = punch()
+    for address in (
+        "/ip4/9.9.9.9/tcp/4001", "/ip4/9.9.9.9/tcp/25", "/ip4/192.168.1.9/tcp/4001", "/ip4/127.0.0.1/tcp/4001",
+    ):  # fmt: skip
+        await punching._dial_peer(ID.from_string(PEER), Multiaddr(address))
+    assert network.dialled == ["/ip4/9.9.9.9/tcp/4001"]
 
 
-def test_addresses_that_a_peer_claims_are_not_dialled_instead_of_a_hole_punch() -> None:
-    async def scenario() -> None:
-        punching, network = punch()
-        store = SimpleNamespace(addrs=lambda peer: [Multiaddr("/ip4/9.9.9.9/tcp/4001")])
-        network.get_peerstore = lambda: store  # type: ignore[attr-defined]
-        assert not await punching._try_unilateral_upgrade(ID.from_string(PEER))
-        assert network.dialled == []
-
-    trio.run(scenario)
+@in_trio()
+async def test_addresses_that_a_peer_claims_are_not_dialled_instead_of_a_hole_punch() -> None:
+    punching, network = punch()
+    store = SimpleNamespace(addrs=lambda peer: [Multiaddr("/ip4/9.9.9.9/tcp/4001")])
+    network.get_peerstore = lambda: store  # type: ignore[attr-defined]
+    assert not await punching._try_unilateral_upgrade(ID.from_string(PEER))
+    assert network.dialled == []
 
 
 def test_a_peer_behind_a_relay_is_dialled_where_others_reached_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
 from tests.swarm.finding.processes import Node, Process, Relay
+from tests.swarm.loop import in_trio
 from tests.waiting import wait_until
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
@@ -205,15 +206,13 @@ def test_whoever_is_named_under_false_ids_is_not_forgotten_for_it(monkeypatch: p
     assert sorted(known.failures for known in lab.book.peers.values()) == [0, 0, 1]
 
 
-def test_a_peer_is_dialled_through_a_relay_that_is_not_connected_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        lab = Lab(monkeypatch, answer=reachable)
-        assert await lab.dialler.dial(RELAYED)
-        assert lab.dialled == [RELAYED.via, RELAYED]
-        del lab.connections[RELAYED.via.peer_id]
-        assert not await lab.dialler.dial(RELAYED), "the relay may not be dialled again so soon"
-
-    play(scenario)
+@in_trio(0)
+async def test_a_peer_is_dialled_through_a_relay_that_is_not_connected_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, answer=reachable)
+    assert await lab.dialler.dial(RELAYED)
+    assert lab.dialled == [RELAYED.via, RELAYED]
+    del lab.connections[RELAYED.via.peer_id]
+    assert not await lab.dialler.dial(RELAYED), "the relay may not be dialled again so soon"
 
 
 def test_few_attempts_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,16 +259,14 @@ def test_addresses_of_a_peer_are_tried_beside_each_other_and_relays_last(
     assert known.addresses[0] == reached and known.failures == 0
 
 
-def test_addresses_that_a_peer_may_not_name_are_not_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        lab = Lab(monkeypatch)
-        private = direct_address("10.0.0.1", 4001, peer(1))
-        assert not await lab.dialler.dial(private)
-        assert lab.dialled == [] and lab.tally.counts == {"addresses not dialled: not allowed": 1}
-        assert not await lab.dialler.dial(private, trusted=True)
-        assert lab.dialled == [private], "the owner may write down any"
-
-    play(scenario)
+@in_trio(0)
+async def test_addresses_that_a_peer_may_not_name_are_not_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch)
+    private = direct_address("10.0.0.1", 4001, peer(1))
+    assert not await lab.dialler.dial(private)
+    assert lab.dialled == [] and lab.tally.counts == {"addresses not dialled: not allowed": 1}
+    assert not await lab.dialler.dial(private, trusted=True)
+    assert lab.dialled == [private], "the owner may write down any"
 
 
 def test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_stay(tmp_path: Path) -> None:

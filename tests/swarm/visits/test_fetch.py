@@ -24,6 +24,7 @@ from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from sapo_edge.swarm.wire.messages import encode_manifest_response
 from sapo_edge.tasks.manifest import load_manifest
 from tests.swarm.finding.fakes import OTHER as PEER
+from tests.swarm.loop import in_trio
 
 WANTED, OTHER = load_manifest("starter"), load_manifest("arithmetic")
 
@@ -76,13 +77,11 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "_ask", ask_for_manifest)
 
 
-def test_few_peers_are_asked_and_for_a_while(endless: None) -> None:
-    async def scenario() -> None:
-        with trio.fail_after(5):
-            assert len(await opinions.ask_peers(0, "loopback", (), b"s" * 32, None)) == 5
-            assert await fetch._fetch(b"d" * 32, (), None, 0.2) is None
-
-    trio.run(scenario)
+@in_trio()
+async def test_few_peers_are_asked_and_for_a_while(endless: None) -> None:
+    with trio.fail_after(5):
+        assert len(await opinions.ask_peers(0, "loopback", (), b"s" * 32, None)) == 5
+        assert await fetch._fetch(b"d" * 32, (), None, 0.2) is None
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x3f\xff\xff\xff"], ids=["nothing", "the length of a gigabyte"])
