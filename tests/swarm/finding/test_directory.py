@@ -17,6 +17,7 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.exchange import MAX_PEERS, ExchangeRequest
+from tests.swarm.loop import in_trio
 
 TAG = b"t" * 32
 OTHER = Identity(bytes([99]) * 32).peer_id
@@ -62,7 +63,8 @@ def test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced() 
 
 
 @pytest.mark.parametrize(("max_entries", "probes"), [(MAX_ENTRIES, 8), (4 * MAX_ENTRIES, 32)])
-def test_a_relay_of_many_probes_more_ports_at_once(
+@in_trio()
+async def test_a_relay_of_many_probes_more_ports_at_once(
     max_entries: int, probes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probed: list[str] = []
@@ -74,11 +76,8 @@ def test_a_relay_of_many_probes_more_ports_at_once(
     monkeypatch.setattr(trio, "open_tcp_stream", open_stream)
     directory, ids = directory_of([f"9.{number}.9.9" for number in range(50)], max_entries)
 
-    async def scenario() -> None:
-        for number, peer_id in enumerate(ids):
-            await directory._answer(ExchangeRequest(TAG, 4001, (), True), peer_id, f"9.{number}.9.9")
-
-    trio.run(scenario)
+    for number, peer_id in enumerate(ids):
+        await directory._answer(ExchangeRequest(TAG, 4001, (), True), peer_id, f"9.{number}.9.9")
     assert probes <= len(probed) <= probes + 2
 
 
@@ -87,25 +86,23 @@ MEMBERS = st.dictionaries(st.integers(1, 30), st.tuples(SWARMS, st.integers(0, 3
 
 
 @given(MEMBERS, st.sets(st.integers(1, 30)))
-def test_all_members_are_drawn_once_and_in_turn(members: dict[int, tuple[bytes, int]], absent: set[int]) -> None:
+@in_trio()
+async def test_all_members_are_drawn_once_and_in_turn(members: dict[int, tuple[bytes, int]], absent: set[int]) -> None:
     """Those of the asker's swarm that are connected, and that others can reach."""
     directory, _ = directory_of([], tag=None)
     connections = directory._host.get_network().connections
     expected: dict[str, int] = {}
 
-    async def scenario() -> None:
-        for number, (tag, network) in members.items():
-            peer_id = Identity(bytes([number]) * 32).peer_id
-            connections[ID.from_string(peer_id)] = None
-            if network:
-                directory.mark_dialled(direct_address(f"9.{network}.9.9", 4000 + number, peer_id))
-            await directory._answer(ExchangeRequest(tag, 0), peer_id, "")
-            if number in absent:
-                del connections[ID.from_string(peer_id)]
-            elif network and tag == TAG:
-                expected[peer_id] = network
-
-    trio.run(scenario)
+    for number, (tag, network) in members.items():
+        peer_id = Identity(bytes([number]) * 32).peer_id
+        connections[ID.from_string(peer_id)] = None
+        if network:
+            directory.mark_dialled(direct_address(f"9.{network}.9.9", 4000 + number, peer_id))
+        await directory._answer(ExchangeRequest(tag, 0), peer_id, "")
+        if number in absent:
+            del connections[ID.from_string(peer_id)]
+        elif network and tag == TAG:
+            expected[peer_id] = network
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exchange, "MAX_PEERS", 99)
         drawn = [group[0].peer_id for group in directory.members(TAG, OTHER)]

@@ -23,6 +23,7 @@ from sapo_edge.swarm.finding.outside import View
 from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from tests.swarm.finding.fakes import ABROAD, HOME, OTHER, STRANGER, Connections, a_host, make_discovery, nobody
+from tests.swarm.loop import in_trio
 
 PRINTER = direct_address("192.168.1.50", 9100, OTHER)
 ALONE = LocalNetworks((), (), loopback=True)
@@ -161,7 +162,8 @@ def test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_network(mo
     assert trio.run(scenario) == ["/ip4/9.9.9.9/tcp/9100"]
 
 
-def test_a_peer_that_says_nothing_is_not_asked_again_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio(0)
+async def test_a_peer_that_says_nothing_is_not_asked_again_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     discovery = make_discovery(monkeypatch)
     monkeypatch.setattr(discovery_module, "time", types.SimpleNamespace(monotonic=trio.current_time))
     asked: list[str] = []
@@ -170,13 +172,10 @@ def test_a_peer_that_says_nothing_is_not_asked_again_meanwhile(monkeypatch: pyte
         asked.append(peer_id)
         await trio.sleep(100.0)
 
-    async def scenario() -> None:
-        with trio.move_on_after(150.0):
-            await discovery._ask_peers()
-
     monkeypatch.setattr(discovery, "_ask", ask)
     monkeypatch.setattr(discovery._inbound, "look", lambda: None)
-    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
+    with trio.move_on_after(150.0):
+        await discovery._ask_peers()
     assert asked == [STRANGER] * 2, "again after its first request has ended"
 
 

@@ -26,6 +26,7 @@ from sapo_edge.swarm.router.portmap import Answer, OlderRouterError, PortmapErro
 from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.router.program import LIFETIME, Task
 from sapo_edge.swarm.tally import Tally
+from tests.swarm.loop import in_trio
 
 NONCE = bytes(range(12))
 TASK = Task(4001, 4001, NONCE.hex())
@@ -199,7 +200,8 @@ def test_a_hostile_routers_answer_is_bounded() -> None:
         read_answer(line().ljust(513))
 
 
-def test_a_mapping_is_renewed_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_a_mapping_is_renewed_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks: list[Task] = []
 
     def command(task: Task) -> list[str]:
@@ -210,20 +212,17 @@ def test_a_mapping_is_renewed_and_removed(monkeypatch: pytest.MonkeyPatch) -> No
     claims: list[str] = []
     mapping = Mapping(4001, claims.append, Tally(lambda event: None), Ports())
 
-    async def scenario() -> None:
-        assert mapping.port == 4001
-        with trio.fail_after(20):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(mapping.run)
-                while mapping.current is None:
-                    await trio.sleep(0.01)
-                assert mapping.port == 4009 and claims == ["5.5.5.5"]
-                mapping.renew_soon()
-                while len(tasks) < 2:
-                    await trio.sleep(0.01)
-                nursery.cancel_scope.cancel()
-
-    trio.run(scenario)
+    assert mapping.port == 4001
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(mapping.run)
+            while mapping.current is None:
+                await trio.sleep(0.01)
+            assert mapping.port == 4009 and claims == ["5.5.5.5"]
+            mapping.renew_soon()
+            while len(tasks) < 2:
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
     assert [task.external for task in tasks] == [4001, 4009, 4009] and tasks[0].nonce == tasks[2].nonce
     assert [task.remove for task in tasks] == [False, False, True] and tasks[2].by == "pcp"
 
@@ -231,15 +230,13 @@ def test_a_mapping_is_renewed_and_removed(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     "code", ["import time; time.sleep(99)", "import sys; sys.exit(1)", "print('x' * 99999)", "print('{}')"]
 )
-def test_a_router_that_does_not_answer_costs_nothing(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+@in_trio()
+async def test_a_router_that_does_not_answer_costs_nothing(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(mapping_module, "_command", lambda task: [sys.executable, "-c", code])
     mapping = Mapping(4001, list[str]().append, Tally(lambda event: None), Ports())
 
-    async def scenario() -> None:
-        with trio.move_on_after(1.0):
-            await mapping.run()
-
-    trio.run(scenario)
+    with trio.move_on_after(1.0):
+        await mapping.run()
     assert mapping.current is None and mapping.port == 4001
 
 

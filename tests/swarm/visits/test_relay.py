@@ -282,7 +282,8 @@ async def test_a_relay_serves_as_many_as_it_was_told() -> None:
                 assert bool(await stream.receive_some(1)) is is_served, "four of one address"
 
 
-def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
     def make(*arguments: Any) -> Any:
@@ -291,12 +292,9 @@ def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(relay_module, "make_host", make)
 
-    async def scenario() -> None:
-        config = RelayConfig(Identity(bytes(32)), listen="loopback", members=1000)
-        async with trio.open_nursery() as nursery:
-            await run_relay(config, Tally(lambda event: None), lambda addresses: nursery.cancel_scope.cancel())
-
-    play(scenario)
+    config = RelayConfig(Identity(bytes(32)), listen="loopback", members=1000)
+    async with trio.open_nursery() as nursery:
+        await run_relay(config, Tally(lambda event: None), lambda addresses: nursery.cancel_scope.cancel())
     bounds = made[0].get_network().connection_config
     # Above the high-water mark it closes idle connections, twenty at a time.
     assert min(bounds.high_watermark, bounds.max_connections, made[0].get_peerstore().max_peers) > 1000
