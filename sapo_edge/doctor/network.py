@@ -174,7 +174,7 @@ def _ask(
         import trio
 
         from sapo_edge.swarm.finding.outside import Outside
-        from sapo_edge.swarm.visits.opinions import ask_peers
+        from sapo_edge.swarm.finding.visiting import ask_peers
     views = trio.run(ask_peers, port, listen, tuple(bootstrap), swarm, psk)
     outside = Outside()
     for view in views:

@@ -19,8 +19,7 @@ from sapo_edge.swarm.finding.circuit import RelayClient
 from sapo_edge.swarm.finding.dialing import Dialler
 from sapo_edge.swarm.finding.directory import Directory, ask
 from sapo_edge.swarm.finding.hop import members_hop
-from sapo_edge.swarm.finding.inbound import InboundWatch
-from sapo_edge.swarm.finding.outside import Outside, View
+from sapo_edge.swarm.finding.outside import InboundWatch, Outside, View
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
 from sapo_edge.swarm.finding.visiting import carries
 from sapo_edge.swarm.host.host import direct_remotes, listen_port

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Literal
 
+import trio
 from libp2p.abc import IHost
 
 from sapo_edge.swarm.addresses import Address, find_local_networks, parse_address
 from sapo_edge.swarm.finding.circuit import open_way
 from sapo_edge.swarm.finding.directory import ask
-from sapo_edge.swarm.host.host import direct_remotes, key_of, make_host, running
+from sapo_edge.swarm.finding.outside import View
+from sapo_edge.swarm.host.host import direct_remotes, key_of, listen_port, make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, swarm_tag
+from sapo_edge.transport import SwarmError
 
 MAX_NAMED = 8
 """Peers that are visited of those that one bootstrap peer names."""
+ASK_SECONDS, MAX_ASKED = 15.0, 5
+"""Time for asking peers how this machine looks from outside, and peers that are asked."""
 KEEPALIVE = 15.0
 """Seconds between two pings on a connection, as between other peers."""
 
@@ -93,3 +99,26 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
                 if await open_way(host, other, request):
                     yield other.peer_id
                     break
+
+
+async def ask_peers(
+    port: int, listen: Literal["all", "loopback"], bootstrap: tuple[str, ...], swarm: bytes, psk: bytes | None
+) -> list[View]:
+    """Views of a few peers; empty if none answers, or the port is in use."""
+    views: list[View] = []
+    try:
+        async with visiting_host(psk, listen, port) as host:
+            request = ExchangeRequest(swarm_tag(swarm, psk, "peers"), listen_port(host), probe=True)
+            with trio.move_on_after(ASK_SECONDS):
+                async for peer_id in meet(host, bootstrap, swarm):
+                    sent = time.time()
+                    answer = await ask(host, peer_id, request)
+                    if answer is not None:
+                        ahead = answer.clock_ahead(sent, time.time())
+                        remote = next(iter(direct_remotes(host, peer_id)), "")
+                        views.append(View(remote, answer.seen, answer.reachable, ahead))
+                    if len(views) >= MAX_ASKED:
+                        break
+    except SwarmError:
+        pass
+    return views

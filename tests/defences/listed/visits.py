@@ -127,7 +127,7 @@ DEFENCES = (
     ),
     Defence(
         "peers that are asked for their view",
-        "sapo_edge/swarm/visits/opinions.py",
+        "sapo_edge/swarm/finding/visiting.py",
         "                    if len(views) >= MAX_ASKED:\n                        break\n",
         "",
         (_FETCHED + "test_few_peers_are_asked_and_for_a_while",),

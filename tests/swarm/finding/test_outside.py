@@ -14,8 +14,7 @@ from libp2p.rcmgr import Direction
 from sapo_edge.doctor import network as doctor
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address
 from sapo_edge.swarm.finding import visiting
-from sapo_edge.swarm.finding.inbound import InboundWatch
-from sapo_edge.swarm.finding.outside import MAX_VOICES, VALID_SECONDS, Outside, View, agreed_difference
+from sapo_edge.swarm.finding.outside import MAX_VOICES, VALID_SECONDS, InboundWatch, Outside, View, agreed_difference
 from sapo_edge.swarm.router.mapping import Mapped
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from tests.swarm.finding.fakes import make_discovery

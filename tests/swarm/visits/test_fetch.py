@@ -15,11 +15,12 @@ import trio.testing
 from sapo_edge.swarm.addresses import direct_address
 from sapo_edge.swarm.codes.meeting_place import LOST, PROTOCOL, Claim, ask_place
 from sapo_edge.swarm.codes.reaching import identify, parse_place
+from sapo_edge.swarm.finding import visiting
 from sapo_edge.swarm.finding.circuit import open_way
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import RequestError
-from sapo_edge.swarm.visits import fetch, opinions
+from sapo_edge.swarm.visits import fetch
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from sapo_edge.swarm.wire.messages import encode_manifest_response
 from sapo_edge.tasks.manifest import load_manifest
@@ -71,16 +72,16 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask_for_manifest(*arguments: object) -> None:
         await trio.lowlevel.checkpoint()
 
-    for module in (fetch, opinions):
+    for module in (fetch, visiting):
         monkeypatch.setattr(module, "meet", meet)
-    monkeypatch.setattr(opinions, "ask", ask)
+    monkeypatch.setattr(visiting, "ask", ask)
     monkeypatch.setattr(fetch, "_ask", ask_for_manifest)
 
 
 @in_trio()
 async def test_few_peers_are_asked_and_for_a_while(endless: None) -> None:
     with trio.fail_after(5):
-        assert len(await opinions.ask_peers(0, "loopback", (), b"s" * 32, None)) == 5
+        assert len(await visiting.ask_peers(0, "loopback", (), b"s" * 32, None)) == 5
         assert await fetch._fetch(b"d" * 32, (), None, 0.2) is None
 
 
