@@ -7,12 +7,11 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
-from pathlib import Path
 
 import trio
 from libp2p.abc import IHost
 
-from sapo_edge.state.durable import write_atomically
+from sapo_edge.state.durable import read_bounded, write_atomically
 from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks, is_public, parse_address
 from sapo_edge.swarm.config import SwarmConfig
 from sapo_edge.swarm.finding.circuit import RelayClient
@@ -276,7 +275,7 @@ class Discovery:
         if path is None:
             return
         try:
-            self.book.load(await trio.to_thread.run_sync(_read, path))
+            self.book.load(await trio.to_thread.run_sync(read_bounded, path, MAX_FILE_BYTES))
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
@@ -295,9 +294,3 @@ class Discovery:
             self._tally.notice(
                 "warning", f"can't write the file of known peers: {error.strerror or error}", "known peers"
             )
-
-
-def _read(path: Path) -> bytes:
-    """The file of known peers, as far as it may be long."""
-    with path.open("rb") as file:
-        return file.read(MAX_FILE_BYTES + 1)

@@ -17,7 +17,7 @@ from typing import Any
 
 from sapo_edge.errors import ConfigError, ManifestError, StateError
 from sapo_edge.fields import check_list, check_number
-from sapo_edge.state.durable import make_private_directory, reported, write_atomically
+from sapo_edge.state.durable import make_private_directory, read_bounded, reported, write_atomically
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Swarm
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, load_manifest, shipped_manifests
 
@@ -119,11 +119,11 @@ class Membership:
         path = self.kept / f"{digest.hex()}.manifest"
         if not path.exists():
             return None
-        with reported("read", path), path.open("rb") as file:
-            data = file.read(MAX_MANIFEST_BYTES + 1)
         try:
+            with reported("read", path):
+                data = read_bounded(path, MAX_MANIFEST_BYTES)
             return replace(verify_manifest(data, digest), store=self.kept)
-        except ManifestError as error:
+        except (ManifestError, ValueError) as error:
             raise StateError(f"{path} is damaged", "remove it; it will be fetched from a peer again") from error
 
     def manifests(self) -> list[Manifest]:
@@ -156,13 +156,12 @@ class Membership:
         return replace(manifest, store=self.kept)
 
     def _read(self) -> None:
-        with reported("read", self._file), self._file.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
         try:
-            body = json.loads(data)
+            with reported("read", self._file):
+                body = json.loads(read_bounded(self._file, MAX_FILE_BYTES))
             if isinstance(body["v"], int) and body["v"] > _VERSION:
                 raise StateError(f"{self._file} was written by a newer sapo-edge", "update sapo-edge")
-            if body["v"] != _VERSION or len(data) > MAX_FILE_BYTES or not isinstance(body["alone"], bool):
+            if body["v"] != _VERSION or not isinstance(body["alone"], bool):
                 raise ValueError("another format")
             self.swarms = tuple(_swarm_from_dict(item) for item in body["swarms"][:MAX_SWARMS])
             self.alone = body["alone"]

@@ -401,13 +401,6 @@ DEFENCES = (
         ("tests/swarm/finding/test_discovery.py::test_peers_that_strangers_name_displace_no_better_ones",),
     ),
     Defence(
-        "the size of the file of known peers",
-        "sapo_edge/swarm/finding/peerbook.py",
-        "        if len(data) > MAX_FILE_BYTES:\n",
-        "        if False:\n",
-        ("tests/swarm/finding/test_discovery.py::test_the_file_has_the_reached_peers_and_invalid_files_are_rejected",),
-    ),
-    Defence(
         "the age of known peers in the file",
         "sapo_edge/swarm/finding/peerbook.py",
         "if reached < time.time() - SAVED_FOR:",

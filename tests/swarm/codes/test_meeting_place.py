@@ -273,11 +273,6 @@ async def test_garbage_opens_nothing(data: bytes) -> None:
         assert not lab.tally.faults
 
 
-@given(st.integers(1, 999), st.booleans())
-def test_claims_are_read_as_written(number: int, waits: bool) -> None:
-    assert decode_claim(encode_claim(Claim(number, waits))) == Claim(number, waits)
-
-
 @pytest.mark.parametrize(
     "fields",
     [

@@ -61,12 +61,6 @@ def test_malformed_keys_and_signatures_verify_nothing(key: bytes, signature: byt
     assert not verify(key, b"", signature)
 
 
-@given(st.text(max_size=80))
-def test_random_text_is_no_peer_id(text: str) -> None:
-    with pytest.raises(ValueError):
-        public_key_of(text)
-
-
 @pytest.mark.parametrize(
     "text",
     [
