@@ -27,8 +27,6 @@ MAX_NAMED = 8
 """Peers that are visited of those that one bootstrap peer names."""
 ASK_SECONDS, MAX_ASKED = 15.0, 5
 """Time for asking peers how this machine looks from outside, and peers that are asked."""
-KEEPALIVE = 15.0
-"""Seconds between two pings on a connection, as between other peers."""
 
 
 @asynccontextmanager
@@ -46,7 +44,7 @@ async def visiting_host(
     """
     tally = Tally(lambda event: None)
     meter = Meter(0, 0, tally)
-    host = make_host(Identity(secrets.token_bytes(32)), psk, meter, tally, KEEPALIVE)
+    host = make_host(Identity(secrets.token_bytes(32)), psk, meter, tally)
     async with running(host, listen, port, meter, tally, lambda peer_id, offence: None):
         yield host
 

@@ -45,6 +45,8 @@ for all inbound sockets (`traffic.MAX_SOCKETS`), for relayed connections, and fo
 MAX_STREAMS = 16_384
 """Most streams of all connections together; more of them wait, whoever opens them. So that this is never reached on a
 node, it is what all its connections may have (`hardening.MAX_STREAMS`)."""
+KEEPALIVE = 15.0
+"""Seconds between two pings on a connection."""
 UPGRADE_SECONDS = 10.0
 """Time limit of a handshake or a negotiation."""
 MAX_REMEMBERED_PEERS = 256
@@ -76,14 +78,13 @@ def make_host(
     psk: bytes | None,
     meter: Meter,
     tally: Tally,
-    keepalive: float,
+    keepalive: float = KEEPALIVE,
     max_connections: int = MAX_CONNECTIONS,
 ) -> IHost:
     """Make a host; `running` starts it.
 
     Args:
         psk: 32 bytes that encrypt every connection of a private swarm; None in an open one.
-        keepalive: seconds between two pings on a connection.
         max_connections: most connections, inbound and outbound; the library closes idle ones beyond.
     """
     key = IdentityKey(identity)

@@ -322,13 +322,6 @@ DEFENCES = (
         ("tests/swarm/finding/test_circuit.py::test_few_addresses_are_dialled_for_a_hole_punch_all_of_them_tcp",),
     ),
     Defence(
-        "only public addresses are dialled for a hole punch",
-        "sapo_edge/swarm/finding/circuit.py",
-        "            if not may_punch(",
-        "            if False and not may_punch(",
-        ("tests/swarm/finding/test_circuit.py::test_only_public_addresses_at_high_ports_are_dialled_for_a_hole_punch",),
-    ),
-    Defence(
         "a hole punch dials no claimed addresses",
         "sapo_edge/swarm/finding/circuit.py",
         "    async def _try_unilateral_upgrade(",

@@ -286,8 +286,8 @@ async def test_a_relay_serves_as_many_as_it_was_told() -> None:
 async def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
-    def make(*arguments: Any) -> Any:
-        made.append(make_host(*arguments))
+    def make(*arguments: Any, **options: Any) -> Any:
+        made.append(make_host(*arguments, **options))
         return made[0]
 
     monkeypatch.setattr(relay_module, "make_host", make)
