@@ -10,7 +10,7 @@ import json
 import random
 import subprocess
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -19,6 +19,7 @@ import trio
 from sapo_edge.children import python_command
 from sapo_edge.fields import check_integer, check_map, check_text
 from sapo_edge.swarm.addresses import LOWEST_PORT, is_public
+from sapo_edge.swarm.router.portmap import Answer
 from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.router.program import LIFETIME, SECONDS, Task
 from sapo_edge.swarm.status import Router
@@ -34,24 +35,7 @@ REMOVAL_SECONDS = 3.0
 """Longest wait for the removal of a mapping; the program goes on by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
-    """A mapping.
-
-    Attributes:
-        by: "pcp", "nat-pmp" or "upnp".
-        port: TCP port on the router's side.
-        lifetime: seconds until it expires.
-        ip: the router's public IPv4 address, as it says; "" if that is not public, as behind a provider's NAT.
-    """
-
-    by: str
-    port: int
-    lifetime: int
-    ip: str
-
-
-def read_answer(data: bytes) -> Mapped:
+def read_answer(data: bytes) -> Answer:
     """Check the program's line.
 
     Raises:
@@ -65,7 +49,7 @@ def read_answer(data: bytes) -> Mapped:
     if by not in ("pcp", "nat-pmp", "upnp") or not LOWEST_PORT <= port < 65536:
         raise ValueError("out of bounds")
     is_usable = bool(ip) and is_public(IPv4Address(ip))
-    return Mapped(by, port, min(max(lifetime, SHORTEST), LIFETIME), ip if is_usable else "")
+    return Answer(port, min(max(lifetime, SHORTEST), LIFETIME), ip if is_usable else "", by)
 
 
 class Mapping:
@@ -81,7 +65,7 @@ class Mapping:
     """
 
     def __init__(self, port: int, on_address: Callable[[str], None], tally: Tally, ports: Ports) -> None:
-        self.current: Mapped | None = None
+        self.current: Answer | None = None
         self.state: Router = "asking"
         self._port = port
         self._on_address = on_address
@@ -134,7 +118,7 @@ class Mapping:
                 "info", f"the router forwards TCP port {self.current.port} to this node", "port forwarded"
             )
 
-    def _remove(self, mapped: Mapped) -> None:
+    def _remove(self, mapped: Answer) -> None:
         task = Task(self._port, mapped.port, self._ports.nonce, mapped.by, remove=True)
         try:
             process = subprocess.Popen(_command(task), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -100,8 +100,8 @@ def find_gateway() -> str | None:
     return None
 
 
-def ask_gateway(task: Task, gateway: str) -> tuple[str, Answer]:
-    """Ask by PCP, or by NAT-PMP if the router knows only that, and return which and its answer.
+def ask_gateway(task: Task, gateway: str) -> Answer:
+    """Ask by PCP, or by NAT-PMP if the router knows only that.
 
     Raises:
         OSError: if it can't be asked.
@@ -119,10 +119,11 @@ def ask_gateway(task: Task, gateway: str) -> tuple[str, Answer]:
             own = link.getsockname()[0]
             request = portmap.pcp_request(own, nonce, task.port, task.external, task.lifetime)
             with contextlib.suppress(OlderRouterError):
-                return "pcp", exchange(request, lambda data: portmap.read_pcp(data, nonce, task.port))
+                answer = exchange(request, lambda data: portmap.read_pcp(data, nonce, task.port))
+                return replace(answer, by="pcp")
         request = portmap.nat_pmp_request(task.port, task.external, task.lifetime)
         answer = exchange(request, lambda data: portmap.read_nat_pmp(data, task.port))
-        return "nat-pmp", replace(answer, ip=exchange(portmap.address_request(), portmap.read_address))
+        return replace(answer, ip=exchange(portmap.address_request(), portmap.read_address), by="nat-pmp")
 
 
 def _exchange(
@@ -236,8 +237,8 @@ def ask_upnp(task: Task, gateway: str) -> Answer:
     raise AssertionError
 
 
-def ask(task: Task) -> tuple[str, Answer] | None:
-    """Ask in each way in turn, and return how the router answered, and what; None if it does not."""
+def ask(task: Task) -> Answer | None:
+    """Ask in each way in turn; None if the router does not answer."""
     gateway = find_gateway()
     if gateway is None:
         return None
@@ -246,7 +247,7 @@ def ask(task: Task) -> tuple[str, Answer] | None:
             return ask_gateway(task, gateway)
     if task.by in ("", "upnp"):
         try:
-            return "upnp", ask_upnp(task, gateway)
+            return replace(ask_upnp(task, gateway), by="upnp")
         except Exception:  # noqa: BLE001 - miniupnpc raises Exception itself
             pass
     return None
@@ -258,7 +259,7 @@ def main() -> int:
     answer = ask(Task(**json.loads(sys.argv[1])))
     if answer is None:
         return 1
-    print(json.dumps({"by": answer[0], **asdict(answer[1])}), flush=True)
+    print(json.dumps(asdict(answer)), flush=True)
     return 0
 
 

@@ -15,7 +15,7 @@ from sapo_edge.doctor import network as doctor
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address
 from sapo_edge.swarm.finding import visiting
 from sapo_edge.swarm.finding.outside import MAX_VOICES, VALID_SECONDS, InboundWatch, Outside, View, agreed_difference
-from sapo_edge.swarm.router.mapping import Mapped
+from sapo_edge.swarm.router.portmap import Answer
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from tests.swarm.finding.fakes import make_discovery
 
@@ -145,7 +145,7 @@ def test_a_bootstrap_peer_and_its_friends_do_not_come_before_the_others(monkeypa
 def test_the_routers_address_is_a_candidate_until_peers_agree_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
     discovery = make_discovery(monkeypatch)
     assert discovery.invited() == ()
-    discovery.mapping.current, discovery.outside.router = Mapped("pcp", 4009, 3600, "6.6.6.6"), "6.6.6.6"
+    discovery.mapping.current, discovery.outside.router = Answer(4009, 3600, "6.6.6.6", "pcp"), "6.6.6.6"
 
     def invited() -> list[str]:
         return [f"{address.host}:{address.port}" for address in discovery.invited()]

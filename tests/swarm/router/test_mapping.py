@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.swarm.router import mapping as mapping_module
 from sapo_edge.swarm.router import portmap, program
-from sapo_edge.swarm.router.mapping import MAX_OUTPUT, SHORTEST, Mapped, Mapping, read_answer
+from sapo_edge.swarm.router.mapping import MAX_OUTPUT, SHORTEST, Mapping, read_answer
 from sapo_edge.swarm.router.portmap import Answer, OlderRouterError, PortmapError
 from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.router.program import LIFETIME, Task
@@ -116,7 +116,7 @@ def gateway(answer: Callable[[bytes], list[bytes]], monkeypatch: pytest.MonkeyPa
 
 def test_a_router_is_asked_by_pcp_then_by_nat_pmp(monkeypatch: pytest.MonkeyPatch) -> None:
     with gateway(lambda data: [b"noise", pcp_answer(nonce=bytes(12)), pcp_answer(port=4009)], monkeypatch):
-        assert program.ask_gateway(TASK, "127.0.0.1") == ("pcp", Answer(4009, 3600, "5.5.5.5"))
+        assert program.ask_gateway(TASK, "127.0.0.1") == Answer(4009, 3600, "5.5.5.5", "pcp")
 
     def older(data: bytes) -> list[bytes]:
         if data[0] == 2:
@@ -124,7 +124,7 @@ def test_a_router_is_asked_by_pcp_then_by_nat_pmp(monkeypatch: pytest.MonkeyPatc
         return [nat_pmp_answer() if data[1] else bytes.fromhex("0080000000000007") + socket.inet_aton("5.5.5.5")]
 
     with gateway(older, monkeypatch):
-        assert program.ask_gateway(TASK, "127.0.0.1") == ("nat-pmp", Answer(4001, 3600, "5.5.5.5"))
+        assert program.ask_gateway(TASK, "127.0.0.1") == Answer(4001, 3600, "5.5.5.5", "nat-pmp")
     with gateway(lambda data: [], monkeypatch) as requests, pytest.raises(PortmapError):
         program.ask_gateway(TASK, "127.0.0.1")
     assert len(requests) == 2, "one a try"
@@ -167,12 +167,12 @@ def test_upnp_takes_another_port_if_one_is_taken(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(program, "find_gateway", lambda: "127.0.0.1")
     monkeypatch.setattr(portmap, "PORT", 1)
     monkeypatch.setattr(program, "find_description", lambda gateway: f"http://{gateway}/root.xml")
-    assert program.ask(TASK) == ("upnp", Answer(4001, LIFETIME, ""))
+    assert program.ask(TASK) == Answer(4001, LIFETIME, "", "upnp")
     assert UPnP.calls == [(4001, "TCP", "192.168.1.5", 4001, program.NAME, "", LIFETIME)]
     monkeypatch.setattr(UPnP, "taken", 2)
     monkeypatch.setattr(UPnP, "permanent", True)
     made = program.ask(TASK)
-    assert made is not None and made[1].port != 4001 and UPnP.calls[-1][-1] == 0 and len(UPnP.calls) == 4
+    assert made is not None and made.port != 4001 and UPnP.calls[-1][-1] == 0 and len(UPnP.calls) == 4
     monkeypatch.setattr(UPnP, "taken", 99)
     assert program.ask(TASK) is None and len(UPnP.calls) == 1 + program.OTHER_PORTS
     assert program.ask(Task(4001, 4009, NONCE.hex(), "upnp", True)) is not None
@@ -184,7 +184,7 @@ def line(**changes: Any) -> bytes:
 
 
 def test_a_hostile_routers_answer_is_bounded() -> None:
-    assert read_answer(line()) == Mapped("pcp", 4001, 3600, "5.5.5.5")
+    assert read_answer(line()) == Answer(4001, 3600, "5.5.5.5", "pcp")
     assert read_answer(line(lifetime=0)).lifetime == SHORTEST and read_answer(line(lifetime=2**32)).lifetime == LIFETIME
     for ip in ("192.168.1.1", "100.64.0.1", "127.0.0.1", "224.0.0.1", ""):
         assert read_answer(line(ip=ip)).ip == "", "no address on the internet"
