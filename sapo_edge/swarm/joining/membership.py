@@ -131,7 +131,7 @@ class Membership:
         manifests = []
         for path in self.kept.glob("*.manifest"):
             with contextlib.suppress(ManifestError, StateError, ValueError), reported("read", path):
-                manifest = verify_manifest(path.read_bytes(), bytes.fromhex(path.stem))
+                manifest = verify_manifest(read_bounded(path, MAX_MANIFEST_BYTES), bytes.fromhex(path.stem))
                 manifests.append(replace(manifest, store=self.kept))
         return sorted(manifests, key=lambda manifest: (manifest.name, manifest.digest))
 

@@ -9,7 +9,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,6 +26,7 @@ from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.router.program import LIFETIME, Task
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.loop import in_trio
+from tests.swarm.router.answering import answering
 
 NONCE = bytes(range(12))
 TASK = Task(4001, 4001, NONCE.hex())
@@ -89,29 +89,10 @@ def test_any_datagram_is_an_answer_or_an_error(data: bytes) -> None:
 @contextlib.contextmanager
 def gateway(answer: Callable[[bytes], list[bytes]], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
     """A router on loopback that answers datagrams."""
-    requests: list[bytes] = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
-        link.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(portmap, "PORT", link.getsockname()[1])
+    with answering(answer) as (port, requests):
+        monkeypatch.setattr(portmap, "PORT", port)
         monkeypatch.setattr(program, "TRIES", (0.2, 0.2))
-
-        def serve() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    data, sender = link.recvfrom(2000)
-                    if data == b"end":
-                        return
-                    requests.append(data)
-                    for reply in answer(data):
-                        link.sendto(reply, sender)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield requests
-        finally:
-            link.sendto(b"end", link.getsockname())
-            thread.join()
+        yield requests
 
 
 def test_a_router_is_asked_by_pcp_then_by_nat_pmp(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -15,8 +14,9 @@ from hypothesis import strategies as st
 from sapo_edge.swarm.router import program
 from sapo_edge.swarm.router.portmap import Answer, PortmapError
 from sapo_edge.swarm.router.program import Task
+from tests.swarm.router.answering import GATEWAY, answering
 
-GATEWAY, OTHER = "127.0.0.1", "127.0.0.2"
+OTHER = "127.0.0.2"
 TASK = Task(4001, 4001, bytes(12).hex())
 SERVICE = "urn:schemas-upnp-org:service:WANIPConnection:1"
 
@@ -81,26 +81,10 @@ class Web(HTTPServer):
 @contextlib.contextmanager
 def device(host: str, reply: bytes, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A router at `GATEWAY` that is searched for; a device at `host` answers."""
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own,
-    ):
-        link.bind((GATEWAY, 0))
-        own.bind((host, 0))
-        monkeypatch.setattr(program, "SSDP_PORT", link.getsockname()[1])
+    with answering(lambda request: [reply], host) as (port, _):
+        monkeypatch.setattr(program, "SSDP_PORT", port)
         monkeypatch.setattr(program, "SSDP_TRIES", (0.2, 0.2))
-
-        def serve() -> None:
-            while (request := link.recvfrom(2000))[0] != b"end":
-                own.sendto(reply, request[1])
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield
-        finally:
-            own.sendto(b"end", link.getsockname())
-            thread.join()
+        yield
 
 
 def test_a_router_is_asked_at_its_own_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -437,19 +437,35 @@ async def test_a_relay_that_carries_nobody_holds_no_place_for_long() -> None:
         nursery.cancel_scope.cancel()
 
 
+async def granted(_stream: object, _message: object, ahead: int = 0) -> HopMessage:
+    """A relay's answer, by its clock."""
+    return HopMessage(reservation=Reservation(expire=int(time.time()) + 3600 - ahead))
+
+
+def client_among(
+    addresses: dict[str, Address],
+    carried: Callable[[Address], Awaitable[bool]],
+    monkeypatch: pytest.MonkeyPatch,
+    dedicated: str = "",
+    **methods: Any,
+) -> RelayClient:
+    """A node that is connected to these peers, all of which offer to relay."""
+    monkeypatch.setattr(RelayClient, "is_relay", lambda self, peer_id: True)
+    monkeypatch.setattr(RelayClient, "is_dedicated", lambda self, peer_id: peer_id == dedicated)
+    network = SimpleNamespace(connections={ID.from_string(peer): [] for peer in addresses})
+    host: Any = SimpleNamespace(get_network=lambda: network, get_id=lambda: ID(b"own"), **methods)
+    return RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally(lambda event: None))
+
+
 @pytest.mark.parametrize("ahead", [-86_400, 0, 86_400])
 def test_a_clock_that_is_a_day_off_changes_nothing_about_when_a_place_is_renewed(
     ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def request(_stream: object, _message: object) -> HopMessage:
-        return HopMessage(reservation=Reservation(expire=int(time.time()) + 3600 - ahead))
-
     async def do(*_arguments: object) -> Any:
         return SimpleNamespace(close=do)
 
-    monkeypatch.setattr(circuit, "_request", request)
-    host: Any = SimpleNamespace(new_stream=do)
-    client = RelayClient(host, lambda peer: None, lambda: True, do, tuple, do, Tally(lambda event: None))
+    monkeypatch.setattr(circuit, "_request", partial(granted, ahead=ahead))
+    client = client_among({}, do, monkeypatch, new_stream=do)
     relay = Identity(bytes(32)).peer_id
     trio.run(client._reserve, relay, 1000.0)
     assert client._reservations == {relay: 1000.0 + circuit.RENEW_SECONDS}
@@ -472,12 +488,8 @@ def test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it(
         self._reservations[peer_id] = now
 
     monkeypatch.setattr(RelayClient, "_reserve", reserve)
-    monkeypatch.setattr(RelayClient, "is_relay", lambda self, peer_id: True)
-    monkeypatch.setattr(RelayClient, "is_dedicated", lambda self, peer_id: False)
     monkeypatch.setattr(circuit, "RETEST_SECONDS", 0.0)
-    network = SimpleNamespace(connections={ID.from_string(peer): [] for peer in ids})
-    host: Any = SimpleNamespace(get_network=lambda: network, get_id=lambda: ID(b"own"))
-    client = RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally(lambda event: None))
+    client = client_among(addresses, carried, monkeypatch)
     trio.run(client._keep_reservations)
     first = {str(address.relay) for address in client.addresses()}
     assert {addresses[peer].host[0] for peer in first} == {"8", "9"}
@@ -505,19 +517,12 @@ def test_a_relay_that_refuses_is_asked_less_and_less_often_and_relays_before_mem
             raise trio.BrokenResourceError
         return SimpleNamespace(close=trio.lowlevel.checkpoint)
 
-    async def request(_stream: object, _message: object) -> HopMessage:
-        return HopMessage(reservation=Reservation(expire=int(time.time()) + 3600))
-
     async def carried(address: Address) -> bool:
         return True
 
-    monkeypatch.setattr(circuit, "_request", request)
+    monkeypatch.setattr(circuit, "_request", granted)
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(RelayClient, "is_relay", lambda self, peer_id: True)
-    monkeypatch.setattr(RelayClient, "is_dedicated", lambda self, peer_id: peer_id == dedicated)
-    network = SimpleNamespace(connections={ID.from_string(peer): [] for peer in ids})
-    host: Any = SimpleNamespace(get_network=lambda: network, get_id=lambda: ID(b"own"), new_stream=new_stream)
-    client = RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally(lambda event: None))
+    client = client_among(addresses, carried, monkeypatch, dedicated, new_stream=new_stream)
 
     def pass_time(seconds: float) -> None:
         for _ in range(int(seconds / circuit.POLL_SECONDS)):
