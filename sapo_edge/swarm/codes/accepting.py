@@ -9,9 +9,10 @@ import trio
 from libp2p.abc import IHost, INetStream
 
 from sapo_edge.swarm.addresses import Address, LocalNetworks, find_local_networks
+from sapo_edge.swarm.codes.claim import Answer, Claim, number_tag
 from sapo_edge.swarm.codes.code import Code
 from sapo_edge.swarm.codes.handover import HELLO_BYTES, MAX_SEALED_BYTES, Joiner, WrongCodeError
-from sapo_edge.swarm.codes.meeting_place import LOST, Answer, Claim, ask_place, number_tag
+from sapo_edge.swarm.codes.meeting_place import LOST, ask_place
 from sapo_edge.swarm.codes.offering import EXCHANGE_SECONDS, linger
 from sapo_edge.swarm.codes.reaching import reach
 from sapo_edge.swarm.finding.mdns import Announcement, run_mdns

@@ -10,10 +10,8 @@ On a stream of `PROTOCOL`, each in a frame: a claim, one or two answers, and if 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import trio
 from libp2p.abc import IHost, INetStream
@@ -22,22 +20,24 @@ from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import holder
 from sapo_edge.swarm.bucket import Buckets, TokenBucket
-from sapo_edge.swarm.codes.code import MAX_NUMBER
-from sapo_edge.swarm.codes.handover import MAX_SEALED_BYTES
+from sapo_edge.swarm.codes.claim import (
+    MAX_CLAIM_BYTES,
+    MAX_PASSED_BYTES,
+    PASSED,
+    PROTOCOL,
+    Answer,
+    Claim,
+    decode_answer,
+    decode_claim,
+    encode_answer,
+    encode_claim,
+)
 from sapo_edge.swarm.finding.circuit import FAILED
 from sapo_edge.swarm.host.hardening import ENDED, quietly
 from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.wire.codec import VERSION, WireError, decode, encode, get_integer, get_text
-from sapo_edge.swarm.wire.rejection import Rejection
+from sapo_edge.swarm.wire.codec import WireError
 
-PROTOCOL = TProtocol("/sapo-edge/code/1.0.0")
-MAX_CLAIM_BYTES = 256
-"""Largest claim or answer."""
-MAX_PASSED_BYTES = MAX_SEALED_BYTES
-"""Largest message that a meeting place passes on."""
-PASSED = 4
-"""Messages that a meeting place passes on, the inviter's and the joiner's in turn."""
 SLOTS = 16
 """Inviters that may wait at a time."""
 SLOTS_OF_ONE = 4
@@ -65,78 +65,9 @@ Meet = Callable[[INetStream], Awaitable[None]]
 """What happens to the stream of who asked for a number, once it was told that the other side is there."""
 
 
-class Answer(StrEnum):
-    """What a meeting place says."""
-
-    WAITING = "waiting"
-    """The number is the inviter's, until somebody asks for it."""
-    TAKEN = "taken"
-    """Another inviter has the number."""
-    FULL = "full"
-    """Too many wait, in all or from this address."""
-    NOBODY = "nobody"
-    """No inviter has the number."""
-    PAIRED = "paired"
-    """To both: the other side is there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The first message: who has a code waits under its number, and who was told the code asks for that number.
-
-    A map of `v`, `number` (1 to `MAX_NUMBER`) and `waits`.
-
-    Attributes:
-        waits: True from the inviter, False from who was told the code.
-    """
-
-    number: int
-    waits: bool
-
-
-def encode_claim(claim: Claim) -> bytes:
-    """A claim, without the length that precedes it."""
-    return encode({"v": VERSION, "number": claim.number, "waits": claim.waits})
-
-
-def decode_claim(data: bytes) -> Claim:
-    """Decode a claim.
-
-    Raises:
-        WireError: SIZE, VERSION or SHAPE.
-    """
-    fields = decode(data, MAX_CLAIM_BYTES, "the claim")
-    number, waits = get_integer(fields, "number", MAX_NUMBER), fields.get("waits")
-    if not number or not isinstance(waits, bool):
-        raise WireError(Rejection.SHAPE, "the claim has no number, or does not say who makes it")
-    return Claim(number, waits)
-
-
-def encode_answer(answer: Answer) -> bytes:
-    """An answer, without the length that precedes it: a map of `v` and `answer`."""
-    return encode({"v": VERSION, "answer": str(answer)})
-
-
-def decode_answer(data: bytes) -> Answer:
-    """Decode an answer.
-
-    Raises:
-        WireError: SIZE, VERSION or SHAPE.
-    """
-    try:
-        return Answer(get_text(decode(data, MAX_CLAIM_BYTES, "the answer"), "answer"))
-    except ValueError as error:
-        raise WireError(Rejection.SHAPE, "the answer is none of a meeting place") from error
-
-
 async def read_answer(stream: INetStream) -> Answer:
     """The next answer of a meeting place."""
     return decode_answer(await read_frame(stream, MAX_CLAIM_BYTES))
-
-
-def number_tag(number: int) -> bytes:
-    """What an inviter announces on the local network, 32 bytes, see `finding/mdns.py`."""
-    return hashlib.sha256(b"sapo-edge code v1\0" + number.to_bytes(2, "big")).digest()
 
 
 async def ask_place(host: IHost, peer_id: str, claim: Claim) -> tuple[INetStream, Answer]:
@@ -148,7 +79,7 @@ async def ask_place(host: IHost, peer_id: str, claim: Claim) -> tuple[INetStream
     stream: INetStream | None = None
     try:
         with trio.fail_after(ASK_SECONDS):
-            stream = await host.new_stream(ID.from_string(peer_id), [PROTOCOL])
+            stream = await host.new_stream(ID.from_string(peer_id), [TProtocol(PROTOCOL)])
             await write_frame(stream, encode_claim(claim))
             return stream, await read_answer(stream)
     except BaseException as error:
@@ -188,7 +119,7 @@ class MeetingPlace:
 
     def start(self) -> None:
         """Answer from now on."""
-        self._host.set_stream_handler(PROTOCOL, self._handle)
+        self._host.set_stream_handler(TProtocol(PROTOCOL), self._handle)
 
     def keep(self, number: int, meet: Meet) -> None:
         """Meet everybody who asks for this number here, instead of passing messages on."""

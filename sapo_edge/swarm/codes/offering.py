@@ -11,9 +11,10 @@ import trio
 from libp2p.abc import IHost, INetStream
 
 from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks
+from sapo_edge.swarm.codes.claim import Answer, Claim, number_tag
 from sapo_edge.swarm.codes.code import Code, random_number, random_words
 from sapo_edge.swarm.codes.handover import GUESS_BYTES, TAG_BYTES, Inviter, Offer, SpentError, WrongCodeError
-from sapo_edge.swarm.codes.meeting_place import LOST, Answer, Claim, MeetingPlace, ask_place, number_tag, read_answer
+from sapo_edge.swarm.codes.meeting_place import LOST, MeetingPlace, ask_place, read_answer
 from sapo_edge.swarm.codes.reaching import reach
 from sapo_edge.swarm.finding.circuit import FAILED
 from sapo_edge.swarm.finding.mdns import Announcement, run_mdns

@@ -9,24 +9,17 @@ from typing import Any
 
 import pytest
 import trio
+from libp2p.custom_types import TProtocol
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.swarm.addresses import Address, direct_address, parse_address
 from sapo_edge.swarm.codes import accepting, offering
 from sapo_edge.swarm.codes.accepting import accept_invite
+from sapo_edge.swarm.codes.claim import MAX_CLAIM_BYTES, PROTOCOL, Answer, Claim, encode_answer
 from sapo_edge.swarm.codes.code import Code
 from sapo_edge.swarm.codes.handover import GUESS_BYTES, HELLO_BYTES, MAX_SEALED_BYTES, Joiner, Offer
 from sapo_edge.swarm.codes.handover import Inviter as Side
-from sapo_edge.swarm.codes.meeting_place import (
-    LOST,
-    MAX_CLAIM_BYTES,
-    PROTOCOL,
-    Answer,
-    Claim,
-    MeetingPlace,
-    ask_place,
-    encode_answer,
-)
+from sapo_edge.swarm.codes.meeting_place import LOST, MeetingPlace, ask_place
 from sapo_edge.swarm.codes.offering import offer_invite
 from sapo_edge.swarm.codes.reaching import parse_place
 from sapo_edge.swarm.config import SwarmConfig
@@ -187,7 +180,7 @@ async def liar(behave: Callable[[Any], Awaitable[None]]) -> AsyncIterator[Addres
             await read_frame(stream, MAX_CLAIM_BYTES)
             await behave(stream)
 
-        host.set_stream_handler(PROTOCOL, handle)
+        host.set_stream_handler(TProtocol(PROTOCOL), handle)
         yield direct_address("127.0.0.1", listen_port(host), str(host.get_id()))
 
 

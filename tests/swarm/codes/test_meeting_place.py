@@ -13,22 +13,18 @@ from hypothesis import strategies as st
 from trio.testing import memory_stream_pair
 
 from sapo_edge.swarm.codes import meeting_place
-from sapo_edge.swarm.codes.meeting_place import (
-    BURST,
+from sapo_edge.swarm.codes.claim import (
     MAX_CLAIM_BYTES,
     MAX_PASSED_BYTES,
-    MAX_SERVED,
     PASSED,
-    RATE,
-    SLOTS_OF_ONE,
     Answer,
     Claim,
-    MeetingPlace,
     decode_answer,
     decode_claim,
     encode_answer,
     encode_claim,
 )
+from sapo_edge.swarm.codes.meeting_place import BURST, MAX_SERVED, RATE, SLOTS_OF_ONE, MeetingPlace
 from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.codec import WireError, encode

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from libp2p.custom_types import TProtocol
 
 from sapo_edge.swarm.addresses import direct_address
-from sapo_edge.swarm.codes.meeting_place import LOST, PROTOCOL, Claim, ask_place
+from sapo_edge.swarm.codes.claim import PROTOCOL, Claim
+from sapo_edge.swarm.codes.meeting_place import LOST, ask_place
 from sapo_edge.swarm.codes.reaching import identify, parse_place
 from sapo_edge.swarm.finding import visiting
 from sapo_edge.swarm.finding.circuit import open_way
@@ -100,7 +102,7 @@ def test_a_machine_that_says_nothing_holds_nobody_up(sent: bytes) -> None:
             assert await identify(host, parse_place(f"127.0.0.1:{port}")) is None
             assert not await open_way(host, direct_address("127.0.0.1", port, PEER))
             assert 18 < trio.current_time() - started < 22
-            other.set_stream_handler(PROTOCOL, say_nothing)
+            other.set_stream_handler(TProtocol(PROTOCOL), say_nothing)
             assert await open_way(host, direct_address("127.0.0.1", listen_port(other), str(other.get_id())))
             started = trio.current_time()
             with contextlib.suppress(*LOST):

@@ -16,9 +16,9 @@ from typing import Any
 import msgpack
 
 from sapo_edge.rollout import MAX_INTEGER, Answer, Rollout, TaskRef
+from sapo_edge.swarm.codes.claim import Claim, encode_claim, number_tag
 from sapo_edge.swarm.codes.code import Code
 from sapo_edge.swarm.codes.handover import Inviter, Joiner, Offer
-from sapo_edge.swarm.codes.meeting_place import Claim, encode_claim, number_tag
 from sapo_edge.swarm.joining.identity import Identity, readable_name
 from sapo_edge.swarm.joining.invite import Swarm, swarm_id
 from sapo_edge.swarm.wire import messages as wire

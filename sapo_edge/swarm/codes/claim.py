@@ -1,0 +1,90 @@
+"""Claims at a meeting place, and its answers: who has a code waits under its number, and who was told it asks for that.
+
+Nothing here needs libp2p.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sapo_edge.swarm.codes.code import MAX_NUMBER
+from sapo_edge.swarm.codes.handover import MAX_SEALED_BYTES
+from sapo_edge.swarm.wire.codec import VERSION, WireError, decode, encode, get_integer, get_text
+from sapo_edge.swarm.wire.rejection import Rejection
+
+PROTOCOL = "/sapo-edge/code/1.0.0"
+MAX_CLAIM_BYTES = 256
+"""Largest claim or answer."""
+MAX_PASSED_BYTES = MAX_SEALED_BYTES
+"""Largest message that a meeting place passes on."""
+PASSED = 4
+"""Messages that a meeting place passes on, the inviter's and the joiner's in turn."""
+
+
+class Answer(StrEnum):
+    """What a meeting place says."""
+
+    WAITING = "waiting"
+    """The number is the inviter's, until somebody asks for it."""
+    TAKEN = "taken"
+    """Another inviter has the number."""
+    FULL = "full"
+    """Too many wait, in all or from this address."""
+    NOBODY = "nobody"
+    """No inviter has the number."""
+    PAIRED = "paired"
+    """To both: the other side is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The first message: a map of `v`, `number` (1 to `MAX_NUMBER`) and `waits`.
+
+    Attributes:
+        waits: True from the inviter, False from who was told the code.
+    """
+
+    number: int
+    waits: bool
+
+
+def encode_claim(claim: Claim) -> bytes:
+    """A claim, without the length that precedes it."""
+    return encode({"v": VERSION, "number": claim.number, "waits": claim.waits})
+
+
+def decode_claim(data: bytes) -> Claim:
+    """Decode a claim.
+
+    Raises:
+        WireError: SIZE, VERSION or SHAPE.
+    """
+    fields = decode(data, MAX_CLAIM_BYTES, "the claim")
+    number, waits = get_integer(fields, "number", MAX_NUMBER), fields.get("waits")
+    if not number or not isinstance(waits, bool):
+        raise WireError(Rejection.SHAPE, "the claim has no number, or does not say who makes it")
+    return Claim(number, waits)
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """An answer, without the length that precedes it: a map of `v` and `answer`."""
+    return encode({"v": VERSION, "answer": str(answer)})
+
+
+def decode_answer(data: bytes) -> Answer:
+    """Decode an answer.
+
+    Raises:
+        WireError: SIZE, VERSION or SHAPE.
+    """
+    try:
+        return Answer(get_text(decode(data, MAX_CLAIM_BYTES, "the answer"), "answer"))
+    except ValueError as error:
+        raise WireError(Rejection.SHAPE, "the answer is none of a meeting place") from error
+
+
+def number_tag(number: int) -> bytes:
+    """What an inviter announces on the local network, 32 bytes, see `finding/mdns.py`."""
+    return hashlib.sha256(b"sapo-edge code v1\0" + number.to_bytes(2, "big")).digest()
