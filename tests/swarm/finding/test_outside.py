@@ -6,7 +6,6 @@ import types
 from typing import Any
 
 import pytest
-import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from libp2p.rcmgr import Direction
@@ -18,6 +17,7 @@ from sapo_edge.swarm.finding.outside import MAX_VOICES, VALID_SECONDS, InboundWa
 from sapo_edge.swarm.router.portmap import Answer
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from tests.swarm.finding.fakes import make_discovery
+from tests.swarm.loop import in_trio
 
 SEEN = "5.5.5.5"
 ABROAD = [f"9.9.{number}.1" for number in range(9)]
@@ -118,7 +118,8 @@ def test_the_doctor_warns_only_of_what_two_networks_say() -> None:
     assert fine.status == "pass" and SEEN in fine.detail
 
 
-def test_a_bootstrap_peer_and_its_friends_do_not_come_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_a_bootstrap_peer_and_its_friends_do_not_come_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     peers = [f"12D3KooW{letter * 44}" for letter in "ABCDEFGH"]
 
     def at(number: int) -> Any:
@@ -131,15 +132,12 @@ def test_a_bootstrap_peer_and_its_friends_do_not_come_before_the_others(monkeypa
         friends = {0: (2, 3, 4, 5), 1: (6, 7)}[peers.index(peer_id)]
         return ExchangeResponse(True, SEEN, None, 0.0, tuple((at(number),) for number in friends))
 
-    async def scenario() -> list[int]:
-        network = types.SimpleNamespace(psk=None, get_connections=lambda peer_id: [])
-        host: Any = types.SimpleNamespace(get_network=lambda: network)
-        bootstrap = [str(at(0)), str(at(1))]
-        return [peers.index(peer_id) async for peer_id in visiting.meet(host, bootstrap, b"s" * 32)]
-
     monkeypatch.setattr(visiting, "open_way", open_way)
     monkeypatch.setattr(visiting, "ask", ask)
-    assert trio.run(scenario) == [0, 1, 2, 6, 3, 7, 4, 5]
+    network = types.SimpleNamespace(psk=None, get_connections=lambda peer_id: [])
+    host: Any = types.SimpleNamespace(get_network=lambda: network)
+    met = [peers.index(peer_id) async for peer_id in visiting.meet(host, [str(at(0)), str(at(1))], b"s" * 32)]
+    assert met == [0, 1, 2, 6, 3, 7, 4, 5]
 
 
 def test_the_routers_address_is_a_candidate_until_peers_agree_on_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,13 +88,14 @@ async def test_few_peers_are_asked_and_for_a_while(endless: None) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x3f\xff\xff\xff"], ids=["nothing", "the length of a gigabyte"])
-def test_a_machine_that_says_nothing_holds_nobody_up(sent: bytes) -> None:
+@in_trio(0.05)
+async def test_a_machine_that_says_nothing_holds_nobody_up(sent: bytes) -> None:
     async def say_nothing(stream: Any) -> None:
         if sent:
             await stream.write(sent)
         await trio.sleep_forever()
 
-    async def scenario() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
         async with visiting_host(None, "loopback") as other, visiting_host(None) as host:
             port = silent.getsockname()[1]
             assert await identify(host, parse_place(f"a..b:{port}")) is None
@@ -108,6 +109,3 @@ def test_a_machine_that_says_nothing_holds_nobody_up(sent: bytes) -> None:
             with contextlib.suppress(*LOST):
                 await ask_place(host, str(other.get_id()), Claim(7, False))
             assert trio.current_time() - started < (5 if sent else 11)
-
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0.05))
