@@ -242,10 +242,10 @@ def open_transport(
     swarm = workspace.swarm
     if swarm is None or workspace.is_alone:
         return Solo(), None
+    from sapo_edge.swarm.config import SwarmConfig
     from sapo_edge.swarm.joining.identity import Identity
     from sapo_edge.swarm.judging.admission import Admission
     from sapo_edge.swarm.judging.reputation import Reputation
-    from sapo_edge.swarm.member.config import SwarmConfig
     from sapo_edge.swarm.member.member import Member
 
     settings = workspace.settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +22,8 @@ from sapo_edge.plain import counted, line
 
 if TYPE_CHECKING:
     from sapo_edge.state.paths import Paths
-    from sapo_edge.swarm.joining.membership import Membership, Swarm
+    from sapo_edge.swarm.joining.invite import Swarm
+    from sapo_edge.swarm.joining.membership import Membership
     from sapo_edge.tasks.manifest import Manifest
 
 PASTED_CHARACTERS = 1000
@@ -46,8 +48,7 @@ def create(
     json: Json = False,
 ) -> None:
     """Create the swarm of a manifest and join it."""
-    from sapo_edge.swarm.joining.invite import KEY_BYTES, check_address
-    from sapo_edge.swarm.joining.membership import Swarm
+    from sapo_edge.swarm.joining.invite import KEY_BYTES, Swarm, check_address
 
     workspace = open_workspace(home, {"manifest": manifest})
     tasks = workspace.require_manifest()
@@ -96,7 +97,7 @@ def invite(
     if not addresses and (workspace.is_alone or own is None):
         remedy = "let it take part, without --solo and with the setting network = swarm; then invite again"
         raise StateError("this node works alone, so an invite would lead to nobody", remedy)
-    while len(text := swarm.invite(addresses).to_line()) > PASTED_CHARACTERS:
+    while len(text := replace(swarm, bootstrap=addresses).to_line()) > PASTED_CHARACTERS:
         addresses = addresses[:-1]
     if code:
         # Who has not joined a private swarm yet can't connect to its members and relays.
@@ -188,7 +189,7 @@ def describe_questions(manifest: Manifest, swarm: Swarm | None) -> tuple[str, ..
 
 def is_code(membership: Membership, text: str) -> bool:
     """Whether a text is a code, and no name of a known swarm."""
-    from sapo_edge.swarm.joining.code import looks_like_code
+    from sapo_edge.swarm.codes.code import looks_like_code
 
     return looks_like_code(text) and all(swarm.name != text.strip() for swarm in membership.swarms)
 
@@ -200,12 +201,11 @@ def join(paths: Paths, membership: Membership, text: str) -> Swarm:
         StateError: if the checkpoints belong to another manifest, or the swarms can't be written.
     """
     from sapo_edge.swarm.joining.invite import PREFIX, parse_invite
-    from sapo_edge.swarm.joining.membership import Swarm
 
     if is_code(membership, text):
         raise ConfigError("this is a code, not an invite", "give it to `sapo swarm join`")
     is_known = not text.strip().lower().startswith((PREFIX, "sapo:")) and len(text) <= 64
-    swarm = membership.find(text.strip()) if is_known else Swarm.from_invite(parse_invite(text))
+    swarm = membership.find(text.strip()) if is_known else parse_invite(text)
     _check_state(paths, membership, swarm)
     paths.create()
     return membership.join(swarm)
@@ -260,7 +260,7 @@ def _wait_until_listening(client: ControlClient) -> dict[str, Any]:
 
 
 def _ask_for_invite() -> str:
-    from sapo_edge.swarm.joining.code import looks_like_code
+    from sapo_edge.swarm.codes.code import looks_like_code
     from sapo_edge.swarm.joining.invite import MAX_LINE
 
     if sys.stdin is None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from sapo_edge.config.settings import Settings
     from sapo_edge.policy import Policy
     from sapo_edge.state.paths import Paths
-    from sapo_edge.swarm.joining.membership import Membership, Swarm
+    from sapo_edge.swarm.joining.invite import Swarm
+    from sapo_edge.swarm.joining.membership import Membership
     from sapo_edge.tasks.manifest import Manifest
 
 FETCH_SECONDS = 30.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sapo_edge.doctor.check import Check, Status
 from sapo_edge.swarm.addresses import LOWEST_PORT, LocalNetworks, find_local_networks
-from sapo_edge.swarm.finding.ports import try_port
+from sapo_edge.swarm.router.ports import try_port
 
 if TYPE_CHECKING:
     from sapo_edge.swarm.finding.outside import Outside
@@ -174,7 +174,7 @@ def _ask(
         import trio
 
         from sapo_edge.swarm.finding.outside import Outside
-        from sapo_edge.swarm.visits.opinions import ask_peers
+        from sapo_edge.swarm.finding.visiting import ask_peers
     views = trio.run(ask_peers, port, listen, tuple(bootstrap), swarm, psk)
     outside = Outside()
     for view in views:

@@ -128,6 +128,19 @@ def unused_path(path: Path) -> Path:
     return candidate
 
 
+def read_bounded(path: Path, limit: int) -> bytes:
+    """The content of a file; no more of it is read than it may have.
+
+    Raises:
+        ValueError: if it has more than `limit` bytes.
+    """
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"it has more than {limit} bytes")
+    return data
+
+
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace the content of `path` completely or not at all.
 

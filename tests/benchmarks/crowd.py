@@ -88,7 +88,7 @@ class Member:
         tally = Tally(lambda event: None)
         self.directory = Directory(host, tag, lambda: NETWORKS, tuple, lambda address: None, tally)
         self.book = PeerBook(self.peer_id)
-        self.dialler = Dialler(host, self.book, lambda: NETWORKS, lambda peer: True, lambda address: None, 6, 8, tally)
+        self.dialler = Dialler(host, self.book, lambda: NETWORKS, lambda peer: True, lambda address: None, tally)
         self.dialler._bucket.rate = 0.0
 
     def hold(self, other: Member) -> None:
@@ -101,7 +101,6 @@ class Member:
         """Lose the connection that was made first."""
         key = next(iter(self.connections))
         del self.connections[key]
-        self.directory._introductions.remove(str(key))
 
     def meet(self, other: Member) -> None:
         """Connect to a member that has room."""

@@ -33,7 +33,7 @@ from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.visits.relay import FILL_SECONDS, KEEPALIVE, MEMBERS
+from sapo_edge.swarm.visits.relay import FILL_SECONDS, MEMBERS
 from sapo_edge.swarm.wire.exchange import ExchangeRequest
 from tests.swarm.lines import LineProcess
 
@@ -56,7 +56,7 @@ class Member:
         self._relay, self._source = relay, source
         self._tally = Tally(lambda event: None)
         self._meter = Meter(0, 0, self._tally)
-        self.host = make_host(Identity(secrets.token_bytes(32)), None, self._meter, self._tally, KEEPALIVE)
+        self.host = make_host(Identity(secrets.token_bytes(32)), None, self._meter, self._tally)
         self.attempts = 0
 
     async def run(self, stack: AsyncExitStack) -> None:

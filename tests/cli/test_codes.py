@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.state.paths import Paths
-from sapo_edge.swarm.joining.code import Code, parse_code, word_list
-from sapo_edge.swarm.joining.membership import Membership, Swarm
+from sapo_edge.swarm.codes.code import Code, parse_code, word_list
+from sapo_edge.swarm.joining.invite import Swarm
+from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.tasks.manifest import load_manifest
 from tests.cli.inprocess import Invoke
 from tests.cli.process import TIMEOUT, Result, assert_refused, fork
@@ -106,7 +107,7 @@ def test_a_code_is_typed_when_asked_for_and_needs_no_empty_line(invoke: Invoke, 
 
 def test_a_place_without_a_code_is_refused(invoke: Invoke, tmp_path: Path) -> None:
     assert_refused(invoke("swarm", "invite", "--at", "localhost", "--home", tmp_path), 2, "add --code")
-    line = Swarm.of(STARTER).invite().to_line()
+    line = Swarm.of(STARTER).to_line()
     assert_refused(invoke("swarm", "join", line, "--at", "localhost", "--home", tmp_path), 2, "--at is for a code")
 
 
@@ -125,5 +126,5 @@ def test_a_relay_is_a_meeting_place(homes: tuple[Path, Path], tmp_path: Path) ->
 
 def test_a_swarm_with_such_a_name_can_still_be_joined(invoke: Invoke, tmp_path: Path) -> None:
     swarm = Swarm(bytes.fromhex(STARTER.digest), "7-guitar-revolver")
-    assert invoke("swarm", "join", swarm.invite().to_line(), "--home", tmp_path).code == 0
+    assert invoke("swarm", "join", swarm.to_line(), "--home", tmp_path).code == 0
     assert "7-guitar-revolver, open" in invoke("swarm", "join", "7-guitar-revolver", "--home", tmp_path).out

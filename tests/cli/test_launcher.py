@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ from sapo_edge.state.consent import agreed_to_share, read_consent
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.state.runs import begin_run
-from sapo_edge.swarm.joining.membership import Membership, Swarm
+from sapo_edge.swarm.joining.invite import Swarm
+from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tui import app as tui_app
 from sapo_edge.tui.app import SapoApp
@@ -241,7 +243,7 @@ def test_what_is_set_is_unknown_with_invalid_settings(
 
 
 def test_an_invites_key_is_only_in_the_file_of_swarms(launcher: ProgramLauncher) -> None:
-    line = PRIVATE.invite().to_line()
+    line = PRIVATE.to_line()
     launcher.accept(Consent("invite", f" {line}\n"))
     current = Membership(launcher.paths.state).current
     assert current is not None and current.id == PRIVATE.id and launcher.setting("network") == "swarm"
@@ -271,7 +273,7 @@ def test_a_failed_consent_changes_no_file(
     paths.config_file.write_text("# mine\nown = 6\n")
     Membership(paths.state).join(Swarm.of(STARTER))
     before = {file: file.read_bytes() for file in (paths.config_file, paths.state / "swarms.json")}
-    invite = PRIVATE.invite().to_line()
+    invite = PRIVATE.to_line()
     if step == "consent":
         write_file = durable.write_atomically
 
@@ -340,7 +342,7 @@ def test_the_end_of_a_node_is_reported(launcher: ProgramLauncher) -> None:
 
 
 def test_a_job_is_a_command_of_this_home(launcher: ProgramLauncher) -> None:
-    invite = PRIVATE.invite(()).to_line()
+    invite = replace(PRIVATE, bootstrap=()).to_line()
     shown: list[Any] = []
     result = launcher.job("swarm", "join", text=f"{invite}\n").run(shown.append)
     assert result.record["swarm"]["private"] and shown == [result.record] and any("sapo run" in x for x in result.notes)

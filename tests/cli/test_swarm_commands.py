@@ -25,8 +25,8 @@ from sapo_edge.rollout import TaskRef
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
-from sapo_edge.swarm.joining.invite import parse_invite
-from sapo_edge.swarm.joining.membership import Membership, Swarm
+from sapo_edge.swarm.joining.invite import Swarm, parse_invite
+from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.swarm.judging.freshness import Freshness
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
@@ -120,7 +120,7 @@ def test_nobody_is_invited_to_a_node_that_works_alone(invoke: Invoke, tmp_path: 
 
 
 def test_an_invite_can_be_pasted_in_pieces(invoke: Invoke, tmp_path: Path) -> None:
-    text = Swarm.of(STARTER, (HERE,)).invite().to_line()
+    text = Swarm.of(STARTER, (HERE,)).to_line()
     assert invoke("swarm", "join", "--home", tmp_path, typed=f"{text[:80]}\n{text[80:]}\nmore\n").code == 0
     assert_refused(invoke("swarm", "join", "--home", tmp_path, typed="\n"), 2, "no invite is given; paste")
     for wrong, part in ((text[:-1], "cut off"), (text.replace("starter", "stater"), "checksum is wrong")):
@@ -132,7 +132,7 @@ def test_checkpoints_of_another_manifest_are_kept(invoke: Invoke, tmp_path: Path
     paths.create()
     state = Checkpoint(3, "model", STARTER.digest, 1)
     Checkpoints(paths.checkpoints).save(state, lambda directory: (directory / "adapter").touch())
-    line = Swarm.of(NINE).invite().to_line()
+    line = Swarm.of(NINE).to_line()
     for arguments in (("join", line), ("create", "reasoning-gym-nine")):
         result = invoke("swarm", *arguments, "--home", tmp_path)
         assert_refused(result, 1, "holds 3 rounds on starter", "trains on reasoning-gym-nine", "`sapo runs new`")

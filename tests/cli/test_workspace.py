@@ -16,7 +16,8 @@ from sapo_edge.doctor import machine
 from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import ConfigError, ManifestError, NoNodeError
 from sapo_edge.state.paths import Paths
-from sapo_edge.swarm.joining.membership import Membership, Swarm
+from sapo_edge.swarm.joining.invite import Swarm
+from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.question_data import QuestionData, write_questions
 from sapo_edge.tasks.questions import OwnQuestion

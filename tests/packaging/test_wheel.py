@@ -152,7 +152,7 @@ def test_it_holds_the_files_beside_the_code(wheel: list[str]) -> None:
     assert len(manifests) >= 2 and manifests <= set(wheel)
     assert "sapo_edge/py.typed" in wheel
     assert "sapo_edge/cli/web/page.html" in wheel
-    assert "sapo_edge/swarm/joining/words.txt" in wheel
+    assert "sapo_edge/swarm/codes/words.txt" in wheel
     assert "sapo_edge/service/templates/sapo-edge.service" in wheel
     assert any(name.endswith("LICENSE") for name in wheel)
     assert any(name.endswith("entry_points.txt") for name in wheel)

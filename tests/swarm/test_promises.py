@@ -14,14 +14,17 @@ from sapo_edge.cli.web import serve, server
 from sapo_edge.config.settings import Settings
 from sapo_edge.pool import authors
 from sapo_edge.pool.pool import PoolLimits
+from sapo_edge.swarm import config
 from sapo_edge.swarm.addresses import HOME_BITS, LOWEST_PORT, LocalNetworks, neighbourhood, region
 from sapo_edge.swarm.addresses import Address as At
-from sapo_edge.swarm.finding import circuit, dialing, hop, mapping, mdns, peerbook, router
+from sapo_edge.swarm.codes import code
+from sapo_edge.swarm.finding import circuit, dialing, hop, mdns, peerbook
 from sapo_edge.swarm.finding.outside import AGREE
 from sapo_edge.swarm.host import hardening, host, identify, pubsub, traffic, work
-from sapo_edge.swarm.joining import code, identity
+from sapo_edge.swarm.joining import identity
 from sapo_edge.swarm.judging import external, reputation
-from sapo_edge.swarm.member import config, pull, session
+from sapo_edge.swarm.member import pull, session
+from sapo_edge.swarm.router import mapping, program
 from sapo_edge.swarm.wire import messages
 from sapo_edge.tasks import answers, bounded, manifest, question_data
 from tests.defences import defence
@@ -74,7 +77,7 @@ SECURITY: dict[str, bool] = {
     "each address once in 10 s": dialing.SAME_HOST_SECONDS == 10,
     "three dials of a public address in 10 s": True,
     "until two other networks agree": AGREE == 2,
-    "with 20 s and 512 MiB": (router.SECONDS, router.MEMORY) == (20, 512 * MIB),
+    "with 20 s and 512 MiB": (program.SECONDS, program.MEMORY) == (20, 512 * MIB),
     "more than 512 bytes counts as none": mapping.MAX_OUTPUT == 512,
     "ports below 1024": LOWEST_PORT == 1024,
     "the newest 256 are remembered": mdns.MAX_SERVICES == 256,
@@ -143,16 +146,16 @@ SHOWN: dict[str, tuple[str, ...]] = {
     ),
     "tests/swarm/finding/test_discovery.py::"
     "test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found": ("the newest 256 are remembered",),
-    "tests/swarm/finding/test_mapping.py::"
+    "tests/swarm/router/test_mapping.py::"
     "test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_most": ("with 20 s and 512 MiB",),
-    "tests/swarm/finding/test_mapping.py::test_a_hostile_routers_answer_is_bounded": (
+    "tests/swarm/router/test_mapping.py::test_a_hostile_routers_answer_is_bounded": (
         "more than 512 bytes counts as none", "ports below 1024",
     ),
     "tests/swarm/joining/test_identity.py::test_a_backup_needs_the_documented_memory": ("a second and 256 MB",),
-    "tests/swarm/visits/test_codes.py::test_a_lying_place_gets_one_guess_from_a_joiner": (
+    "tests/swarm/codes/test_codes.py::test_a_lying_place_gets_one_guess_from_a_joiner": (
         "two tries in 1.7 million a code",
     ),
-    "tests/swarm/visits/test_codes.py::test_a_place_that_guesses_gets_one_guess_from_an_inviter": (
+    "tests/swarm/codes/test_codes.py::test_a_place_that_guesses_gets_one_guess_from_an_inviter": (
         "two tries in 1.7 million a code",
     ),
     "tests/swarm/member/test_libp2p.py::"

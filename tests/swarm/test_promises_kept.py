@@ -23,20 +23,21 @@ from libp2p.relay.circuit_v2.utils import write_delimited_msg
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address, neighbourhood
+from sapo_edge.swarm.config import MEMBERS_RATE
 from sapo_edge.swarm.finding import circuit, outside
 from sapo_edge.swarm.finding.circuit import FAILED, HolePunch
 from sapo_edge.swarm.finding.dialing import Dialler
 from sapo_edge.swarm.finding.directory import PEER_REQUESTS
-from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
+from sapo_edge.swarm.finding.discovery import Discovery
 from sapo_edge.swarm.finding.hop import MEMBERS_OFFER, Offer, members_hop
 from sapo_edge.swarm.finding.peerbook import Origin, PeerBook
 from sapo_edge.swarm.host import places
 from sapo_edge.swarm.host.requests import RequestError, RequestServer, read_frame, request, write_frame
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.member.config import MEMBERS_RATE
 from sapo_edge.swarm.member.pull import PULLS
+from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.wire.exchange import ExchangeResponse, encode_response
-from tests.swarm.finding.test_named_addresses import nobody
+from tests.swarm.finding.fakes import make_config, nobody
 from tests.swarm.host.victims import bare_host, until
 from tests.swarm.loop import in_trio
 from tests.swarm.visits.test_relay import ECHO, OK, Host, lab
@@ -73,7 +74,7 @@ async def test_whatever_peers_name_eight_are_dialled_and_then_one_a_second_at_th
             for ip in (*(f"127.1.{number}.{last}" for last in range(1, 6)), "127.9.9.9"):
                 book.add(direct_address(ip, CLOSED, peer), Origin.PEER, source=str(number))
         alone = LocalNetworks((), (), loopback=True)
-        dialler = Dialler(node.host, book, lambda: alone, lambda peer: False, lambda address: None, 6, 8, node.tally)
+        dialler = Dialler(node.host, book, lambda: alone, lambda peer: False, lambda address: None, node.tally)
 
         def peers() -> Counter[str]:
             return Counter(network_of(ip) for ip in dialled if ip != "127.9.9.9")
@@ -266,8 +267,8 @@ async def test_what_peers_say_of_a_node_counts_once_two_networks_say_it(
             await stack.enter_async_context(liar.run([Multiaddr(f"/ip4/{ip}/tcp/0")]))
             lines.append(f"{liar.get_transport_addrs()[0]}".split("/p2p/")[0] + f"/p2p/{liar.get_id()}")
         node = await stack.enter_async_context(Host().running())
-        config = DiscoveryConfig(b"s" * 32, tuple(lines), mdns=False, listen="loopback")
-        discovery = Discovery(node.host, config, node.tally)
+        config = make_config(bootstrap=tuple(lines), mdns=False, listen="loopback")
+        discovery = Discovery(node.host, config, Ports(), node.tally)
         async with trio.open_nursery() as nursery:
             await nursery.start(discovery.run)
             assert await until(lambda: len(asked) == len(liars), 10)

@@ -90,7 +90,7 @@ class ProgramLauncher:
         return Findings(tuple(rows), cores, battery, blocked, login)
 
     def choices(self) -> Choices:
-        from sapo_edge.swarm.joining.membership import Swarm
+        from sapo_edge.swarm.joining.invite import Swarm
 
         try:
             workspace = open_workspace(self._home)
@@ -260,7 +260,7 @@ class ProgramLauncher:
 
     def _join_open_swarm(self) -> None:
         """Join the open swarm of the settings' manifest, unless the node takes part in it without that."""
-        from sapo_edge.swarm.joining.membership import Swarm
+        from sapo_edge.swarm.joining.invite import Swarm
 
         workspace = open_workspace(self._home)
         if not workspace.membership.alone and workspace.membership.current is None:

@@ -34,10 +34,14 @@ from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, find_local_networks, parse_address, region
 from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.finding.directory import ask
 from sapo_edge.swarm.host.hardening import ENDED, quietly
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.wire.exchange import ExchangeRequest
 
+DIAL_SECONDS = 10.0
+"""Seconds for one address, through a relay included."""
 MAX_RELAYS = 2
 """Relays with which this node keeps a reservation."""
 ASK_SECONDS = 10.0
@@ -85,6 +89,30 @@ class RelayedConnection(RawConnection):  # type: ignore[misc] # libp2p is not fo
 def is_relayed(connection: Any) -> bool:
     """Whether a connection goes through a relay."""
     return any("/p2p-circuit" in str(address) for address in connection.get_transport_addresses())
+
+
+async def open_way(host: IHost, address: Address, introduction: ExchangeRequest | None = None) -> bool:
+    """Connect to a peer at an address, and return whether that worked. If it names a relay, that is connected first.
+
+    Who is connected directly already is not dialled again.
+
+    Args:
+        introduction: says to the relay which swarm this host is of; members relay for their own only.
+    """
+    via = address.via
+    network, target = host.get_network(), ID.from_string(via.peer_id)
+    with trio.move_on_after(DIAL_SECONDS):
+        try:
+            if all(map(is_relayed, network.get_connections(target))):
+                await network.dial_addr(Multiaddr(str(via)), target)
+            if address.relay is not None:
+                if introduction is not None:
+                    await ask(host, address.relay, introduction)
+                await dial_through(host, address)
+            return True
+        except FAILED:
+            pass
+    return False
 
 
 async def dial_through(host: IHost, address: Address) -> None:

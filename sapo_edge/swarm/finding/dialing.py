@@ -1,4 +1,4 @@
-"""Keeps a node connected to a few peers of its swarm. All dialling happens here.
+"""Keeps a node connected to a few peers of its swarm. All of its own dialling happens here.
 
 Only members that this node dialled itself count: those that dial in may all be one owner's, however many they are.
 
@@ -12,23 +12,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import groupby
-from typing import Any
 
 import trio
 from libp2p.abc import IHost
-from libp2p.network.exceptions import SwarmException
-from libp2p.peer.id import ID
-from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, LocalNetworks, region
 from sapo_edge.swarm.bucket import TokenBucket
-from sapo_edge.swarm.finding.circuit import FAILED, dial_through
+from sapo_edge.swarm.finding.circuit import DIAL_SECONDS, open_way
 from sapo_edge.swarm.finding.peerbook import KnownPeer, Origin, PeerBook
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
 
-DIAL_SECONDS = 10.0
-"""Seconds for one address."""
 ADDRESSES_PER_ATTEMPT = 3
 """Addresses of a peer that one attempt tries."""
 STAGGER = 0.5
@@ -40,29 +34,15 @@ DIALS_PER_SECOND, DIAL_BURST = 1.0, 8.0
 """Attempts in total."""
 SAME_HOST_SECONDS = 10.0
 """Least time between two dials to one host and port that a peer named."""
+MIN_MEMBERS, MAX_MEMBERS = 6, 8
+"""Dialled members below which more are dialled without waiting, and at which dialling stops; up to twice as many if
+most are of one region. Others may still dial in."""
 TOP_UP_SECONDS = 20.0
-"""Time between two attempts while there are `min_members` connections, but fewer than `max_members`."""
+"""Time between two attempts between the two."""
 MEMBERS_OF_REGION = 2
 """Dialled members of one region that count beside those of others, see `addresses.region`."""
 TICK = 0.5
 """Seconds between two checks of the connections."""
-
-
-def only_reuse_connections(host: IHost) -> None:
-    """Stop the library from dialling.
-
-    To open a stream to a peer that left, it would dial the addresses that the peer claimed, unchecked.
-    """
-    network = host.get_network()
-
-    async def dial_peer(peer_id: ID) -> list[Any]:
-        await trio.lowlevel.checkpoint()
-        connections = [connection for connection in network.get_connections(peer_id) if not connection.is_closed]
-        if not connections:
-            raise SwarmException("not connected")
-        return connections
-
-    network.dial_peer = dial_peer
 
 
 class Dialler:
@@ -71,7 +51,6 @@ class Dialler:
     Args:
         is_member: whether a connected peer is in the swarm; relays and strangers don't count.
         on_reached: called with each address that answered.
-        min_members, max_members: dialled members to aim for; up to twice as many if most are of one region.
     """
 
     def __init__(
@@ -81,8 +60,6 @@ class Dialler:
         networks: Callable[[], LocalNetworks],
         is_member: Callable[[str], bool],
         on_reached: Callable[[Address], None],
-        min_members: int,
-        max_members: int,
         tally: Tally,
     ) -> None:
         self._host = host
@@ -90,7 +67,6 @@ class Dialler:
         self._networks = networks
         self._is_member = is_member
         self._on_reached = on_reached
-        self._min_members, self._max_members = min_members, max_members
         self._tally = tally
         self._bucket = TokenBucket(DIALS_PER_SECOND, DIAL_BURST)
         # Regions by peer id: of running attempts, and of connected peers that were dialled.
@@ -163,15 +139,15 @@ class Dialler:
     def _lacks(self, place: str, regions: Counter[str]) -> bool:
         """Whether another member of a region is wanted, beside so many of each."""
         members = regions.total()
-        if members >= 2 * self._max_members:
+        if members >= 2 * MAX_MEMBERS:
             return False
         if regions[place] < MEMBERS_OF_REGION:
             # Any number of peers in one region may be one owner's.
             members = sum(min(count, MEMBERS_OF_REGION) for count in regions.values())
-        if members < self._min_members:
+        if members < MIN_MEMBERS:
             return True
         now = time.monotonic()
-        if members >= self._max_members or now - self._topped_up < TOP_UP_SECONDS:
+        if members >= MAX_MEMBERS or now - self._topped_up < TOP_UP_SECONDS:
             return False
         self._topped_up = now
         return True
@@ -247,28 +223,14 @@ class Dialler:
         # A circuit's relay is dialled like any other peer, unless it is connected.
         if address.relay is None and not self._is_spaced(address, trusted):
             return None
-        target = ID.from_string(address.peer_id)
         self._tally.count("dials")
         with trio.move_on_after(DIAL_SECONDS):
-            try:
-                if address.relay is None:
-                    await self._host.get_network().dial_addr(Multiaddr(str(address)), target)
-                else:
-                    await self._dial_through_relay(address, trusted)
+            is_near = address.relay is None or address.relay in self.connected
+            if (is_near or await self.dial(address.via, trusted)) and await open_way(self._host, address):
                 self._on_reached(address)
                 return True
-            except FAILED:
-                pass
         self._tally.count("dials failed")
-        self._host.get_network().unblock_peer(target)
         return False
-
-    async def _dial_through_relay(self, address: Address, trusted: bool) -> None:
-        if address.relay not in self.connected:
-            with trio.fail_after(DIAL_SECONDS / 2):
-                if not await self.dial(address.via, trusted):
-                    raise SwarmException("the relay can't be reached")
-        await dial_through(self._host, address)
 
     def _is_spaced(self, address: Address, trusted: bool) -> bool:
         """Whether a dial is not too soon after another one to the same host and port, under whatever peer id."""

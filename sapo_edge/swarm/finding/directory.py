@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import trio
-from libp2p.abc import IHost, INetConn, INetStream
+from libp2p.abc import IHost, INetStream
 from libp2p.peer.id import ID
 
-from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, region
 from sapo_edge.swarm.bucket import TokenBucket
-from sapo_edge.swarm.finding.introductions import Introductions
 from sapo_edge.swarm.host import requests
-from sapo_edge.swarm.host.hardening import on_disconnect
 from sapo_edge.swarm.host.host import direct_remotes
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer
 from sapo_edge.swarm.recent import Recent
@@ -68,12 +67,15 @@ class Entry:
         dialled: the address at which this node reached it.
         probes: the last one of each version of IP: a peer may be connected over both.
         circuits: addresses through relays that this node has reached itself.
+        region: of the first of its addresses, see `addresses.region`.
     """
 
+    id: ID
     tag: bytes = b""
     dialled: Address | None = None
     probes: dict[str, Probe] = field(default_factory=dict)
     circuits: tuple[Address, ...] = ()
+    region: str = ""
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -113,27 +115,22 @@ class Directory:
         self._own_addresses = own_addresses
         self._tally = tally
         self._entries: Recent[str, Entry] = Recent(max_entries)
-        self._introductions = Introductions()
         scale = max_entries / MAX_ENTRIES
         self._probes = TokenBucket(scale * PROBES_PER_SECOND, scale * PROBE_BURST)
         self._protocol = replace(PEER_REQUESTS, max_served=int(scale * PEER_REQUESTS.max_served))
 
     def start(self) -> None:
         """Answer from now on."""
-        on_disconnect(self._host, self._forget)
         RequestServer(self._host, self._protocol, self._respond, self._tally).start()
 
     def mark_dialled(self, address: Address) -> None:
         """Record that this node reached a peer at an address."""
         entry = self._entry(address.peer_id)
-        entry.dialled = address
-        self._introduce(address.peer_id, entry)
+        entry.dialled, entry.region = address, region(address)
 
     def mark_member(self, peer_id: str) -> None:
         """Record that a peer said that it is in this node's swarm."""
-        entry = self._entry(peer_id)
-        entry.tag = self._tag or b""
-        self._introduce(peer_id, entry)
+        self._entry(peer_id).tag = self._tag or b""
 
     def is_member(self, peer_id: str) -> bool:
         """Whether a peer said that it is in this node's swarm."""
@@ -153,13 +150,26 @@ class Directory:
         """
         local = self._is_local(asker)
         groups: list[tuple[Address, ...]] = []
-        for peer_id, addresses in self._introductions.draw(tag):
-            usable = tuple(address for address in addresses if local or (ip := address.ip) is None or ip.is_global)
-            if usable and peer_id != asker:
+        for entry in self._draw(tag):
+            usable = tuple(one for one in entry.addresses if local or (ip := one.ip) is None or ip.is_global)
+            if usable and usable[0].peer_id != asker:
                 groups.append(usable)
                 if len(groups) == exchange.MAX_PEERS:
                     break
         return tuple(groups)
+
+    def _draw(self, tag: bytes) -> Iterator[Entry]:
+        """Connected peers of a swarm in random order, taken in turn from the regions that they are in."""
+        connected = self._host.get_network().connections
+        regions: dict[str, list[Entry]] = {}
+        for entry in self._entries.values():
+            if entry.tag == tag and entry.region and entry.id in connected:
+                regions.setdefault(entry.region, []).append(entry)
+        queues = random.sample(list(regions.values()), len(regions))
+        while queues:
+            for queue in queues:
+                yield queue.pop(random.randrange(len(queue)))
+            queues = [queue for queue in queues if queue]
 
     async def _respond(self, data: bytes, stream: INetStream) -> bytes:
         sender = str(stream.muxed_conn.peer_id)
@@ -174,13 +184,13 @@ class Directory:
         entry = self._entry(sender)
         if self._tag is not None and request.tag != self._tag:
             entry.tag = b""
-            self._introduce(sender, entry)
             return ExchangeResponse(False, seen, None, time.time())
         entry.tag = request.tag
         entry.circuits = tuple(circuit for circuit in request.circuits if self._is_reached(circuit.via))
         reachable = await self._probe(entry, seen, request, sender)
-        self._introduce(sender, entry)
-        for address in entry.addresses:
+        addresses = entry.addresses
+        entry.region = region(addresses[0]) if addresses else ""
+        for address in addresses:
             self._on_checked(address)
         # A relay is in no swarm, so it is no member.
         return ExchangeResponse(self._tag is not None, seen, reachable, time.time(), self.members(request.tag, sender))
@@ -210,19 +220,8 @@ class Directory:
         remotes = direct_remotes(self._host, peer_id)
         return any(self._networks().is_local(direct_address(remote, 1, peer_id)) for remote in remotes)
 
-    def _introduce(self, peer_id: str, entry: Entry) -> None:
-        """Introduce a peer to others as what is known of it says, while it is connected."""
-        is_connected = ID.from_string(peer_id) in self._host.get_network().connections
-        self._introductions.put(peer_id, entry.tag, entry.addresses if is_connected and entry.tag else ())
-
-    def _forget(self, connection: INetConn) -> None:
-        """Introduce no peer that has left."""
-        peer_id = connection.muxed_conn.peer_id
-        if peer_id not in self._host.get_network().connections:
-            self._introductions.remove(str(peer_id))
-
     def _entry(self, peer_id: str) -> Entry:
-        entry = self._entries[peer_id] = self._entries.get(peer_id) or Entry()
+        entry = self._entries[peer_id] = self._entries.get(peer_id) or Entry(ID.from_string(peer_id))
         return entry
 
 

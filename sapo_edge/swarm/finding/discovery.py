@@ -6,27 +6,24 @@ import functools
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from ipaddress import ip_address
-from pathlib import Path
-from typing import Literal
 
 import trio
 from libp2p.abc import IHost
 
-from sapo_edge.state.durable import write_atomically
+from sapo_edge.state.durable import read_bounded, write_atomically
 from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks, is_public, parse_address
+from sapo_edge.swarm.config import SwarmConfig
 from sapo_edge.swarm.finding.circuit import RelayClient
-from sapo_edge.swarm.finding.dialing import Dialler, only_reuse_connections
+from sapo_edge.swarm.finding.dialing import Dialler
 from sapo_edge.swarm.finding.directory import Directory, ask
 from sapo_edge.swarm.finding.hop import members_hop
-from sapo_edge.swarm.finding.inbound import InboundWatch
-from sapo_edge.swarm.finding.mapping import Mapping
-from sapo_edge.swarm.finding.outside import Outside, View
+from sapo_edge.swarm.finding.outside import InboundWatch, Outside, View
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
-from sapo_edge.swarm.finding.ports import Ports
-from sapo_edge.swarm.finding.probe import carries
+from sapo_edge.swarm.finding.visiting import carries
 from sapo_edge.swarm.host.host import direct_remotes, listen_port
+from sapo_edge.swarm.router.mapping import Mapping
+from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, swarm_tag
 
@@ -44,66 +41,37 @@ CLOCK_TOLERANCE = 60.0
 """Seconds by which clocks may differ without a notice."""
 
 
-@dataclass(frozen=True, slots=True)
-class DiscoveryConfig:
-    """Settings of discovery.
-
-    Attributes:
-        swarm: the manifest's digest, 32 bytes.
-        bootstrap: multiaddresses that the owner trusts, each ending in `/p2p/<peer id>`.
-        mdns: whether to announce this node and look for others on the local network.
-        map_port: whether to ask the router to forward the port.
-        relay_rate: bytes a second that this node carries for other members once it is reachable; 0 for none.
-        listen: "loopback" if only this machine can reach the host.
-        peers_file: JSON file of peers of earlier runs; None to remember none.
-        min_members: dialled members of the swarm below which more are dialled without waiting.
-        max_members: dialled members at which dialling stops, see `Dialler`. Others may still dial in.
-    """
-
-    swarm: bytes
-    bootstrap: tuple[str, ...] = ()
-    mdns: bool = True
-    map_port: bool = False
-    relay_rate: int = 0
-    listen: Literal["all", "loopback"] = "all"
-    peers_file: Path | None = None
-    ports: Ports = field(default_factory=Ports)
-    min_members: int = 6
-    max_members: int = 8
-
-
 class Discovery:
     """Keeps a host connected to peers of its swarm.
 
     Args:
+        ports: remembers the ports of this node.
         is_proven: whether a peer has sent good rollouts for a while.
     """
 
     def __init__(
         self,
         host: IHost,
-        config: DiscoveryConfig,
+        config: SwarmConfig,
+        ports: Ports,
         tally: Tally,
         is_proven: Callable[[str], bool] = lambda peer_id: False,
     ) -> None:
         self._is_proven = is_proven
         self._host, self._config, self._tally = host, config, tally
-        key = host.get_network().psk
-        self._psk = bytes.fromhex(key) if key else None
-        self._tag = swarm_tag(config.swarm, self._psk, "peers")
+        self._tag = self._tag_for("peers")
         self._own_id = str(host.get_id())
         self._port = listen_port(host)
         self._networks = find_local_networks(config.listen)
         self._ask_due: dict[str, float] = {}
         self._saved = time.monotonic()
         self.outside = Outside()
-        self.mapping = Mapping(self._port, self.outside, tally, config.ports)
+        self.mapping = Mapping(self._port, self.outside.record_router, tally, ports)
         self._inbound = InboundWatch(host, self.outside)
         self.book = PeerBook(self._own_id)
         self.directory = Directory(host, self._tag, lambda: self._networks, self.confirmed, self._add_member, tally)
         self.dialler = Dialler(
-            host, self.book, lambda: self._networks, self.directory.is_member, self.directory.mark_dialled,
-            config.min_members, config.max_members, tally,
+            host, self.book, lambda: self._networks, self.directory.is_member, self.directory.mark_dialled, tally
         )  # fmt: skip
         self.relays = RelayClient(
             host, self.directory.address_of, self._needs_relay, functools.partial(carries, host, self._tag),
@@ -116,7 +84,6 @@ class Discovery:
         Args:
             task_status: for `nursery.start`: started once the stream handlers are registered.
         """
-        only_reuse_connections(self._host)
         self.directory.start()
         if self._config.relay_rate:
             # From the start, because peers learn only when they connect that it is offered.
@@ -208,9 +175,12 @@ class Discovery:
             return
         from sapo_edge.swarm.finding.mdns import Announcement, run_mdns
 
-        tag = swarm_tag(self._config.swarm, self._psk, "mdns")
+        announcement = Announcement(self._tag_for("mdns"), self._own_id, self._port)
         look = functools.partial(find_local_networks, self._config.listen)
-        await run_mdns(Announcement(tag, self._own_id, self._port), look, self._add_local, self._tally)
+        await run_mdns(announcement, look, self._add_local, self._tally)
+
+    def _tag_for(self, purpose: str) -> bytes:
+        return swarm_tag(bytes.fromhex(self._config.manifest.digest), self._config.psk, purpose)
 
     def _add_member(self, address: Address) -> None:
         """Remember a checked address of a connected member, which may have dialled in from another port."""
@@ -257,7 +227,7 @@ class Discovery:
                     circuits = self.relays.addresses()
                     self._ask_due.clear()
                 self._ask_due = {peer_id: due for peer_id, due in self._ask_due.items() if peer_id in connected}
-                alone = len(self.dialler.members) < min(2, self._config.min_members)
+                alone = len(self.dialler.members) < 2
                 interval = ASK_SECONDS_ALONE if alone else ASK_SECONDS
                 for peer_id in connected - asking:
                     if self._ask_due.get(peer_id, 0.0) <= now:
@@ -301,18 +271,18 @@ class Discovery:
             )
 
     async def _load(self) -> None:
-        path = self._config.peers_file
+        path = self._config.known_peers
         if path is None:
             return
         try:
-            self.book.load(await trio.to_thread.run_sync(_read, path))
+            self.book.load(await trio.to_thread.run_sync(read_bounded, path, MAX_FILE_BYTES))
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
             self._tally.notice("warning", f"ignoring the file of known peers: {error}", "known peers")
 
     async def _save(self, *, abandon_on_cancel: bool = False) -> None:
-        path = self._config.peers_file
+        path = self._config.known_peers
         if path is None:
             return
         # The book is for this thread alone, and what changes while the file is written is of the next one.
@@ -324,9 +294,3 @@ class Discovery:
             self._tally.notice(
                 "warning", f"can't write the file of known peers: {error.strerror or error}", "known peers"
             )
-
-
-def _read(path: Path) -> bytes:
-    """The file of known peers, as far as it may be long."""
-    with path.open("rb") as file:
-        return file.read(MAX_FILE_BYTES + 1)

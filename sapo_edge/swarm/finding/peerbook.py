@@ -209,8 +209,6 @@ class PeerBook:
         Raises:
             ValueError: if the file is not valid.
         """
-        if len(data) > MAX_FILE_BYTES:
-            raise ValueError("the file is too large")
         try:
             content = json.loads(data)
         except RecursionError as error:

@@ -15,6 +15,7 @@ from libp2p.crypto.keys import KeyPair, KeyType, PrivateKey, PublicKey
 from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key
 from libp2p.custom_types import TProtocol
 from libp2p.network.config import ConnectionConfig, RetryConfig
+from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from libp2p.rcmgr.manager import ResourceLimits, ResourceManager
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
@@ -44,6 +45,8 @@ for all inbound sockets (`traffic.MAX_SOCKETS`), for relayed connections, and fo
 MAX_STREAMS = 16_384
 """Most streams of all connections together; more of them wait, whoever opens them. So that this is never reached on a
 node, it is what all its connections may have (`hardening.MAX_STREAMS`)."""
+KEEPALIVE = 15.0
+"""Seconds between two pings on a connection."""
 UPGRADE_SECONDS = 10.0
 """Time limit of a handshake or a negotiation."""
 MAX_REMEMBERED_PEERS = 256
@@ -75,14 +78,13 @@ def make_host(
     psk: bytes | None,
     meter: Meter,
     tally: Tally,
-    keepalive: float,
+    keepalive: float = KEEPALIVE,
     max_connections: int = MAX_CONNECTIONS,
 ) -> IHost:
     """Make a host; `running` starts it.
 
     Args:
         psk: 32 bytes that encrypt every connection of a private swarm; None in an open one.
-        keepalive: seconds between two pings on a connection.
         max_connections: most connections, inbound and outbound; the library closes idle ones beyond.
     """
     key = IdentityKey(identity)
@@ -110,9 +112,9 @@ def make_host(
     end_upgrades(host)
     network = host.get_network()
     network.retry_config = RetryConfig(max_retries=0)
-    # The library would refuse to dial again for a minute after a failure.
-    network._negative_peer_cache._ttl = 0.0
-    # Now and then, and whenever a peer leaves, it would dial addresses that peers name, unchecked.
+    # Now and then, whenever a peer leaves, and to open a stream to one that left, the library would dial addresses that
+    # peers claim, unchecked.
+    network.dial_peer = _dial_nobody
     network.auto_connector.maybe_connect = _nothing
     # It would remember every peer that ever left.
     network.auto_connector.record_disconnect = lambda peer_id: None
@@ -134,6 +136,11 @@ def _streams_only() -> ResourceManager:
         enable_graceful_degradation=False,
         enable_rate_limiting=False,
     )
+
+
+async def _dial_nobody(_: ID) -> None:
+    await trio.lowlevel.checkpoint()
+    raise SwarmException("not connected")
 
 
 async def _nothing(*_: object) -> None:
@@ -170,6 +177,12 @@ async def running(
             trio.lowlevel.remove_instrument(meter.work)
             # An orderly end would wait for peers that read nothing.
             meter.abort_all()
+
+
+def key_of(host: IHost) -> bytes | None:
+    """The key of the private swarm that a host was made for, 32 bytes; None in an open one."""
+    key = host.get_network().psk
+    return bytes.fromhex(key) if key else None
 
 
 def listen_port(host: IHost) -> int:

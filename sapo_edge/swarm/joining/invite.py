@@ -1,4 +1,4 @@
-"""Invites: one line with which somebody joins a swarm. Invites come from strangers, so every part is checked.
+"""Swarms, and invites to them: one line with which somebody joins. Invites come from strangers: every part is checked.
 
     sapo://join/v=1+swarm=<manifest digest>+name=starter+at=/ip4/192.0.2.1/tcp/4001/p2p/12D3KooW...+check=<12 digits>
 
@@ -17,11 +17,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.swarm.addresses import Address, is_public, parse_address
+
+if TYPE_CHECKING:
+    from sapo_edge.tasks.manifest import Manifest
 
 VERSION = 1
 """Version of the line."""
@@ -40,15 +45,31 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}", re.ASCII)
 _FORM = "/ip4/ADDRESS/tcp/PORT/p2p/PEER-ID"
 
 
+def swarm_id(manifest: bytes, key: bytes | None) -> bytes:
+    """The id of a swarm, 32 bytes. It is part of topics and signed rollouts: those of one swarm are invalid in another.
+
+    Args:
+        manifest: digest of the manifest, 32 bytes.
+        key: of a private swarm, 32 bytes.
+
+    Returns:
+        The digest for an open swarm; a hash that does not reveal the key for a private one.
+    """
+    if key is None:
+        return manifest
+    return hashlib.sha256(b"sapo-edge private swarm v1\0" + manifest + key).digest()
+
+
 @dataclass(frozen=True, slots=True)
-class Invite:
-    """A decoded invite.
+class Swarm:
+    """A swarm, as an invite names it.
 
     Attributes:
-        manifest: digest of the swarm's manifest, 32 bytes.
+        manifest: digest of its manifest, 32 bytes.
         name: of the manifest.
-        bootstrap: multiaddresses of members.
+        bootstrap: multiaddresses of members, to dial first.
         key: 32 bytes that all members of a private swarm share; None in an open one.
+        joined: Unix seconds.
 
     Raises:
         ConfigError: if a field is outside its bounds.
@@ -58,6 +79,7 @@ class Invite:
     name: str
     bootstrap: tuple[str, ...] = ()
     key: bytes | None = field(default=None, repr=False)
+    joined: float = field(default_factory=time.time, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.manifest) != KEY_BYTES or (self.key is not None and len(self.key) != KEY_BYTES):
@@ -69,8 +91,23 @@ class Invite:
         for address in self.bootstrap:
             check_address(address)
 
+    @classmethod
+    def of(cls, manifest: Manifest, bootstrap: tuple[str, ...] = (), key: bytes | None = None) -> Swarm:
+        """The open swarm of a manifest, or the private one with a key."""
+        return cls(bytes.fromhex(manifest.digest), manifest.name, bootstrap, key)
+
+    @property
+    def id(self) -> bytes:
+        """See `swarm_id`."""
+        return swarm_id(self.manifest, self.key)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only those with its key can take part."""
+        return self.key is not None
+
     def to_line(self) -> str:
-        """The invite as a line, in characters that no shell or chat program changes."""
+        """An invite to it, in characters that no shell or chat program changes."""
         fields = [f"v={VERSION}", f"swarm={self.manifest.hex()}", f"name={self.name}"]
         fields += [f"at={address}" for address in self.bootstrap]
         fields += [f"key={self.key.hex()}"] if self.key is not None else []
@@ -78,8 +115,8 @@ class Invite:
         return f"{line}+check={_checksum(line)}"
 
 
-def parse_invite(text: str) -> Invite:
-    """Decode an invite. Spaces, line breaks and quotes from copying are removed, and unknown fields are ignored.
+def parse_invite(text: str) -> Swarm:
+    """The swarm of an invite. Spaces, line breaks and quotes from copying are removed, and unknown fields are ignored.
 
     Raises:
         ConfigError: if the line is not a valid invite.
@@ -94,7 +131,7 @@ def parse_invite(text: str) -> Invite:
     version = _single(fields, "v")
     if version != str(VERSION):
         raise ConfigError(f"the invite has version {version[:8]}, which this program doesn't know", "update sapo-edge")
-    return Invite(
+    return Swarm(
         manifest=_decode_hex(_single(fields, "swarm"), "swarm"),
         name=_single(fields, "name"),
         bootstrap=tuple(value for name, value in fields if name == "at"),

@@ -10,16 +10,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sapo_edge.errors import ConfigError, ManifestError, StateError
 from sapo_edge.fields import check_list, check_number
-from sapo_edge.state.durable import make_private_directory, reported, write_atomically
-from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Invite
+from sapo_edge.state.durable import make_private_directory, read_bounded, reported, write_atomically
+from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Swarm
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, load_manifest, shipped_manifests
 
 MAX_SWARMS = 32
@@ -29,70 +28,6 @@ MAX_FILE_BYTES = 256 * 1024
 MIN_DIGITS = 8
 """Fewest hexadecimal digits that name a swarm or a manifest."""
 _VERSION = 1
-
-
-def swarm_id(manifest: bytes, key: bytes | None) -> bytes:
-    """The id of a swarm, 32 bytes. It is part of topics and signed rollouts: those of one swarm are invalid in another.
-
-    Args:
-        manifest: digest of the manifest, 32 bytes.
-        key: of a private swarm, 32 bytes.
-
-    Returns:
-        The digest for an open swarm; a hash that does not reveal the key for a private one.
-    """
-    if key is None:
-        return manifest
-    return hashlib.sha256(b"sapo-edge private swarm v1\0" + manifest + key).digest()
-
-
-@dataclass(frozen=True, slots=True)
-class Swarm:
-    """A swarm.
-
-    Attributes:
-        manifest: digest of its manifest, 32 bytes.
-        name: of the manifest.
-        bootstrap: multiaddresses to dial first.
-        key: 32 bytes that all members of a private swarm share; None in an open one.
-        joined: Unix seconds.
-
-    Raises:
-        ConfigError: if a field is outside its bounds.
-    """
-
-    manifest: bytes
-    name: str
-    bootstrap: tuple[str, ...] = ()
-    key: bytes | None = field(default=None, repr=False)
-    joined: float = field(default_factory=time.time, compare=False)
-
-    def __post_init__(self) -> None:
-        self.invite()
-
-    @property
-    def id(self) -> bytes:
-        """See `swarm_id`."""
-        return swarm_id(self.manifest, self.key)
-
-    @property
-    def is_private(self) -> bool:
-        """Whether only those with its key can take part."""
-        return self.key is not None
-
-    def invite(self, addresses: tuple[str, ...] | None = None) -> Invite:
-        """An invite to the swarm, with these addresses or its own."""
-        return Invite(self.manifest, self.name, self.bootstrap if addresses is None else addresses, self.key)
-
-    @classmethod
-    def of(cls, manifest: Manifest, bootstrap: tuple[str, ...] = (), key: bytes | None = None) -> Swarm:
-        """The open swarm of a manifest, or the private one with a key."""
-        return cls(bytes.fromhex(manifest.digest), manifest.name, bootstrap, key)
-
-    @classmethod
-    def from_invite(cls, invite: Invite) -> Swarm:
-        """The swarm of an invite."""
-        return cls(invite.manifest, invite.name, invite.bootstrap, invite.key)
 
 
 class Membership:
@@ -184,11 +119,11 @@ class Membership:
         path = self.kept / f"{digest.hex()}.manifest"
         if not path.exists():
             return None
-        with reported("read", path), path.open("rb") as file:
-            data = file.read(MAX_MANIFEST_BYTES + 1)
         try:
+            with reported("read", path):
+                data = read_bounded(path, MAX_MANIFEST_BYTES)
             return replace(verify_manifest(data, digest), store=self.kept)
-        except ManifestError as error:
+        except (ManifestError, ValueError) as error:
             raise StateError(f"{path} is damaged", "remove it; it will be fetched from a peer again") from error
 
     def manifests(self) -> list[Manifest]:
@@ -196,7 +131,7 @@ class Membership:
         manifests = []
         for path in self.kept.glob("*.manifest"):
             with contextlib.suppress(ManifestError, StateError, ValueError), reported("read", path):
-                manifest = verify_manifest(path.read_bytes(), bytes.fromhex(path.stem))
+                manifest = verify_manifest(read_bounded(path, MAX_MANIFEST_BYTES), bytes.fromhex(path.stem))
                 manifests.append(replace(manifest, store=self.kept))
         return sorted(manifests, key=lambda manifest: (manifest.name, manifest.digest))
 
@@ -221,13 +156,12 @@ class Membership:
         return replace(manifest, store=self.kept)
 
     def _read(self) -> None:
-        with reported("read", self._file), self._file.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
         try:
-            body = json.loads(data)
+            with reported("read", self._file):
+                body = json.loads(read_bounded(self._file, MAX_FILE_BYTES))
             if isinstance(body["v"], int) and body["v"] > _VERSION:
                 raise StateError(f"{self._file} was written by a newer sapo-edge", "update sapo-edge")
-            if body["v"] != _VERSION or len(data) > MAX_FILE_BYTES or not isinstance(body["alone"], bool):
+            if body["v"] != _VERSION or not isinstance(body["alone"], bool):
                 raise ValueError("another format")
             self.swarms = tuple(_swarm_from_dict(item) for item in body["swarms"][:MAX_SWARMS])
             self.alone = body["alone"]

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sapo_edge.events import Event
 from sapo_edge.rollout import Rollout
-from sapo_edge.swarm.finding.ports import Ports, try_port
 from sapo_edge.swarm.host.logs import preserve_logging
 from sapo_edge.swarm.joining.identity import readable_name
-from sapo_edge.swarm.joining.membership import swarm_id
+from sapo_edge.swarm.joining.invite import swarm_id
 from sapo_edge.swarm.judging.admission import Admission
 from sapo_edge.swarm.judging.records import RecordStore
 from sapo_edge.swarm.judging.reputation import WEIGHTS
 from sapo_edge.swarm.recent import Recent
+from sapo_edge.swarm.router.ports import Ports, try_port
 from sapo_edge.swarm.status import Router, SwarmStatus
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.wire.messages import MAX_ANNOUNCED, encode_message, split_records
@@ -27,8 +27,8 @@ from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.transport import Receiver, SwarmError
 
 if TYPE_CHECKING:
+    from sapo_edge.swarm.config import SwarmConfig
     from sapo_edge.swarm.host.traffic import Meter
-    from sapo_edge.swarm.member.config import SwarmConfig
     from sapo_edge.swarm.member.session import Session
 
 RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 60.0

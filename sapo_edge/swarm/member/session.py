@@ -13,8 +13,8 @@ from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import direct_address, find_local_networks
 from sapo_edge.swarm.bucket import TokenBucket
-from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
-from sapo_edge.swarm.finding.meeting_place import MeetingPlace
+from sapo_edge.swarm.codes.meeting_place import MeetingPlace
+from sapo_edge.swarm.finding.discovery import Discovery
 from sapo_edge.swarm.host.gossip import Gossip
 from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, network_of, running
 from sapo_edge.swarm.host.pubsub import Verdict
@@ -149,14 +149,8 @@ class Session:
         return tuple(dict.fromkeys(str(address) for address in (*public, *direct, *relayed)))
 
     async def _discover(self, task_status: trio.TaskStatus[None]) -> None:
-        config = self.member.config
-        discovery_config = DiscoveryConfig(
-            bytes.fromhex(config.manifest.digest), config.bootstrap, config.mdns, config.map_port,
-            config.relay_rate, config.listen, config.known_peers, self.member.ports,
-        )  # fmt: skip
-        self._discovery = Discovery(
-            self.host, discovery_config, self.tally, self.member.admission.reputation.is_established
-        )
+        is_proven = self.member.admission.reputation.is_established
+        self._discovery = Discovery(self.host, self.member.config, self.member.ports, self.tally, is_proven)
         await self._discovery.run(task_status)
 
     async def _publish(self) -> None:

@@ -1,1 +1,1 @@
-"""Short visits to a swarm by commands that run no node; the relay."""
+"""What needs no member of its own: fetching a swarm's manifest and questions, and the relay."""

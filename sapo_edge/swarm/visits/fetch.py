@@ -12,10 +12,10 @@ from libp2p.abc import IHost
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.state.durable import check_space, make_private_directory
+from sapo_edge.swarm.finding.visiting import meet, visiting_host
 from sapo_edge.swarm.host.requests import RequestError, request
 from sapo_edge.swarm.host.traffic import SERVED_BYTES
 from sapo_edge.swarm.member.pull import PULLS
-from sapo_edge.swarm.visits.meeting import meet, visiting_host
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.messages import PIECE_BYTES, Request, decode_response, encode_request
 from sapo_edge.tasks.manifest import Manifest

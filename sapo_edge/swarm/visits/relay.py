@@ -15,9 +15,9 @@ from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import find_local_networks, host_address
 from sapo_edge.swarm.bucket import Shares
+from sapo_edge.swarm.codes.meeting_place import MeetingPlace
 from sapo_edge.swarm.finding.directory import Directory
 from sapo_edge.swarm.finding.hop import Hop, Offer
-from sapo_edge.swarm.finding.meeting_place import MeetingPlace
 from sapo_edge.swarm.host.hardening import disconnect
 from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, running
 from sapo_edge.swarm.host.places import Capacity
@@ -42,8 +42,6 @@ CODE_SLOTS = 64
 PROCESSOR = (0.01, 0.5, 0.7, 20.0)
 """Seconds of processor time a second, and at once: for each address, and for all that want more than that. A relay does
 nothing else with it."""
-KEEPALIVE = 15.0
-"""Seconds between two pings on a connection."""
 TIDY_SECONDS = 10.0
 """Time between two reports; absent peers are forgotten then."""
 
@@ -117,7 +115,7 @@ async def run_relay(
     """
     meter = Meter(config.upload, config.download, tally, config.capacity, Shares(*PROCESSOR))
     # The meter alone decides who gets a place. The library closes connections a moment after their sockets.
-    host = make_host(config.identity, config.psk, meter, tally, KEEPALIVE, 2 * config.capacity.places)
+    host = make_host(config.identity, config.psk, meter, tally, max_connections=2 * config.capacity.places)
     host.get_peerstore().max_peers = 2 * config.capacity.places
 
     def blame(peer_id: str, _: str) -> None:

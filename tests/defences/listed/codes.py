@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.defences.defence import Defence
 
-_HANDOVER = "sapo_edge/swarm/joining/handover.py"
-_CODE_TESTS = "tests/swarm/joining/test_code.py::"
-_PLACE = "sapo_edge/swarm/finding/meeting_place.py"
-_PLACE_TESTS = "tests/swarm/finding/test_meeting_place.py::"
-_ACCEPTING = "sapo_edge/swarm/visits/accepting.py"
-_OFFERING = "sapo_edge/swarm/visits/offering.py"
-_VISIT_TESTS = "tests/swarm/visits/test_codes.py::"
+_HANDOVER = "sapo_edge/swarm/codes/handover.py"
+_CODE_TESTS = "tests/swarm/codes/test_code.py::"
+_PLACE = "sapo_edge/swarm/codes/meeting_place.py"
+_PLACE_TESTS = "tests/swarm/codes/test_meeting_place.py::"
+_ACCEPTING = "sapo_edge/swarm/codes/accepting.py"
+_OFFERING = "sapo_edge/swarm/codes/offering.py"
+_VISIT_TESTS = "tests/swarm/codes/test_codes.py::"
 _NEARBY = _VISIT_TESTS + "test_few_addresses_of_the_local_network_are_tried_and_for_a_while"
 
 DEFENCES = (

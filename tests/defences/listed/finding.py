@@ -26,10 +26,9 @@ _DIALS = _KEPT + "test_whatever_peers_name_eight_are_dialled_and_then_one_a_seco
 _PUNCHES = _KEPT + "test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_punches"
 
 _ROUTER_LIMITS = (
-    "tests/swarm/finding/test_mapping.py::"
-    "test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_most"
+    "tests/swarm/router/test_mapping.py::test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_most"
 )
-_SSDP_TESTS = "tests/swarm/finding/test_ssdp.py::"
+_SSDP_TESTS = "tests/swarm/router/test_ssdp.py::"
 
 DEFENCES = (
     Defence(
@@ -86,16 +85,22 @@ DEFENCES = (
     ),
     Defence(
         "introductions are drawn anew for each asker",
-        "sapo_edge/swarm/finding/introductions.py",
-        "        number = random.randrange(len(rest))\n",
-        "        number = len(rest) - 1\n",
+        "sapo_edge/swarm/finding/directory.py",
+        """random.sample(list(regions.values()), len(regions))
+        while queues:
+            for queue in queues:
+                yield queue.pop(random.randrange(len(queue)))""",
+        """list(regions.values())
+        while queues:
+            for queue in queues:
+                yield queue.pop()""",
         (_DIRECTORY_TESTS + "test_askers_are_introduced_to_different_members",),
     ),
     Defence(
         "introductions in turn from networks",
-        "sapo_edge/swarm/finding/introductions.py",
-        "tag, region(addresses[0])",
-        'tag, ""',
+        "sapo_edge/swarm/finding/directory.py",
+        "regions.setdefault(entry.region, [])",
+        'regions.setdefault("", [])',
         (_DIRECTORY_TESTS + "test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced",),
     ),
     Defence(
@@ -138,7 +143,7 @@ DEFENCES = (
     ),
     Defence(
         "a visit checks who names an address",
-        "sapo_edge/swarm/visits/meeting.py",
+        "sapo_edge/swarm/finding/visiting.py",
         "networks.may_name(one.via, remotes)",
         "networks.may_dial(one.via)",
         (_NAMED_TESTS + "test_a_visit_dials_no_private_address_of_a_stranger",),
@@ -184,22 +189,22 @@ DEFENCES = (
     Defence(
         "private addresses are told to nobody outside",
         "sapo_edge/swarm/finding/directory.py",
-        "if local or (ip := address.ip) is None or ip.is_global",
+        "if local or (ip := one.ip) is None or ip.is_global",
         "if True",
         ("tests/swarm/finding/test_peer_requests.py::test_a_stranger_is_not_told_of_private_addresses",),
     ),
     Defence(
         "an asker is not told of itself",
         "sapo_edge/swarm/finding/directory.py",
-        "if usable and peer_id != asker:",
+        "if usable and usable[0].peer_id != asker:",
         "if usable:",
         ("tests/swarm/finding/test_peer_requests.py::test_a_stranger_is_not_told_of_private_addresses",),
     ),
     Defence(
         "an asker is told of its own swarm's members",
-        "sapo_edge/swarm/finding/introductions.py",
-        "_shuffled(self._groups.get(tag, {}).values())",
-        "_shuffled([peers for regions in self._groups.values() for peers in regions.values()])",
+        "sapo_edge/swarm/finding/directory.py",
+        "if entry.tag == tag and entry.region",
+        "if entry.region",
         (_DIRECTORY_TESTS + "test_all_members_are_drawn_once_and_in_turn",),
     ),
     Defence(
@@ -317,13 +322,6 @@ DEFENCES = (
         ("tests/swarm/finding/test_circuit.py::test_few_addresses_are_dialled_for_a_hole_punch_all_of_them_tcp",),
     ),
     Defence(
-        "only public addresses are dialled for a hole punch",
-        "sapo_edge/swarm/finding/circuit.py",
-        "            if not may_punch(",
-        "            if False and not may_punch(",
-        ("tests/swarm/finding/test_circuit.py::test_only_public_addresses_at_high_ports_are_dialled_for_a_hole_punch",),
-    ),
-    Defence(
         "a hole punch dials no claimed addresses",
         "sapo_edge/swarm/finding/circuit.py",
         "    async def _try_unilateral_upgrade(",
@@ -331,13 +329,6 @@ DEFENCES = (
         (
             "tests/swarm/finding/test_circuit.py::test_addresses_that_a_peer_claims_are_not_dialled_instead_of_a_hole_punch",
         ),
-    ),
-    Defence(
-        "the library dials nobody",
-        "sapo_edge/swarm/finding/dialing.py",
-        "    network.dial_peer = dial_peer\n",
-        "",
-        ("tests/swarm/finding/test_circuit.py::test_a_stream_to_a_peer_that_left_dials_nobody",),
     ),
     Defence(
         "addresses that peers may not name are not dialled",
@@ -401,13 +392,6 @@ DEFENCES = (
         "if worst is None or (worst.origin < origin and regions[worst.region] <= MAX_OF_REGION):",
         "if worst is None:",
         ("tests/swarm/finding/test_discovery.py::test_peers_that_strangers_name_displace_no_better_ones",),
-    ),
-    Defence(
-        "the size of the file of known peers",
-        "sapo_edge/swarm/finding/peerbook.py",
-        "        if len(data) > MAX_FILE_BYTES:\n",
-        "        if False:\n",
-        ("tests/swarm/finding/test_discovery.py::test_the_file_has_the_reached_peers_and_invalid_files_are_rejected",),
     ),
     Defence(
         "the age of known peers in the file",
@@ -474,14 +458,14 @@ DEFENCES = (
     ),
     Defence(
         "time for whatever a router has the library do",
-        "sapo_edge/swarm/finding/router.py",
+        "sapo_edge/swarm/router/program.py",
         "    signal.alarm(SECONDS)\n",
         "    pass\n",
         (_ROUTER_LIMITS,),
     ),
     Defence(
         "memory for whatever a router has the library do",
-        "sapo_edge/swarm/finding/router.py",
+        "sapo_edge/swarm/router/program.py",
         "        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))\n",
         "        pass\n",
         (_ROUTER_LIMITS,),
@@ -516,17 +500,10 @@ DEFENCES = (
     ),
     Defence(
         "the length of a router's answer",
-        "sapo_edge/swarm/finding/mapping.py",
+        "sapo_edge/swarm/router/mapping.py",
         "    if len(data) > MAX_OUTPUT:\n",
         "    if False:\n",
-        ("tests/swarm/finding/test_mapping.py::test_a_hostile_routers_answer_is_bounded",),
-    ),
-    Defence(
-        "swarms without members are forgotten",
-        "sapo_edge/swarm/finding/introductions.py",
-        "                del self._groups[tag]\n",
-        "                pass\n",
-        (_DIRECTORY_TESTS + "test_nothing_is_left_of_swarms_whose_members_left",),
+        ("tests/swarm/router/test_mapping.py::test_a_hostile_routers_answer_is_bounded",),
     ),
     Defence(
         "anchors are few",
@@ -544,23 +521,23 @@ DEFENCES = (
     ),
     Defence(
         "UPnP hears the router alone",
-        "sapo_edge/swarm/finding/ssdp.py",
-        "if sender != gateway:",
-        "if False:",
+        "sapo_edge/swarm/router/program.py",
+        "                if sender == gateway:\n",
+        "                if True:\n",
         (_SSDP_TESTS + "test_no_device_answers_in_the_routers_place",),
     ),
     Defence(
         "the router's description is at its own address",
-        "sapo_edge/swarm/finding/ssdp.py",
+        "sapo_edge/swarm/router/program.py",
         'return check_url(match.group(1).decode("ascii"), gateway)',
         'return match.group(1).decode("ascii")',
         (_SSDP_TESTS + "test_no_router_has_anything_fetched_from_elsewhere",),
     ),
     Defence(
         "the router is controlled at its own address",
-        "sapo_edge/swarm/finding/router.py",
-        "ssdp.check_url(router.selectigd(ssdp.find_description(gateway)), gateway)",
-        "router.selectigd(ssdp.find_description(gateway))",
+        "sapo_edge/swarm/router/program.py",
+        "check_url(router.selectigd(find_description(gateway)), gateway)",
+        "router.selectigd(find_description(gateway))",
         (_SSDP_TESTS + "test_no_router_has_anything_fetched_from_elsewhere",),
     ),
 )

@@ -115,11 +115,11 @@ DEFENCES = (
         ("tests/swarm/host/test_host.py::test_peers_that_left_are_forgotten",),
     ),
     Defence(
-        "a peer that leaves has no other one dialled",
+        "the library dials nobody",
         "sapo_edge/swarm/host/host.py",
-        "    network.auto_connector.maybe_connect = _nothing\n",
+        "    network.dial_peer = _dial_nobody\n    network.auto_connector.maybe_connect = _nothing\n",
         "",
-        ("tests/swarm/host/test_hardening.py::test_the_library_dials_nobody_when_a_peer_leaves",),
+        ("tests/swarm/host/test_hardening.py::test_the_library_dials_nobody",),
     ),
     Defence(
         "an address is dialled once",

@@ -11,9 +11,9 @@ _INVITE_TESTS = "tests/swarm/joining/test_invite.py::"
 _INVALID_LINE = (_INVITE_TESTS + "test_an_invalid_line_is_rejected_with_its_reason",)
 _MEMBERSHIP = "sapo_edge/swarm/joining/membership.py"
 _MEMBERSHIP_TESTS = "tests/swarm/joining/test_membership.py::"
-_CODE = "sapo_edge/swarm/joining/code.py"
-_HANDOVER = "sapo_edge/swarm/joining/handover.py"
-_CODE_TESTS = "tests/swarm/joining/test_code.py::"
+_CODE = "sapo_edge/swarm/codes/code.py"
+_HANDOVER = "sapo_edge/swarm/codes/handover.py"
+_CODE_TESTS = "tests/swarm/codes/test_code.py::"
 
 DEFENCES = (
     Defence(
@@ -112,7 +112,10 @@ DEFENCES = (
         _INVITE,
         "    key: bytes | None = field(default=None, repr=False)\n",
         "    key: bytes | None = None\n",
-        (_INVITE_TESTS + "test_the_key_is_in_the_line_and_not_in_the_repr",),
+        (
+            _INVITE_TESTS + "test_the_key_is_in_the_line_and_not_in_the_repr",
+            _MEMBERSHIP_TESTS + "test_a_key_is_not_shown",
+        ),
     ),
     Defence(
         "the lengths of an invite's digest and key",
@@ -126,7 +129,7 @@ DEFENCES = (
         _INVITE,
         "        if not _NAME.fullmatch(self.name):\n",
         "        if False:\n",
-        _INVALID_LINE,
+        (*_INVALID_LINE, _MEMBERSHIP_TESTS + "test_a_damaged_file_is_reported_and_not_changed"),
     ),
     Defence(
         "addresses in an invite",
@@ -214,31 +217,17 @@ DEFENCES = (
     ),
     Defence(
         "a private swarm's id is its own",
-        _MEMBERSHIP,
+        _INVITE,
         "    if key is None:\n        return manifest\n",
         "    if True:\n        return manifest\n",
         (_MEMBERSHIP_TESTS + "test_swarms_of_one_manifest_and_different_keys_are_different",),
     ),
     Defence(
         "a private swarm's id does not reveal its key",
-        _MEMBERSHIP,
+        _INVITE,
         'hashlib.sha256(b"sapo-edge private swarm v1\\0" + manifest + key).digest()',
         "(manifest[:4] + key)",
         (_MEMBERSHIP_TESTS + "test_swarms_of_one_manifest_and_different_keys_are_different",),
-    ),
-    Defence(
-        "a private swarm's key is not shown",
-        _MEMBERSHIP,
-        "    key: bytes | None = field(default=None, repr=False)\n",
-        "    key: bytes | None = None\n",
-        (_MEMBERSHIP_TESTS + "test_a_key_is_not_shown",),
-    ),
-    Defence(
-        "a swarm is checked like its invite",
-        _MEMBERSHIP,
-        "        self.invite()\n",
-        "        pass\n",
-        (_MEMBERSHIP_TESTS + "test_a_damaged_file_is_reported_and_not_changed",),
     ),
     Defence(
         "the addresses of a swarm",
@@ -262,16 +251,16 @@ DEFENCES = (
         (_MEMBERSHIP_TESTS + "test_no_more_swarms_are_read_than_are_remembered",),
     ),
     Defence(
-        "the size of the file of swarms",
-        _MEMBERSHIP,
-        " or len(data) > MAX_FILE_BYTES",
-        "",
+        "the size of a file",
+        "sapo_edge/state/durable.py",
+        "    if len(data) > limit:\n",
+        "    if False:\n",
         (_MEMBERSHIP_TESTS + "test_a_damaged_file_is_reported_and_not_changed",),
     ),
     Defence(
-        "no more of the file of swarms is read",
-        _MEMBERSHIP,
-        "file.read(MAX_FILE_BYTES + 1)",
+        "no more of a file is read than it may have",
+        "sapo_edge/state/durable.py",
+        "file.read(limit + 1)",
         "file.read()",
         (_MEMBERSHIP_TESTS + "test_files_are_bounded_before_they_are_read",),
     ),
@@ -302,13 +291,6 @@ DEFENCES = (
         "len(data) > MAX_MANIFEST_BYTES or ",
         "",
         (_MEMBERSHIP_TESTS + "test_a_manifest_that_is_too_large_is_not_parsed_whatever_its_digest",),
-    ),
-    Defence(
-        "no more of a stored manifest is read",
-        _MEMBERSHIP,
-        "file.read(MAX_MANIFEST_BYTES + 1)",
-        "file.read()",
-        (_MEMBERSHIP_TESTS + "test_files_are_bounded_before_they_are_read",),
     ),
     Defence(
         "a manifest is verified before it is stored",

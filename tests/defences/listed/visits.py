@@ -11,7 +11,7 @@ _FETCHED = "tests/swarm/visits/test_fetch.py::"
 _SILENT = _FETCHED + "test_a_machine_that_says_nothing_holds_nobody_up"
 _SERVES = _RELAY_TESTS + "test_a_relay_serves_as_many_as_it_was_told"
 _VISITED = "sapo_edge/swarm/visits/relay.py"
-_PLACES = "sapo_edge/swarm/visits/places.py"
+_PLACES = "sapo_edge/swarm/codes/reaching.py"
 
 _REAL_CIRCUITS = "tests/swarm/visits/test_relay.py::test_the_bounds_of_a_circuit_hold_between_real_hosts"
 
@@ -127,14 +127,14 @@ DEFENCES = (
     ),
     Defence(
         "peers that are asked for their view",
-        "sapo_edge/swarm/visits/opinions.py",
+        "sapo_edge/swarm/finding/visiting.py",
         "                    if len(views) >= MAX_ASKED:\n                        break\n",
         "",
         (_FETCHED + "test_few_peers_are_asked_and_for_a_while",),
     ),
     Defence(
-        "time for one address of a visit",
-        "sapo_edge/swarm/visits/meeting.py",
+        "time for one address",
+        "sapo_edge/swarm/finding/circuit.py",
         "trio.move_on_after(DIAL_SECONDS)",
         "trio.move_on_after(1e6)",
         (_SILENT,),
@@ -147,13 +147,17 @@ DEFENCES = (
         (_SILENT,),
     ),
     Defence(
-        "time for an answer to a claim", _PLACES, "trio.fail_after(ASK_SECONDS)", "trio.fail_after(60.0)", (_SILENT,)
+        "time for an answer to a claim",
+        "sapo_edge/swarm/codes/meeting_place.py",
+        "trio.fail_after(ASK_SECONDS)",
+        "trio.fail_after(60.0)",
+        (_SILENT,),
     ),
     Defence(
         "length of an answer to a claim",
-        _PLACES,
-        "read_frame(stream, MAX_CLAIM_BYTES)",
-        "read_frame(stream, 2**31)",
+        "sapo_edge/swarm/codes/meeting_place.py",
+        "decode_answer(await read_frame(stream, MAX_CLAIM_BYTES))",
+        "decode_answer(await read_frame(stream, 2**31))",
         (_SILENT,),
     ),
     Defence("names that are no names", _PLACES, "except (OSError, UnicodeError):", "except OSError:", (_SILENT,)),
@@ -198,8 +202,8 @@ DEFENCES = (
     Defence(
         "nobody is told of peers that left",
         "sapo_edge/swarm/finding/directory.py",
-        "            self._introductions.remove(str(peer_id))\n",
-        "            pass\n",
+        " and entry.id in connected:",
+        ":",
         ("tests/swarm/finding/test_peer_requests.py::test_nobody_is_told_of_peers_that_left",),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sapo_edge.swarm.wire.claim import Answer, decode_answer, decode_claim, encode_answer, encode_claim
+from sapo_edge.swarm.codes.claim import Answer, decode_answer, decode_claim, encode_answer, encode_claim
 from sapo_edge.swarm.wire.codec import WireError
 from tests.fuzzing.target import KIB, Target
 from tests.fuzzing.vectors import field

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.swarm.joining.code import MAX_CHARACTERS, MAX_NUMBER, WORDS, looks_like_code, parse_code, word_list
+from sapo_edge.swarm.codes.code import MAX_CHARACTERS, MAX_NUMBER, WORDS, looks_like_code, parse_code, word_list
 from tests.fuzzing.target import KIB, Target
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from contextlib import suppress
 from copy import deepcopy
 
-from sapo_edge.swarm.joining.code import Code
-from sapo_edge.swarm.joining.handover import Inviter, Joiner, Offer, SpentError, WrongCodeError
+from sapo_edge.swarm.codes.code import Code
+from sapo_edge.swarm.codes.handover import Inviter, Joiner, Offer, SpentError, WrongCodeError
 from tests.fuzzing.target import KIB, Target
 from tests.fuzzing.vectors import field
 

@@ -6,7 +6,7 @@ import re
 from hashlib import sha256
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.swarm.joining.invite import MAX_LINE, PREFIX, Invite, choose_addresses, parse_invite
+from sapo_edge.swarm.joining.invite import MAX_LINE, PREFIX, Swarm, choose_addresses, parse_invite
 from tests.fuzzing.target import KIB, Target
 from tests.fuzzing.targets.address import ADDRESSES
 from tests.swarm.wire.make_vectors import vectors
@@ -31,7 +31,7 @@ def check(data: bytes) -> None:
 def seeds() -> list[bytes]:
     """Lines, and fields without a checksum."""
     lines = [vector["invite"] for vector in vectors("codes.json")]
-    lines.append(Invite(bytes(range(32)), "starter", tuple(map(str, ADDRESSES)), bytes(32)).to_line())
+    lines.append(Swarm(bytes(range(32)), "starter", tuple(map(str, ADDRESSES)), bytes(32)).to_line())
     fields = [line.removeprefix(PREFIX).rpartition("+check=")[0] for line in lines]
     return [text.encode() for text in (*lines, *fields, f"{fields[-1]}+later=1", fields[-1].replace("v=1", "v=2"))]
 

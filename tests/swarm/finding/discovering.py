@@ -1,4 +1,4 @@
-"""One node that only discovers, in its own process: `discovering.py '{"swarm": "aa...", ...}'`.
+"""One node that only discovers, in its own process: `discovering.py '{"secret": "aa...", ...}'`.
 
 Prints its address, then its connections whenever they change. A peer id on stdin makes it send that peer an echo.
 """
@@ -13,14 +13,16 @@ import trio
 
 from sapo_edge.events import to_json
 from sapo_edge.swarm.addresses import direct_address, find_local_networks
+from sapo_edge.swarm.config import SwarmConfig
 from sapo_edge.swarm.finding.circuit import FAILED, is_relayed
-from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
-from sapo_edge.swarm.finding.ports import Ports
+from sapo_edge.swarm.finding.discovery import Discovery
 from sapo_edge.swarm.host.host import listen_port, make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.joining.invite import choose_addresses
+from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.tally import Tally
+from sapo_edge.tasks.manifest import load_manifest
 
 ECHO = "/test/echo/1.0.0"
 
@@ -85,17 +87,16 @@ async def main(options: dict[str, Any]) -> None:
     tally = Tally(lambda event: say(notice=to_json(event)))
     meter = Meter(0, 0, tally)
     psk = bytes.fromhex(options["psk"]) if options.get("psk") else None
-    host = make_host(Identity(bytes.fromhex(options["secret"])), psk, meter, tally, 5.0)
-    listen = options.get("listen", "all")
-    peers_file = Path(options["peers_file"]) if options.get("peers_file") else None
-    config = DiscoveryConfig(
-        bytes.fromhex(options["swarm"]), tuple(options.get("bootstrap", ())), options.get("mdns", False),
-        options.get("map_port", False), options.get("relay_rate", 0), listen, peers_file,
-        Ports(Path(options["ports_file"]) if options.get("ports_file") else None),
+    config = SwarmConfig(
+        Identity(bytes.fromhex(options["secret"])), load_manifest(options.get("manifest", "starter")), psk,
+        tuple(options.get("bootstrap", ())), listen=options.get("listen", "all"), mdns=options.get("mdns", False),
+        map_port=options.get("map_port", False), carries=options.get("carries", False),
+        known_peers=Path(options["peers_file"]) if options.get("peers_file") else None,
     )  # fmt: skip
-    async with running(host, listen, options.get("port", 0), meter, tally, lambda peer, what: None) as nursery:
+    host = make_host(config.identity, psk, meter, tally, 5.0)
+    async with running(host, config.listen, options.get("port", 0), meter, tally, lambda peer, what: None) as nursery:
         host.set_stream_handler(ECHO, echo)
-        discovery = Discovery(host, config, tally)
+        discovery = Discovery(host, config, Ports(), tally)
         await nursery.start(discovery.run)
         port = host.get_transport_addrs()[0].value_for_protocol("tcp")
         say(peer_id=str(host.get_id()), port=int(port))

@@ -91,7 +91,7 @@ def measure(first: Home, second: Home, who: str) -> Times:
 
 
 def _node(number: int, bootstrap: Sequence[str]) -> Node:
-    return Node(number, namespace=name(f"m{number}"), bootstrap=list(bootstrap), map_port=True, relay_rate=65536)
+    return Node(number, namespace=name(f"m{number}"), bootstrap=list(bootstrap), map_port=True, carries=True)
 
 
 def _run(stack: contextlib.ExitStack, process: P) -> P:

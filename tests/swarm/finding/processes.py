@@ -11,7 +11,6 @@ from typing import Any, Self
 from tests.swarm.lines import PATIENCE, Line, LineProcess
 
 HERE = Path(__file__).parent
-SWARM = "ab" * 32
 
 
 class Process(LineProcess):
@@ -40,7 +39,7 @@ class Node(Process):
 
     def __init__(self, number: int, *, namespace: str | None = None, **options: Any) -> None:
         secret = bytes([number]) * 32
-        options = {"secret": secret.hex(), "swarm": SWARM, **options}
+        options = {"secret": secret.hex(), **options}
         super().__init__(str(HERE / "discovering.py"), json.dumps(options), namespace=namespace)
 
     def started(self) -> Self:

@@ -8,23 +8,24 @@ import secrets
 from collections.abc import Iterator, Sequence
 
 import pytest
-import trio
 from zeroconf import IPVersion, ServiceInfo, Zeroconf
 
 from sapo_edge.doctor.network import multicast_works
 from sapo_edge.swarm.addresses import Address, direct_address
-from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
+from sapo_edge.swarm.finding.discovery import Discovery
 from sapo_edge.swarm.finding.mdns import SERVICE, Announcement
 from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import swarm_tag
+from tests.swarm.finding.fakes import SWARM, make_config
 from tests.swarm.host.victims import until
+from tests.swarm.loop import in_trio
 
 pytestmark = pytest.mark.skipif(not multicast_works("127.0.0.1"), reason="this machine has no multicast")
 
-SWARM = b"s" * 32
 HERE = Announcement(swarm_tag(SWARM, None, "mdns"), Identity(bytes([1]) * 32).peer_id, 0)
 
 
@@ -50,22 +51,20 @@ def announced(*services: Sequence[Address]) -> Iterator[None]:
         device.close()
 
 
-def test_only_addresses_of_the_local_network_are_taken_from_it() -> None:
-    async def scenario() -> None:
-        tally = Tally(lambda event: None)
-        meter = Meter(0, 0, tally)
-        host = make_host(Identity(secrets.token_bytes(32)), None, meter, tally, 15.0)
-        near = direct_address("127.0.0.1", 4001, peer())
-        others = (
-            direct_address("9.9.9.9", 4001, peer()),
-            direct_address("127.0.0.1", 25, peer()),
-            Address("ip4", "127.0.0.1", 4001, peer(), relay=peer()),
-        )
-        async with running(host, "loopback", 0, meter, tally, lambda peer_id, offence: None) as nursery:
-            discovery = Discovery(host, DiscoveryConfig(SWARM, listen="loopback"), tally)
-            await nursery.start(discovery.run)
-            with announced((*others, near)):
-                assert await until(lambda: near.peer_id in discovery.book.peers, 10.0)
-            assert {str(one) for known in discovery.book.peers.values() for one in known.addresses} == {str(near)}
-
-    trio.run(scenario)
+@in_trio()
+async def test_only_addresses_of_the_local_network_are_taken_from_it() -> None:
+    tally = Tally(lambda event: None)
+    meter = Meter(0, 0, tally)
+    host = make_host(Identity(secrets.token_bytes(32)), None, meter, tally, 15.0)
+    near = direct_address("127.0.0.1", 4001, peer())
+    others = (
+        direct_address("9.9.9.9", 4001, peer()),
+        direct_address("127.0.0.1", 25, peer()),
+        Address("ip4", "127.0.0.1", 4001, peer(), relay=peer()),
+    )
+    async with running(host, "loopback", 0, meter, tally, lambda peer_id, offence: None) as nursery:
+        discovery = Discovery(host, make_config(listen="loopback"), Ports(), tally)
+        await nursery.start(discovery.run)
+        with announced((*others, near)):
+            assert await until(lambda: near.peer_id in discovery.book.peers, 10.0)
+        assert {str(one) for known in discovery.book.peers.values() for one in known.addresses} == {str(near)}

@@ -13,13 +13,11 @@ from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, parse_address
 from sapo_edge.swarm.finding.circuit import MAX_PUNCHED, HolePunch, dial_through
-from sapo_edge.swarm.finding.dialing import only_reuse_connections
-from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
 from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.tally import Tally
-from tests.swarm.finding.test_named_addresses import ABROAD, HOME, Connections, a_host, nobody
+from tests.swarm.finding.fakes import make_discovery, nobody
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
+from tests.swarm.loop import in_trio
 
 ME = Identity(bytes([1]) * 32).peer_id
 OWN = (parse_address(f"/ip4/9.9.9.9/tcp/4009/p2p/{ME}"), parse_address(f"/ip6/2a00:1::2/tcp/4001/p2p/{ME}"))
@@ -32,6 +30,7 @@ class Network(FakeHost):
     def __init__(self, *connections: FakeConnection) -> None:
         super().__init__(*connections)
         self.dialled: list[str] = []
+        self.sources: list[object] = []
 
     def get_id(self) -> ID:
         return ID.from_string(Identity(bytes([1]) * 32).peer_id)
@@ -39,12 +38,8 @@ class Network(FakeHost):
     async def dial_addr(self, address: Multiaddr, peer_id: ID, source: object = None) -> None:
         await trio.lowlevel.checkpoint()
         self.dialled.append(str(address))
+        self.sources.append(source)
         raise SwarmException("nobody there")
-
-    async def dial_peer(self, peer_id: ID) -> list[Any]:
-        await trio.lowlevel.checkpoint()
-        self.dialled.append(str(peer_id))
-        return []
 
 
 def punch() -> tuple[HolePunch, Network]:
@@ -63,32 +58,17 @@ def test_few_addresses_are_dialled_for_a_hole_punch_all_of_them_tcp() -> None:
     assert list(map(str, punching._decode_observed_addrs([udp, named[0]]))) == ["/ip4/9.9.9.9/tcp/4000"]
 
 
-def test_only_public_addresses_at_high_ports_are_dialled_for_a_hole_punch() -> None:
-    async def scenario() -> None:
-        punching, network = punch()
-        for address in (
-            "/ip4/9.9.9.9/tcp/4001", "/ip4/9.9.9.9/tcp/25", "/ip4/192.168.1.9/tcp/4001", "/ip4/127.0.0.1/tcp/4001",
-        ):  # fmt: skip
-            await punching._dial_peer(ID.from_string(PEER), Multiaddr(address))
-        assert network.dialled == ["/ip4/9.9.9.9/tcp/4001"]
-
-    trio.run(scenario)
-
-
-def test_addresses_that_a_peer_claims_are_not_dialled_instead_of_a_hole_punch() -> None:
-    async def scenario() -> None:
-        punching, network = punch()
-        store = SimpleNamespace(addrs=lambda peer: [Multiaddr("/ip4/9.9.9.9/tcp/4001")])
-        network.get_peerstore = lambda: store  # type: ignore[attr-defined]
-        assert not await punching._try_unilateral_upgrade(ID.from_string(PEER))
-        assert network.dialled == []
-
-    trio.run(scenario)
+@in_trio()
+async def test_addresses_that_a_peer_claims_are_not_dialled_instead_of_a_hole_punch() -> None:
+    punching, network = punch()
+    store = SimpleNamespace(addrs=lambda peer: [Multiaddr("/ip4/9.9.9.9/tcp/4001")])
+    network.get_peerstore = lambda: store  # type: ignore[attr-defined]
+    assert not await punching._try_unilateral_upgrade(ID.from_string(PEER))
+    assert network.dialled == []
 
 
 def test_a_peer_behind_a_relay_is_dialled_where_others_reached_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sapo_edge.swarm.finding.discovery.find_local_networks", lambda listen: HOME)
-    discovery = Discovery(a_host(Connections(ABROAD)), DiscoveryConfig(b"s" * 32), Tally(lambda event: None))
+    discovery = make_discovery(monkeypatch)
     dialled: list[str] = []
 
     async def dial(address: Address, trusted: bool = False) -> bool:
@@ -104,49 +84,21 @@ def test_a_peer_behind_a_relay_is_dialled_where_others_reached_it(monkeypatch: p
     assert dialled == [f"/ip4/9.9.9.8/tcp/4001/p2p/{PEER}"]
 
 
-def test_a_peer_behind_a_relay_is_told_where_a_hole_may_be_punched() -> None:
-    async def scenario() -> list[str]:
-        punching, network = punch()
-        network.get_addrs = lambda: [Multiaddr("/ip4/9.9.9.9/tcp/4001")]  # type: ignore[attr-defined]
-        return [str(Multiaddr(raw)) for raw in await punching._get_observed_addrs()]
-
+@in_trio()
+async def test_a_peer_behind_a_relay_is_told_where_a_hole_may_be_punched() -> None:
+    punching, network = punch()
+    network.get_addrs = lambda: [Multiaddr("/ip4/9.9.9.9/tcp/4001")]  # type: ignore[attr-defined]
+    told = [str(Multiaddr(raw)) for raw in await punching._get_observed_addrs()]
     # The router's port, the address over IPv6, and the library's guess.
-    assert trio.run(scenario) == ["/ip4/9.9.9.9/tcp/4009", "/ip6/2a00:1::2/tcp/4001", "/ip4/9.9.9.9/tcp/4001"]
+    assert told == ["/ip4/9.9.9.9/tcp/4009", "/ip6/2a00:1::2/tcp/4001", "/ip4/9.9.9.9/tcp/4001"]
 
 
-def test_a_hole_is_punched_over_the_version_of_ip_of_the_address() -> None:
-    async def scenario() -> list[object]:
-        punching, network = punch()
-        sources: list[object] = []
-
-        async def dial_addr(address: Multiaddr, peer_id: ID, source: object = None) -> None:
-            await trio.lowlevel.checkpoint()
-            sources.append(source)
-            raise SwarmException("nobody there")
-
-        network.dial_addr = dial_addr  # type: ignore[method-assign]
-        for address in ("/ip4/9.9.9.9/tcp/4001", "/ip6/2a00:1::2/tcp/4001"):
-            await punching._dial_peer(ID.from_string(PEER), Multiaddr(address), ("0.0.0.0", 4001))
-        return sources
-
-    assert trio.run(scenario) == [("0.0.0.0", 4001), ("::", 4001)]
-
-
-def test_a_stream_to_a_peer_that_left_dials_nobody() -> None:
-    async def scenario() -> None:
-        connection = FakeConnection(PEER)
-        connection.is_closed = False  # type: ignore[attr-defined]
-        network = Network(connection)
-        host: Any = network
-        only_reuse_connections(host)
-        assert await network.dial_peer(connection.peer_id) == [connection]
-        connection.is_closed = True  # type: ignore[attr-defined]
-        for absent in (connection.peer_id, ID.from_string(Identity(bytes([3]) * 32).peer_id)):
-            with pytest.raises(SwarmException):
-                await network.dial_peer(absent)
-        assert network.dialled == []
-
-    trio.run(scenario)
+@in_trio()
+async def test_a_hole_is_punched_over_the_version_of_ip_of_the_address() -> None:
+    punching, network = punch()
+    for address in ("/ip4/9.9.9.9/tcp/4001", "/ip6/2a00:1::2/tcp/4001"):
+        await punching._dial_peer(ID.from_string(PEER), Multiaddr(address), ("0.0.0.0", 4001))
+    assert network.sources == [("0.0.0.0", 4001), ("::", 4001)]
 
 
 @pytest.mark.parametrize("answer", [b"\x02\xff\xff", b"\x04\x08\x02\x28\x64"], ids=["garbage", "accepted"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -14,24 +13,27 @@ from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address, region
 from sapo_edge.swarm.finding.directory import MAX_ENTRIES, Directory
-from sapo_edge.swarm.finding.introductions import Introductions
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.exchange import MAX_PEERS, ExchangeRequest
+from tests.swarm.loop import in_trio
 
 TAG = b"t" * 32
-OTHER = Identity(bytes([9]) * 32).peer_id
+OTHER = Identity(bytes([99]) * 32).peer_id
 
 
-def directory_of(ips: list[str], max_entries: int = MAX_ENTRIES) -> tuple[Directory, list[str]]:
+def directory_of(
+    ips: list[str], max_entries: int = MAX_ENTRIES, tag: bytes | None = TAG
+) -> tuple[Directory, list[str]]:
     """A directory that dialled a member at each address; its ids."""
     ids = [Identity(number.to_bytes(32, "big")).peer_id for number in range(1, len(ips) + 1)]
-    connections = dict.fromkeys(map(ID.from_string, ids))
+    connections: dict[ID, None] = dict.fromkeys(map(ID.from_string, ids))
     network = SimpleNamespace(connections=connections, get_connections=lambda peer: [])
     host = SimpleNamespace(get_network=lambda: network)
     networks = LocalNetworks(("192.168.1.5",), (), loopback=False)
     directory = Directory(
-        host, TAG, lambda: networks, tuple, lambda address: None, Tally(lambda event: None), max_entries
+        host, tag, lambda: networks, tuple, lambda address: None, Tally(lambda event: None), max_entries
     )
     for peer_id, ip in zip(ids, ips, strict=True):
         directory.mark_dialled(direct_address(ip, 4001, peer_id))
@@ -61,7 +63,8 @@ def test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced() 
 
 
 @pytest.mark.parametrize(("max_entries", "probes"), [(MAX_ENTRIES, 8), (4 * MAX_ENTRIES, 32)])
-def test_a_relay_of_many_probes_more_ports_at_once(
+@in_trio()
+async def test_a_relay_of_many_probes_more_ports_at_once(
     max_entries: int, probes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probed: list[str] = []
@@ -73,63 +76,39 @@ def test_a_relay_of_many_probes_more_ports_at_once(
     monkeypatch.setattr(trio, "open_tcp_stream", open_stream)
     directory, ids = directory_of([f"9.{number}.9.9" for number in range(50)], max_entries)
 
-    async def scenario() -> None:
-        for number, peer_id in enumerate(ids):
-            await directory._answer(ExchangeRequest(TAG, 4001, (), True), peer_id, f"9.{number}.9.9")
-
-    trio.run(scenario)
+    for number, peer_id in enumerate(ids):
+        await directory._answer(ExchangeRequest(TAG, 4001, (), True), peer_id, f"9.{number}.9.9")
     assert probes <= len(probed) <= probes + 2
 
 
-class NeverWalked(dict[ID, None]):
-    """Connections that nobody may go through: there may be thousands, and each of them may ask."""
-
-    def __iter__(self) -> Iterator[ID]:
-        raise AssertionError("all connections are walked")
-
-    keys = items = values = __iter__  # type: ignore[assignment]
+SWARMS = st.sampled_from([TAG, b"o" * 32])
+MEMBERS = st.dictionaries(st.integers(1, 30), st.tuples(SWARMS, st.integers(0, 3)), max_size=30)
 
 
-def test_an_answer_does_not_walk_all_connections() -> None:
-    directory, ids = directory_of([f"9.{number}.9.9" for number in range(50)])
-    network = directory._host.get_network()
-    network.connections = NeverWalked(dict.fromkeys(map(ID.from_string, ids)))
+@given(MEMBERS, st.sets(st.integers(1, 30)))
+@in_trio()
+async def test_all_members_are_drawn_once_and_in_turn(members: dict[int, tuple[bytes, int]], absent: set[int]) -> None:
+    """Those of the asker's swarm that are connected, and that others can reach."""
+    directory, _ = directory_of([], tag=None)
+    connections = directory._host.get_network().connections
+    expected: dict[str, int] = {}
 
-    async def scenario() -> None:
-        answer = await directory._answer(ExchangeRequest(TAG, 4001, (), False), ids[0], "9.0.9.9")
-        assert len(answer.peers) == MAX_PEERS
-
-    trio.run(scenario)
-
-
-@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 3), st.integers(0, 3)), max_size=60))
-def test_all_members_are_drawn_once_and_in_turn(steps: list[tuple[int, int, int]]) -> None:
-    introductions, expected = Introductions(), dict[str, str]()
-    for number, swarm, network in steps:
-        peer = f"{number}"
-        address = direct_address(f"9.{network}.9.9", 4000 + number, Identity(bytes([number]) * 32).peer_id)
-        introductions.put(peer, bytes([swarm]), (address,) if network else ())
-        expected.pop(peer, None)
+    for number, (tag, network) in members.items():
+        peer_id = Identity(bytes([number]) * 32).peer_id
+        connections[ID.from_string(peer_id)] = None
         if network:
-            expected[peer] = f"{swarm} 9.{network}"
-    assert len(introductions) == len(expected)
-    for swarm in (1, 2, 3):
-        drawn = [peer for peer, _ in introductions.draw(bytes([swarm]))]
-        assert sorted(drawn) == sorted(peer for peer, place in expected.items() if place.startswith(f"{swarm} "))
-        turns = Counter[str]()
-        for peer in drawn:
-            turns[expected[peer]] += 1
-            left = Counter(expected[other] for other in drawn) - turns
-            assert turns[expected[peer]] <= 1 + min((turns[place] for place in left), default=99), "networks take turns"
-
-
-def test_nothing_is_left_of_swarms_whose_members_left() -> None:
-    """Anybody may name any swarm to a relay."""
-    introductions = Introductions()
-    for number in range(3):
-        introductions.put("peer", bytes([number]) * 32, (direct_address("9.9.9.9", 4001, OTHER),))
-        introductions.put("other", bytes([number]) * 32, (direct_address("8.8.8.8", 4001, OTHER),))
-    introductions.remove("other")
-    assert [tag[0] for tag in introductions._groups] == [2]
-    introductions.remove("peer")
-    assert not introductions._groups and not len(introductions)
+            directory.mark_dialled(direct_address(f"9.{network}.9.9", 4000 + number, peer_id))
+        await directory._answer(ExchangeRequest(tag, 0), peer_id, "")
+        if number in absent:
+            del connections[ID.from_string(peer_id)]
+        elif network and tag == TAG:
+            expected[peer_id] = network
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "MAX_PEERS", 99)
+        drawn = [group[0].peer_id for group in directory.members(TAG, OTHER)]
+    assert sorted(drawn) == sorted(expected)
+    turns = Counter[int]()
+    for peer_id in drawn:
+        turns[expected[peer_id]] += 1
+        left = Counter(expected[other] for other in drawn) - turns
+        assert turns[expected[peer_id]] <= 1 + min((turns[place] for place in left), default=99), "networks take turns"

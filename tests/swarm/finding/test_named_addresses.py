@@ -16,26 +16,18 @@ from hypothesis import strategies as st
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address, is_public
-from sapo_edge.swarm.finding import circuit
+from sapo_edge.swarm.finding import circuit, visiting
 from sapo_edge.swarm.finding import discovery as discovery_module
 from sapo_edge.swarm.finding.circuit import HolePunch
-from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
 from sapo_edge.swarm.finding.outside import View
 from sapo_edge.swarm.finding.peerbook import Origin
-from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.visits import meeting
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
+from tests.swarm.finding.fakes import ABROAD, HOME, OTHER, STRANGER, Connections, a_host, make_discovery, nobody
+from tests.swarm.loop import in_trio
 
-OWN, OTHER, STRANGER = (f"12D3KooW{letter * 44}" for letter in "ABC")
 PRINTER = direct_address("192.168.1.50", 9100, OTHER)
-HOME = LocalNetworks(
-    ("192.168.1.5", "fd12::5"),
-    (ipaddress.ip_network("192.168.1.0/24"), ipaddress.ip_network("fd12::/64"), ipaddress.ip_network("fe80::/64")),
-    loopback=False,
-)
 ALONE = LocalNetworks((), (), loopback=True)
 CARRIER = LocalNetworks(("100.64.3.4",), (ipaddress.ip_network("100.64.3.0/24"),), loopback=False)
-ABROAD = "8.8.8.8"
 OWN_PUBLIC = LocalNetworks(
     ("9.7.7.5", "2a02:8100:7:207::5"),
     tuple(map(ipaddress.ip_network, ("9.7.7.0/24", "2a02:8100:7:207::/64", "2a02:8100:7:207::9/128"))),
@@ -98,32 +90,6 @@ def test_what_a_stranger_may_name_is_public(ip: Any, remotes: list[Any]) -> None
         assert ip.is_global and not ip.is_private and not ip.is_multicast and not ip.is_link_local
 
 
-class Connections:
-    """A network whose only peer is connected from one IP address; counts dials."""
-
-    def __init__(self, remote: str | None) -> None:
-        self.psk = None
-        self.connections: dict[str, list[Any]] = {STRANGER: []}
-        self.dialled: list[str] = []
-        self._remote = remote and (remote, 50000)
-
-    def get_connections(self, peer_id: object) -> list[Any]:
-        return [types.SimpleNamespace(muxed_conn=types.SimpleNamespace(get_remote_address=lambda: self._remote))]
-
-    async def dial_addr(self, address: object, peer_id: object, source: object = None) -> None:
-        self.dialled.append(str(address))
-        raise OSError("nobody there")
-
-
-def a_host(network: Connections) -> Any:
-    return types.SimpleNamespace(
-        get_network=lambda: network,
-        get_id=lambda: OWN,
-        get_transport_addrs=lambda: [Multiaddr("/ip4/192.168.1.5/tcp/4001")],
-        set_stream_handler=lambda protocol, handler: None,
-    )
-
-
 @pytest.mark.parametrize(("remote", "believed"), [(ABROAD, False), (None, False), ("192.168.1.7", True)])
 def test_a_strangers_private_addresses_do_not_enter_the_book(
     monkeypatch: pytest.MonkeyPatch, remote: str | None, believed: bool
@@ -133,8 +99,7 @@ def test_a_strangers_private_addresses_do_not_enter_the_book(
         return ExchangeResponse(True, "9.9.9.1", None, 0.0, ((PRINTER, public),))
 
     monkeypatch.setattr(discovery_module, "ask", ask)
-    monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: HOME)
-    discovery = Discovery(a_host(Connections(remote)), DiscoveryConfig(b"s" * 32), Tally(lambda event: None))
+    discovery = make_discovery(monkeypatch, remote)
     trio.run(discovery._ask, STRANGER, trio.CapacityLimiter(1))
     assert (PRINTER in discovery.book.peers[OTHER].addresses) is believed
     assert len(discovery.book.peers[OTHER].addresses) == 1 + believed
@@ -143,7 +108,7 @@ def test_a_strangers_private_addresses_do_not_enter_the_book(
 def test_a_visit_dials_no_private_address_of_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     dialled = []
 
-    async def connect(host: object, address: object, *_: object) -> bool:
+    async def open_way(host: object, address: object, *_: object) -> bool:
         dialled.append(str(address))
         return True
 
@@ -152,11 +117,11 @@ def test_a_visit_dials_no_private_address_of_a_stranger(monkeypatch: pytest.Monk
 
     async def scenario(remote: str) -> list[str]:
         host = a_host(Connections(remote))
-        return [peer async for peer in meeting.meet(host, [f"/ip4/{remote}/tcp/4001/p2p/{STRANGER}"], b"s" * 32)]
+        return [peer async for peer in visiting.meet(host, [f"/ip4/{remote}/tcp/4001/p2p/{STRANGER}"], b"s" * 32)]
 
-    monkeypatch.setattr(meeting, "connect", connect)
-    monkeypatch.setattr(meeting, "ask", ask)
-    monkeypatch.setattr(meeting, "find_local_networks", lambda: HOME)
+    monkeypatch.setattr(visiting, "open_way", open_way)
+    monkeypatch.setattr(visiting, "ask", ask)
+    monkeypatch.setattr(visiting, "find_local_networks", lambda: HOME)
     assert trio.run(scenario, ABROAD) == [STRANGER]
     assert trio.run(scenario, "192.168.1.7") == [STRANGER, OTHER]
     assert str(PRINTER) == dialled[-1] and len(dialled) == 3
@@ -164,8 +129,7 @@ def test_a_visit_dials_no_private_address_of_a_stranger(monkeypatch: pytest.Monk
 
 def test_private_addresses_are_told_to_nobody_for_a_hole_punch(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = replace(HOME, addresses=("192.168.1.5", "fd12::5", "2a00:1::2", "2a00:1::3", "2a00:1::4"))
-    monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: machine)
-    discovery = Discovery(a_host(Connections(ABROAD)), DiscoveryConfig(b"s" * 32), Tally(lambda event: None))
+    discovery = make_discovery(monkeypatch, networks=machine)
     assert [address.host for address in discovery._own_addresses()] == ["2a00:1::2", "2a00:1::3"], "few of many"
 
 
@@ -175,8 +139,7 @@ def test_private_addresses_are_told_to_nobody_for_a_hole_punch(monkeypatch: pyte
 def test_a_node_carries_for_members_from_elsewhere_while_others_reach_it(
     monkeypatch: pytest.MonkeyPatch, remote: str | None, member: bool, reached: bool
 ) -> None:
-    monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: HOME)
-    discovery = Discovery(a_host(Connections(remote)), DiscoveryConfig(b"s" * 32), Tally(lambda event: None))
+    discovery = make_discovery(monkeypatch, remote)
     if member:
         discovery.directory.mark_member(STRANGER)
     for number in (1, 2):
@@ -184,30 +147,23 @@ def test_a_node_carries_for_members_from_elsewhere_while_others_reach_it(
     assert discovery._reserves_for(STRANGER) is (member and reached and remote == ABROAD)
 
 
-async def nobody(peer_id: str) -> bool:
-    """A dial of a peer of which nobody else knows an address."""
-    await trio.lowlevel.checkpoint()
-    return False
-
-
-def test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_network(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(circuit, "find_local_networks", lambda: OWN_PUBLIC)
-
-    async def scenario() -> list[str]:
-        network = Connections(None)
-        async with trio.open_nursery() as nursery:
-            punch = HolePunch(a_host(network), nursery, tuple, nobody)
-            for ip in (*NOT_PUBLIC, "2a02:8100:7:207::50", "9.9.9.9"):
-                address = Multiaddr(f"/ip{6 if ':' in ip else 4}/{ip}/tcp/9100")
-                await punch._dial_peer(OTHER, address)
-        return network.dialled
-
-    assert trio.run(scenario) == ["/ip4/9.9.9.9/tcp/9100"]
+    network = Connections(None)
+    async with trio.open_nursery() as nursery:
+        punch = HolePunch(a_host(network), nursery, tuple, nobody)
+        await punch._dial_peer(OTHER, Multiaddr("/ip4/9.9.9.9/tcp/25"))
+        for ip in (*NOT_PUBLIC, "2a02:8100:7:207::50", "9.9.9.9"):
+            await punch._dial_peer(OTHER, Multiaddr(f"/ip{6 if ':' in ip else 4}/{ip}/tcp/9100"))
+    assert network.dialled == ["/ip4/9.9.9.9/tcp/9100"], "no mail server either"
 
 
-def test_a_peer_that_says_nothing_is_not_asked_again_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: HOME)
-    discovery = Discovery(a_host(Connections(ABROAD)), DiscoveryConfig(b"s" * 32), Tally(lambda event: None))
+@in_trio(0)
+async def test_a_peer_that_says_nothing_is_not_asked_again_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    discovery = make_discovery(monkeypatch)
     monkeypatch.setattr(discovery_module, "time", types.SimpleNamespace(monotonic=trio.current_time))
     asked: list[str] = []
 
@@ -215,22 +171,17 @@ def test_a_peer_that_says_nothing_is_not_asked_again_meanwhile(monkeypatch: pyte
         asked.append(peer_id)
         await trio.sleep(100.0)
 
-    async def scenario() -> None:
-        with trio.move_on_after(150.0):
-            await discovery._ask_peers()
-
     monkeypatch.setattr(discovery, "_ask", ask)
     monkeypatch.setattr(discovery._inbound, "look", lambda: None)
-    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
+    with trio.move_on_after(150.0):
+        await discovery._ask_peers()
     assert asked == [STRANGER] * 2, "again after its first request has ended"
 
 
 def test_what_changes_while_the_peers_are_written_is_written_next(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: HOME)
-    config = DiscoveryConfig(b"s" * 32, peers_file=tmp_path / "peers.json")
-    discovery = Discovery(a_host(Connections(ABROAD)), config, Tally(lambda event: None))
+    discovery = make_discovery(monkeypatch, known_peers=tmp_path / "peers.json")
     discovery.book.add(direct_address("9.9.9.9", 4001, OTHER), Origin.PEER)
 
     def write(path: Path, data: bytes) -> None:

@@ -61,11 +61,11 @@ def test_two_homes_meet_by_one_line_if_one_router_forwards_a_port(
 
 @pytest.mark.parametrize("internet", [("router with UPnP", "router without", "router without")], indirect=True)
 def test_a_member_that_others_reach_introduces_two_that_nobody_can_dial(internet: None, running: Running) -> None:
-    first = Node(1, namespace=name("m1"), map_port=True, relay_rate=65536)
+    first = Node(1, namespace=name("m1"), map_port=True, carries=True)
     running(first)
     first.started()
     line = first.first(lambda record: record.get("invited"))["invited"]
-    second, third = (Node(n, namespace=name(f"m{n}"), bootstrap=line, relay_rate=65536) for n in (2, 3))
+    second, third = (Node(n, namespace=name(f"m{n}"), bootstrap=line, carries=True) for n in (2, 3))
     for node in (second, third):
         running(node)
         node.started()

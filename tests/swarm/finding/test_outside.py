@@ -6,15 +6,18 @@ import types
 from typing import Any
 
 import pytest
-import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from libp2p.rcmgr import Direction
 
 from sapo_edge.doctor import network as doctor
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address
-from sapo_edge.swarm.finding.outside import MAX_VOICES, VALID_SECONDS, Outside, View, agreed_difference
-from sapo_edge.swarm.visits import meeting
+from sapo_edge.swarm.finding import visiting
+from sapo_edge.swarm.finding.outside import MAX_VOICES, VALID_SECONDS, InboundWatch, Outside, View, agreed_difference
+from sapo_edge.swarm.router.portmap import Answer
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
+from tests.swarm.finding.fakes import make_discovery
+from tests.swarm.loop import in_trio
 
 SEEN = "5.5.5.5"
 ABROAD = [f"9.9.{number}.1" for number in range(9)]
@@ -115,25 +118,86 @@ def test_the_doctor_warns_only_of_what_two_networks_say() -> None:
     assert fine.status == "pass" and SEEN in fine.detail
 
 
-def test_a_bootstrap_peer_and_its_friends_do_not_come_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_a_bootstrap_peer_and_its_friends_do_not_come_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     peers = [f"12D3KooW{letter * 44}" for letter in "ABCDEFGH"]
 
     def at(number: int) -> Any:
         return direct_address(f"9.9.{number}.1", 4001, peers[number])
 
-    async def connect(host: object, address: object, request: object) -> bool:
+    async def open_way(host: object, address: object, request: object) -> bool:
         return True
 
     async def ask(host: object, peer_id: str, request: object) -> ExchangeResponse:
         friends = {0: (2, 3, 4, 5), 1: (6, 7)}[peers.index(peer_id)]
         return ExchangeResponse(True, SEEN, None, 0.0, tuple((at(number),) for number in friends))
 
-    async def scenario() -> list[int]:
-        network = types.SimpleNamespace(psk=None, get_connections=lambda peer_id: [])
-        host: Any = types.SimpleNamespace(get_network=lambda: network)
-        bootstrap = [str(at(0)), str(at(1))]
-        return [peers.index(peer_id) async for peer_id in meeting.meet(host, bootstrap, b"s" * 32)]
+    monkeypatch.setattr(visiting, "open_way", open_way)
+    monkeypatch.setattr(visiting, "ask", ask)
+    network = types.SimpleNamespace(psk=None, get_connections=lambda peer_id: [])
+    host: Any = types.SimpleNamespace(get_network=lambda: network)
+    met = [peers.index(peer_id) async for peer_id in visiting.meet(host, [str(at(0)), str(at(1))], b"s" * 32)]
+    assert met == [0, 1, 2, 6, 3, 7, 4, 5]
 
-    monkeypatch.setattr(meeting, "connect", connect)
-    monkeypatch.setattr(meeting, "ask", ask)
-    assert trio.run(scenario) == [0, 1, 2, 6, 3, 7, 4, 5]
+
+def test_the_routers_address_is_a_candidate_until_peers_agree_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    discovery = make_discovery(monkeypatch)
+    assert discovery.invited() == ()
+    discovery.mapping.current, discovery.outside.router = Answer(4009, 3600, "6.6.6.6", "pcp"), "6.6.6.6"
+
+    def invited() -> list[str]:
+        return [f"{address.host}:{address.port}" for address in discovery.invited()]
+
+    assert invited() == ["6.6.6.6:4009"] and discovery.confirmed() == ()
+    discovery.outside.record(View("9.9.1.1", "5.5.5.5", None, 0.0))
+    assert invited() == ["6.6.6.6:4009"], "one voice decides nothing"
+    discovery.outside.record(View("9.9.2.1", "5.5.5.5", True, 0.0))
+    assert invited() == ["5.5.5.5:4009"] and discovery.confirmed() == (), "two peers outvote the router"
+    discovery.outside.record(View("9.9.1.1", "5.5.5.5", True, 0.0))
+    assert [str(address.host) for address in discovery.confirmed()] == ["5.5.5.5"] and len(invited()) == 1
+    for number in (1, 2):
+        discovery.outside.record(View(f"9.9.{number}.1", "5.5.5.5", False, 0.0))
+    assert invited() == [], "peers tried and could not"
+    discovery.outside.forget()
+    assert discovery.outside.candidate == ""
+
+
+def test_inbound_connections_are_voices_of_their_networks() -> None:
+    outside = Outside()
+    for remote in ("192.168.1.7", "127.0.0.1", "9.9.1.1", "9.9.1.2", "nonsense"):
+        outside.record_inbound(remote)
+    assert outside.votes() == (1, 0) and outside.reaches(4) is None
+    outside.record_inbound("9.9.2.1")
+    assert outside.reaches(4) is True and outside.reaches(6) is None
+    own = Outside()
+    own.router = "9.9.2.9"
+    own.record_inbound("9.9.2.1")
+    assert own.votes() == (0, 0), "of the same network"
+
+
+def test_what_came_through_a_punched_hole_shows_nothing() -> None:
+    def connection(remote: tuple[str, int] | None, direction: Direction = Direction.INBOUND, path: str = "") -> Any:
+        return types.SimpleNamespace(
+            muxed_conn=types.SimpleNamespace(get_remote_address=lambda: remote),
+            direction=direction,
+            get_transport_addresses=lambda: [path],
+        )
+
+    relayed, punched = connection(None, path="/p2p-circuit"), connection(("9.9.1.1", 1))
+    dialled, inbound = connection(("9.9.2.1", 1), Direction.OUTBOUND), connection(("9.9.3.1", 1))
+    connections: dict[str, list[Any]] = {"a": [relayed], "b": [dialled], "c": [inbound]}
+    host: Any = types.SimpleNamespace(get_network=lambda: types.SimpleNamespace(connections=connections))
+    outside = Outside()
+    watch = InboundWatch(host, outside)
+    watch.look()
+    connections["a"] = [punched]
+    watch.look()
+    assert outside.votes() == (1, 0)
+    outside.forget()
+    watch.look()
+    assert outside.votes() == (0, 0), "each connection is reported once"
+    del connections["a"]
+    watch.look()
+    connections["a"] = [connection(("9.9.1.1", 2))]
+    watch.look()
+    assert outside.votes() == (1, 0)

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.swarm.bucket import Shares, TokenBucket
 from sapo_edge.swarm.finding.circuit import MAX_CIRCUITS_OF_RELAY, MAX_RELAYS
-from sapo_edge.swarm.finding.dialing import MAX_DIALS
-from sapo_edge.swarm.finding.discovery import DiscoveryConfig
+from sapo_edge.swarm.finding.dialing import MAX_DIALS, MAX_MEMBERS
 from sapo_edge.swarm.finding.peerbook import FIRST_DELAY
 from sapo_edge.swarm.host import hardening
 from sapo_edge.swarm.host.host import MAX_CONNECTIONS, MAX_STREAMS
@@ -177,7 +176,7 @@ async def test_three_machines_do_not_fill_a_node() -> None:
     assert len(meter.sockets) == MAX_SOCKETS and not any(newcomer.gone.is_set() for newcomer in newcomers)
     # A relayed connection stays for a while beside the direct one that replaces it.
     relayed = 2 * MAX_RELAYS * MAX_CIRCUITS_OF_RELAY
-    opened = 2 * DiscoveryConfig(b"").max_members + MAX_DIALS + MAX_RELAYS + MAX_ADDRESSES
+    opened = 2 * MAX_MEMBERS + MAX_DIALS + MAX_RELAYS + MAX_ADDRESSES
     assert MAX_SOCKETS + relayed + opened < MAX_CONNECTIONS, "the library refuses nobody"
     assert MAX_CONNECTIONS * hardening.MAX_STREAMS <= MAX_STREAMS, "no stream waits for those of others"
 

@@ -16,7 +16,6 @@ from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.crypto.keys import KeyPair
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
-from libp2p.peer.peerinfo import info_from_p2p_addr
 from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11, GossipSub
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import PUBSUB_SIGNING_PREFIX, Pubsub
@@ -42,9 +41,9 @@ async def dial(host: IHost, address: str) -> ID:
     Raises:
         SwarmException: if nobody answers, or another peer than the address names.
     """
-    info = info_from_p2p_addr(Multiaddr(address))
-    await host.connect(info)
-    return info.peer_id
+    peer_id = ID.from_string(address.rpartition("/p2p/")[2])
+    await host.get_network().dial_addr(Multiaddr(address), peer_id)
+    return peer_id
 
 
 def address_of(host: IHost) -> str:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sapo_edge.errors import StateError
 from sapo_edge.swarm.joining import identity
 from sapo_edge.swarm.joining.identity import Identity, backup, peer_id_of, public_key_of, readable_name, restore, verify
-from sapo_edge.swarm.joining.membership import swarm_id
+from sapo_edge.swarm.joining.invite import swarm_id
 from sapo_edge.swarm.wire.exchange import swarm_tag
 from tests.swarm.wire.make_vectors import vectors
 
@@ -59,12 +59,6 @@ def test_a_signature_is_valid_only_for_its_key_and_data(secret: bytes, data: byt
 )
 def test_malformed_keys_and_signatures_verify_nothing(key: bytes, signature: bytes) -> None:
     assert not verify(key, b"", signature)
-
-
-@given(st.text(max_size=80))
-def test_random_text_is_no_peer_id(text: str) -> None:
-    with pytest.raises(ValueError):
-        public_key_of(text)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.swarm.joining.invite import (
     MAX_ADDRESSES,
     MAX_LINE,
-    Invite,
+    Swarm,
     check_address,
     choose_addresses,
     parse_invite,
@@ -26,7 +26,7 @@ HERE = f"/ip4/192.0.2.1/tcp/4001/p2p/{PEER}"
 BEHIND = f"/dns4/relay.example.org/tcp/443/p2p/{RELAY}/p2p-circuit/p2p/{PEER}"
 DIGEST = bytes(range(32))
 KEY = bytes(range(100, 132))
-INVITE = Invite(DIGEST, "starter", (HERE, BEHIND), KEY)
+INVITE = Swarm(DIGEST, "starter", (HERE, BEHIND), KEY)
 LINE = INVITE.to_line()
 
 
@@ -47,7 +47,7 @@ BODY = LINE.rpartition("+check=")[0]
 def test_a_line_contains_the_whole_invite_and_no_shell_changes_it(
     digest: bytes, name: str, addresses: list[str], key: bytes | None
 ) -> None:
-    invite = Invite(digest, name, tuple(addresses), key)
+    invite = Swarm(digest, name, tuple(addresses), key)
     line = invite.to_line()
     assert parse_invite(line) == invite
     assert len(line) <= MAX_LINE and shlex.quote(line).strip("'") == line
@@ -56,7 +56,7 @@ def test_a_line_contains_the_whole_invite_and_no_shell_changes_it(
 
 def test_the_key_is_in_the_line_and_not_in_the_repr() -> None:
     assert KEY.hex() in LINE and KEY.hex() not in repr(INVITE) and str(KEY) not in repr(INVITE)
-    assert "key=" not in Invite(DIGEST, "starter").to_line()
+    assert "key=" not in Swarm(DIGEST, "starter").to_line()
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_the_key_is_in_the_line_and_not_in_the_repr() -> None:
 )
 def test_a_digest_and_a_key_have_32_bytes(digest: bytes, key: bytes | None) -> None:
     with pytest.raises(ConfigError, match="not 32 bytes"):
-        Invite(digest, "starter", (), key)
+        Swarm(digest, "starter", (), key)
 
 
 @pytest.mark.parametrize(

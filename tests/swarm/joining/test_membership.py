@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from sapo_edge.errors import ConfigError, ManifestError, StateError
-from sapo_edge.swarm.joining.invite import MAX_ADDRESSES
-from sapo_edge.swarm.joining.membership import MAX_FILE_BYTES, MAX_SWARMS, Membership, Swarm, swarm_id, verify_manifest
+from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Swarm, swarm_id
+from sapo_edge.swarm.joining.membership import MAX_FILE_BYTES, MAX_SWARMS, Membership, verify_manifest
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import OwnQuestion
 from tests.swarm.joining.test_invite import BEHIND, HERE, PEER

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from sapo_edge.events import Event
+from sapo_edge.swarm.config import SwarmConfig
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.joining.membership import swarm_id
+from sapo_edge.swarm.joining.invite import swarm_id
 from sapo_edge.swarm.judging.admission import Admission
 from sapo_edge.swarm.judging.reputation import Reputation
-from sapo_edge.swarm.member.config import SwarmConfig
 from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
 from sapo_edge.tasks.manifest import load_manifest

@@ -47,7 +47,7 @@ NODE = """
 import functools, sys, time
 from sapo_edge.swarm.host import host
 from sapo_edge.swarm.judging import reputation
-from sapo_edge.swarm.member import config
+from sapo_edge.swarm import config
 reputation.ESTABLISHED_SECONDS = 8.0
 host.UPGRADE_SECONDS = float(sys.argv.pop(1))
 config.SwarmConfig = functools.partial(config.SwarmConfig, keepalive=float(sys.argv.pop(1)))

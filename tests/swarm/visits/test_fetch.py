@@ -14,16 +14,20 @@ import trio.testing
 from libp2p.custom_types import TProtocol
 
 from sapo_edge.swarm.addresses import direct_address
+from sapo_edge.swarm.codes.claim import PROTOCOL, Claim
+from sapo_edge.swarm.codes.meeting_place import LOST, ask_place
+from sapo_edge.swarm.codes.reaching import identify, parse_place
+from sapo_edge.swarm.finding import visiting
+from sapo_edge.swarm.finding.circuit import open_way
+from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import RequestError
-from sapo_edge.swarm.visits import fetch, opinions
-from sapo_edge.swarm.visits.meeting import connect, visiting_host
-from sapo_edge.swarm.visits.places import LOST, Place, ask_place, identify
-from sapo_edge.swarm.wire.claim import PROTOCOL, Claim
+from sapo_edge.swarm.visits import fetch
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from sapo_edge.swarm.wire.messages import encode_manifest_response
 from sapo_edge.tasks.manifest import load_manifest
-from tests.swarm.finding.test_circuit import PEER
+from tests.swarm.finding.fakes import OTHER as PEER
+from tests.swarm.loop import in_trio
 
 WANTED, OTHER = load_manifest("starter"), load_manifest("arithmetic")
 
@@ -70,42 +74,38 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask_for_manifest(*arguments: object) -> None:
         await trio.lowlevel.checkpoint()
 
-    for module in (fetch, opinions):
+    for module in (fetch, visiting):
         monkeypatch.setattr(module, "meet", meet)
-    monkeypatch.setattr(opinions, "ask", ask)
+    monkeypatch.setattr(visiting, "ask", ask)
     monkeypatch.setattr(fetch, "_ask", ask_for_manifest)
 
 
-def test_few_peers_are_asked_and_for_a_while(endless: None) -> None:
-    async def scenario() -> None:
-        with trio.fail_after(5):
-            assert len(await opinions.ask_peers(0, "loopback", (), b"s" * 32, None)) == 5
-            assert await fetch._fetch(b"d" * 32, (), None, 0.2) is None
-
-    trio.run(scenario)
+@in_trio()
+async def test_few_peers_are_asked_and_for_a_while(endless: None) -> None:
+    with trio.fail_after(5):
+        assert len(await visiting.ask_peers(0, "loopback", (), b"s" * 32, None)) == 5
+        assert await fetch._fetch(b"d" * 32, (), None, 0.2) is None
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x3f\xff\xff\xff"], ids=["nothing", "the length of a gigabyte"])
-def test_a_machine_that_says_nothing_holds_nobody_up(sent: bytes) -> None:
+@in_trio(0.05)
+async def test_a_machine_that_says_nothing_holds_nobody_up(sent: bytes) -> None:
     async def say_nothing(stream: Any) -> None:
         if sent:
             await stream.write(sent)
         await trio.sleep_forever()
 
-    async def scenario() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
         async with visiting_host(None, "loopback") as other, visiting_host(None) as host:
             port = silent.getsockname()[1]
-            assert await identify(host, Place("a..b", port)) is None
+            assert await identify(host, parse_place(f"a..b:{port}")) is None
             started = trio.current_time()
-            assert await identify(host, Place("127.0.0.1", port)) is None
-            assert not await connect(host, direct_address("127.0.0.1", port, PEER))
+            assert await identify(host, parse_place(f"127.0.0.1:{port}")) is None
+            assert not await open_way(host, direct_address("127.0.0.1", port, PEER))
             assert 18 < trio.current_time() - started < 22
             other.set_stream_handler(TProtocol(PROTOCOL), say_nothing)
-            assert await connect(host, direct_address("127.0.0.1", listen_port(other), str(other.get_id())))
+            assert await open_way(host, direct_address("127.0.0.1", listen_port(other), str(other.get_id())))
             started = trio.current_time()
             with contextlib.suppress(*LOST):
                 await ask_place(host, str(other.get_id()), Claim(7, False))
             assert trio.current_time() - started < (5 if sent else 11)
-
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0.05))

@@ -37,7 +37,7 @@ from sapo_edge.swarm.finding import hop as hop_module
 from sapo_edge.swarm.finding.circuit import FAILED, Inbound, RelayClient, dial_through
 from sapo_edge.swarm.finding.directory import Directory, ask
 from sapo_edge.swarm.finding.hop import CHUNK, MEMBERS_OFFER, Hop, Offer, members_hop
-from sapo_edge.swarm.finding.probe import carries
+from sapo_edge.swarm.finding.visiting import carries
 from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
@@ -45,9 +45,10 @@ from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.visits import relay as relay_module
 from sapo_edge.swarm.visits.relay import RelayConfig, run_relay
 from sapo_edge.swarm.wire.exchange import ExchangeRequest
-from tests.swarm.finding.processes import SWARM, Relay
-from tests.swarm.finding.test_named_addresses import nobody
+from tests.swarm.finding.fakes import SWARM, nobody
+from tests.swarm.finding.processes import Relay
 from tests.swarm.host.streams import FakeConnection, FakeStream
+from tests.swarm.loop import in_trio
 
 OK, REFUSED = 100, (200, 201, 202, 203, 204, 205, 400, 401)
 ECHO = "/test/echo/1.0.0"
@@ -126,45 +127,40 @@ async def lab(clients: int, offer: Offer | None = None, **options: Any) -> Async
             yield hop, hosts
 
 
-def test_a_peer_can_reserve_only_for_itself() -> None:
-    async def scenario() -> None:
-        async with lab(2) as (hop, (attacker, honest)):
-            for _ in range(20):
-                assert (
-                    await attacker.reserve(ID(b"\x00\x24\x08\x01\x12\x20" + secrets.token_bytes(32)).to_bytes()) == OK
-                )
-            assert (hop.reservations, len(hop.resource_manager._reservations)) == (1, 1)
-            assert await honest.reserve() == OK
-            assert hop.reservations == 2
-
-    play(scenario)
+@in_trio()
+async def test_a_peer_can_reserve_only_for_itself() -> None:
+    async with lab(2) as (hop, (attacker, honest)):
+        for _ in range(20):
+            assert await attacker.reserve(ID(b"\x00\x24\x08\x01\x12\x20" + secrets.token_bytes(32)).to_bytes()) == OK
+        assert (hop.reservations, len(hop.resource_manager._reservations)) == (1, 1)
+        assert await honest.reserve() == OK
+        assert hop.reservations == 2
 
 
-def test_the_end_of_one_circuit_leaves_the_others_alone() -> None:
-    async def scenario() -> None:
-        async with lab(3) as (hop, (target, first, second)):
-            with pytest.raises(FAILED):
-                await first.reach(target)
-            assert await target.reserve() == OK
+@in_trio()
+async def test_the_end_of_one_circuit_leaves_the_others_alone() -> None:
+    async with lab(3) as (hop, (target, first, second)):
+        with pytest.raises(FAILED):
             await first.reach(target)
-            await second.reach(target)
-            # The refused one is counted for another half second.
-            while hop.circuits != 2:
-                await trio.sleep(0.05)
-            assert await first.echoes(target) and await second.echoes(target)
-            (relayed,) = first.host.get_network().get_connections(ID.from_string(target.id))
-            assert relayed.muxed_conn.get_remote_address() is None, "its end must not close the relay's socket"
-            await relayed.close()
-            while hop.circuits > 1:
-                await trio.sleep(0.05)
-            assert await second.echoes(target)
-            assert not hop._active_relays, "the library keeps the streams of each circuit for good"
-            assert first.relay.peer_id in {str(peer) for peer in first.host.get_network().connections}
+        assert await target.reserve() == OK
+        await first.reach(target)
+        await second.reach(target)
+        # The refused one is counted for another half second.
+        while hop.circuits != 2:
+            await trio.sleep(0.05)
+        assert await first.echoes(target) and await second.echoes(target)
+        (relayed,) = first.host.get_network().get_connections(ID.from_string(target.id))
+        assert relayed.muxed_conn.get_remote_address() is None, "its end must not close the relay's socket"
+        await relayed.close()
+        while hop.circuits > 1:
+            await trio.sleep(0.05)
+        assert await second.echoes(target)
+        assert not hop._active_relays, "the library keeps the streams of each circuit for good"
+        assert first.relay.peer_id in {str(peer) for peer in first.host.get_network().connections}
 
-    play(scenario)
 
-
-def test_a_member_serves_only_whom_it_wants_and_little(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_a_member_serves_only_whom_it_wants_and_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hop_module, "INTRODUCTION_SECONDS", 0.3)
     served: set[str] = set()
     members: set[str] = set()
@@ -174,56 +170,50 @@ def test_a_member_serves_only_whom_it_wants_and_little(monkeypatch: pytest.Monke
         asked.append((address, size))
         return 0.0
 
-    async def scenario() -> None:
-        offer = replace(MEMBERS_OFFER, reservations=2)
-        async with lab(4, offer, reserves=served.__contains__, connects=members.__contains__, wait=wait) as (
-            hop,
-            (first, second, third, last),
-        ):
-            assert await first.reserve() in REFUSED and hop.reservations == 0
-            served.update(host.id for host in (first, second, third))
-            assert [await host.reserve() for host in (first, second)] == [OK, OK]
-            assert await third.reserve() in REFUSED, "as many as it offers"
-            assert await last.reserve() in REFUSED
-            with pytest.raises(FAILED):
-                await third.reach(first)
-            assert hop.circuits == 0 and not asked, "strangers don't connect through a member"
-            members.update(host.id for host in (third, last))
+    offer = replace(MEMBERS_OFFER, reservations=2)
+    async with lab(4, offer, reserves=served.__contains__, connects=members.__contains__, wait=wait) as (
+        hop,
+        (first, second, third, last),
+    ):
+        assert await first.reserve() in REFUSED and hop.reservations == 0
+        served.update(host.id for host in (first, second, third))
+        assert [await host.reserve() for host in (first, second)] == [OK, OK]
+        assert await third.reserve() in REFUSED, "as many as it offers"
+        assert await last.reserve() in REFUSED
+        with pytest.raises(FAILED):
             await third.reach(first)
-            assert await third.echoes(first) and {address for address, _ in asked} == {"127.0.0.1"}
-            assert sum(size for _, size in asked) > 0
-            await last.reach(first)
-            assert hop.circuits == 2, "a member needs no reservation to connect"
+        assert hop.circuits == 0 and not asked, "strangers don't connect through a member"
+        members.update(host.id for host in (third, last))
+        await third.reach(first)
+        assert await third.echoes(first) and {address for address, _ in asked} == {"127.0.0.1"}
+        assert sum(size for _, size in asked) > 0
+        await last.reach(first)
+        assert hop.circuits == 2, "a member needs no reservation to connect"
 
-    play(scenario)
 
-
-def test_a_member_connects_through_another_as_soon_as_it_has_said_its_swarm(
+@in_trio()
+async def test_a_member_connects_through_another_as_soon_as_it_has_said_its_swarm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tag, other_tag = b"t" * 32, b"o" * 32
-
-    async def scenario() -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            relay, node, early = [await stack.enter_async_context(Host().running()) for _ in range(3)]
-            networks = LocalNetworks((), (), loopback=True)
-            directory = Directory(relay.host, tag, lambda: networks, tuple, lambda address: None, relay.tally)
-            directory.start()
-            members_hop(relay.host, relay.tally, 65536, lambda peer: True, directory.is_member).start()
-            for host in (node, early):
-                await host.join(relay.address)
-            assert await node.reserve() == OK
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(early.reach, node)
-                await trio.sleep(0.2)
-                assert not early.host.get_network().get_connections(ID.from_string(node.id))
-                await ask(early.host, relay.id, ExchangeRequest(tag, 0))
-            assert await early.echoes(node)
-            assert await carries(node.host, tag, relay.address), "the test of a relay introduces itself"
-            monkeypatch.setattr(hop_module, "INTRODUCTION_SECONDS", 0.3)
-            assert not await carries(node.host, other_tag, relay.address)
-
-    play(scenario)
+    async with contextlib.AsyncExitStack() as stack:
+        relay, node, early = [await stack.enter_async_context(Host().running()) for _ in range(3)]
+        networks = LocalNetworks((), (), loopback=True)
+        directory = Directory(relay.host, tag, lambda: networks, tuple, lambda address: None, relay.tally)
+        directory.start()
+        members_hop(relay.host, relay.tally, 65536, lambda peer: True, directory.is_member).start()
+        for host in (node, early):
+            await host.join(relay.address)
+        assert await node.reserve() == OK
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(early.reach, node)
+            await trio.sleep(0.2)
+            assert not early.host.get_network().get_connections(ID.from_string(node.id))
+            await ask(early.host, relay.id, ExchangeRequest(tag, 0))
+        assert await early.echoes(node)
+        assert await carries(node.host, tag, relay.address), "the test of a relay introduces itself"
+        monkeypatch.setattr(hop_module, "INTRODUCTION_SECONDS", 0.3)
+        assert not await carries(node.host, other_tag, relay.address)
 
 
 def test_one_address_uses_up_neither_the_openings_nor_the_bytes_of_a_member() -> None:
@@ -236,83 +226,75 @@ def test_one_address_uses_up_neither_the_openings_nor_the_bytes_of_a_member() ->
     assert hop._openings.exhausted("9.9.9.9")
 
 
-def test_circuits_are_bounded() -> None:
-    async def scenario() -> None:
-        async with lab(4, Offer(circuits_from_one=2)) as (hop, (attacker, *targets)):
-            for target in targets:
-                assert await target.reserve() == OK
-            await attacker.reach(targets[0])
-            await attacker.reach(targets[1])
-            with pytest.raises(FAILED):
-                await attacker.reach(targets[2])
-            assert hop.circuits == 2
-            await targets[2].reach(targets[0])
-            assert await targets[2].echoes(targets[0])
-
-    play(scenario)
+@in_trio()
+async def test_circuits_are_bounded() -> None:
+    async with lab(4, Offer(circuits_from_one=2)) as (hop, (attacker, *targets)):
+        for target in targets:
+            assert await target.reserve() == OK
+        await attacker.reach(targets[0])
+        await attacker.reach(targets[1])
+        with pytest.raises(FAILED):
+            await attacker.reach(targets[2])
+        assert hop.circuits == 2
+        await targets[2].reach(targets[0])
+        assert await targets[2].echoes(targets[0])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only 127.0.0.1 is an address of this machine")
-def test_circuits_are_shared_between_addresses() -> None:
-    async def scenario() -> None:
-        async with lab(4, Offer(circuits=2)) as (hop, (attacker, *targets)), Host().running() as newcomer:
-            for target in targets:
-                assert await target.reserve() == OK
-            await attacker.reach(targets[0])
-            await attacker.reach(targets[1])
-            with pytest.raises(FAILED):
-                await attacker.reach(targets[2])
-            assert hop.circuits == 2
-            await newcomer.join(attacker.relay, ("127.0.0.9", 0))
-            await newcomer.reach(targets[0])
-            assert await newcomer.echoes(targets[0]) and await attacker.echoes(targets[0])
-            while hop.circuits > 2:
-                await trio.sleep(0.05)
-
-    play(scenario)
+@in_trio()
+async def test_circuits_are_shared_between_addresses() -> None:
+    async with lab(4, Offer(circuits=2)) as (hop, (attacker, *targets)), Host().running() as newcomer:
+        for target in targets:
+            assert await target.reserve() == OK
+        await attacker.reach(targets[0])
+        await attacker.reach(targets[1])
+        with pytest.raises(FAILED):
+            await attacker.reach(targets[2])
+        assert hop.circuits == 2
+        await newcomer.join(attacker.relay, ("127.0.0.9", 0))
+        await newcomer.reach(targets[0])
+        assert await newcomer.echoes(targets[0]) and await attacker.echoes(targets[0])
+        while hop.circuits > 2:
+            await trio.sleep(0.05)
 
 
-def test_a_relay_serves_as_many_as_it_was_told() -> None:
-    async def scenario() -> None:
-        own: list[str] = []
-        config = RelayConfig(Identity(bytes(32)), listen="loopback", members=2, members_per_address=4)
-        async with trio.open_nursery() as nursery, contextlib.AsyncExitStack() as stack:
-            stack.callback(nursery.cancel_scope.cancel)
-            nursery.start_soon(run_relay, config, Tally(lambda event: None), own.extend)
-            hosts = [await stack.enter_async_context(Host().running()) for _ in range(3)]
-            while not own:
-                await trio.sleep(0.01)
-            relay = parse_address(own[0])
-            for host in hosts:
-                await host.join(relay)
-            first, second, third = hosts
-            assert [await first.reserve(), await second.reserve()] == [OK, OK] and await third.reserve() in REFUSED
-            await third.reach(first)
-            with pytest.raises(FAILED):
-                await third.reach(second)
-            for is_served in (True, False):
-                stream = await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", relay.port))
-                with contextlib.suppress(trio.BrokenResourceError):
-                    assert bool(await stream.receive_some(1)) is is_served, "four of one address"
-
-    play(scenario)
+@in_trio()
+async def test_a_relay_serves_as_many_as_it_was_told() -> None:
+    own: list[str] = []
+    config = RelayConfig(Identity(bytes(32)), listen="loopback", members=2, members_per_address=4)
+    async with trio.open_nursery() as nursery, contextlib.AsyncExitStack() as stack:
+        stack.callback(nursery.cancel_scope.cancel)
+        nursery.start_soon(run_relay, config, Tally(lambda event: None), own.extend)
+        hosts = [await stack.enter_async_context(Host().running()) for _ in range(3)]
+        while not own:
+            await trio.sleep(0.01)
+        relay = parse_address(own[0])
+        for host in hosts:
+            await host.join(relay)
+        first, second, third = hosts
+        assert [await first.reserve(), await second.reserve()] == [OK, OK] and await third.reserve() in REFUSED
+        await third.reach(first)
+        with pytest.raises(FAILED):
+            await third.reach(second)
+        for is_served in (True, False):
+            stream = await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", relay.port))
+            with contextlib.suppress(trio.BrokenResourceError):
+                assert bool(await stream.receive_some(1)) is is_served, "four of one address"
 
 
-def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
-    def make(*arguments: Any) -> Any:
-        made.append(make_host(*arguments))
+    def make(*arguments: Any, **options: Any) -> Any:
+        made.append(make_host(*arguments, **options))
         return made[0]
 
     monkeypatch.setattr(relay_module, "make_host", make)
 
-    async def scenario() -> None:
-        config = RelayConfig(Identity(bytes(32)), listen="loopback", members=1000)
-        async with trio.open_nursery() as nursery:
-            await run_relay(config, Tally(lambda event: None), lambda addresses: nursery.cancel_scope.cancel())
-
-    play(scenario)
+    config = RelayConfig(Identity(bytes(32)), listen="loopback", members=1000)
+    async with trio.open_nursery() as nursery:
+        await run_relay(config, Tally(lambda event: None), lambda addresses: nursery.cancel_scope.cancel())
     bounds = made[0].get_network().connection_config
     # Above the high-water mark it closes idle connections, twenty at a time.
     assert min(bounds.high_watermark, bounds.max_connections, made[0].get_peerstore().max_peers) > 1000
@@ -333,98 +315,84 @@ def circuit_of(incoming: Callable[[FakeConnection], FakeStream]) -> tuple[Any, F
     return Hop(host.host, Offer(), host.tally), incoming(here), FakeStream(there, b"")
 
 
-def test_a_circuit_carries_a_bounded_number_of_bytes() -> None:
-    async def scenario() -> None:
-        hop, source, target = circuit_of(lambda connection: Endless(connection, b""))
-        with trio.fail_after(5):
-            await hop._relay_data(source, target, source.muxed_conn.peer_id, circuit_data_limit=[1_000_000])
-        assert 1_000_000 <= len(target.written) < 1_000_000 + CHUNK
-        assert source.was_reset and target.was_reset
-
-    play(scenario)
+@in_trio()
+async def test_a_circuit_carries_a_bounded_number_of_bytes() -> None:
+    hop, source, target = circuit_of(lambda connection: Endless(connection, b""))
+    with trio.fail_after(5):
+        await hop._relay_data(source, target, source.muxed_conn.peer_id, circuit_data_limit=[1_000_000])
+    assert 1_000_000 <= len(target.written) < 1_000_000 + CHUNK
+    assert source.was_reset and target.was_reset
 
 
-def test_a_circuit_lasts_a_bounded_time() -> None:
-    async def scenario() -> None:
-        hop, source, target = circuit_of(lambda connection: FakeStream(connection, None))
-        started = trio.current_time()
-        with trio.fail_after(2 * Offer().circuit_seconds):
-            await hop._relay_data(source, target, source.muxed_conn.peer_id)
-        assert trio.current_time() - started == pytest.approx(Offer().circuit_seconds, abs=5)
-
-    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
+@in_trio(0)
+async def test_a_circuit_lasts_a_bounded_time() -> None:
+    hop, source, target = circuit_of(lambda connection: FakeStream(connection, None))
+    started = trio.current_time()
+    with trio.fail_after(2 * Offer().circuit_seconds):
+        await hop._relay_data(source, target, source.muxed_conn.peer_id)
+    assert trio.current_time() - started == pytest.approx(Offer().circuit_seconds, abs=5)
 
 
 @pytest.mark.parametrize("offer", [Offer(circuit_bytes=500_000), Offer(circuit_seconds=1)], ids=["bytes", "seconds"])
-def test_the_bounds_of_a_circuit_hold_between_real_hosts(offer: Offer) -> None:
-    async def scenario() -> None:
-        async with lab(2, offer) as (hop, (target, asker)):
-            assert await target.reserve() == OK
-            started, carried = trio.current_time(), 0
-            await asker.reach(target)
-            with contextlib.suppress(*FAILED):
-                stream = await asker.host.new_stream(ID.from_string(target.id), [ECHO])
-                while carried < 250_000 if offer.circuit_bytes == 500_000 else trio.current_time() - started < 5:
-                    await stream.write(bytes(20_000))
-                    carried += len(await stream.read(CHUNK))
-            assert carried < 250_000 if offer.circuit_bytes == 500_000 else trio.current_time() - started < 5
-            while hop.circuits:
-                await trio.sleep(0.05)
-
-    play(scenario)
+@in_trio()
+async def test_the_bounds_of_a_circuit_hold_between_real_hosts(offer: Offer) -> None:
+    async with lab(2, offer) as (hop, (target, asker)):
+        assert await target.reserve() == OK
+        started, carried = trio.current_time(), 0
+        await asker.reach(target)
+        with contextlib.suppress(*FAILED):
+            stream = await asker.host.new_stream(ID.from_string(target.id), [ECHO])
+            while carried < 250_000 if offer.circuit_bytes == 500_000 else trio.current_time() - started < 5:
+                await stream.write(bytes(20_000))
+                carried += len(await stream.read(CHUNK))
+        assert carried < 250_000 if offer.circuit_bytes == 500_000 else trio.current_time() - started < 5
+        while hop.circuits:
+            await trio.sleep(0.05)
 
 
-def test_one_node_has_few_requests_open() -> None:
-    async def scenario() -> None:
-        host = Host()
-        hop: Any = Hop(host.host, Offer(requests_of_one=2), host.tally)
-        asker, other = (FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in (1, 2))
-        async with trio.open_nursery() as nursery:
-            for connection in (asker, asker, asker, other):
-                nursery.start_soon(hop._handle_hop_stream, FakeStream(connection, None))
-                await trio.testing.wait_all_tasks_blocked()
-            assert host.tally.counts == {"relaying refused: too many requests": 1}
-            nursery.cancel_scope.cancel()
-        assert not hop._streams, "each gives its place back"
-
-    play(scenario)
+@in_trio()
+async def test_one_node_has_few_requests_open() -> None:
+    host = Host()
+    hop: Any = Hop(host.host, Offer(requests_of_one=2), host.tally)
+    asker, other = (FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in (1, 2))
+    async with trio.open_nursery() as nursery:
+        for connection in (asker, asker, asker, other):
+            nursery.start_soon(hop._handle_hop_stream, FakeStream(connection, None))
+            await trio.testing.wait_all_tasks_blocked()
+        assert host.tally.counts == {"relaying refused: too many requests": 1}
+        nursery.cancel_scope.cancel()
+    assert not hop._streams, "each gives its place back"
 
 
-def test_reservations_of_nodes_that_left_are_deleted() -> None:
-    async def scenario() -> None:
-        async with lab(2) as (hop, (gone, here)):
-            assert await gone.reserve() == OK
-            await gone.host.get_network().close_peer(ID.from_string(gone.relay.peer_id))
-            while ID.from_string(gone.id) in hop.host.get_network().connections:
-                await trio.sleep(0.02)
-            assert await here.reserve() == OK
-            assert list(map(str, hop.resource_manager._reservations)) == [here.id]
-
-    play(scenario)
+@in_trio()
+async def test_reservations_of_nodes_that_left_are_deleted() -> None:
+    async with lab(2) as (hop, (gone, here)):
+        assert await gone.reserve() == OK
+        await gone.host.get_network().close_peer(ID.from_string(gone.relay.peer_id))
+        while ID.from_string(gone.id) in hop.host.get_network().connections:
+            await trio.sleep(0.02)
+        assert await here.reserve() == OK
+        assert list(map(str, hop.resource_manager._reservations)) == [here.id]
 
 
-def test_a_renewed_reservation_leaves_no_stream_open() -> None:
-    async def scenario() -> None:
-        async with lab(1) as (hop, (node,)):
-            for _ in range(3):
-                assert await node.reserve() == OK
-            (connection,) = hop.host.get_network().get_connections(ID.from_string(node.id))
-            while not all(stream.closed for stream in connection.muxed_conn.streams.values()):
-                await trio.sleep(0.05)
-
-    play(scenario)
+@in_trio()
+async def test_a_renewed_reservation_leaves_no_stream_open() -> None:
+    async with lab(1) as (hop, (node,)):
+        for _ in range(3):
+            assert await node.reserve() == OK
+        (connection,) = hop.host.get_network().get_connections(ID.from_string(node.id))
+        while not all(stream.closed for stream in connection.muxed_conn.streams.values()):
+            await trio.sleep(0.05)
 
 
-def test_circuits_are_accepted_only_from_relays_with_a_reservation() -> None:
-    async def scenario() -> None:
-        async with lab(2) as (_, (target, stranger)):
-            await stranger.host.get_network().dial_addr(Multiaddr(str(target.address)), ID.from_string(target.id))
-            stream = await stranger.host.new_stream(ID.from_string(target.id), [STOP_PROTOCOL_ID])
-            with pytest.raises(FAILED):
-                await read_delimited_msg(stream, HopMessage)
-            assert target.tally.counts["circuits refused: no reservation with the relay"] == 1
-
-    play(scenario)
+@in_trio()
+async def test_circuits_are_accepted_only_from_relays_with_a_reservation() -> None:
+    async with lab(2) as (_, (target, stranger)):
+        await stranger.host.get_network().dial_addr(Multiaddr(str(target.address)), ID.from_string(target.id))
+        stream = await stranger.host.new_stream(ID.from_string(target.id), [STOP_PROTOCOL_ID])
+        with pytest.raises(FAILED):
+            await read_delimited_msg(stream, HopMessage)
+        assert target.tally.counts["circuits refused: no reservation with the relay"] == 1
 
 
 class FalseHop(Hop):
@@ -434,56 +402,70 @@ class FalseHop(Hop):
         await stream.reset()
 
 
-def test_a_relay_that_carries_nobody_holds_no_place_for_long() -> None:
-    async def scenario() -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            hops: list[Hop] = []
-            for kind in (FalseHop, FalseHop, Hop):
-                relay = await stack.enter_async_context(Host().running())
-                relay.relay = relay.address
-                hops.append(kind(relay.host, Offer(), relay.tally))
-                hops[-1].start()
-            node = await stack.enter_async_context(Host().running())
-            addresses: dict[str, Address] = {}
-            for hop in hops:
-                port = int(hop.host.get_transport_addrs()[0].value_for_protocol("tcp"))
-                address = direct_address("127.0.0.1", port, str(hop.host.get_id()))
-                addresses[address.peer_id] = address
-                await node.join(address)
-            client = RelayClient(
-                node.host,
-                addresses.get,
-                lambda: True,
-                partial(carries, node.host, bytes(32)),
-                tuple,
-                nobody,
-                node.tally,
-            )
-            nursery = await stack.enter_async_context(trio.open_nursery())
-            nursery.start_soon(client.run)
-            with trio.fail_after(30):
-                while len(client.addresses()) < 1 or node.tally.counts.get("relays that carry nobody", 0) < 2:
-                    assert all(address.relay == str(hops[2].host.get_id()) for address in client.addresses())
-                    await trio.sleep(0.05)
-            assert [address.relay for address in client.addresses()] == [str(hops[2].host.get_id())]
-            nursery.cancel_scope.cancel()
+@in_trio()
+async def test_a_relay_that_carries_nobody_holds_no_place_for_long() -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        hops: list[Hop] = []
+        for kind in (FalseHop, FalseHop, Hop):
+            relay = await stack.enter_async_context(Host().running())
+            relay.relay = relay.address
+            hops.append(kind(relay.host, Offer(), relay.tally))
+            hops[-1].start()
+        node = await stack.enter_async_context(Host().running())
+        addresses: dict[str, Address] = {}
+        for hop in hops:
+            port = int(hop.host.get_transport_addrs()[0].value_for_protocol("tcp"))
+            address = direct_address("127.0.0.1", port, str(hop.host.get_id()))
+            addresses[address.peer_id] = address
+            await node.join(address)
+        client = RelayClient(
+            node.host,
+            addresses.get,
+            lambda: True,
+            partial(carries, node.host, bytes(32)),
+            tuple,
+            nobody,
+            node.tally,
+        )
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        nursery.start_soon(client.run)
+        with trio.fail_after(30):
+            while len(client.addresses()) < 1 or node.tally.counts.get("relays that carry nobody", 0) < 2:
+                assert all(address.relay == str(hops[2].host.get_id()) for address in client.addresses())
+                await trio.sleep(0.05)
+        assert [address.relay for address in client.addresses()] == [str(hops[2].host.get_id())]
+        nursery.cancel_scope.cancel()
 
-    play(scenario)
+
+async def granted(_stream: object, _message: object, ahead: int = 0) -> HopMessage:
+    """A relay's answer, by its clock."""
+    return HopMessage(reservation=Reservation(expire=int(time.time()) + 3600 - ahead))
+
+
+def client_among(
+    addresses: dict[str, Address],
+    carried: Callable[[Address], Awaitable[bool]],
+    monkeypatch: pytest.MonkeyPatch,
+    dedicated: str = "",
+    **methods: Any,
+) -> RelayClient:
+    """A node that is connected to these peers, all of which offer to relay."""
+    monkeypatch.setattr(RelayClient, "is_relay", lambda self, peer_id: True)
+    monkeypatch.setattr(RelayClient, "is_dedicated", lambda self, peer_id: peer_id == dedicated)
+    network = SimpleNamespace(connections={ID.from_string(peer): [] for peer in addresses})
+    host: Any = SimpleNamespace(get_network=lambda: network, get_id=lambda: ID(b"own"), **methods)
+    return RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally(lambda event: None))
 
 
 @pytest.mark.parametrize("ahead", [-86_400, 0, 86_400])
 def test_a_clock_that_is_a_day_off_changes_nothing_about_when_a_place_is_renewed(
     ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def request(_stream: object, _message: object) -> HopMessage:
-        return HopMessage(reservation=Reservation(expire=int(time.time()) + 3600 - ahead))
-
     async def do(*_arguments: object) -> Any:
         return SimpleNamespace(close=do)
 
-    monkeypatch.setattr(circuit, "_request", request)
-    host: Any = SimpleNamespace(new_stream=do)
-    client = RelayClient(host, lambda peer: None, lambda: True, do, tuple, do, Tally(lambda event: None))
+    monkeypatch.setattr(circuit, "_request", partial(granted, ahead=ahead))
+    client = client_among({}, do, monkeypatch, new_stream=do)
     relay = Identity(bytes(32)).peer_id
     trio.run(client._reserve, relay, 1000.0)
     assert client._reservations == {relay: 1000.0 + circuit.RENEW_SECONDS}
@@ -506,12 +488,8 @@ def test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it(
         self._reservations[peer_id] = now
 
     monkeypatch.setattr(RelayClient, "_reserve", reserve)
-    monkeypatch.setattr(RelayClient, "is_relay", lambda self, peer_id: True)
-    monkeypatch.setattr(RelayClient, "is_dedicated", lambda self, peer_id: False)
     monkeypatch.setattr(circuit, "RETEST_SECONDS", 0.0)
-    network = SimpleNamespace(connections={ID.from_string(peer): [] for peer in ids})
-    host: Any = SimpleNamespace(get_network=lambda: network, get_id=lambda: ID(b"own"))
-    client = RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally(lambda event: None))
+    client = client_among(addresses, carried, monkeypatch)
     trio.run(client._keep_reservations)
     first = {str(address.relay) for address in client.addresses()}
     assert {addresses[peer].host[0] for peer in first} == {"8", "9"}
@@ -539,19 +517,12 @@ def test_a_relay_that_refuses_is_asked_less_and_less_often_and_relays_before_mem
             raise trio.BrokenResourceError
         return SimpleNamespace(close=trio.lowlevel.checkpoint)
 
-    async def request(_stream: object, _message: object) -> HopMessage:
-        return HopMessage(reservation=Reservation(expire=int(time.time()) + 3600))
-
     async def carried(address: Address) -> bool:
         return True
 
-    monkeypatch.setattr(circuit, "_request", request)
+    monkeypatch.setattr(circuit, "_request", granted)
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(RelayClient, "is_relay", lambda self, peer_id: True)
-    monkeypatch.setattr(RelayClient, "is_dedicated", lambda self, peer_id: peer_id == dedicated)
-    network = SimpleNamespace(connections={ID.from_string(peer): [] for peer in ids})
-    host: Any = SimpleNamespace(get_network=lambda: network, get_id=lambda: ID(b"own"), new_stream=new_stream)
-    client = RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally(lambda event: None))
+    client = client_among(addresses, carried, monkeypatch, dedicated, new_stream=new_stream)
 
     def pass_time(seconds: float) -> None:
         for _ in range(int(seconds / circuit.POLL_SECONDS)):
@@ -577,8 +548,7 @@ def test_the_command_keeps_its_address_and_stops_at_a_signal(tmp_path: Path) -> 
         assert second.process.wait(20) != 0, "its directory is in use"
         second.stop()
         findings = {
-            finding.name: finding
-            for finding in examine_network(listen="loopback", bootstrap=[address], swarm=bytes.fromhex(SWARM))
+            finding.name: finding for finding in examine_network(listen="loopback", bootstrap=[address], swarm=SWARM)
         }
         assert {finding.status for finding in findings.values()} == {"pass"}, findings
         assert "unknown until two" in findings["reachability"].detail, "a peer of this machine's network says nothing"
@@ -599,19 +569,16 @@ def test_the_network_is_examined_without_peers() -> None:
     assert all(finding.remedy for finding in findings if finding.status != "pass")
 
 
-def test_nothing_is_kept_of_addresses_that_a_peer_signs() -> None:
+@in_trio(0)
+async def test_nothing_is_kept_of_addresses_that_a_peer_signs() -> None:
     keys = create_new_key_pair()
     peer = ID.from_pubkey(keys.public_key)
     claimed = PeerRecord(peer, [Multiaddr(f"/ip4/9.9.9.9/tcp/{port}") for port in range(2000, 3000)])
     signed = seal_record(claimed, keys.private_key).marshal_envelope()
     message = HopMessage(type=HopMessage.RESERVE, senderRecord=signed)
-
-    async def scenario() -> None:
-        host = Host()
-        hop: Any = Hop(host.host, Offer(), host.tally, reserves=lambda peer_id: False)
-        stream = FakeStream(FakeConnection(str(peer)), encode_varint_prefixed(message.SerializeToString()))
-        await hop._handle_hop_stream(stream)
-        assert host.tally.counts == {"relaying refused: not offered": 1}, "it is read like any other"
-        assert peer not in host.host.get_peerstore().peer_ids()
-
-    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
+    host = Host()
+    hop: Any = Hop(host.host, Offer(), host.tally, reserves=lambda peer_id: False)
+    stream = FakeStream(FakeConnection(str(peer)), encode_varint_prefixed(message.SerializeToString()))
+    await hop._handle_hop_stream(stream)
+    assert host.tally.counts == {"relaying refused: not offered": 1}, "it is read like any other"
+    assert peer not in host.host.get_peerstore().peer_ids()

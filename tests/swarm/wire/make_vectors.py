@@ -16,13 +16,12 @@ from typing import Any
 import msgpack
 
 from sapo_edge.rollout import MAX_INTEGER, Answer, Rollout, TaskRef
-from sapo_edge.swarm.joining.code import Code
-from sapo_edge.swarm.joining.handover import Inviter, Joiner, Offer
+from sapo_edge.swarm.codes.claim import Claim, encode_claim, number_tag
+from sapo_edge.swarm.codes.code import Code
+from sapo_edge.swarm.codes.handover import Inviter, Joiner, Offer
 from sapo_edge.swarm.joining.identity import Identity, readable_name
-from sapo_edge.swarm.joining.invite import Invite
-from sapo_edge.swarm.joining.membership import swarm_id
+from sapo_edge.swarm.joining.invite import Swarm, swarm_id
 from sapo_edge.swarm.wire import messages as wire
-from sapo_edge.swarm.wire.claim import Claim, encode_claim, number_tag
 from sapo_edge.swarm.wire.exchange import swarm_tag
 from sapo_edge.swarm.wire.messages import Request
 from sapo_edge.swarm.wire.record import CONTEXT, RawRecord, encode_body, sign_rollout
@@ -112,7 +111,7 @@ def _swarm(manifest: bytes, key: bytes | None) -> dict[str, Any]:
 
 def _code(code: Code, inviter_scalar: int, joiner_scalar: int) -> dict[str, str]:
     """An exchange with chosen scalars; the nonce is the end of the inviter's."""
-    line = Invite(SWARM, "starter").to_line()
+    line = Swarm(SWARM, "starter").to_line()
     inviter = Inviter(Offer(code, line), lambda count: inviter_scalar.to_bytes(64, "big")[-count:])
     joiner = Joiner(code, lambda count: joiner_scalar.to_bytes(64, "big")[-count:])
     guess = joiner.guess(inviter.hello)

@@ -74,7 +74,7 @@ def test_another_implementation_agrees_with_the_vectors(node: str) -> None:
     process = subprocess.run([node, "vectors.mjs", DIRECTORY], cwd=INTEROP, capture_output=True, text=True, timeout=30)
     assert process.returncode == 0, process.stderr
     files = {path.stem: len(json.loads(path.read_text("ascii"))) for path in DIRECTORY.iterdir()}
-    # It takes no codes; tests/swarm/joining/test_code.py computes theirs another way.
+    # It takes no codes; tests/swarm/codes/test_code.py computes theirs another way.
     del files["codes"]
     assert json.loads(process.stdout) == {"checked": files}
 

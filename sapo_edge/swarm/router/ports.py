@@ -9,9 +9,9 @@ import socket
 from pathlib import Path
 
 from sapo_edge.fields import check_integer, check_map, check_text
-from sapo_edge.state.durable import write_atomically
+from sapo_edge.state.durable import read_bounded, write_atomically
 from sapo_edge.swarm.addresses import LOWEST_PORT
-from sapo_edge.swarm.finding.portmap import NONCE_BYTES
+from sapo_edge.swarm.router.portmap import NONCE_BYTES
 
 MAX_FILE_BYTES = 512
 """Largest file that is read."""
@@ -38,11 +38,7 @@ class Ports:
                 self._load(file)
 
     def _load(self, file: Path) -> None:
-        with file.open("rb") as opened:
-            data = opened.read(MAX_FILE_BYTES + 1)
-        if len(data) > MAX_FILE_BYTES:
-            raise ValueError("too long")
-        fields = check_map("ports", json.loads(data))
+        fields = check_map("ports", json.loads(read_bounded(file, MAX_FILE_BYTES)))
         port = check_integer("port", fields.get("port"), LOWEST_PORT, 65535)
         external = check_integer("external", fields.get("external"), 0, 65535)
         nonce = check_text("nonce", fields.get("nonce"))

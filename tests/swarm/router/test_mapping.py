@@ -9,7 +9,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,19 +17,16 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from libp2p.rcmgr import Direction
 
-from sapo_edge.swarm.finding import mapping as mapping_module
-from sapo_edge.swarm.finding import portmap, router, ssdp
-from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
-from sapo_edge.swarm.finding.inbound import InboundWatch
-from sapo_edge.swarm.finding.mapping import MAX_OUTPUT, SHORTEST, Mapped, Mapping, read_answer
-from sapo_edge.swarm.finding.outside import Outside, View
-from sapo_edge.swarm.finding.portmap import Answer, OlderRouterError, PortmapError
-from sapo_edge.swarm.finding.ports import Ports
-from sapo_edge.swarm.finding.router import LIFETIME, Task
+from sapo_edge.swarm.router import mapping as mapping_module
+from sapo_edge.swarm.router import portmap, program
+from sapo_edge.swarm.router.mapping import MAX_OUTPUT, SHORTEST, Mapping, read_answer
+from sapo_edge.swarm.router.portmap import Answer, OlderRouterError, PortmapError
+from sapo_edge.swarm.router.ports import Ports
+from sapo_edge.swarm.router.program import LIFETIME, Task
 from sapo_edge.swarm.tally import Tally
-from tests.swarm.finding.test_named_addresses import ABROAD, HOME, Connections, a_host
+from tests.swarm.loop import in_trio
+from tests.swarm.router.answering import answering
 
 NONCE = bytes(range(12))
 TASK = Task(4001, 4001, NONCE.hex())
@@ -93,34 +89,15 @@ def test_any_datagram_is_an_answer_or_an_error(data: bytes) -> None:
 @contextlib.contextmanager
 def gateway(answer: Callable[[bytes], list[bytes]], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
     """A router on loopback that answers datagrams."""
-    requests: list[bytes] = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
-        link.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(portmap, "PORT", link.getsockname()[1])
-        monkeypatch.setattr(router, "TRIES", (0.2, 0.2))
-
-        def serve() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    data, sender = link.recvfrom(2000)
-                    if data == b"end":
-                        return
-                    requests.append(data)
-                    for reply in answer(data):
-                        link.sendto(reply, sender)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield requests
-        finally:
-            link.sendto(b"end", link.getsockname())
-            thread.join()
+    with answering(answer) as (port, requests):
+        monkeypatch.setattr(portmap, "PORT", port)
+        monkeypatch.setattr(program, "TRIES", (0.2, 0.2))
+        yield requests
 
 
 def test_a_router_is_asked_by_pcp_then_by_nat_pmp(monkeypatch: pytest.MonkeyPatch) -> None:
     with gateway(lambda data: [b"noise", pcp_answer(nonce=bytes(12)), pcp_answer(port=4009)], monkeypatch):
-        assert router.ask_gateway(TASK, "127.0.0.1") == ("pcp", Answer(4009, 3600, "5.5.5.5"))
+        assert program.ask_gateway(TASK, "127.0.0.1") == Answer(4009, 3600, "5.5.5.5", "pcp")
 
     def older(data: bytes) -> list[bytes]:
         if data[0] == 2:
@@ -128,12 +105,12 @@ def test_a_router_is_asked_by_pcp_then_by_nat_pmp(monkeypatch: pytest.MonkeyPatc
         return [nat_pmp_answer() if data[1] else bytes.fromhex("0080000000000007") + socket.inet_aton("5.5.5.5")]
 
     with gateway(older, monkeypatch):
-        assert router.ask_gateway(TASK, "127.0.0.1") == ("nat-pmp", Answer(4001, 3600, "5.5.5.5"))
-    with gateway(lambda data: [], monkeypatch) as requests, pytest.raises(OSError, match=r"."):
-        router.ask_gateway(TASK, "127.0.0.1")
+        assert program.ask_gateway(TASK, "127.0.0.1") == Answer(4001, 3600, "5.5.5.5", "nat-pmp")
+    with gateway(lambda data: [], monkeypatch) as requests, pytest.raises(PortmapError):
+        program.ask_gateway(TASK, "127.0.0.1")
     assert len(requests) == 2, "one a try"
     with gateway(lambda data: [pcp_answer(result=2)] * 3, monkeypatch), pytest.raises(PortmapError):
-        router.ask_gateway(TASK, "127.0.0.1")
+        program.ask_gateway(TASK, "127.0.0.1")
 
 
 class UPnP:
@@ -168,18 +145,18 @@ class UPnP:
 
 def test_upnp_takes_another_port_if_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "miniupnpc", types.SimpleNamespace(UPnP=UPnP))
-    monkeypatch.setattr(router, "find_gateway", lambda: "127.0.0.1")
+    monkeypatch.setattr(program, "find_gateway", lambda: "127.0.0.1")
     monkeypatch.setattr(portmap, "PORT", 1)
-    monkeypatch.setattr(ssdp, "find_description", lambda gateway: f"http://{gateway}/root.xml")
-    assert router.ask(TASK) == ("upnp", Answer(4001, LIFETIME, ""))
-    assert UPnP.calls == [(4001, "TCP", "192.168.1.5", 4001, router.NAME, "", LIFETIME)]
+    monkeypatch.setattr(program, "find_description", lambda gateway: f"http://{gateway}/root.xml")
+    assert program.ask(TASK) == Answer(4001, LIFETIME, "", "upnp")
+    assert UPnP.calls == [(4001, "TCP", "192.168.1.5", 4001, program.NAME, "", LIFETIME)]
     monkeypatch.setattr(UPnP, "taken", 2)
     monkeypatch.setattr(UPnP, "permanent", True)
-    made = router.ask(TASK)
-    assert made is not None and made[1].port != 4001 and UPnP.calls[-1][-1] == 0 and len(UPnP.calls) == 4
+    made = program.ask(TASK)
+    assert made is not None and made.port != 4001 and UPnP.calls[-1][-1] == 0 and len(UPnP.calls) == 4
     monkeypatch.setattr(UPnP, "taken", 99)
-    assert router.ask(TASK) is None and len(UPnP.calls) == 1 + router.OTHER_PORTS
-    assert router.ask(Task(4001, 4009, NONCE.hex(), "upnp", True)) is not None
+    assert program.ask(TASK) is None and len(UPnP.calls) == 1 + program.OTHER_PORTS
+    assert program.ask(Task(4001, 4009, NONCE.hex(), "upnp", True)) is not None
     assert UPnP.calls == [(4009, "TCP")]
 
 
@@ -188,7 +165,7 @@ def line(**changes: Any) -> bytes:
 
 
 def test_a_hostile_routers_answer_is_bounded() -> None:
-    assert read_answer(line()) == Mapped("pcp", 4001, 3600, "5.5.5.5")
+    assert read_answer(line()) == Answer(4001, 3600, "5.5.5.5", "pcp")
     assert read_answer(line(lifetime=0)).lifetime == SHORTEST and read_answer(line(lifetime=2**32)).lifetime == LIFETIME
     for ip in ("192.168.1.1", "100.64.0.1", "127.0.0.1", "224.0.0.1", ""):
         assert read_answer(line(ip=ip)).ip == "", "no address on the internet"
@@ -204,7 +181,8 @@ def test_a_hostile_routers_answer_is_bounded() -> None:
         read_answer(line().ljust(513))
 
 
-def test_a_mapping_is_renewed_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_a_mapping_is_renewed_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks: list[Task] = []
 
     def command(task: Task) -> list[str]:
@@ -212,23 +190,20 @@ def test_a_mapping_is_renewed_and_removed(monkeypatch: pytest.MonkeyPatch) -> No
         return [sys.executable, "-c", f"print({line(port=4009).decode()!r})"]
 
     monkeypatch.setattr(mapping_module, "_command", command)
-    outside = Outside()
-    mapping = Mapping(4001, outside, Tally(lambda event: None), Ports())
+    claims: list[str] = []
+    mapping = Mapping(4001, claims.append, Tally(lambda event: None), Ports())
 
-    async def scenario() -> None:
-        assert mapping.port == 4001
-        with trio.fail_after(20):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(mapping.run)
-                while mapping.current is None:
-                    await trio.sleep(0.01)
-                assert mapping.port == 4009 and outside.candidate == "5.5.5.5"
-                mapping.renew_soon()
-                while len(tasks) < 2:
-                    await trio.sleep(0.01)
-                nursery.cancel_scope.cancel()
-
-    trio.run(scenario)
+    assert mapping.port == 4001
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(mapping.run)
+            while mapping.current is None:
+                await trio.sleep(0.01)
+            assert mapping.port == 4009 and claims == ["5.5.5.5"]
+            mapping.renew_soon()
+            while len(tasks) < 2:
+                await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
     assert [task.external for task in tasks] == [4001, 4009, 4009] and tasks[0].nonce == tasks[2].nonce
     assert [task.remove for task in tasks] == [False, False, True] and tasks[2].by == "pcp"
 
@@ -236,21 +211,19 @@ def test_a_mapping_is_renewed_and_removed(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     "code", ["import time; time.sleep(99)", "import sys; sys.exit(1)", "print('x' * 99999)", "print('{}')"]
 )
-def test_a_router_that_does_not_answer_costs_nothing(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+@in_trio()
+async def test_a_router_that_does_not_answer_costs_nothing(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(mapping_module, "_command", lambda task: [sys.executable, "-c", code])
-    mapping = Mapping(4001, Outside(), Tally(lambda event: None), Ports())
+    mapping = Mapping(4001, list[str]().append, Tally(lambda event: None), Ports())
 
-    async def scenario() -> None:
-        with trio.move_on_after(1.0):
-            await mapping.run()
-
-    trio.run(scenario)
+    with trio.move_on_after(1.0):
+        await mapping.run()
     assert mapping.current is None and mapping.port == 4001
 
 
 OVERDOING = """
 import signal, resource
-from sapo_edge.swarm.finding import router
+from sapo_edge.swarm.router import program
 def ask(task):
     print(0 < signal.alarm(1) <= 20, resource.getrlimit(resource.RLIMIT_AS)[0] >> 20, flush=True)
     try:
@@ -259,8 +232,8 @@ def ask(task):
         print("no room", flush=True)
     while True:
         pass
-router.ask = ask
-router.main()
+program.ask = ask
+program.main()
 """
 
 
@@ -269,67 +242,3 @@ def test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_mo
     command = [sys.executable, "-c", OVERDOING, json.dumps({"port": 1, "external": 1, "nonce": ""})]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert (ended.stdout.split("\n"), ended.returncode) == (["True 512", "no room", ""], -signal.SIGALRM), ended.stderr
-
-
-def test_the_routers_address_is_a_candidate_until_peers_agree_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sapo_edge.swarm.finding.discovery.find_local_networks", lambda listen: HOME)
-    discovery = Discovery(a_host(Connections(ABROAD)), DiscoveryConfig(b"s" * 32), Tally(lambda event: None))
-    assert discovery.invited() == ()
-    discovery.mapping.current, discovery.outside.router = Mapped("pcp", 4009, 3600, "6.6.6.6"), "6.6.6.6"
-
-    def invited() -> list[str]:
-        return [f"{address.host}:{address.port}" for address in discovery.invited()]
-
-    assert invited() == ["6.6.6.6:4009"] and discovery.confirmed() == ()
-    discovery.outside.record(View("9.9.1.1", "5.5.5.5", None, 0.0))
-    assert invited() == ["6.6.6.6:4009"], "one voice decides nothing"
-    discovery.outside.record(View("9.9.2.1", "5.5.5.5", True, 0.0))
-    assert invited() == ["5.5.5.5:4009"] and discovery.confirmed() == (), "two peers outvote the router"
-    discovery.outside.record(View("9.9.1.1", "5.5.5.5", True, 0.0))
-    assert [str(address.host) for address in discovery.confirmed()] == ["5.5.5.5"] and len(invited()) == 1
-    for number in (1, 2):
-        discovery.outside.record(View(f"9.9.{number}.1", "5.5.5.5", False, 0.0))
-    assert invited() == [], "peers tried and could not"
-    discovery.outside.forget()
-    assert discovery.outside.candidate == ""
-
-
-def test_inbound_connections_are_voices_of_their_networks() -> None:
-    outside = Outside()
-    for remote in ("192.168.1.7", "127.0.0.1", "9.9.1.1", "9.9.1.2", "nonsense"):
-        outside.record_inbound(remote)
-    assert outside.votes() == (1, 0) and outside.reaches(4) is None
-    outside.record_inbound("9.9.2.1")
-    assert outside.reaches(4) is True and outside.reaches(6) is None
-    own = Outside()
-    own.router = "9.9.2.9"
-    own.record_inbound("9.9.2.1")
-    assert own.votes() == (0, 0), "of the same network"
-
-
-def test_what_came_through_a_punched_hole_shows_nothing() -> None:
-    def connection(remote: tuple[str, int] | None, direction: Direction = Direction.INBOUND, path: str = "") -> Any:
-        return types.SimpleNamespace(
-            muxed_conn=types.SimpleNamespace(get_remote_address=lambda: remote),
-            direction=direction,
-            get_transport_addresses=lambda: [path],
-        )
-
-    relayed, punched = connection(None, path="/p2p-circuit"), connection(("9.9.1.1", 1))
-    dialled, inbound = connection(("9.9.2.1", 1), Direction.OUTBOUND), connection(("9.9.3.1", 1))
-    connections: dict[str, list[Any]] = {"a": [relayed], "b": [dialled], "c": [inbound]}
-    host: Any = types.SimpleNamespace(get_network=lambda: types.SimpleNamespace(connections=connections))
-    outside = Outside()
-    watch = InboundWatch(host, outside)
-    watch.look()
-    connections["a"] = [punched]
-    watch.look()
-    assert outside.votes() == (1, 0)
-    outside.forget()
-    watch.look()
-    assert outside.votes() == (0, 0), "each connection is reported once"
-    del connections["a"]
-    watch.look()
-    connections["a"] = [connection(("9.9.1.1", 2))]
-    watch.look()
-    assert outside.votes() == (1, 0)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from sapo_edge.swarm.joining.code import Code
+from sapo_edge.swarm.codes.code import Code
 from sapo_edge.swarm.joining.invite import MAX_LINE
 
 if TYPE_CHECKING:

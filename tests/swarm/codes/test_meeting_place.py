@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trio.testing import MockClock, memory_stream_pair
+from trio.testing import memory_stream_pair
 
-from sapo_edge.swarm.finding import meeting_place
-from sapo_edge.swarm.finding.meeting_place import BURST, MAX_SERVED, RATE, SLOTS_OF_ONE, MeetingPlace
-from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
-from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.wire.claim import (
+from sapo_edge.swarm.codes import meeting_place
+from sapo_edge.swarm.codes.claim import (
     MAX_CLAIM_BYTES,
     MAX_PASSED_BYTES,
     PASSED,
@@ -26,7 +24,11 @@ from sapo_edge.swarm.wire.claim import (
     encode_answer,
     encode_claim,
 )
+from sapo_edge.swarm.codes.meeting_place import BURST, MAX_SERVED, RATE, SLOTS_OF_ONE, MeetingPlace
+from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
+from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.codec import WireError, encode
+from tests.swarm.loop import in_trio
 
 
 class Connection:
@@ -90,17 +92,12 @@ async def answer(client: Any) -> Answer:
     return decode_answer(await read_frame(client, MAX_CLAIM_BYTES))
 
 
-def play(scenario: Callable[[Lab], Awaitable[None]], slots: int = 4) -> None:
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            with trio.fail_after(100_000):
-                await scenario(Lab(nursery, slots))
-            nursery.cancel_scope.cancel()
-
-    try:
-        trio.run(main, clock=MockClock(autojump_threshold=0))
-    except* AssertionError as group:
-        raise group.exceptions[0] from None
+@contextlib.asynccontextmanager
+async def opened(slots: int = 4) -> AsyncIterator[Lab]:
+    """A meeting place for the duration of this context."""
+    async with trio.open_nursery() as nursery:
+        yield Lab(nursery, slots)
+        nursery.cancel_scope.cancel()
 
 
 async def talk(inviter: Any, joiner: Any, messages: list[bytes]) -> None:
@@ -110,8 +107,9 @@ async def talk(inviter: Any, joiner: Any, messages: list[bytes]) -> None:
         assert await read_frame(ends[1 - turn % 2], MAX_PASSED_BYTES) == message
 
 
-def test_two_who_name_a_number_talk_and_nobody_else_hears() -> None:
-    async def scenario(lab: Lab) -> None:
+@in_trio(0)
+async def test_two_who_name_a_number_talk_and_nobody_else_hears() -> None:
+    async with opened() as lab:
         inviter, waiting = await lab.claim(7, True)
         other, also = await lab.claim(8, True)
         assert waiting is also is Answer.WAITING
@@ -125,22 +123,20 @@ def test_two_who_name_a_number_talk_and_nobody_else_hears() -> None:
             await other.read(1)
         assert silent.cancelled_caught
 
-    play(scenario)
 
-
-def test_a_number_is_given_once_and_free_again_afterwards() -> None:
-    async def scenario(lab: Lab) -> None:
+@in_trio(0)
+async def test_a_number_is_given_once_and_free_again_afterwards() -> None:
+    async with opened() as lab:
         await lab.claim(7, True)
         _, second = await lab.claim(7, True)
         assert second is Answer.TAKEN
         assert (await lab.claim(7, False))[1] is Answer.PAIRED
         assert (await lab.claim(7, True))[1] is Answer.WAITING
 
-    play(scenario)
 
-
-def test_an_inviter_that_left_frees_its_number() -> None:
-    async def scenario(lab: Lab) -> None:
+@in_trio(0)
+async def test_an_inviter_that_left_frees_its_number() -> None:
+    async with opened() as lab:
         inviter, _ = await lab.claim(7, True)
         inviter.muxed_conn.is_closed = True
         assert (await lab.claim(7, False))[1] is Answer.NOBODY
@@ -149,11 +145,10 @@ def test_an_inviter_that_left_frees_its_number() -> None:
         await trio.sleep(2 * meeting_place.POLL_SECONDS)
         assert (await lab.claim(8, True))[1] is Answer.WAITING
 
-    play(scenario)
 
-
-def test_nobody_waits_for_ever() -> None:
-    async def scenario(lab: Lab) -> None:
+@in_trio(0)
+async def test_nobody_waits_for_ever() -> None:
+    async with opened() as lab:
         inviter, _ = await lab.claim(7, True)
         start = trio.current_time()
         assert await inviter.read(1) == b""
@@ -161,11 +156,10 @@ def test_nobody_waits_for_ever() -> None:
         silent = lab.open()
         assert await silent.read(1) == b"" and trio.current_time() - start < meeting_place.WAIT_SECONDS + 10
 
-    play(scenario)
 
-
-def test_two_that_met_have_little_time_and_four_messages() -> None:
-    async def scenario(lab: Lab) -> None:
+@in_trio(0)
+async def test_two_that_met_have_little_time_and_four_messages() -> None:
+    async with opened() as lab:
         inviter, _ = await lab.claim(7, True)
         joiner, _ = await lab.claim(7, False)
         await answer(inviter)
@@ -179,11 +173,10 @@ def test_two_that_met_have_little_time_and_four_messages() -> None:
         with pytest.raises(RequestError):
             await read_frame(joiner, MAX_PASSED_BYTES)
 
-    play(scenario)
 
-
-def test_a_message_that_is_too_long_ends_the_meeting_before_it_is_read() -> None:
-    async def scenario(lab: Lab) -> None:
+@in_trio(0)
+async def test_a_message_that_is_too_long_ends_the_meeting_before_it_is_read() -> None:
+    async with opened() as lab:
         inviter, _ = await lab.claim(7, True)
         joiner, _ = await lab.claim(7, False)
         await answer(inviter)
@@ -192,22 +185,20 @@ def test_a_message_that_is_too_long_ends_the_meeting_before_it_is_read() -> None
         assert await joiner.read(1) == b"" == await inviter.read(1)
         assert trio.current_time() - start < 1
 
-    play(scenario)
 
-
-def test_places_for_inviters_are_bounded_in_all_and_for_one_address() -> None:
-    async def scenario(lab: Lab) -> None:
+@in_trio(0)
+async def test_places_for_inviters_are_bounded_in_all_and_for_one_address() -> None:
+    async with opened(SLOTS_OF_ONE + 1) as lab:
         for number in range(1, SLOTS_OF_ONE + 1):
             assert (await lab.claim(number, True))[1] is Answer.WAITING
         assert (await lab.claim(90, True))[1] is Answer.FULL
         assert (await lab.claim(91, True, "192.0.2.2"))[1] is Answer.WAITING
         assert (await lab.claim(92, True, "192.0.2.3"))[1] is Answer.FULL
 
-    play(scenario, SLOTS_OF_ONE + 1)
-
 
 @pytest.mark.parametrize("ips", [("192.0.2.1", "192.0.2.1"), ("2001:db8::1", "2001:db8::ffff:2"), (None, None)])
-def test_one_address_tries_few_numbers(ips: tuple[str | None, str | None]) -> None:
+@in_trio(0)
+async def test_one_address_tries_few_numbers(ips: tuple[str | None, str | None]) -> None:
     """Also with all addresses of one home, and through relays."""
 
     async def tries(lab: Lab, seconds: float) -> int:
@@ -220,27 +211,25 @@ def test_one_address_tries_few_numbers(ips: tuple[str | None, str | None]) -> No
                 await trio.sleep(1)
         return count
 
-    async def scenario(lab: Lab) -> None:
+    async with opened() as lab:
         assert await tries(lab, 600) <= BURST + 600 * RATE + 1
         assert lab.tally.counts["codes refused: too many claims"] > 100
         assert (await lab.claim(1, False, "198.51.100.1"))[1] is Answer.NOBODY
 
-    play(scenario)
 
-
-def test_few_addresses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio(0)
+async def test_few_addresses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting_place, "MAX_ADDRESSES", 3)
 
-    async def scenario(lab: Lab) -> None:
+    async with opened() as lab:
         for number in range(9):
             await lab.claim(1, False, f"198.51.100.{number}")
         assert len(lab.place._buckets) == 3
 
-    play(scenario)
 
-
-def test_open_streams_are_bounded() -> None:
-    async def scenario(lab: Lab) -> None:
+@in_trio(0)
+async def test_open_streams_are_bounded() -> None:
+    async with opened() as lab:
         for number in range(4 + MAX_SERVED):
             lab.open(f"198.51.100.{number}")
         await trio.sleep(0.1)
@@ -249,11 +238,11 @@ def test_open_streams_are_bounded() -> None:
         await trio.sleep(meeting_place.READ_SECONDS)
         assert (await lab.claim(7, True, "192.0.2.9"))[1] is Answer.WAITING
 
-    play(scenario)
 
+@in_trio(0)
+async def test_an_inviter_is_the_meeting_place_of_its_own_number() -> None:
+    async with opened(slots=0) as lab:
 
-def test_an_inviter_is_the_meeting_place_of_its_own_number() -> None:
-    async def scenario(lab: Lab) -> None:
         async def meet(stream: Any) -> None:
             await write_frame(stream, b"own hello")
 
@@ -264,13 +253,12 @@ def test_an_inviter_is_the_meeting_place_of_its_own_number() -> None:
         assert (await lab.claim(7, True))[1] is Answer.TAKEN
         assert (await lab.claim(8, True))[1] is Answer.FULL
 
-    play(scenario, slots=0)
-
 
 @given(st.binary(max_size=80))
 @settings(max_examples=60)
-def test_garbage_opens_nothing(data: bytes) -> None:
-    async def scenario(lab: Lab) -> None:
+@in_trio(0)
+async def test_garbage_opens_nothing(data: bytes) -> None:
+    async with opened() as lab:
         client = lab.open()
         await client.write(data)
         await client.close()
@@ -279,13 +267,6 @@ def test_garbage_opens_nothing(data: bytes) -> None:
                 assert await answer(client) in (Answer.WAITING, Answer.NOBODY)
         assert (await lab.claim(1000 - 1, False))[1] is Answer.NOBODY
         assert not lab.tally.faults
-
-    play(scenario)
-
-
-@given(st.integers(1, 999), st.booleans())
-def test_claims_are_read_as_written(number: int, waits: bool) -> None:
-    assert decode_claim(encode_claim(Claim(number, waits))) == Claim(number, waits)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""Claims at a meeting place: who has a code waits under its number, and who was told the code asks for that number.
+"""Claims at a meeting place, and its answers: who has a code waits under its number, and who was told it asks for that.
 
-On a stream of `PROTOCOL`, each in a frame: a claim, one or two answers, and if both sides are there, the messages of
-`sapo_edge/swarm/joining/handover.py` from one to the other. `docs/protocol.md#codes` is the specification. Decoding
-raises only `WireError`: SIZE, VERSION or SHAPE.
+Nothing here needs libp2p; `docs/network.md#codes` is the specification. Decoding raises only `WireError`: SIZE, VERSION
+or SHAPE.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sapo_edge.swarm.joining.code import MAX_NUMBER
-from sapo_edge.swarm.joining.handover import MAX_SEALED_BYTES
+from sapo_edge.swarm.codes.code import MAX_NUMBER
+from sapo_edge.swarm.codes.handover import MAX_SEALED_BYTES
 from sapo_edge.swarm.wire.codec import VERSION, WireError, decode, encode, get_integer, get_text
 from sapo_edge.swarm.wire.rejection import Rejection
 
@@ -54,7 +53,7 @@ class Claim:
 
 
 def encode_claim(claim: Claim) -> bytes:
-    """Encode a claim, without the length that precedes it."""
+    """A claim, without the length that precedes it."""
     return encode({"v": VERSION, "number": claim.number, "waits": claim.waits})
 
 
@@ -67,7 +66,7 @@ def decode_claim(data: bytes) -> Claim:
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """Encode an answer: a map of `v` and `answer`, one of the texts of `Answer`."""
+    """An answer, without the length that precedes it: a map of `v` and `answer`."""
     return encode({"v": VERSION, "answer": str(answer)})
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum, auto
 from typing import Literal
 
 import trio
 from libp2p.abc import IHost, INetStream
 
 from sapo_edge.swarm.addresses import Address, LocalNetworks, find_local_networks
+from sapo_edge.swarm.codes.claim import Answer, Claim, number_tag
+from sapo_edge.swarm.codes.code import Code
+from sapo_edge.swarm.codes.handover import HELLO_BYTES, MAX_SEALED_BYTES, Joiner, WrongCodeError
+from sapo_edge.swarm.codes.meeting_place import LOST, ask_place
+from sapo_edge.swarm.codes.offering import EXCHANGE_SECONDS, linger
+from sapo_edge.swarm.codes.reaching import reach
 from sapo_edge.swarm.finding.mdns import Announcement, run_mdns
+from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.hardening import quietly
 from sapo_edge.swarm.host.requests import read_frame, write_frame
-from sapo_edge.swarm.joining.code import Code
-from sapo_edge.swarm.joining.handover import HELLO_BYTES, MAX_SEALED_BYTES, Joiner, WrongCodeError
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.visits.meeting import visiting_host
-from sapo_edge.swarm.visits.places import EXCHANGE_SECONDS, LOST, Place, ask_place, linger, reach
-from sapo_edge.swarm.wire.claim import Answer, Claim, number_tag
+from sapo_edge.transport import SwarmError
 
 LOOK_SECONDS = 30.0
 """Seconds for finding the other side."""
@@ -27,53 +29,57 @@ HELLO_SECONDS = 5.0
 MAX_NEARBY = 16
 """Most addresses from the local network that are tried."""
 
-
-class Failure(Enum):
-    """Why a code brought no invite."""
-
-    UNREACHED = auto()
-    """No meeting place was found."""
-    NOBODY = auto()
-    """Meeting places answered, but nobody waits there under the number."""
-    WRONG = auto()
-    """The other side does not know this code, or somebody is between the two."""
-    BROKEN = auto()
-    """The connection broke after the guess; the code may be used up."""
+_WAITING = "check that the other side still waits"
 
 
 async def accept_invite(
     code: Code,
-    at: Sequence[Place | Address] = (),
+    named: Sequence[Address],
+    known: Sequence[Address] = (),
     *,
     listen: Literal["all", "loopback"] = "all",
     mdns: bool = True,
     seconds: float = LOOK_SECONDS,
-) -> str | Failure:
+) -> str:
     """The invite that waits under a code.
 
     Args:
         code: the code. One guess is made for it, at the first place where somebody waits under its number.
-        at: meeting places.
+        named: meeting places that the user named; nobody else is asked if there are any.
+        known: meeting places that this machine knows.
         listen: "loopback" to look on this machine only.
         mdns: whether to look on the local network too.
         seconds: for finding the other side.
+
+    Raises:
+        SwarmError: if nobody is found, or the exchange brings no invite.
     """
     async with visiting_host(None) as host:
         search = _Search(host, code, find_local_networks(listen))
         with trio.move_on_after(seconds) as search.scope:
             async with trio.open_nursery() as nursery:
-                for place in at:
+                for place in named or known:
                     nursery.start_soon(search.try_place, place)
-                if mdns:
+                if mdns and not named:
                     nursery.start_soon(search.look_nearby, nursery)
-    return search.result
+    if search.invite is not None:
+        return search.invite
+    if search.failure is not None:
+        raise search.failure
+    if named:
+        raise SwarmError("no meeting place answers at that address", f"{_WAITING}, and compare the address")
+    raise SwarmError(
+        f"nobody on this local network offers an invite under the number {code.number}",
+        f"{_WAITING}; from another network, add --at and an address that it shows",
+    )
 
 
 class _Search:
     """Places that are tried for one code.
 
     Attributes:
-        result: the invite, or how far the search came.
+        invite: what was found.
+        failure: how far the search came instead; None as long as no place answered.
         scope: ends everything.
     """
 
@@ -84,7 +90,8 @@ class _Search:
         self._joiner = Joiner(code)
         self._one_at_a_time = trio.Lock()
         self._nearby: set[Address] = set()
-        self.result: str | Failure = Failure.UNREACHED
+        self.invite: str | None = None
+        self.failure: SwarmError | None = None
 
     async def look_nearby(self, nursery: trio.Nursery) -> None:
         """Try whoever announces the number on the local network."""
@@ -97,7 +104,7 @@ class _Search:
         announcement = Announcement(number_tag(self._code.number), str(self._host.get_id()), 0)
         await run_mdns(announcement, lambda: self._networks, found, Tally(lambda event: None))
 
-    async def try_place(self, place: Place | Address) -> None:
+    async def try_place(self, place: Address) -> None:
         """Ask for the number at a place, and take the invite if somebody waits there."""
         address = await reach(self._host, place)
         if address is None:
@@ -108,7 +115,11 @@ class _Search:
                 stream, answer = await ask_place(self._host, address.peer_id, Claim(self._code.number, False))
             except LOST:
                 return
-            self.result = Failure.NOBODY
+            self.failure = SwarmError(
+                f"nobody waits under the number {self._code.number} there: the code was used, has ended, or is another"
+                " one",
+                f"{_WAITING}; a code works once",
+            )
             if answer is Answer.PAIRED:
                 # An exchange that began may end, even if the time for finding others is over.
                 self.scope.deadline = max(self.scope.deadline, trio.current_time() + EXCHANGE_SECONDS)
@@ -123,13 +134,18 @@ class _Search:
             return
         try:
             with trio.fail_after(EXCHANGE_SECONDS):
-                await write_frame(stream, self._joiner.guess(hello))
-                self.result = Failure.BROKEN
-                self.result = self._joiner.open(await read_frame(stream, MAX_SEALED_BYTES))
+                guess = self._joiner.guess(hello)
+                self.failure = SwarmError(
+                    "the connection broke; the code may be used up", "ask the other side what it shows"
+                )
+                await write_frame(stream, guess)
+                self.invite = self._joiner.open(await read_frame(stream, MAX_SEALED_BYTES))
                 await write_frame(stream, self._joiner.receipt)
                 await linger(stream)
         except WrongCodeError:
-            self.result = Failure.WRONG
+            self.failure = SwarmError(
+                "the words are wrong, or somebody interfered; the code is used up", "ask the other side for a new one"
+            )
         except LOST:
             pass
         self.scope.cancel()

@@ -1,7 +1,7 @@
 """The port that the router forwards to this node: asked for, renewed, and removed when the node stops.
 
 A router that doesn't answer costs two seconds of an idle process now and then. What one answers is a claim: its public
-address is a voice among those of `outside.py`, and the port is one that peers try.
+address is a voice among those of `finding/outside.py`, and the port is one that peers try.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -18,9 +19,9 @@ import trio
 from sapo_edge.children import python_command
 from sapo_edge.fields import check_integer, check_map, check_text
 from sapo_edge.swarm.addresses import LOWEST_PORT, is_public
-from sapo_edge.swarm.finding.outside import Outside
-from sapo_edge.swarm.finding.ports import Ports
-from sapo_edge.swarm.finding.router import LIFETIME, SECONDS, Task
+from sapo_edge.swarm.router.portmap import Answer
+from sapo_edge.swarm.router.ports import Ports
+from sapo_edge.swarm.router.program import LIFETIME, SECONDS, Task
 from sapo_edge.swarm.status import Router
 from sapo_edge.swarm.tally import Tally
 
@@ -34,24 +35,7 @@ REMOVAL_SECONDS = 3.0
 """Longest wait for the removal of a mapping; the program goes on by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mapped:
-    """A mapping.
-
-    Attributes:
-        by: "pcp", "nat-pmp" or "upnp".
-        port: TCP port on the router's side.
-        lifetime: seconds until it expires.
-        ip: the router's public IPv4 address, as it says; "" if that is not public, as behind a provider's NAT.
-    """
-
-    by: str
-    port: int
-    lifetime: int
-    ip: str
-
-
-def read_answer(data: bytes) -> Mapped:
+def read_answer(data: bytes) -> Answer:
     """Check the program's line.
 
     Raises:
@@ -65,7 +49,7 @@ def read_answer(data: bytes) -> Mapped:
     if by not in ("pcp", "nat-pmp", "upnp") or not LOWEST_PORT <= port < 65536:
         raise ValueError("out of bounds")
     is_usable = bool(ip) and is_public(IPv4Address(ip))
-    return Mapped(by, port, min(max(lifetime, SHORTEST), LIFETIME), ip if is_usable else "")
+    return Answer(port, min(max(lifetime, SHORTEST), LIFETIME), ip if is_usable else "", by)
 
 
 class Mapping:
@@ -76,15 +60,15 @@ class Mapping:
 
     Args:
         port: at which this node listens.
-        outside: gets the router's claim about its public address.
+        on_address: called with the router's claim about its public address, or "".
         ports: remembers the router's port, which is asked for again.
     """
 
-    def __init__(self, port: int, outside: Outside, tally: Tally, ports: Ports) -> None:
-        self.current: Mapped | None = None
+    def __init__(self, port: int, on_address: Callable[[str], None], tally: Tally, ports: Ports) -> None:
+        self.current: Answer | None = None
         self.state: Router = "asking"
         self._port = port
-        self._outside = outside
+        self._on_address = on_address
         self._due = trio.Event()
         self._tally = tally
         self._ports = ports
@@ -122,7 +106,7 @@ class Mapping:
             self.current = read_answer(process.stdout) if process.returncode == 0 else None
         except (OSError, ValueError):
             self.current = None
-        self._outside.router = self.current.ip if self.current else ""
+        self._on_address(self.current.ip if self.current else "")
         self.state = "forwards" if self.current else "silent"
         if self.current is None:
             self._tally.count("routers that forward no port")
@@ -134,7 +118,7 @@ class Mapping:
                 "info", f"the router forwards TCP port {self.current.port} to this node", "port forwarded"
             )
 
-    def _remove(self, mapped: Mapped) -> None:
+    def _remove(self, mapped: Answer) -> None:
         task = Task(self._port, mapped.port, self._ports.nonce, mapped.by, remove=True)
         try:
             process = subprocess.Popen(_command(task), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -144,4 +128,4 @@ class Mapping:
 
 
 def _command(task: Task) -> list[str]:
-    return python_command("-m", "sapo_edge.swarm.finding.router", json.dumps(asdict(task)))
+    return python_command("-m", "sapo_edge.swarm.router.program", json.dumps(asdict(task)))

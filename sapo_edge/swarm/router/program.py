@@ -2,24 +2,29 @@
 
 It runs in a process of its own, because miniupnpc, a library in C, reads XML from whatever is at the router's address.
 The process has little time and memory, and its one line of output is checked by `mapping.py`.
+
+miniupnpc's own discovery takes the answers of all devices, and fetches whatever URLs they name, on this machine and
+elsewhere. Here the router alone is heard, and only URLs at its own address count.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import re
 import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
-from sapo_edge.swarm.finding import portmap, ssdp
-from sapo_edge.swarm.finding.portmap import Answer, OlderRouterError, PortmapError
+from sapo_edge.swarm.router import portmap
+from sapo_edge.swarm.router.portmap import Answer, OlderRouterError, PortmapError
 
 LIFETIME = 3600
 """Seconds for which a mapping is asked; a node renews it in time."""
@@ -29,12 +34,26 @@ MEMORY = 512 * 1024 * 1024
 """Most address space of the process."""
 TRIES = (0.25, 0.5, 1.0)
 """Seconds to wait for each of the datagrams to a router that does not answer."""
+SSDP_GROUP, SSDP_PORT = "239.255.255.250", 1900
+"""Where devices listen for UPnP's search, SSDP."""
+SSDP_TRIES = (1.0, 1.0)
+"""Seconds in which a router may answer each search."""
+SSDP_BYTES = 2048
+"""Longest answer to a search that is read."""
+SSDP_TARGETS = (
+    "urn:schemas-upnp-org:device:InternetGatewayDevice:1",
+    "urn:schemas-upnp-org:device:InternetGatewayDevice:2",
+    "urn:schemas-upnp-org:service:WANIPConnection:1",
+    "urn:schemas-upnp-org:service:WANPPPConnection:1",
+)
+"""What is searched for."""
 OTHER_PORTS = 3
 """Random external ports that are tried if the same one is taken."""
 NAME = "sapo-edge"
 """Description of the mapping, which routers show to their owner."""
 
 T = TypeVar("T")
+_LOCATION = re.compile(rb"^location:[ \t]*([!-~]{1,256})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,38 +100,51 @@ def find_gateway() -> str | None:
     return None
 
 
-def ask_gateway(task: Task, gateway: str) -> tuple[str, Answer]:
-    """Ask by PCP, or by NAT-PMP if the router knows only that, and return which and its answer.
+def ask_gateway(task: Task, gateway: str) -> Answer:
+    """Ask by PCP, or by NAT-PMP if the router knows only that.
 
     Raises:
-        OSError: if it does not answer.
-        PortmapError: if it refuses.
+        OSError: if it can't be asked.
+        PortmapError: if it does not answer, or refuses.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
         # A connected socket receives datagrams from the router alone.
         link.connect((gateway, portmap.PORT))
+
+        def exchange(request: bytes, read: Callable[[bytes], T]) -> T:
+            return _exchange(link, gateway, lambda: link.send(request), read, TRIES, portmap.MAX_ANSWER_BYTES + 1)
+
         nonce = bytes.fromhex(task.nonce)
-        own = link.getsockname()[0]
         if task.by != "nat-pmp":
+            own = link.getsockname()[0]
             request = portmap.pcp_request(own, nonce, task.port, task.external, task.lifetime)
             with contextlib.suppress(OlderRouterError):
-                return "pcp", _exchange(link, request, lambda data: portmap.read_pcp(data, nonce, task.port))
+                answer = exchange(request, lambda data: portmap.read_pcp(data, nonce, task.port))
+                return replace(answer, by="pcp")
         request = portmap.nat_pmp_request(task.port, task.external, task.lifetime)
-        answer = _exchange(link, request, lambda data: portmap.read_nat_pmp(data, task.port))
-        ip = _exchange(link, portmap.address_request(), portmap.read_address)
-        return "nat-pmp", Answer(answer.port, answer.lifetime, ip)
+        answer = exchange(request, lambda data: portmap.read_nat_pmp(data, task.port))
+        return replace(answer, ip=exchange(portmap.address_request(), portmap.read_address), by="nat-pmp")
 
 
-def _exchange(link: socket.socket, request: bytes, read: Callable[[bytes], T]) -> T:
-    """Send a request until a datagram answers it; the last fault is raised if none does."""
-    fault: Exception = TimeoutError("the router does not answer")
-    for seconds in TRIES:
-        link.send(request)
+def _exchange(
+    link: socket.socket,
+    gateway: str,
+    send: Callable[[], object],
+    read: Callable[[bytes], T],
+    tries: Sequence[float],
+    limit: int,
+) -> T:
+    """Send a request until a datagram of the router answers it; the last fault is raised if none does."""
+    fault = PortmapError("the router does not answer")
+    for seconds in tries:
+        send()
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             link.settimeout(left)
             try:
-                return read(link.recv(portmap.MAX_ANSWER_BYTES + 1))
+                data, (sender, *_) = link.recvfrom(limit)
+                if sender == gateway:
+                    return read(data)
             except TimeoutError:
                 break
             except OlderRouterError:
@@ -122,18 +154,71 @@ def _exchange(link: socket.socket, request: bytes, read: Callable[[bytes], T]) -
     raise fault
 
 
+def find_description(gateway: str) -> str:
+    """URL at which a router describes itself.
+
+    Raises:
+        OSError: if it can't be asked.
+        PortmapError: if it says none, or one elsewhere.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:
+            # Towards the router, whichever interface multicast would take.
+            towards.connect((gateway, SSDP_PORT))
+            own = socket.inet_aton(towards.getsockname()[0])
+            link.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, own)
+
+        def search() -> None:
+            # Firewalls let pass the answer of one who was asked directly; old routers hear the group only.
+            for host, target in itertools.product((gateway, SSDP_GROUP), SSDP_TARGETS):
+                with contextlib.suppress(OSError):
+                    link.sendto(search_request(target), (host, SSDP_PORT))
+
+        return _exchange(link, gateway, search, lambda data: read_location(data, gateway), SSDP_TRIES, SSDP_BYTES)
+
+
+def search_request(target: str) -> bytes:
+    """SSDP's search for a kind of device or service."""
+    host = f"HOST: {SSDP_GROUP}:{SSDP_PORT}"
+    lines = ("M-SEARCH * HTTP/1.1", host, 'MAN: "ssdp:discover"', "MX: 1", f"ST: {target}", "", "")
+    return "\r\n".join(lines).encode("ascii")
+
+
+def read_location(data: bytes, gateway: str) -> str:
+    """The URL of an answer to the search.
+
+    Raises:
+        PortmapError: if there is none, or it is not at the router's own address.
+    """
+    match = _LOCATION.search(data) if data.startswith(b"HTTP/1.1 200") else None
+    if match is None:
+        raise PortmapError("an answer without a location")
+    return check_url(match.group(1).decode("ascii"), gateway)
+
+
+def check_url(url: str, gateway: str) -> str:
+    """Make sure that a URL that a router names is at its own address.
+
+    Raises:
+        PortmapError: if it is not.
+    """
+    # The library that fetches it has a parser of its own: what two of them may read differently is refused.
+    if re.fullmatch(rf"http://{re.escape(gateway)}(:[0-9]{{1,5}})?/[!-~]*", url) is None:
+        raise PortmapError("the router names a URL that is not its own")
+    return url
+
+
 def ask_upnp(task: Task, gateway: str) -> Answer:
     """Ask by UPnP. Every URL that is fetched is at the router's own address.
 
     Raises:
-        OSError: if it can't be asked.
         PortmapError: if it does not answer, or names a URL elsewhere.
         Exception: miniupnpc's, if it refuses.
     """
     import miniupnpc
 
     router = miniupnpc.UPnP()
-    ssdp.check_url(router.selectigd(ssdp.find_description(gateway)), gateway)
+    check_url(router.selectigd(find_description(gateway)), gateway)
     if task.remove:
         router.deleteportmapping(task.external, "TCP")
         return Answer(task.external, 0)
@@ -152,8 +237,8 @@ def ask_upnp(task: Task, gateway: str) -> Answer:
     raise AssertionError
 
 
-def ask(task: Task) -> tuple[str, Answer] | None:
-    """Ask in each way in turn, and return how the router answered, and what; None if it does not."""
+def ask(task: Task) -> Answer | None:
+    """Ask in each way in turn; None if the router does not answer."""
     gateway = find_gateway()
     if gateway is None:
         return None
@@ -162,7 +247,7 @@ def ask(task: Task) -> tuple[str, Answer] | None:
             return ask_gateway(task, gateway)
     if task.by in ("", "upnp"):
         try:
-            return "upnp", ask_upnp(task, gateway)
+            return replace(ask_upnp(task, gateway), by="upnp")
         except Exception:  # noqa: BLE001 - miniupnpc raises Exception itself
             pass
     return None
@@ -174,7 +259,7 @@ def main() -> int:
     answer = ask(Task(**json.loads(sys.argv[1])))
     if answer is None:
         return 1
-    print(json.dumps({"by": answer[0], **asdict(answer[1])}), flush=True)
+    print(json.dumps(asdict(answer)), flush=True)
     return 0
 
 

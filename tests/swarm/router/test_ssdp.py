@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,17 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.swarm.finding import router, ssdp
-from sapo_edge.swarm.finding.portmap import Answer, PortmapError
-from sapo_edge.swarm.finding.router import Task
+from sapo_edge.swarm.router import program
+from sapo_edge.swarm.router.portmap import Answer, PortmapError
+from sapo_edge.swarm.router.program import Task
+from tests.swarm.router.answering import GATEWAY, answering
 
-GATEWAY, OTHER = "127.0.0.1", "127.0.0.2"
+OTHER = "127.0.0.2"
 TASK = Task(4001, 4001, bytes(12).hex())
 SERVICE = "urn:schemas-upnp-org:service:WANIPConnection:1"
 
 
 def answer(location: str) -> bytes:
-    return f"HTTP/1.1 200 OK\r\nST: {ssdp.TARGETS[0]}\r\nLocation: {location}\r\n\r\n".encode()
+    return f"HTTP/1.1 200 OK\r\nST: {program.SSDP_TARGETS[0]}\r\nLocation: {location}\r\n\r\n".encode()
 
 
 def description(base: str = "", control: str = "/control") -> bytes:
@@ -81,39 +81,23 @@ class Web(HTTPServer):
 @contextlib.contextmanager
 def device(host: str, reply: bytes, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A router at `GATEWAY` that is searched for; a device at `host` answers."""
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own,
-    ):
-        link.bind((GATEWAY, 0))
-        own.bind((host, 0))
-        monkeypatch.setattr(ssdp, "PORT", link.getsockname()[1])
-        monkeypatch.setattr(ssdp, "SECONDS", 0.4)
-
-        def serve() -> None:
-            while (request := link.recvfrom(2000))[0] != b"end":
-                own.sendto(reply, request[1])
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield
-        finally:
-            own.sendto(b"end", link.getsockname())
-            thread.join()
+    with answering(lambda request: [reply], host) as (port, _):
+        monkeypatch.setattr(program, "SSDP_PORT", port)
+        monkeypatch.setattr(program, "SSDP_TRIES", (0.2, 0.2))
+        yield
 
 
 def test_a_router_is_asked_at_its_own_address(monkeypatch: pytest.MonkeyPatch) -> None:
     web = Web(GATEWAY, description())
     with web.running() as url, device(GATEWAY, answer(f"{url}/root.xml"), monkeypatch):
-        assert router.ask_upnp(TASK, GATEWAY) == Answer(4001, router.LIFETIME, "5.5.5.5")
+        assert program.ask_upnp(TASK, GATEWAY) == Answer(4001, program.LIFETIME, "5.5.5.5")
     assert web.requests == ["GET /root.xml", "POST /control AddPortMapping", "POST /control GetExternalIPAddress"]
 
 
 def test_no_device_answers_in_the_routers_place(monkeypatch: pytest.MonkeyPatch) -> None:
     web = Web(GATEWAY, description())
     with web.running() as url, device(OTHER, answer(f"{url}/root.xml"), monkeypatch), pytest.raises(PortmapError):
-        router.ask_upnp(TASK, GATEWAY)
+        program.ask_upnp(TASK, GATEWAY)
     assert web.requests == []
 
 
@@ -121,11 +105,11 @@ def test_no_router_has_anything_fetched_from_elsewhere(monkeypatch: pytest.Monke
     other = Web(OTHER, description())
     with other.running() as elsewhere:
         with device(GATEWAY, answer(f"{elsewhere}/root.xml"), monkeypatch), pytest.raises(PortmapError):
-            router.ask_upnp(TASK, GATEWAY)
+            program.ask_upnp(TASK, GATEWAY)
         for page in (description(base=elsewhere), description(control=f"{elsewhere}/control")):
             web = Web(GATEWAY, page)
             with web.running() as url, device(GATEWAY, answer(f"{url}/"), monkeypatch), pytest.raises(PortmapError):
-                router.ask_upnp(TASK, GATEWAY)
+                program.ask_upnp(TASK, GATEWAY)
             assert web.requests == ["GET /"]
     assert other.requests == []
 
@@ -139,13 +123,13 @@ def test_no_router_has_anything_fetched_from_elsewhere(monkeypatch: pytest.Monke
     ],
 )  # fmt: skip
 def test_only_urls_of_the_routers_own_address_count(url: str) -> None:
-    assert ssdp.check_url("http://192.168.1.1:5000/rootDesc.xml", "192.168.1.1")
+    assert program.check_url("http://192.168.1.1:5000/rootDesc.xml", "192.168.1.1")
     with pytest.raises(PortmapError):
-        ssdp.check_url(url, "192.168.1.1")
+        program.check_url(url, "192.168.1.1")
 
 
 @given(st.binary(max_size=600), st.booleans())
 def test_any_answer_is_a_url_of_the_router_or_an_error(data: bytes, has_head: bool) -> None:
     with contextlib.suppress(PortmapError):
-        url = ssdp.read_location(b"HTTP/1.1 200 OK\r\nLocation:" * has_head + data, "192.168.1.1")
+        url = program.read_location(b"HTTP/1.1 200 OK\r\nLocation:" * has_head + data, "192.168.1.1")
         assert url.startswith(("http://192.168.1.1/", "http://192.168.1.1:"))

@@ -3,6 +3,9 @@
 Every member of an open swarm and every relay is one, and an inviter is one for its own number. A meeting place learns
 the addresses of both, the number, and sizes and times. What it passes on is useless without the words of the code, and
 if it lies, the most that it can do is to make one guess at them from each side, which the side notices.
+
+On a stream of `PROTOCOL`, each in a frame: a claim, one or two answers, and if both sides are there, the messages of
+`handover.py` from one to the other.
 """
 
 from __future__ import annotations
@@ -13,21 +16,26 @@ from dataclasses import dataclass, field
 import trio
 from libp2p.abc import IHost, INetStream
 from libp2p.custom_types import TProtocol
+from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import holder
 from sapo_edge.swarm.bucket import Buckets, TokenBucket
-from sapo_edge.swarm.host.hardening import ENDED, quietly
-from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
-from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.wire.claim import (
+from sapo_edge.swarm.codes.claim import (
     MAX_CLAIM_BYTES,
     MAX_PASSED_BYTES,
     PASSED,
     PROTOCOL,
     Answer,
+    Claim,
+    decode_answer,
     decode_claim,
     encode_answer,
+    encode_claim,
 )
+from sapo_edge.swarm.finding.circuit import FAILED
+from sapo_edge.swarm.host.hardening import ENDED, quietly
+from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
+from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.codec import WireError
 
 SLOTS = 16
@@ -48,9 +56,40 @@ POLL_SECONDS = 1.0
 """Time between two checks whether an inviter is still connected."""
 MAX_ADDRESSES = 1024
 """Most addresses whose rate is remembered."""
+ASK_SECONDS = 10.0
+"""Seconds for a meeting place's answer to a claim."""
+LOST = (RequestError, WireError, *FAILED)
+"""Exceptions of a peer that breaks off, or does not follow the protocol."""
 
 Meet = Callable[[INetStream], Awaitable[None]]
 """What happens to the stream of who asked for a number, once it was told that the other side is there."""
+
+
+async def read_answer(stream: INetStream) -> Answer:
+    """The next answer of a meeting place."""
+    return decode_answer(await read_frame(stream, MAX_CLAIM_BYTES))
+
+
+async def ask_place(host: IHost, peer_id: str, claim: Claim) -> tuple[INetStream, Answer]:
+    """Make a claim at a connected meeting place; returns the open stream and the answer.
+
+    Raises:
+        One of LOST: if there is no valid answer in time.
+    """
+    stream: INetStream | None = None
+    try:
+        with trio.fail_after(ASK_SECONDS):
+            stream = await host.new_stream(ID.from_string(peer_id), [TProtocol(PROTOCOL)])
+            await write_frame(stream, encode_claim(claim))
+            return stream, await read_answer(stream)
+    except BaseException as error:
+        if stream is not None:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                await quietly(stream.reset)
+        if isinstance(error, Exception) and not isinstance(error, LOST):
+            # What a peer sends while the protocol is negotiated raises more than the library's own errors.
+            raise RequestError(type(error).__name__) from error
+        raise
 
 
 @dataclass(slots=True, eq=False)
@@ -110,26 +149,26 @@ class MeetingPlace:
         if claim.waits:
             await self._wait(claim.number, _Waiting(stream, address))
         elif (meet := self._own.get(claim.number)) is not None:
-            await _answer(stream, Answer.PAIRED)
+            await write_frame(stream, encode_answer(Answer.PAIRED))
             await meet(stream)
         elif (other := self._waiting.pop(claim.number, None)) is not None and not other.stream.muxed_conn.is_closed:
             await self._pass_on(other, stream)
         else:
             self._tally.count("codes with nobody there")
-            await _answer(stream, Answer.NOBODY)
+            await write_frame(stream, encode_answer(Answer.NOBODY))
 
     async def _wait(self, number: int, waiting: _Waiting) -> None:
         of_one = sum(other.address == waiting.address for other in self._waiting.values())
         if number in self._waiting or number in self._own:
-            await _answer(waiting.stream, Answer.TAKEN)
+            await write_frame(waiting.stream, encode_answer(Answer.TAKEN))
             return
         if len(self._waiting) >= self._slots or of_one >= SLOTS_OF_ONE:
             self._tally.count("codes refused: full")
-            await _answer(waiting.stream, Answer.FULL)
+            await write_frame(waiting.stream, encode_answer(Answer.FULL))
             return
         self._waiting[number] = waiting
         try:
-            await _answer(waiting.stream, Answer.WAITING)
+            await write_frame(waiting.stream, encode_answer(Answer.WAITING))
             with trio.move_on_after(WAIT_SECONDS):
                 while not waiting.met.is_set() and not waiting.stream.muxed_conn.is_closed:
                     with trio.move_on_after(POLL_SECONDS):
@@ -147,14 +186,10 @@ class MeetingPlace:
             with trio.fail_after(PAIRED_SECONDS):
                 ends = waiting.stream, stream
                 for end in ends:
-                    await _answer(end, Answer.PAIRED)
+                    await write_frame(end, encode_answer(Answer.PAIRED))
                 for turn in range(PASSED):
                     message = await read_frame(ends[turn % 2], MAX_PASSED_BYTES)
                     await write_frame(ends[1 - turn % 2], message)
             self._tally.count("codes passed on")
         finally:
             waiting.ended.set()
-
-
-async def _answer(stream: INetStream, answer: Answer) -> None:
-    await write_frame(stream, encode_answer(answer))

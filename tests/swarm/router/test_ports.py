@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapo_edge.events import Event, Notice
-from sapo_edge.swarm.finding import mapping as mapping_module
-from sapo_edge.swarm.finding.mapping import Mapping
-from sapo_edge.swarm.finding.outside import Outside
-from sapo_edge.swarm.finding.ports import MAX_FILE_BYTES, Ports
-from sapo_edge.swarm.finding.router import Task
+from sapo_edge.swarm.router import mapping as mapping_module
+from sapo_edge.swarm.router.mapping import Mapping
+from sapo_edge.swarm.router.ports import MAX_FILE_BYTES, Ports
+from sapo_edge.swarm.router.program import Task
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.member.members import make_member
 
@@ -62,7 +61,7 @@ def test_the_router_is_asked_for_the_same_port_with_the_same_secret(
         """A node that stops once the router forwards its port."""
         ports = Ports(file)
         ports.mark_listening(port)
-        mapping = Mapping(port, Outside(), Tally(lambda event: None), ports)
+        mapping = Mapping(port, list[str]().append, Tally(lambda event: None), ports)
         with trio.fail_after(20):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(mapping.run)

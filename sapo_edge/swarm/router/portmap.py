@@ -42,12 +42,14 @@ class Answer:
     Attributes:
         port: TCP port on the router's side.
         lifetime: seconds until the mapping expires; 0 if it was removed.
-        ip: the router's public IPv4 address, as it says; "" if it says none.
+        ip: the router's public IPv4 address, as it says; "" if it says none, or one that is not public.
+        by: "pcp", "nat-pmp" or "upnp".
     """
 
     port: int
     lifetime: int
     ip: str = ""
+    by: str = ""
 
 
 def pcp_request(client: str, nonce: bytes, port: int, external: int, lifetime: int) -> bytes:

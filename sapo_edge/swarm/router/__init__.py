@@ -1,0 +1,1 @@
+"""The home's router: asked to forward a port to this node, in a process of its own."""

@@ -1,0 +1,403 @@
+"""An invite for a code: both sides over libp2p on this machine, and what others can do in between."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+import trio
+from libp2p.custom_types import TProtocol
+
+from sapo_edge.errors import ConfigError
+from sapo_edge.swarm.addresses import Address, direct_address, parse_address
+from sapo_edge.swarm.codes import accepting, offering
+from sapo_edge.swarm.codes.accepting import accept_invite
+from sapo_edge.swarm.codes.claim import MAX_CLAIM_BYTES, PROTOCOL, Answer, Claim, encode_answer
+from sapo_edge.swarm.codes.code import Code
+from sapo_edge.swarm.codes.handover import GUESS_BYTES, HELLO_BYTES, MAX_SEALED_BYTES, Joiner, Offer
+from sapo_edge.swarm.codes.handover import Inviter as Side
+from sapo_edge.swarm.codes.meeting_place import LOST, MeetingPlace, ask_place
+from sapo_edge.swarm.codes.offering import offer_invite
+from sapo_edge.swarm.codes.reaching import parse_place
+from sapo_edge.swarm.finding.circuit import open_way
+from sapo_edge.swarm.finding.visiting import visiting_host
+from sapo_edge.swarm.host.host import listen_port
+from sapo_edge.swarm.host.requests import read_frame, write_frame
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.tally import Tally, innermost
+from sapo_edge.transport import SwarmError
+from tests.swarm.loop import in_trio
+from tests.swarm.member.members import make_member
+
+LINE = "sapo://join/v=1+swarm=aa+name=starter+check=0"
+MEMBER = Identity(bytes([9]) * 32)
+WRONG_WORDS = ("guitar", "revolver")
+UNREACHED, NOBODY = "no meeting place answers", "nobody waits under the number"
+WRONG, BROKEN = "the words are wrong, or somebody interfered", "the connection broke; the code may be used up"
+GIVEN, SPOILT, UNUSED = "given", "somebody gave a wrong code", "nobody used the code"
+
+
+@contextlib.asynccontextmanager
+async def place() -> AsyncIterator[Address]:
+    """A meeting place, as a relay is one."""
+    async with visiting_host(None, "loopback") as host:
+        MeetingPlace(host, Tally(lambda event: None)).start()
+        yield direct_address("127.0.0.1", listen_port(host), str(host.get_id()))
+
+
+class Inviter:
+    """Somebody who offers the invite, without multicast."""
+
+    def __init__(self, nursery: trio.Nursery, *places: Address, seconds: float = 60.0) -> None:
+        self.outcome = GIVEN
+        self.ended, self._ready = trio.Event(), trio.Event()
+        self._places, self._seconds = places, seconds
+        nursery.start_soon(self._run)
+
+    async def _run(self) -> None:
+        places = [[one] for one in self._places]
+        try:
+            await offer_invite(LINE, places, self._keep, listen="loopback", mdns=False, seconds=self._seconds)
+        except SwarmError as error:
+            self.outcome = error.message
+        self.ended.set()
+
+    def _keep(self, code: Code, own: Sequence[Address], others: Sequence[Address]) -> None:
+        self._code, self.own, self.places = code, own[0], set(others)
+        self._ready.set()
+
+    async def code(self) -> Code:
+        await self._ready.wait()
+        return self._code
+
+    async def ends(self, outcome: str) -> bool:
+        await self.ended.wait()
+        return self.outcome.startswith(outcome)
+
+
+async def accept(code: Code, *at: Address) -> str:
+    return await accept_invite(code, at, listen="loopback")
+
+
+async def fails(failure: str, code: Code, *at: Address) -> None:
+    with pytest.raises(SwarmError, match=failure):
+        await accept(code, *at)
+
+
+@pytest.mark.parametrize("how", ["relay", "relay by host and port", "inviter"])
+@in_trio()
+async def test_the_invite_arrives(how: str) -> None:
+    async with place() as relay, trio.open_nursery() as nursery:
+        inviter = Inviter(nursery, relay)
+        code = await inviter.code()
+        assert inviter.places == {relay}
+        at = inviter.own if how == "inviter" else relay
+        at = parse_place(f"localhost:{relay.port}") if "port" in how else at
+        assert await accept(code, at) == LINE
+        assert await inviter.ends(GIVEN)
+        await fails(NOBODY, code, relay)
+
+
+@in_trio()
+async def test_a_wrong_code_ends_it_for_both() -> None:
+    async with place() as relay, trio.open_nursery() as nursery:
+        inviter = Inviter(nursery, relay)
+        code = await inviter.code()
+        await fails(WRONG, Code(code.number, WRONG_WORDS), relay)
+        assert await inviter.ends(SPOILT)
+        await fails(NOBODY, code, relay)
+        await fails(UNREACHED, code, inviter.own)
+
+
+@in_trio()
+async def test_another_number_ends_nothing() -> None:
+    async with place() as relay, trio.open_nursery() as nursery:
+        inviter = Inviter(nursery, relay)
+        code = await inviter.code()
+        await fails(NOBODY, Code(code.number % 999 + 1, code.words), relay)
+        assert await accept(code, relay) == LINE
+
+
+@in_trio()
+async def test_somebody_who_only_looks_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number is public: whoever asks for it gets a message that tells nothing, and the inviter waits again."""
+    monkeypatch.setattr(offering, "AGAIN_SECONDS", 0.2)
+    async with place() as relay, trio.open_nursery() as nursery, visiting_host(None) as third:
+        inviter = Inviter(nursery, relay)
+        code = await inviter.code()
+        assert await open_way(third, relay)
+        stream, answer = await ask_place(third, relay.peer_id, Claim(code.number, False))
+        assert answer is Answer.PAIRED and len(await read_frame(stream, HELLO_BYTES)) == HELLO_BYTES
+        await stream.reset()
+        result = ""
+        while not result:
+            await trio.sleep(0.5)
+            with contextlib.suppress(SwarmError):  # it has not come back yet
+                result = await accept(code, relay)
+        assert result == LINE and await inviter.ends(GIVEN)
+
+
+@in_trio()
+async def test_a_code_ends_after_its_time() -> None:
+    async with place() as relay, trio.open_nursery() as nursery:
+        inviter = Inviter(nursery, relay, seconds=0.3)
+        with trio.fail_after(8):
+            assert await inviter.ends(UNUSED)
+        await fails(NOBODY, await inviter.code(), relay)
+
+
+@in_trio()
+async def test_without_a_meeting_place_there_is_still_the_inviters_own() -> None:
+    gone = direct_address("127.0.0.1", 1, (await nobody()).peer_id)
+    async with trio.open_nursery() as nursery:
+        inviter = Inviter(nursery, gone)
+        code = await inviter.code()
+        assert not inviter.places
+        await fails(UNREACHED, code, gone)
+        assert await accept(code, gone, inviter.own) == LINE
+
+
+async def nobody() -> Address:
+    """The address of a host that has ended."""
+    async with visiting_host(None, "loopback") as host:
+        return direct_address("127.0.0.1", listen_port(host), str(host.get_id()))
+
+
+@contextlib.asynccontextmanager
+async def liar(behave: Callable[[Any], Awaitable[None]]) -> AsyncIterator[Address]:
+    """A meeting place that says both are there, and then behaves as it likes."""
+    async with visiting_host(None, "loopback") as host:
+
+        async def handle(stream: Any) -> None:
+            await read_frame(stream, MAX_CLAIM_BYTES)
+            await behave(stream)
+
+        host.set_stream_handler(TProtocol(PROTOCOL), handle)
+        yield direct_address("127.0.0.1", listen_port(host), str(host.get_id()))
+
+
+@in_trio()
+async def test_a_lying_place_gets_one_guess_from_a_joiner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It plays the inviter with a code that it guesses. The joiner then asks nobody else, not even the right one."""
+    guesses: list[bytes] = []
+
+    async def behave(stream: Any) -> None:
+        side = Side(Offer(Code(7, WRONG_WORDS), "sapo://join/evil"))
+        await write_frame(stream, encode_answer(Answer.PAIRED))
+        await write_frame(stream, side.hello)
+        guesses.append(await read_frame(stream, GUESS_BYTES))
+        # Whatever it sends now was not sealed by somebody who knows the code.
+        await write_frame(stream, b"z" * 90)
+
+    async with liar(behave) as one, liar(behave) as two:
+        await fails(WRONG, Code(7, ("guitar", "aardvark")), one, two)
+        assert len(guesses) == 1
+
+
+@pytest.mark.parametrize("reply", [b"", b"A" * 3, b"A" + bytes(32), b"B" * 33])
+@in_trio()
+async def test_a_place_that_sends_nonsense_is_a_wrong_code(reply: bytes) -> None:
+    async def behave(stream: Any) -> None:
+        await write_frame(stream, encode_answer(Answer.PAIRED))
+        await write_frame(stream, reply)
+
+    async with liar(behave) as one:
+        await fails(WRONG, Code(7, WRONG_WORDS), one)
+
+
+@pytest.mark.parametrize("bytes_of_hello", [HELLO_BYTES + 1, HELLO_BYTES])
+@in_trio()
+async def test_a_message_of_a_place_is_bounded_before_it_is_read(bytes_of_hello: int) -> None:
+    """What is too long is not even looked at: a hello costs no guess, and what comes for the invite breaks off."""
+
+    async def behave(stream: Any) -> None:
+        hello = Side(Offer(Code(7, WRONG_WORDS), LINE)).hello
+        await write_frame(stream, encode_answer(Answer.PAIRED))
+        await write_frame(stream, hello.ljust(bytes_of_hello))
+        with contextlib.suppress(*LOST):
+            await read_frame(stream, GUESS_BYTES)
+            await write_frame(stream, bytes(MAX_SEALED_BYTES + 1))
+
+    async with liar(behave) as one:
+        await fails(NOBODY if bytes_of_hello > HELLO_BYTES else BROKEN, Code(7, WRONG_WORDS), one)
+
+
+@in_trio()
+async def test_a_guess_is_bounded_before_it_is_read() -> None:
+    async def behave(stream: Any) -> None:
+        await write_frame(stream, encode_answer(Answer.WAITING))
+        await write_frame(stream, encode_answer(Answer.PAIRED))
+        await read_frame(stream, HELLO_BYTES)
+        await write_frame(stream, bytes(GUESS_BYTES + 1))
+
+    async with liar(behave) as one, trio.open_nursery() as nursery:
+        assert await Inviter(nursery, one, seconds=1.0).ends(UNUSED)
+
+
+@in_trio()
+async def test_whoever_asks_for_the_number_and_says_nothing_leaves_the_code_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offering, "EXCHANGE_SECONDS", 0.2)
+    async with trio.open_nursery() as nursery, visiting_host(None) as third:
+        inviter = Inviter(nursery)
+        code, own = await inviter.code(), inviter.own
+        assert await open_way(third, own)
+        stream, _ = await ask_place(third, own.peer_id, Claim(code.number, False))
+        await read_frame(stream, HELLO_BYTES)
+        with trio.fail_after(8), contextlib.suppress(*LOST):
+            await read_frame(stream, 0)
+        nursery.cancel_scope.cancel()
+
+
+@in_trio()
+async def test_an_inviter_waits_at_four_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    async def reach(host: object, place: Address) -> None:
+        await trio.lowlevel.checkpoint()
+        tried.append(place.host)
+
+    monkeypatch.setattr(offering, "reach", reach)
+
+    async with trio.open_nursery() as nursery:
+        await Inviter(nursery, *(parse_place(f"place{number}") for number in range(9)), seconds=0.1).ends(UNUSED)
+    assert set(tried) == {f"place{number}" for number in range(4)}
+
+
+@in_trio()
+async def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device announces that somebody waits under the number at fifty addresses, and elsewhere."""
+    tried: list[Address] = []
+
+    async def announce(announcement: object, look: object, found: Callable[[Address], None], tally: object) -> None:
+        found(direct_address("9.9.9.9", 4001, MEMBER.peer_id))
+        found(Address("ip4", "127.0.0.1", 4001, MEMBER.peer_id, relay=MEMBER.peer_id))
+        for number in range(100):
+            found(direct_address(f"127.0.0.{number % 50}", 4001, MEMBER.peer_id))
+        await trio.sleep_forever()
+
+    async def reach(host: object, place: Address) -> None:
+        await trio.lowlevel.checkpoint()
+        tried.append(place)
+
+    monkeypatch.setattr(accepting, "run_mdns", announce)
+    monkeypatch.setattr(accepting, "reach", reach)
+    with trio.fail_after(8):
+        with pytest.raises(SwarmError, match="nobody on this local network"):
+            await accept_invite(Code(7, WRONG_WORDS), (), listen="loopback", seconds=0.3)
+    assert {place.host for place in tried} == {f"127.0.0.{number}" for number in range(16)}
+    assert len(tried) == 16
+
+
+@in_trio()
+async def test_a_silent_place_costs_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accepting, "HELLO_SECONDS", 0.2)
+
+    async def behave(stream: Any) -> None:
+        await write_frame(stream, encode_answer(Answer.PAIRED))
+        await trio.sleep_forever()
+
+    async with liar(behave) as silent, trio.open_nursery() as nursery:
+        inviter = Inviter(nursery)
+        code = await inviter.code()
+        with trio.fail_after(8):
+            await fails(NOBODY, code, silent)
+        assert await accept(code, silent, inviter.own) == LINE
+        nursery.cancel_scope.cancel()
+
+
+@in_trio()
+async def test_a_place_that_guesses_gets_one_guess_from_an_inviter() -> None:
+    """It answers the inviter's hello with a guess, at once at two places: one is looked at."""
+    answers: list[bytes] = []
+
+    async def behave(stream: Any) -> None:
+        await write_frame(stream, encode_answer(Answer.WAITING))
+        await write_frame(stream, encode_answer(Answer.PAIRED))
+        hello = await read_frame(stream, HELLO_BYTES)
+        await write_frame(stream, Joiner(Code(7, WRONG_WORDS)).guess(hello))
+        with contextlib.suppress(Exception):
+            answers.append(await read_frame(stream, 4096))
+
+    async with liar(behave) as one, liar(behave) as two, trio.open_nursery() as nursery:
+        assert await Inviter(nursery, one, two).ends(SPOILT)
+    assert answers == [b""]
+
+
+@in_trio()
+async def test_a_number_that_one_place_has_given_away_is_used_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = iter([7, 7, 8])
+    monkeypatch.setattr(offering, "random_number", lambda: next(numbers))
+    async with place() as one, place() as two, trio.open_nursery() as nursery:
+        first = Inviter(nursery, one)
+        await first.code()
+        second = Inviter(nursery, two, one)
+        assert (await first.code()).number == 7 and (await second.code()).number == 8
+        assert second.places == {one, two}
+        assert await accept(await second.code(), two) == LINE
+        assert await accept(await first.code(), one) == LINE
+
+
+@pytest.mark.parametrize("psk", [None, b"k" * 32])
+def test_members_of_open_swarms_are_meeting_places(psk: bytes | None) -> None:
+    """To a private one, only members can connect; there is nothing to ask for."""
+
+    async def claim(address: Address) -> Answer:
+        async with visiting_host(psk) as host:
+            assert await open_way(host, address)
+            stream, answer = await ask_place(host, address.peer_id, Claim(7, False))
+            await stream.close()
+            return answer
+
+    with contextlib.closing(make_member(psk=psk).start()) as member:
+        while not member.status().addresses:
+            time.sleep(0.05)
+        address = parse_address(member.status().addresses[0])
+        if psk is None:
+            assert trio.run(claim, address) is Answer.NOBODY
+        else:
+            with pytest.raises(BaseExceptionGroup) as raised:
+                trio.run(claim, address)
+            assert isinstance(innermost(raised.value), LOST)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("relay.example.org", "relay.example.org", 4001),
+        ("relay.example.org:443", "relay.example.org", 443),
+        ("192.0.2.1:9000", "192.0.2.1", 9000),
+        ("[2001:db8::1]:9000", "2001:db8::1", 9000),
+        ("[2001:db8::1]", "2001:db8::1", 4001),
+    ],
+)
+def test_places_are_read_as_people_write_them(text: str, host: str, port: int) -> None:
+    place = parse_place(text)
+    assert (place.host, place.port, place.peer_id) == (host, port, "")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a b", "host:0", "host:65536", "host:x", "/ip4/192.0.2.1/tcp/1", "http://host", "\x1b"]
+)
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_place(text)
+    assert "\x1b" not in str(raised.value)
+
+
+@in_trio()
+async def test_whatever_else_listens_there_is_nobody() -> None:
+    async def say(stream: trio.SocketStream) -> None:
+        with contextlib.suppress(trio.BrokenResourceError):
+            await stream.send_all(b"\xff" * 400)
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, say, [listener])
+        port = listener.socket.getsockname()[1]
+        await fails(UNREACHED, Code(7, WRONG_WORDS), parse_place(f"127.0.0.1:{port}"))
+        nursery.cancel_scope.cancel()

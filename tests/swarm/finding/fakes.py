@@ -1,0 +1,76 @@
+"""A node that discovers with one connected peer, on no network."""
+
+from __future__ import annotations
+
+import ipaddress
+import types
+from typing import Any
+
+import pytest
+import trio
+from multiaddr import Multiaddr
+
+from sapo_edge.swarm.addresses import LocalNetworks
+from sapo_edge.swarm.config import SwarmConfig
+from sapo_edge.swarm.finding import discovery as discovery_module
+from sapo_edge.swarm.finding.discovery import Discovery
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.router.ports import Ports
+from sapo_edge.swarm.tally import Tally
+from sapo_edge.tasks.manifest import load_manifest
+
+OWN, OTHER, STRANGER = (f"12D3KooW{letter * 44}" for letter in "ABC")
+IDENTITY = Identity(bytes([1]) * 32)
+MANIFEST = load_manifest("starter")
+SWARM = bytes.fromhex(MANIFEST.digest)
+HOME = LocalNetworks(
+    ("192.168.1.5", "fd12::5"),
+    (ipaddress.ip_network("192.168.1.0/24"), ipaddress.ip_network("fd12::/64"), ipaddress.ip_network("fe80::/64")),
+    loopback=False,
+)
+ABROAD = "8.8.8.8"
+
+
+class Connections:
+    """A network whose only peer is connected from one IP address; counts dials."""
+
+    def __init__(self, remote: str | None) -> None:
+        self.psk = None
+        self.connections: dict[str, list[Any]] = {STRANGER: []}
+        self.dialled: list[str] = []
+        self._remote = remote and (remote, 50000)
+
+    def get_connections(self, peer_id: object) -> list[Any]:
+        return [types.SimpleNamespace(muxed_conn=types.SimpleNamespace(get_remote_address=lambda: self._remote))]
+
+    async def dial_addr(self, address: object, peer_id: object, source: object = None) -> None:
+        self.dialled.append(str(address))
+        raise OSError("nobody there")
+
+
+def a_host(network: Connections) -> Any:
+    return types.SimpleNamespace(
+        get_network=lambda: network,
+        get_id=lambda: OWN,
+        get_transport_addrs=lambda: [Multiaddr("/ip4/192.168.1.5/tcp/4001")],
+        set_stream_handler=lambda protocol, handler: None,
+    )
+
+
+def make_config(**options: Any) -> SwarmConfig:
+    """Settings of a member of the swarm of `MANIFEST`."""
+    return SwarmConfig(IDENTITY, MANIFEST, **options)
+
+
+def make_discovery(
+    monkeypatch: pytest.MonkeyPatch, remote: str | None = ABROAD, networks: LocalNetworks = HOME, **options: Any
+) -> Discovery:
+    """A node in `networks`, to which a stranger is connected from an IP address; None: through a relay."""
+    monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: networks)
+    return Discovery(a_host(Connections(remote)), make_config(**options), Ports(), Tally(lambda event: None))
+
+
+async def nobody(peer_id: str) -> bool:
+    """A dial of a peer of which nobody else knows an address."""
+    await trio.lowlevel.checkpoint()
+    return False
