@@ -41,8 +41,8 @@ class Best:
     Attributes:
         round: after which it was.
         right, questions: how many were answered right of how many.
-        answers: "1" or "0" for each; empty if an earlier version stored none.
-        question_set: mark of the questions and of their verifiers; empty if an earlier version stored none.
+        answers: the mark of each, as in `events.HeldOut`.
+        question_set: mark of the questions and of their verifiers.
     """
 
     round: int
@@ -50,7 +50,7 @@ class Best:
     questions: int
     split: str
     answers: str
-    question_set: str = ""
+    question_set: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,6 @@ def read_run(paths: Paths, name: str) -> RunView:
     if not run.journal.exists():
         return RunView(name, current)
     with reading(run.journal) as connection:
-        # One transaction, so that all queries see the same state.
-        connection.execute("BEGIN")
         rounds, began, ended = connection.execute(_SPAN).fetchone()
         started = connection.execute(_STARTED, (NodeStarted.event,)).fetchone()
         best = connection.execute(_BEST).fetchone()
@@ -145,8 +143,9 @@ def differing(one: RunView, other: RunView) -> list[tuple[str, str, str]]:
 def compare_best(one: RunView, other: RunView) -> Gain | None:
     """By how much the best adapter of the other run is better, on the same questions; None if those were others."""
     first, second = one.best, other.best
-    if first is None or second is None or not first.question_set:
+    if first is None or second is None:
         return None
-    if (first.split, first.questions, first.question_set) != (second.split, second.questions, second.question_set):
+    asked = [(best.split, best.questions, best.question_set, len(best.answers)) for best in (first, second)]
+    if asked[0] != asked[1]:
         return None
     return paired(first.answers, second.answers)

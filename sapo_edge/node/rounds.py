@@ -129,7 +129,6 @@ class Node:
         self._reasons = reasons
         self._external = ExternalScorer(source, lambda text, ended: policy.cut(text, ended, self.max_tokens))
         self._finished = 0
-        self._seen_held_out = False
         self._is_in_round = False
         self._received = 0
         self._pool_saved = self._checkpoint_saved = time.monotonic()
@@ -598,11 +597,6 @@ class Node:
             if ahead := checkpoint.cursor.get("head_start"):
                 self._head_start = HeadStartState(**ahead)
             self._draws = Draws(checkpoint.cursor.get("teaching"))
-            self._seen_held_out = checkpoint.seen_held_out
-            if checkpoint.seen_held_out and self.trains:
-                self.store.notices.append(
-                    "this run began when fewer questions were held out: it may have been trained on some that are now"
-                )
 
     def _wait_while_paused(self) -> None:
         """Wait until there is no reason to pause; a return to an earlier checkpoint does not wait for that."""
@@ -661,7 +655,6 @@ class Node:
             },
             self.settings.as_dict(),
             *validated,
-            seen_held_out=self._seen_held_out,
         )
         self.store.save_checkpoint(checkpoint, self.policy.save)
 

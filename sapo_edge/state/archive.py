@@ -271,9 +271,8 @@ def _is_known(name: str) -> bool:
     parts = tuple(name.split("/"))
     if name == _SETTINGS:
         return True
-    inner = parts[3:] if parts[1:2] == ("runs",) else parts[1:]
-    known = inner == _JOURNAL or inner[:1] in {(kept,) for kept in _OF_RUN}
-    known = parts[0] == "state" and (known or parts[1:2] in {(kept,) for kept in (*IDENTITIES, *_KEPT)})
+    of_run = parts[1:2] == ("runs",) and (parts[3:] == _JOURNAL or parts[3:4] in {(kept,) for kept in _OF_RUN})
+    known = parts[0] == "state" and (of_run or parts[1:2] in {(kept,) for kept in (*IDENTITIES, *_KEPT)})
     return known and len(parts) <= _MAX_PARTS and all(_PART.fullmatch(part) for part in parts)
 
 

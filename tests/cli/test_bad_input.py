@@ -198,7 +198,7 @@ def test_a_checkpoint_of_another_model(
 def test_an_adapter_of_another_model(
     sapo: Command, other_model: Path, home: Path, tmp_path: Path, command: str
 ) -> None:
-    adapter = home / "state" / "checkpoints" / "round-000005"
+    adapter = home / "state" / "runs" / "first" / "checkpoints" / "round-000005"
     (adapter / "checkpoint.json").unlink()
     arguments: list[str | Path] = ["--set", "held_out=4"]
     if command == "export":
@@ -227,7 +227,7 @@ def test_a_directory_without_an_adapter(sapo: Command, model: Path, tmp_path: Pa
 def test_a_damaged_adapter(
     sapo: Command, model: Path, home: Path, tmp_path: Path, command: str, name: str, content: bytes
 ) -> None:
-    adapter = home / "state" / "checkpoints" / "round-000005"
+    adapter = home / "state" / "runs" / "first" / "checkpoints" / "round-000005"
     (adapter / name).write_bytes(content)
     arguments: list[str | Path] = ["--set", "held_out=4"]
     if command == "export":

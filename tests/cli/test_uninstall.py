@@ -45,7 +45,7 @@ def test_a_dry_run_lists_everything_and_removes_nothing(invoke: Invoke, person: 
     before = sorted(tmp_path.rglob("*"))
     result = invoke("uninstall", "--dry-run")
     assert result.code == 0 and sorted(tmp_path.rglob("*")) == before
-    for part in ("mine.service", "sapo.sh", ".bashrc", str(person.config), str(person.cache), "journal", "kept"):
+    for part in ("mine.service", "sapo.sh", ".bashrc", str(person.config), str(person.cache), "runs", "kept"):
         assert part in result.out
     assert not [name for name in ("other", "longer", "foreign") if f"{name}.service" in result.out]
     assert f"kept{' ' * 20}{person.identity}" in result.out and "uninstall sapo-edge" in result.err
@@ -91,7 +91,7 @@ def test_a_file_that_vanishes_meanwhile_is_not_counted(tmp_path: Path, monkeypat
 def test_a_running_node_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
     with Store(Paths.default(tmp_path)):
         refused = invoke("uninstall", "--yes", "--home", tmp_path)
-    assert refused.code == 1 and "a node runs here" in refused.err and (tmp_path / "state" / "journal").exists()
+    assert refused.code == 1 and "a node runs here" in refused.err and Paths.default(tmp_path).journal.exists()
 
 
 def test_a_backup_goes_to_another_home(invoke: Invoke, person: Paths, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -464,15 +463,6 @@ def test_a_trainers_lost_round_is_repeated_by_a_generator(machine: Machine) -> N
     machine.start(replace(SETTINGS, role="generator", rounds=4))
     assert machine.rounds == [3, 4]
     assert "1 round after the checkpoint of round 2 will be repeated" in warnings(machine)
-
-
-def test_a_generators_rounds_of_an_earlier_version_are_kept(machine: Machine) -> None:
-    machine.start(replace(SETTINGS, role="generator", rounds=3))
-    with sqlite3.connect(machine.paths.journal) as connection:
-        connection.execute("DELETE FROM counters WHERE name = 'generator_round'")
-    connection.close()
-    machine.start(replace(SETTINGS, rounds=4))
-    assert machine.rounds == [4]
 
 
 @pytest.mark.parametrize(("every", "expected"), [(0, [0, 5]), (2, [0, 2, 4, 5]), (5, [0, 5]), (100, [0, 5])])
