@@ -14,7 +14,6 @@ from sapo_edge.cli.download import megabytes
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.rollback import rollback
-from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.control.client import explained_lock
 from sapo_edge.errors import CheckpointError, ConfigError
 from sapo_edge.state.checkpoints import Checkpoints
@@ -22,7 +21,7 @@ from sapo_edge.state.durable import reported
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="List, use and remove checkpoints.")
+app = typer.Typer(no_args_is_help=True, help="List, use and remove checkpoints.")
 ASIDE = ("*.rolled-back*", "*.damaged*")
 """Directories that no node resumes from: left by `sapo rollback`, or found damaged at a start."""
 

@@ -11,7 +11,6 @@ import typer
 
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.cli.workspace import open_workspace, storable
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.state.durable import make_private_directory, reported, write_atomically
@@ -19,7 +18,7 @@ from sapo_edge.state.paths import Paths
 
 _EDITOR = "notepad" if os.name == "nt" else "vi"
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Show, change and check the settings.")
+app = typer.Typer(no_args_is_help=True, help="Show, change and check the settings.")
 
 
 @app.command()

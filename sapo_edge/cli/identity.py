@@ -12,7 +12,6 @@ import typer
 
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.errors import ConfigError, StateError, StateLockedError
 from sapo_edge.plain import line
 from sapo_edge.state.durable import reported, write_atomically
@@ -24,7 +23,7 @@ PASSPHRASE_VARIABLE = "SAPO_EDGE_PASSPHRASE"
 """Environment variable with the passphrase of a backup, for scripts."""
 _ELSEWHERE = "name another file"
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Show, back up and restore the node's key.")
+app = typer.Typer(no_args_is_help=True, help="Show, back up and restore the node's key.")
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing one.")]
 
 

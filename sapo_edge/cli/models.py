@@ -11,7 +11,6 @@ import typer
 from sapo_edge.cli.download import DownloadReport, megabytes
 from sapo_edge.cli.options import Backend, Home, Json
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ModelError, SapoError
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from sapo_edge.backends.hub.cache import KeptModel
     from sapo_edge.backends.hub.name import HubName
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="List, download, show and remove models.")
+app = typer.Typer(no_args_is_help=True, help="List, download, show and remove models.")
 Name = Annotated[str, typer.Argument(help="hf:ORGANISATION/MODEL, or hf:ORGANISATION/MODEL:FILE for a GGUF file.")]
 EMBEDDED = "embedded"
 """What the embedded model is called in lists; as a setting its name is empty."""

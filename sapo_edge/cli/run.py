@@ -288,13 +288,12 @@ def _serve_control(
     fanout: EventFanout,
     closing: ExitStack,
 ) -> None:
-    """Start the control socket, and share answers of a person that wait for the swarm."""
+    """Start the control socket."""
     from sapo_edge.control.journal_view import past_events
     from sapo_edge.control.protocol import claim_socket_path
     from sapo_edge.control.server import ControlServer
     from sapo_edge.node.controlled import NodeControl
     from sapo_edge.node.methods import handlers
-    from sapo_edge.node.person import OutboxSharer
 
     control = NodeControl(node, status)
     _serve_metrics(workspace.settings.metrics_port, control, fanout, closing)
@@ -310,9 +309,6 @@ def _serve_control(
     else:
         closing.callback(server.stop)
         fanout.publish_on(server.publish)
-    if status is not None:
-        outbox = workspace.paths.state / "outbox.json"
-        node.between_rounds = OutboxSharer(node, outbox, lambda: bool(status().peers))
 
 
 def _serve_metrics(port: int, control: NodeControl, fanout: EventFanout, closing: ExitStack) -> None:

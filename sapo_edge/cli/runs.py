@@ -11,7 +11,6 @@ import typer
 
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.control.client import explained_lock
 from sapo_edge.errors import CheckpointError
 from sapo_edge.plain import counted, printable
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from sapo_edge.control.runs import Best, RunView
     from sapo_edge.state.checkpoint import Checkpoint
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Several runs beside each other.")
+app = typer.Typer(no_args_is_help=True, help="Several runs beside each other.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A run of `sapo runs list`.")]
 
 

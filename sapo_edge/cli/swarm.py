@@ -12,7 +12,6 @@ import typer
 from sapo_edge.cli import codes
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.control.client import START_SECONDS, ControlClient, connect, node_runs
 from sapo_edge.control.protocol import ControlError
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 PASTED_CHARACTERS = 1000
 """Longest invite that is printed: some terminals accept at most 1024 characters when a line is pasted."""
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Create, join and leave swarms; invite others.")
+app = typer.Typer(no_args_is_help=True, help="Create, join and leave swarms; invite others.")
 
 
 @app.command()

@@ -16,7 +16,6 @@ import typer
 from sapo_edge.cli.adapters import progress
 from sapo_edge.cli.options import Backend, Home, Json, Model, Set, Threads
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ConfigError, ManifestError, ModelError
 from sapo_edge.plain import counted, printable
@@ -35,7 +34,7 @@ SHOWN = 20
 PREVIEW_SEED = 0
 """Of the questions and of the sampling of a preview, so that two previews can be compared."""
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Your own questions: write, check and preview them.")
+app = typer.Typer(no_args_is_help=True, help="Your own questions: write, check and preview them.")
 File = Annotated[
     Path, typer.Argument(help="A manifest's TOML file, its directory, or a file of questions (.jsonl, .csv).")
 ]

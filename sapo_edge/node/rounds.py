@@ -83,7 +83,6 @@ class Node:
         best: the checkpoint with the best accuracy on the validation questions; None if there is none.
         head_start: the newest validation of the head start since this start; None without one.
         comparison: the last one of base model and adapter on the test questions; None before the first.
-        between_rounds: called before each round.
         after_first_round: called once, when all is loaded that rounds need.
         others: gives the percent of the processor that other programs use; None if unknown.
         interrupted: whether `run` lost a round in progress because it was asked to end immediately.
@@ -121,7 +120,6 @@ class Node:
         self.best: Checkpoint | None = None
         self.comparison: Comparison | None = None
         self.guard = Guard(store.journal)
-        self.between_rounds: Callable[[], None] = lambda: None
         self.after_first_round: Callable[[], None] = lambda: None
         self.others: Callable[[], float | None] = lambda: None
         self.interrupted = False
@@ -200,7 +198,6 @@ class Node:
             self._take_head_start()
             while self._has_rounds_left() and not self.stop.finish.is_set():
                 self._wait_while_paused()
-                self.between_rounds()
                 if not self.stop.finish.is_set():
                     self.step()
                     if self._finished == 1:

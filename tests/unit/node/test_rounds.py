@@ -16,7 +16,6 @@ from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import read_report
 from sapo_edge.errors import CheckpointError, ConfigError, ModelError
 from sapo_edge.node.controlled import NodeControl
-from sapo_edge.node.person import OutboxSharer
 from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
 from sapo_edge.policy import CallHandle, ExternalRule, Sample, UpdateStatistics
 from sapo_edge.pool import PoolOutcome
@@ -769,23 +768,3 @@ def test_a_policy_that_checks_often_is_stopped_within_the_step(machine: Machine)
 
     machine.start(prepare=prepare, before_generate=in_round(1, stop, machine), script=first_is_right)
     assert machine.rounds == []
-
-
-def test_a_damaged_outbox_or_one_that_cannot_be_read_does_not_end_a_run(machine: Machine) -> None:
-    outbox = machine.paths.state / "outbox.json"
-
-    def prepare(machine: Machine) -> None:
-        outbox.write_text("{}")
-        machine.node.between_rounds = OutboxSharer(machine.node, outbox, lambda: True)
-
-    assert machine.start(prepare=prepare).rounds == 3
-    (text,) = warnings(machine)
-    assert "outbox.json is damaged" in text and not outbox.exists()
-    outbox.mkdir()
-
-    def again(machine: Machine) -> None:
-        machine.node.between_rounds = OutboxSharer(machine.node, outbox, lambda: True)
-
-    assert machine.start(replace(SETTINGS, rounds=6), prepare=again).rounds == 3
-    (text,) = warnings(machine)
-    assert text.startswith("a person's answers are not shared yet: can't read")
