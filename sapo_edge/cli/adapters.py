@@ -72,7 +72,7 @@ def forgotten(gain: Gain) -> str:
     return (
         "warning: the adapter has forgotten some of what its model knew, more than chance explains. Take an earlier "
         "checkpoint (`sapo checkpoints list`, then `sapo eval --general --adapter DIRECTORY`), or train again with a "
-        "smaller learning_rate, fewer updates of the head start (--head-start N), or a KL penalty in the rounds (kl)"
+        "smaller learning_rate, or fewer updates of the head start (--head-start N)"
     )
 
 

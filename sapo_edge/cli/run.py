@@ -50,9 +50,6 @@ def run(
     backend: Backend = None,
     own: Annotated[int | None, typer.Option(help="I: own rollouts in an update.")] = None,
     external: Annotated[int | None, typer.Option(help="J: external rollouts in an update.")] = None,
-    questions: Annotated[
-        int | None, typer.Option(help="Questions in a round, if more than needed; 0: as many as needed.")
-    ] = None,
     answers: Annotated[int | None, typer.Option(help="L: answers to each question.")] = None,
     solo: Annotated[bool, typer.Option("--solo", help="Work alone: share nothing, connect to no peer.")] = False,
     agree: Annotated[
@@ -79,7 +76,7 @@ def run(
     """Train in the foreground. Ctrl-C finishes the round and saves; a second one stops immediately."""
     flags = {
         "rounds": rounds, "model": model, "manifest": manifest, "backend": backend, "own": own, "external": external,
-        "questions": questions, "answers": answers, "threads": threads, "seed": seed, "role": role,
+        "answers": answers, "threads": threads, "seed": seed, "role": role,
         "network": "solo" if solo else None, "head_start": head_start,
     }  # fmt: skip
     if detach and json:

@@ -119,7 +119,7 @@ def _write_settings(paths: Paths, plan: Plan) -> None:
         narrate(f"profile {name} ({size(memory)} of memory here): {PROFILES[name].summary}")
     before = read_file(paths.config_file)
     values = {name: value for name, value in {**chosen, **plan.settings}.items() if before.get(name) != value}
-    # All at once: two of them may fit each other, and not what the file has.
+    # All or none.
     for setting, value in set_values(paths.config_file, values, "set-up").items() if values else ():
         print(f"{setting} = {value}")
 

@@ -83,9 +83,7 @@ def resolve(
             checked = SETTINGS[name].check(value, source)
             if name not in values:
                 values[name], sources[name] = checked, source
-    settings = Settings(**values)
-    check_together(settings, sources)
-    return Resolved(settings, {name: sources.get(name, "default") for name in SETTINGS})
+    return Resolved(Settings(**values), {name: sources.get(name, "default") for name in SETTINGS})
 
 
 def read_file(file: Path) -> dict[str, object]:
@@ -148,8 +146,8 @@ def set_values(
         The values as stored.
 
     Raises:
-        ConfigError: if a setting is unknown, a value is not allowed or contradicts another one in the file, or the file
-            can't be read or written. The file is then unchanged.
+        ConfigError: if a setting is unknown, a value is not allowed, of those in the file too, or the file can't be
+            read or written. The file is then unchanged.
     """
     import tomlkit.exceptions
 
@@ -167,10 +165,8 @@ def set_values(
             document.pop(name, None)
         else:
             after[name] = document[name] = value
-    check_together(
-        Settings(**{key: SETTINGS[key].check(item, f"file {file}") for key, item in after.items()}),  # type: ignore[arg-type]
-        dict.fromkeys(after, f"file {file}"),
-    )
+    for name, item in after.items():
+        SETTINGS[name].check(item, f"file {file}")
     text = tomlkit.dumps(document)
     if not text and not before:
         return checked
@@ -227,24 +223,6 @@ def _check_names(names: Iterable[str], source: str) -> None:
     for name in names:
         if name not in SETTINGS:
             raise ConfigError(f"there is no setting {name!r} ({source})", _suggest(name, SETTINGS, "remove it"))
-
-
-def check_together(settings: Settings, sources: Mapping[str, str]) -> None:
-    """Check settings that depend on each other.
-
-    Args:
-        settings: each one checked by itself.
-        sources: by name, where those come from that are not the default.
-
-    Raises:
-        ConfigError: naming both and their sources.
-    """
-    if 0 < settings.questions < settings.own:
-        raise ConfigError(
-            f"questions = {settings.questions} ({sources.get('questions', 'default')}) is less than "
-            f"own = {settings.own} ({sources.get('own', 'default')})",
-            "give at least as many questions as own rollouts, or 0 for the same number",
-        )
 
 
 def _suggest(name: str, names: Iterable[str], otherwise: str) -> str:

@@ -204,14 +204,6 @@ class Settings:
         choices=("on", "off"),
         live=True,
     )
-    questions: int = _setting(
-        0,
-        "Questions in each round, if more than the update needs; the others are only shared. 0: as many as it needs.",
-        low=0,
-        high=256,
-        unit="questions",
-        live=True,
-    )
     answers: int = _setting(
         8,
         "The paper's L: answers to each question, which form a group.",
@@ -259,15 +251,6 @@ class Settings:
         high=1_000_000,
         unit="updates",
     )
-    epochs: int = _setting(1, "Passes over the rollouts of a round.", low=1, high=8, unit="passes")
-    kl: float = _setting(
-        0.0, "Weight of the KL penalty, which keeps the adapter close to the base model. 0: no penalty.", low=0, high=1
-    )
-    clip_low: float = _setting(0.2, "Lower clip of the probability ratio: 1 minus this.", low=0, high=1, above=True)
-    clip_high: float = _setting(0.28, "Upper clip of the probability ratio: 1 plus this.", low=0, high=5, above=True)
-    importance_cap: float = _setting(
-        2.0, "Largest importance weight between sampler and learner.", low=0, high=100, above=True
-    )
     external_negatives: float = _setting(
         0.0,
         "Weight of negative advantages of other nodes' answers. 0: their answers can be learned, not unlearned. "
@@ -275,9 +258,6 @@ class Settings:
         low=0,
         high=1,
         live=True,
-    )
-    max_gradient_norm: float = _setting(
-        1.0, "Gradients with a larger L2 norm are scaled down to it.", low=0, high=1000, above=True
     )
     rank: int = _setting(16, "Rank of the LoRA adapter.", low=1, high=256)
     alpha: float = _setting(32.0, "Scale of the LoRA adapter: alpha / rank.", low=0, high=1024, above=True)
@@ -419,11 +399,6 @@ class Settings:
     def addresses(self) -> tuple[str, ...]:
         """The addresses in `bootstrap`."""
         return tuple(address.strip() for address in self.bootstrap.split(",") if address.strip())
-
-    @property
-    def drawn(self) -> int:
-        """Questions to answer in a round: `questions`, or `own` if that is 0."""
-        return self.questions or self.own
 
 
 def _table() -> dict[str, Setting]:

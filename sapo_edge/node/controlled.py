@@ -11,7 +11,6 @@ from typing import Any
 
 from sapo_edge import __version__
 from sapo_edge.care.sensors import peak_memory
-from sapo_edge.config.layers import check_together
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full
 from sapo_edge.control.protocol import ControlError
@@ -27,7 +26,6 @@ ASKED = "asked to pause"
 """The reason of a pause by the user."""
 STATUS_VERSION = 1
 """Version of the status object."""
-_ASKED_LIVE = "asked of the running node"
 
 
 class NodeControl:
@@ -156,8 +154,7 @@ class NodeControl:
         """Change settings from the next round on, all or none; the configuration file stays as it is.
 
         Raises:
-            ConfigError: if one can't be changed while the node runs, or a value is not allowed, alone or with the
-                other settings.
+            ConfigError: if one can't be changed while the node runs, or a value is not allowed.
         """
         changes: dict[str, Any] = {}
         for name, value in values.items():
@@ -167,12 +164,10 @@ class NodeControl:
                 raise ConfigError(
                     "that setting can't be changed while the node runs", f"change one of {live}, or restart"
                 )
-            changes[name] = setting.check(value, _ASKED_LIVE)
+            changes[name] = setting.check(value, "asked of the running node")
         # Requests run in threads of their own.
         with self._changing:
-            settings = replace(self.node.settings, **changes)
-            check_together(settings, {name: _ASKED_LIVE if name in changes else "in use" for name in SETTINGS})
-            self.node.settings = settings
+            self.node.settings = replace(self.node.settings, **changes)
 
     def question(self) -> Mapping[str, Any]:
         """A question for a person to answer."""

@@ -155,8 +155,7 @@ class HeadStart:
         self._seed = derive_seed("head start", seed)
         self._batch = batch
         self._sample = sample
-        # One epoch, so that no ratio is clipped.
-        self._settings = replace(settings, decay_after=0, epochs=1, kl_coefficient=0.0)
+        self._settings = replace(settings, decay_after=0)
 
     @cached_property
     def knows_answers(self) -> bool:

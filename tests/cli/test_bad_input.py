@@ -24,7 +24,6 @@ from tests.models import SHAPES, ModelShape, write_model
         (["--rounds", "-1"], ["rounds = -1", "from 0"]),
         (["--answers", "1"], ["answers = 1", "from 2 to 32"]),
         (["--answers", "33"], ["answers = 33", "from 2 to 32"]),
-        (["--own", "8", "--questions", "4"], ["questions = 4", "own = 8", "at least as many"]),
         (["--seed", "-1"], ["seed = -1"]),
         (["--seed", str(2**63)], ["seed = "]),
         (["--threads", "100000"], ["threads = 100000"]),

@@ -132,7 +132,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_its_round_repeated(sapo: Command,
 
 
 def test_other_settings_may_change_between_runs(sapo: Command, model: Path, home: Path) -> None:
-    result = sapo(*quick(model, home, "--rounds", "6", "--json", "--set", "epochs=2"), rewarded=True)
+    result = sapo(*quick(model, home, "--rounds", "6", "--json", "--set", "warmup=2"), rewarded=True)
     assert result.code == 0, result.err
 
 

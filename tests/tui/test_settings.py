@@ -81,8 +81,8 @@ def test_advanced_settings_are_listed_when_they_are_changed_or_searched(launcher
     rows = launcher.settings()
     shown = [row.name for _, found in grouped(rows, advanced=False) for row in found]
     assert sorted(shown) == sorted(name for names in FIRST.values() for name in names)
-    changed = [replace(row, source="file x") if row.name == "kl" else row for row in rows]
-    assert ("Learning", [row for row in changed if row.name == "kl"]) in grouped(changed, advanced=False)
+    changed = [replace(row, source="file x") if row.name == "warmup" else row for row in rows]
+    assert ("Learning", [row for row in changed if row.name == "warmup"]) in grouped(changed, advanced=False)
     assert any(row.name == "rank" for _, found in grouped(rows, "lora", advanced=False) for row in found)
 
 
@@ -91,7 +91,7 @@ def test_advanced_settings_are_listed_when_they_are_changed_or_searched(launcher
     [
         ("rounds", 0, "run until stopped"), ("rounds", 40, "40 rounds"), ("upload", 0, "no limit"),
         ("busy", 0, "never pause"), ("quiet_hours", "", "never"), ("model", "", "the built-in model"),
-        ("seed", None, "none"), ("kl", 0.0, "no penalty"), ("bootstrap", "", "empty"),
+        ("seed", None, "none"), ("decay_after", 0, "never"), ("bootstrap", "", "empty"),
     ],
 )  # fmt: skip
 def test_special_values_are_words(launcher: FakeLauncher, name: str, value: Any, words: str) -> None:
@@ -115,10 +115,10 @@ def test_words_of_special_values_can_be_typed(launcher: FakeLauncher, name: str,
 
 
 def test_changed_settings_can_be_searched(launcher: FakeLauncher) -> None:
-    launcher.set("kl", "0.1")
+    launcher.set("warmup", "7")
     launcher.set("upload", "2000000")
     found = [row.name for _, rows in grouped(launcher.settings(), "changed", advanced=False) for row in rows]
-    assert found == ["upload", "kl"]
+    assert found == ["upload", "warmup"]
     assert [row.name for _, rows in grouped(launcher.settings(), "2.0 MB/s") for row in rows] == ["upload"]
 
 
@@ -134,17 +134,17 @@ async def test_a_phone_shows_values_rather_than_sources(launcher: FakeLauncher) 
 
 @pytest.mark.asyncio
 async def test_what_owners_change_first_is_listed_first_and_a_lists_the_rest(launcher: FakeLauncher) -> None:
-    launcher.set("kl", "0.1")
+    launcher.set("warmup", "7")
     launcher.set("on_quit", "keep")
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 50)) as pilot:
         settings = await opened(pilot, app, advanced=False)
         seen = picture(app)
-        assert "Sharing" in seen and "no limit" in seen and "clip_low" not in seen
-        assert "▲ kl" in seen and "* on_quit" in seen
+        assert "Sharing" in seen and "no limit" in seen and "decay_after" not in seen
+        assert "▲ warmup" in seen and "* on_quit" in seen
         await pilot.press("v")
         await until(pilot, lambda: "All settings" in picture(app))
-        assert settings.get_option_index("clip_low") > 0
+        assert settings.get_option_index("decay_after") > 0
         await pilot.press("v")
         await until(pilot, lambda: "All settings" not in picture(app))
 

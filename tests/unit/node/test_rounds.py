@@ -378,7 +378,7 @@ def test_checkpoints_are_as_rare_as_the_owner_wants(machine: Machine) -> None:
     assert saved == [1, 3, 5], "the first one, at the evaluation, at the end"
 
     def stop_after_7(machine: Machine) -> None:
-        machine.node.between_rounds = lambda: machine.node.stop.after_round() if machine.node.round == 7 else None
+        machine.node.stop.alive = lambda: machine.node.stop.after_round() if machine.node.round == 7 else None
 
     stopped = machine.start(replace(rare, rounds=9, evaluate_every=0), prepare=stop_after_7)
     assert (stopped.rounds, machine.rounds) == (2, [6, 7])
@@ -407,7 +407,7 @@ def test_a_crash_repeats_the_rounds_since_the_last_checkpoint(machine: Machine) 
             if machine.node.round == 2:
                 raise RuntimeError("power")
 
-        machine.node.between_rounds = crash
+        machine.node.stop.alive = crash
 
     rare = replace(SETTINGS, save_every=60, rounds=4)
     with pytest.raises(RuntimeError):
@@ -718,14 +718,10 @@ def test_the_settings_reach_the_policy(machine: Machine, monkeypatch: pytest.Mon
         return UpdateStatistics()
 
     monkeypatch.setattr(FakePolicy, "update", update)
-    changed = {
-        "learning_rate": 1e-3, "warmup": 7, "clip_low": 0.1, "clip_high": 0.4, "importance_cap": 3.0,
-        "max_gradient_norm": 0.5, "epochs": 2, "temperature": 0.75,
-    }  # fmt: skip
-    machine.start(replace(SETTINGS, rounds=1, kl=0.25, external_negatives=0.5, **changed))  # type: ignore[arg-type]
+    changed = {"learning_rate": 1e-3, "warmup": 7, "decay_after": 9, "temperature": 0.75}
+    machine.start(replace(SETTINGS, rounds=1, external_negatives=0.5, **changed))  # type: ignore[arg-type]
     (settings,) = seen
     assert {name: getattr(settings, name) for name in changed} == changed
-    assert settings.kl_coefficient == 0.25  # type: ignore[attr-defined]
     # Nothing else of the rule is a setting: the floors stay.
     assert settings.external_rule == ExternalRule(negatives=0.5)  # type: ignore[attr-defined]
 

@@ -19,12 +19,11 @@ FIRST: Mapping[str, tuple[str, ...]] = {
 ADVANCED: Mapping[str, tuple[str, ...]] = {
     "The model": ("backend", "quantise", "precision", "thinking", "role", "seed", "nice"),
     "The round": (
-        "own", "external", "protect", "questions", "answers", "strategy", "temperature", "max_tokens",
+        "own", "external", "protect", "answers", "strategy", "temperature", "max_tokens",
         "evaluate_every", "held_out", "keep_checkpoints", "save_every",
     ),
     "Learning": (
-        "head_start", "corrections", "learning_rate", "warmup", "decay_after", "epochs", "kl", "clip_low", "clip_high",
-        "importance_cap", "external_negatives", "max_gradient_norm", "rank", "alpha",
+        "head_start", "corrections", "learning_rate", "warmup", "decay_after", "external_negatives", "rank", "alpha",
     ),
     "Connections": ("port", "listen", "mdns", "port_mapping", "relay", "bootstrap", "share", "metrics_port"),
 }  # fmt: skip
