@@ -23,7 +23,6 @@ def offer(line: str, addresses: Sequence[str], at: Sequence[str], settings: Sett
     """Offer an invite under a code, and wait until the other side has it.
 
     Args:
-        line: the invite.
         addresses: multiaddresses of members and relays that may be meeting places.
         at: meeting places that the user named.
 
@@ -151,7 +150,6 @@ def _run(function: Callable[[], Awaitable[T]], stopped: str) -> T:
 
     Raises:
         KeyboardInterrupt: after a signal.
-        SapoError: of the coroutine.
     """
     import trio
 

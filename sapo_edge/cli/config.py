@@ -75,7 +75,6 @@ def edit(home: Home = None) -> None:
 
 
 def _editor() -> list[str]:
-    """The command of the user's editor."""
     named = [os.environ.get(name, "") for name in ("VISUAL", "EDITOR")]
     try:
         return next((words for text in named if (words := shlex.split(text))), [_EDITOR])

@@ -30,7 +30,6 @@ class Described:
 
     Attributes:
         name: as the setting `model` takes it.
-        bytes: on the disk.
         architecture, weights, context: of the model; 0 or "" if it can't be used here.
         licence: its name; "" if it is not known.
         backend: that would run it; "" if none can.

@@ -84,7 +84,6 @@ def run_relay(
         announce: host names or IP addresses at which others reach it.
         psk: 32 bytes, to serve one private swarm instead of open ones.
         upload, download: caps in bytes per second; 0 for none.
-        members: most connected nodes.
         per_address: most of one address; 0 for half of `members`.
 
     Raises:

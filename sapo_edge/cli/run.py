@@ -230,7 +230,6 @@ def open_transport(
     """Join the swarm; a node that works alone gets a transport that reaches no peer.
 
     Args:
-        workspace: with its manifest.
         secret: the identity's 32 bytes.
         room: what to accept of others.
 
@@ -285,7 +284,6 @@ def _serve_control(
     fanout: EventFanout,
     closing: ExitStack,
 ) -> None:
-    """Start the control socket."""
     from sapo_edge.control.journal_view import past_events
     from sapo_edge.control.protocol import claim_socket_path
     from sapo_edge.control.server import ControlServer
@@ -321,7 +319,6 @@ def _serve_metrics(port: int, control: NodeControl, fanout: EventFanout, closing
 
 
 def _report(manager: ServiceManager, event: events.Event) -> None:
-    """Describe the node to the service manager."""
     from sapo_edge.event_words import describe_event
 
     if isinstance(event, events.RoundFinished):
@@ -350,7 +347,6 @@ def _print_result(
     """Print what was reached, where it is, and how to use it.
 
     Args:
-        stopped: the node's last event.
         course: the first and the last evaluation on the same held-out questions.
         comparison: the last one of base model and adapter.
         was_done: whether all rounds were done before this run.

@@ -193,11 +193,7 @@ def is_code(membership: Membership, text: str) -> bool:
 
 
 def join(paths: Paths, membership: Membership, text: str) -> Swarm:
-    """Join the swarm of an invite, or a known one by its name or id, without output.
-
-    Raises:
-        StateError: if the checkpoints belong to another manifest, or the swarms can't be written.
-    """
+    """Join the swarm of an invite, or a known one by its name or id, without output."""
     from sapo_edge.swarm.joining.invite import PREFIX, parse_invite
     from sapo_edge.swarm.joining.membership import Swarm
 

@@ -172,7 +172,6 @@ def _remove_tree(place: Path) -> None:
 
 
 def _advice() -> Iterator[str]:
-    """What this command does not remove."""
     from sapo_edge.installing import made_by_pipx
 
     yield "models of the hub are shared with other programs: `sapo models list`, then `sapo models remove`"

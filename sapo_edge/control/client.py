@@ -237,7 +237,6 @@ def connect(paths: Paths, timeout: float = TIMEOUT, *, patience: float = 0.0) ->
     Raises:
         NoNodeError: if no node answers.
         ControlError: if the node speaks another version, or has too many clients.
-        StateError: if other users can enter the socket's directory.
     """
     path = socket_path(paths)
     if path.parent != paths.runtime and path.parent.exists():

@@ -19,7 +19,6 @@ class ClientConnection:
     """The connection of one client. Only the server's thread uses it.
 
     Attributes:
-        socket: non-blocking.
         backlog: bytes that wait to be sent.
         busy: whether a request is being answered.
         held: events published while past ones are being read; None otherwise.

@@ -101,11 +101,7 @@ class RolloutSummary:
 
     Attributes:
         round, position: its place in the journal.
-        entry: of the manifest.
-        question: complete.
-        rewards: one for each answer.
         informative: whether it teaches: an answer has an advantage.
-        author: peer id.
         time: of its creation, Unix seconds.
     """
 

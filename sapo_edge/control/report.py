@@ -25,9 +25,7 @@ class TaskCourse:
     """The right answers to the questions of one task.
 
     Attributes:
-        name: the manifest's entry.
         before, now: right answers of the base model and of the adapter.
-        questions: asked of both.
         gain: the rise with its 95 % interval.
     """
 
@@ -44,14 +42,11 @@ class Report:
 
     Attributes:
         split: "test" for questions that chose no checkpoint; else those that chose the best one.
-        round: of the adapter.
-        questions: asked of both.
         before, now: right answers of both, in whatever form.
         gain: the rise with its 95 % interval.
         tasks: by task, the largest rise first; empty if the journal lacks that.
         examples: the answer before and now to the same question; those that changed first.
         formed: of the right answers before and now, those in the form that the manifest asks for.
-        base_examples: as in `events.Comparison`.
         own: the first own questions that were trained on, as `examples`; they say nothing about other questions.
     """
 
@@ -72,7 +67,6 @@ def read_report(journal: Path, best: int | None) -> Report | None:
     """What a run has learned so far; None before the second evaluation. Whether a node runs does not matter.
 
     Args:
-        journal: the SQLite file.
         best: round of the checkpoint that `sapo export` takes; None without one.
     """
     if not journal.exists():

@@ -56,7 +56,6 @@ class RunReport:
         worked: seconds of work, without pauses.
         measured: seconds of these whose energy was measured.
         watt_hours: that energy; None where nothing measures it.
-        answers: of this node.
         external: rollouts of others that were trained on.
         adapter: directory of the checkpoint that `sapo export` takes; "" before the first.
     """
@@ -136,7 +135,6 @@ def _steps(report: RunReport, evaluated: Sequence[int]) -> Iterator[Step]:
     """What may come next.
 
     Args:
-        report: without its steps.
         evaluated: rounds after which the same validation questions were asked.
     """
     learned, settings = report.learned, report.run.settings
@@ -168,7 +166,6 @@ def _steps(report: RunReport, evaluated: Sequence[int]) -> Iterator[Step]:
 
 
 def _onward(report: RunReport, reason: str) -> Iterator[Step]:
-    """How the run continues."""
     run = report.run
     if report.running:
         yield Step(f"{reason}: the node goes on by itself", "sapo status")

@@ -39,7 +39,6 @@ class Best:
     """The best evaluation of a run.
 
     Attributes:
-        round: after which it was.
         right, questions: how many were answered right of how many.
         answers: the mark of each, as in `events.HeldOut`.
         question_set: mark of the questions and of their verifiers.
@@ -58,12 +57,10 @@ class RunView:
     """One run.
 
     Attributes:
-        current: whether nodes continue it.
         rounds: its last round; 0 before the first.
         began, ended: times of its first event and its last round, Unix seconds; 0 before the first round.
         manifest: SHA-256 (hex) of what it trains on; "" before the first checkpoint.
         model, backend: display names, unescaped; "" if unknown.
-        settings: of its last start.
         best: evaluation; None before the first.
         report: before and now; None before the second evaluation.
         problem: why nothing is known; "" if it is.

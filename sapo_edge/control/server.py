@@ -51,7 +51,6 @@ class ControlServer:
     Args:
         path: of the socket, from `protocol.claim_socket_path`. A file there is replaced: only the holder of the state
             directory's lock starts a server, so the file was left by a node that was killed.
-        handlers: by method, except `subscribe`.
         history: past events for `subscribe`; none by default.
     """
 

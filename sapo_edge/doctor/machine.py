@@ -32,8 +32,6 @@ def examine(
     """Run all checks. They create the state directory and change nothing else.
 
     Args:
-        paths: of the installation.
-        settings: of the node.
         manifest: to train on; None until it is fetched from a member of the swarm.
         shape: sizes of the largest round; None while unknown.
         deep: also load the backends' packages, in separate processes; takes seconds.
@@ -109,7 +107,6 @@ def profile_check(settings: Settings, memory: int) -> Check:
     """Check that a small machine has the settings that such machines need.
 
     Args:
-        settings: of the node.
         memory: that this process may have, bytes.
     """
     name = choose_profile(memory)

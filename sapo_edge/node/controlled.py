@@ -32,7 +32,6 @@ class NodeControl:
     """One node as the control socket's methods see it. Thread-safe; each call returns soon.
 
     Args:
-        node: runs in another thread.
         swarm: gives the transport's status; None for a node that works alone.
     """
 

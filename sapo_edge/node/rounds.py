@@ -70,13 +70,11 @@ class Node:
 
     Args:
         settings: resolved; replaced while the node runs when a live setting changes.
-        policy: created with `adapter_seed(seed)`.
         emit: receives every event; must not raise.
         reasons: of the choices made at startup, in words, for the first event.
         room: what the swarm accepts of others; set after each round.
 
     Attributes:
-        round: the last finished one.
         phase: of the round in progress; None before the first step.
         progress: of this phase; None before the first report.
         recent: the last `RECENT` finished rounds, oldest first.
@@ -521,7 +519,6 @@ class Node:
         self.best = self.store.checkpoints.best(self.store.latest)
 
     def _end_head_start(self, state: HeadStartState) -> None:
-        """Go on with the best policy, which was saved."""
         latest, saved = self.store.latest, self._head_start
         assert latest is not None and saved is not None
         if saved.updates != state.updates:

@@ -98,7 +98,6 @@ def write_backup(paths: Paths, file: Path, *, with_identity: bool = True) -> Bac
 
     Args:
         paths: of the node; it may run.
-        file: must not exist.
         with_identity: whether the secret keys of node and relay are in it.
     """
     with reported("write the backup", file, "name another file"):
@@ -129,7 +128,6 @@ def restore_backup(paths: Paths, file: Path) -> Backup:
 
     Args:
         paths: of a node that does not run; what the backup holds must not exist there.
-        file: that `write_backup` wrote.
 
     Raises:
         StateLockedError: if a node runs there.
@@ -213,11 +211,7 @@ def _add(archive: zipfile.ZipFile, name: str, path: Path) -> tuple[int, str]:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive in a file.
-
-    Raises:
-        StateError: if it can't be read or is damaged; also for damage that shows within the block.
-    """
+    """The archive in a file."""
     try:
         with reported("read the backup", file, "name another file"), file.open("rb") as stream:
             _check_end(stream)

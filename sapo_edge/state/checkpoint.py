@@ -31,10 +31,8 @@ class Checkpoint:
     Attributes:
         model_digest: SHA-256 (hex) of the base model.
         manifest_digest: SHA-256 (hex) of the task manifest.
-        seed: of the task sequence.
         cursor: position in the task sequence; JSON values.
         accuracy: of this adapter on validation questions; None if it was not evaluated.
-        questions: number of those questions.
         question_set: mark of those questions, from `TaskSource.question_set`.
         time: Unix seconds.
         files: name below the directory -> (bytes, SHA-256); set when the checkpoint is written.

@@ -65,7 +65,6 @@ def write_consent(file: Path, how: str, choices: Mapping[str, object] | None = N
 
     Args:
         file: in a directory that exists.
-        how: as in `Agreement`.
         choices: what else was chosen at the same time.
     """
     record = {

@@ -85,7 +85,6 @@ class JournaledRollout:
 
     Attributes:
         rollout: as it is shared, without token ids.
-        rewards, advantages: one number per answer.
         own: whether this node generated it; otherwise it is another node's, in this round's update.
     """
 
@@ -254,11 +253,7 @@ class Journal:
         return evaluations[0] if evaluations else None
 
     def best_held_out(self, asked: tuple[str, int, str]) -> tuple[int, HeldOut | None]:
-        """The number of evaluations on the same questions, and the best one, the earliest on a tie.
-
-        Args:
-            asked: as `HeldOut.asked`.
-        """
+        """The number of evaluations on the same questions, and the best one, the earliest on a tie."""
         (count,) = self._rows(f"SELECT count(*) {_ASKED}", asked)[0]
         best = self._decoded(_read_held_out, f"SELECT {_HELD_OUT} {_ASKED} ORDER BY correct DESC, round LIMIT 1", asked)
         return count, best[0] if best else None
@@ -361,11 +356,7 @@ def _delete_after(connection: sqlite3.Connection, round: int) -> int:
 
 @contextmanager
 def reported_errors(path: Path) -> Iterator[None]:
-    """Turn an error of SQLite about the journal at `path` into one with a remedy.
-
-    Raises:
-        StateError: for any `sqlite3.Error` of the block, and for one whose message quotes damaged text.
-    """
+    """Turn an error of SQLite about the journal at `path` into one with a remedy."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -389,11 +380,7 @@ def reported_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reported_damage(path: Path) -> Iterator[None]:
-    """Turn an error of decoding a row into one with a remedy: to SQLite, changed bytes within a text are a text.
-
-    Raises:
-        StateError: for any ValueError, TypeError or RecursionError of the block.
-    """
+    """Turn an error of decoding a row into one with a remedy: to SQLite, changed bytes within a text are a text."""
     try:
         yield
     except (ValueError, TypeError, RecursionError) as error:

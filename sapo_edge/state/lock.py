@@ -99,7 +99,6 @@ def _try_lock(descriptor: int, path: Path, *, shared: bool = False) -> bool:
     """Lock without waiting; False if another process has the lock.
 
     Args:
-        path: its path, for messages.
         shared: take a shared lock, where the system has them, so that two readers don't block each other.
     """
     try:

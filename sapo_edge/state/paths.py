@@ -74,7 +74,6 @@ class Paths:
     Attributes:
         state: identity, journal, checkpoints, pool, log: data that must not be lost.
         cache: data that can be created again.
-        runtime: the control socket.
     """
 
     state: Path
@@ -129,11 +128,7 @@ class Paths:
 
     @property
     def run_name(self) -> str:
-        """The run which nodes continue. It changes only while no node runs.
-
-        Raises:
-            StateError: if the file that names it can't be read or is damaged.
-        """
+        """The run which nodes continue. It changes only while no node runs."""
         try:
             return check_run_name(self.current_run.read_text("ascii").strip())
         except FileNotFoundError:

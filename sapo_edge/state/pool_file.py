@@ -35,7 +35,6 @@ class SavedRollout:
     """A rollout that the pool holds.
 
     Attributes:
-        rollout: as text.
         arrival: Unix seconds.
         neighbourhood: the network from which it came, "" if unknown.
     """

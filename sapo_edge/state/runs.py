@@ -50,7 +50,6 @@ def begin_run(paths: Paths, name: str) -> None:
     Raises:
         ConfigError: if there is a run of this name, or it can't be a name.
         StateLockedError: if a node runs.
-        StateError: if something can't be written; nothing has changed then.
     """
     check_run_name(name)
     with _locked(paths):
@@ -72,7 +71,6 @@ def use_run(paths: Paths, name: str) -> None:
     Raises:
         ConfigError: if there is none of this name.
         StateLockedError: if a node runs.
-        StateError: if something can't be written; nothing has changed then.
     """
     with _locked(paths):
         check_run_exists(paths, name)

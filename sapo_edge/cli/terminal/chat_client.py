@@ -105,11 +105,7 @@ class ChatProcess:
                 raise self._gone() from error
 
     def _next(self) -> dict[str, Any]:
-        """The process's next message.
-
-        Raises:
-            SapoError: if it reports an error, or has ended.
-        """
+        """The process's next message."""
         process = self._process
         assert process is not None and process.stdout is not None
         line = process.stdout.readline()

@@ -28,7 +28,6 @@ class CommandJob:
     Args:
         home: the directory of `--home`; None without it.
         arguments: the command with its arguments, without `--json` and `--home`.
-        text: its standard input.
     """
 
     def __init__(self, home: Path | None, arguments: tuple[str, ...], text: str = "") -> None:
