@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from sapo_edge.cli.output import narrate
+from sapo_edge.plain import size
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -24,7 +25,7 @@ class DownloadReport:
 
     def __call__(self, done: int, total: int) -> None:
         if self._shown < 0:
-            narrate(f"downloading {self._name}, {megabytes(total)}; the Hugging Face hub sees this machine's address")
+            narrate(f"downloading {self._name}, {size(total)}; the Hugging Face hub sees this machine's address")
             if sys.stderr.isatty():
                 self._bar = _bar(total)
         if self._bar is not None:
@@ -41,10 +42,6 @@ class DownloadReport:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-
-
-def megabytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def _bar(total: int) -> Progress:

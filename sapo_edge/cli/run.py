@@ -22,6 +22,7 @@ from sapo_edge.cli.start import start_detached
 from sapo_edge.cli.swarm import describe_questions
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ConfigError, ExitCode, StateError
+from sapo_edge.plain import table
 from sapo_edge.room import Room
 from sapo_edge.state.consent import agreed_to_share
 
@@ -377,5 +378,5 @@ def _print_result(
         ("export --to peft DIRECTORY", "the adapter alone, for transformers and PEFT"),
     )
     narrate("use it:")
-    for name, purpose in commands:
-        narrate(f"  {as_typed(f'sapo {name}', home):40}  {purpose}")
+    for text in table((as_typed(f"sapo {name}", home), purpose) for name, purpose in commands):
+        narrate(f"  {text}")

@@ -72,7 +72,7 @@ def _manifest(manifest: Manifest | None) -> Check:
 
 
 def _state(paths: Paths) -> Check:
-    from sapo_edge.state.lock import lock_holder
+    from sapo_edge.state.lock import lock_holder, process
 
     try:
         paths.check()
@@ -83,9 +83,8 @@ def _state(paths: Paths) -> Check:
     except SapoError as error:
         return Check("state", Status.WARN, f"{paths.state}: {error.message}", error.remedy)
     if holder is not None:
-        process = f"process {holder}" if holder else "unknown process"
         remedy = "nothing to do; to run a second node, give it another --home"
-        return Check("state", Status.WARN, f"{paths.state}: in use by another node ({process})", remedy)
+        return Check("state", Status.WARN, f"{paths.state}: in use by another node ({process(holder)})", remedy)
     return Check("state", Status.PASS, f"{paths.state}, writable, no node is running")
 
 

@@ -14,15 +14,22 @@ from sapo_edge.state.durable import reported
 PROBE_SECONDS = 0.3
 """Time for which locking is tried again: `lock_holder` in another process holds the lock for a moment."""
 
+_REMEDY = "see it with `sapo status`, stop it with `sapo stop --wait`; or use --home for a second one"
 # Far behind the holder's pid, which a lock on Windows would make unreadable for others.
 _LOCKED_BYTE = 1 << 20
 
 
 class StateLock:
-    """A lock on a file. The file is never removed: otherwise two nodes could lock two files of the same name."""
+    """A lock on a file. The file is never removed: otherwise two nodes could lock two files of the same name.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        user: what holds such a lock, in a word.
+        remedy: for who finds it held.
+    """
+
+    def __init__(self, path: Path, user: str = "node", remedy: str = _REMEDY) -> None:
         self.path = path
+        self._user, self._remedy = user, remedy
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
@@ -36,11 +43,8 @@ class StateLock:
         try:
             if not _lock_soon(descriptor, self.path):
                 holder = _pid(descriptor)
-                raise StateLockedError(
-                    f"another node ({f'process {holder}' if holder else 'unknown process'}) uses {self.path.parent}",
-                    "see it with `sapo status`, stop it with `sapo stop --wait`; or use --home for a second one",
-                    holder,
-                )
+                message = f"another {self._user} ({process(holder)}) uses {self.path.parent}"
+                raise StateLockedError(message, self._remedy, holder)
             with reported("lock", self.path):
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
@@ -73,6 +77,11 @@ def lock_holder(path: Path) -> int | None:
         return None if _try_lock(descriptor, path, shared=True) else _pid(descriptor) or 0
     finally:
         os.close(descriptor)
+
+
+def process(holder: int | None) -> str:
+    """The holder of a lock in words."""
+    return f"process {holder}" if holder else "unknown process"
 
 
 def wait_until_released(path: Path, pid: int) -> None:

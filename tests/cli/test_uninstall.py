@@ -10,6 +10,7 @@ import pytest
 
 from sapo_edge.cli import uninstall
 from sapo_edge.service import systemd
+from sapo_edge.state.durable import bytes_in
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.state.store import Store
 from tests.cli.inprocess import Invoke
@@ -85,7 +86,7 @@ def test_the_key_stays_where_settings_and_state_are_one_directory(tmp_path: Path
 def test_a_file_that_vanishes_meanwhile_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kept").write_bytes(b"12345")
     monkeypatch.setattr(os, "walk", lambda place: [(str(place), [], ["kept", "gone"])])
-    assert uninstall._size(tmp_path) == 5 and uninstall._size(tmp_path / "kept") == 5
+    assert bytes_in(tmp_path) == 5 and bytes_in(tmp_path / "kept") == 5
 
 
 def test_a_running_node_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:

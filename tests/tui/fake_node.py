@@ -249,7 +249,8 @@ class ScriptedNode(NodeControl):
         """End as after kill -9: connections break without a last line, and the socket file remains."""
         server, self.server = self.server, None
         if server is not None:
-            server._say_goodbye = lambda: None  # type: ignore[method-assign]
+            for client in list(server._clients):
+                client.abort()
             server.stop()
             with socket.socket(socket.AF_UNIX) as left, contextlib.suppress(OSError):
                 left.bind(str(server.path))

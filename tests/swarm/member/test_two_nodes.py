@@ -23,9 +23,8 @@ from tests.fakes import LengthScored
 from tests.models import SHAPES, write_model
 
 SETTINGS = Settings(
-    own=2,
+    own=6,
     external=2,
-    questions=6,
     answers=4,
     max_tokens=8,
     held_out=0,
@@ -34,7 +33,7 @@ SETTINGS = Settings(
     warmup=0,
     threads=1,
 )
-"""Six questions a round: among so many rollouts two have a gradient for the other node."""
+"""Six own rollouts a round: among so many rollouts two have a gradient for the other node."""
 
 
 @dataclass
@@ -125,7 +124,7 @@ def test_two_nodes_train_on_each_others_rollouts(lab: Lab) -> None:
         for texts in ([answer.text.removesuffix("\ufffd") for answer in group.answers] for group in read):
             assert any(all(map(str.startswith, full, texts)) for full in written)
         for event in member.rounds:
-            assert event.groups == event.own + event.external == 4
+            assert event.groups == event.own + event.external == 8
             assert (event.reward_external is None) == (event.external == 0)
         assert any(event.statistics["steps"] for event in member.rounds)
 
@@ -156,4 +155,4 @@ def test_a_node_alone_replaces_external_rollouts_by_own_ones(lab: Lab) -> None:
     member = lab.start("alone", MemorySwarm().join(), secret="1")
     member.node.step()
     (event,) = member.rounds
-    assert (event.own, event.external, event.reward_external) == (4, 0, None)
+    assert (event.own, event.external, event.reward_external) == (8, 0, None)
