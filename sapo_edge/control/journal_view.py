@@ -13,12 +13,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from sapo_edge.events import Event, RoundFinished, from_json
-from sapo_edge.state.journal import Journal, JournaledRollout, reported_damage, reported_errors, rollout_from_row
+from sapo_edge.state.journal import (
+    LAST_EVENT,
+    Journal,
+    JournaledRollout,
+    reported_damage,
+    reported_errors,
+    rollout_from_row,
+)
 from sapo_edge.swarm.joining.identity import readable_name
 
+Kind = TypeVar("Kind", bound=Event)
 Origin = Literal["any", "own", "external"]
 """Of this node, of other nodes, or either."""
 QUESTION_CHARACTERS = 200
@@ -234,6 +242,13 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     ):
         connection.execute("BEGIN")
         yield connection
+
+
+def last_event(connection: sqlite3.Connection, kind: type[Kind]) -> Kind | None:
+    """The last event of a kind; None without one."""
+    row = connection.execute(LAST_EVENT, (kind.event,)).fetchone()
+    event = None if row is None else from_json(row[0])
+    return event if isinstance(event, kind) else None
 
 
 def in_full(round: int, position: int, scored: JournaledRollout) -> dict[str, Any]:

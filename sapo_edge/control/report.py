@@ -5,19 +5,17 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sapo_edge import events
-from sapo_edge.control.journal_view import COMPARABLE, reading
+from sapo_edge.control.journal_view import COMPARABLE, last_event, reading
 from sapo_edge.evaluate import Evaluation, Gain, paired_gain
-from sapo_edge.events import FORMED, Comparison, Event, HeadStart
+from sapo_edge.events import FORMED, Comparison, HeadStart
 from sapo_edge.state.detail import AHEAD, TRAINED, Detail, Example
+from sapo_edge.state.journal import LAST_EVENT
 
-_LAST = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
-_AHEAD = _LAST.replace("ORDER", "AND json_extract(event, '$.updates') = ? ORDER")
+_AHEAD = LAST_EVENT.replace("ORDER", "AND json_extract(event, '$.updates') = ? ORDER")
 _EVALUATION = f"SELECT round, correct, questions, split, answers {COMPARABLE}"
-
-_Kind = TypeVar("_Kind", bound=Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def read_report(journal: Path, best: int | None) -> Report | None:
     if not journal.exists():
         return None
     with reading(journal) as connection:
-        comparison = _last_event(connection, Comparison)
+        comparison = last_event(connection, Comparison)
         # A run that went on after its comparison may have a better checkpoint since.
         if comparison is not None and comparison.round == best:
             split, first, round = "test", 0, comparison.round
@@ -104,15 +102,9 @@ def read_report(journal: Path, best: int | None) -> Report | None:
         return Report(split, round, *counts, paired(*marks), by_task(*details), examples, formed, base_examples, own)
 
 
-def _last_event(connection: sqlite3.Connection, kind: type[_Kind]) -> _Kind | None:
-    row = connection.execute(_LAST, (kind.event,)).fetchone()
-    event = None if row is None else events.from_json(row[0])
-    return event if isinstance(event, kind) else None
-
-
 def _better_head_start(connection: sqlite3.Connection, questions: int, right: int) -> HeadStart | None:
     """The best validation of the head start, if it asked as many questions and more than `right` answers were right."""
-    last = _last_event(connection, HeadStart)
+    last = last_event(connection, HeadStart)
     if last is None:
         return None
     row = connection.execute(_AHEAD, (HeadStart.event, last.best_updates)).fetchone()

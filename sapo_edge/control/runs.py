@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sapo_edge import events
-from sapo_edge.control.journal_view import COMPARABLE, reading
+from sapo_edge.control.journal_view import COMPARABLE, last_event, reading
 from sapo_edge.control.report import Report, paired, read_report
 from sapo_edge.errors import CheckpointError, StateError
 from sapo_edge.evaluate import Gain
@@ -20,7 +19,6 @@ from sapo_edge.state.runs import run_names
 _SPAN = """
 SELECT max(round), min(min(time), coalesce((SELECT min(time) FROM events), max(time))), max(time) FROM rounds
 """
-_STARTED = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
 _BEST = f"""
 SELECT round, correct, questions, split, answers, question_set {COMPARABLE}
 ORDER BY correct DESC, round LIMIT 1
@@ -103,12 +101,9 @@ def read_run(paths: Paths, name: str) -> RunView:
         return RunView(name, current)
     with reading(run.journal) as connection:
         rounds, began, ended = connection.execute(_SPAN).fetchone()
-        started = connection.execute(_STARTED, (NodeStarted.event,)).fetchone()
+        started = last_event(connection, NodeStarted)
         best = connection.execute(_BEST).fetchone()
-        event = None if started is None else events.from_json(started[0])
-    model, backend, settings = "", "", {}
-    if isinstance(event, NodeStarted):
-        model, backend, settings = event.model, event.backend, dict(event.settings)
+    model, backend, settings = ("", "", {}) if started is None else (started.model, started.backend, started.settings)
     checkpoint = None
     with suppress(CheckpointError):
         checkpoint = Checkpoints(run.checkpoints).newest_record()

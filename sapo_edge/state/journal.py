@@ -63,6 +63,8 @@ CREATE TABLE details (
 CREATE TABLE events (id INTEGER PRIMARY KEY AUTOINCREMENT, round INTEGER, time REAL NOT NULL, event TEXT NOT NULL);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
+LAST_EVENT = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
+"""The query for the last event of a kind."""
 _ASKED = "FROM held_out WHERE split = ? AND questions = ? AND question_set = ?"
 _FORGET_DETAILS = """
 WITH asked AS (
@@ -268,8 +270,7 @@ class Journal:
 
     def last_comparison(self) -> Comparison | None:
         """The last comparison of base model and adapter; None before the first."""
-        query = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
-        last = self._decoded(events.from_json, query, (Comparison.event,))
+        last = self._decoded(events.from_json, LAST_EVENT, (Comparison.event,))
         return last[0] if last and isinstance(last[0], Comparison) else None
 
     def used_external(self, limit: int) -> list[tuple[str, str, TaskRef]]:
