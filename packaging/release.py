@@ -44,6 +44,8 @@ def main() -> None:
     (to / "NOTES.md").write_text(notes, "utf-8")
     make = [sys.executable, "packaging/wheels.py", "--to", str(to), "app", "core", "slim", "sdist"]
     subprocess.run(make, cwd=ROOT, check=True)
+    with (to / "sapo.1").open("wb") as page:
+        subprocess.run([sys.executable, "packaging/manual.py"], cwd=ROOT, stdout=page, check=True)
     if shutil.which("cyclonedx-py"):
         sbom = ["cyclonedx-py", "environment", "--output-file", str(to / "sbom.cdx.json"), sys.executable]
         subprocess.run(sbom, check=True)

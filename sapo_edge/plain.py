@@ -7,7 +7,7 @@ import os
 import textwrap
 import time
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 WIDTH = 80
 """Columns of plain output."""
@@ -42,6 +42,22 @@ def line(name: str, text: object) -> str:
         printable(text), WIDTH, initial_indent=f"{name:{NAME_WIDTH}}", subsequent_indent=indent,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
+
+
+def table(rows: Iterable[Sequence[object]], right: Container[int] = ()) -> list[str]:
+    """Rows as lines, the first one being the heads, in columns as wide as their longest cell.
+
+    Args:
+        right: the columns that are aligned on the right.
+    """
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    lines = []
+    for row in texts:
+        columns = enumerate(zip(row, widths, strict=True))
+        cells = [cell.rjust(width) if number in right else cell.ljust(width) for number, (cell, width) in columns]
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def size(count: float) -> str:

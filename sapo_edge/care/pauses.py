@@ -37,7 +37,6 @@ class Reading:
     """What a sensor shows.
 
     Attributes:
-        level: compared with `Limits`.
         text: the level in words: the reason of a pause.
     """
 

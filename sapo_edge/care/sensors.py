@@ -34,7 +34,6 @@ class Battery:
     """The machine's battery.
 
     Attributes:
-        percent: charge.
         plugged: whether external power is connected; None if unknown.
     """
 
@@ -110,8 +109,6 @@ class _Counters:
 
     Attributes:
         time: of the reading, monotonic seconds.
-        total: idle time included.
-        busy: used by any program.
         own: used by the process and its children.
     """
 
@@ -200,10 +197,8 @@ class Sensors:
     """The sensors that a node watches.
 
     Attributes:
-        battery: see `read_battery`.
         temperature: °C; see `read_temperature`.
         others: percent of all cores; see `OthersLoad.percent`.
-        local_time: time of day.
     """
 
     battery: Callable[[], Battery] = read_battery

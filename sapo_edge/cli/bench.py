@@ -15,7 +15,7 @@ from sapo_edge.cli.options import Home, Json, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import BackendError, ExitCode, SapoError
-from sapo_edge.plain import printable
+from sapo_edge.plain import printable, table
 from sapo_edge.state.lock import lock_holder
 
 NOISY = 0.2
@@ -119,10 +119,8 @@ def _print_table(results: dict[str, dict[str, Any]]) -> None:
     for name, figures in results.items():
         if "error" not in figures:
             rows.append((name, *_columns(figures)))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     if len(rows) > 1:
-        for row in rows:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print("\n".join(table(rows)))
     for name, figures in results.items():
         if "error" in figures:
             print(f"{name}: not measured: {printable(str(figures['error']))}; {printable(str(figures['remedy']))}")

@@ -73,13 +73,9 @@ def open_conversation(
     """Load model and adapter until the block ends, without torch where another backend runs.
 
     Args:
-        workspace: with its manifest.
         adapter: a directory that the user names; None for the best adapter.
         say: receives messages about what takes time.
         base: whether the base model answers beside the adapter.
-
-    Raises:
-        SapoError: if the model or the adapter can't be used.
     """
     from sapo_edge.backends.model.source import open_source
 

@@ -84,7 +84,6 @@ class ChatService:
         self._write(id=number, **message)
 
     def _read(self) -> None:
-        """Read requests until stdin ends."""
         if sys.stdin is not None:
             # Not through sys.stdin: a thread that waits in it holds its lock, and the end of the process would abort.
             self._read_lines(open(sys.stdin.fileno(), "rb", closefd=False))  # noqa: SIM115 - never closed

@@ -45,11 +45,7 @@ class ChatSession:
         self._temperature = temperature
 
     def ask(self, text: str) -> None:
-        """Print the answers to a question.
-
-        Raises:
-            SapoError: if it can't be answered.
-        """
+        """Print the answers to a question."""
         # An argument of the command may hold bytes that are no text, which no tokenizer takes.
         question = text.strip().encode(errors="replace")
         if not 0 < len(question) <= MAX_QUESTION_BYTES:

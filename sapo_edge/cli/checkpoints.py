@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import datetime
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sapo_edge.cli.download import megabytes
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.output import emit, narrate, report
 from sapo_edge.cli.rollback import rollback
-from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.control.client import explained_lock
 from sapo_edge.errors import CheckpointError, ConfigError
+from sapo_edge.plain import size, table
 from sapo_edge.state.checkpoints import Checkpoints
-from sapo_edge.state.durable import reported
+from sapo_edge.state.durable import bytes_in, reported
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="List, use and remove checkpoints.")
+app = typer.Typer(no_args_is_help=True, help="List, use and remove checkpoints.")
 ASIDE = ("*.rolled-back*", "*.damaged*")
 """Directories that no node resumes from: left by `sapo rollback`, or found damaged at a start."""
 
@@ -47,21 +46,16 @@ class Row:
 @app.command("list")
 def list_checkpoints(home: Home = None, json: Json = False) -> None:
     """List the checkpoints: round, validation accuracy, time and size; the newest, the best, and what was set aside."""
-    paths = Paths.default(home)
-    rows = _rows(paths)
-    if json:
-        print_json({"checkpoints": [_record(row) for row in rows]})
-        return
-    if not rows:
+    rows = _rows(Paths.default(home))
+    if not rows and not json:
         narrate("there is no checkpoint yet: train first with `sapo run`")
         return
-    width = max(len(row.name) for row in rows)
-    print(f"{'checkpoint':{width}}  {'validation':>10}  {'written':16}  {'size':>7}")
+    cells = [("checkpoint", "validation", "written", "size", "")]
     for row in rows:
         accuracy = "-" if row.accuracy is None else f"{row.accuracy:.3f}"
         written = "-" if row.time is None else f"{datetime.datetime.fromtimestamp(row.time):%Y-%m-%d %H:%M}"
-        line = f"{row.name:{width}}  {accuracy:>10}  {written:16}  {megabytes(row.bytes):>7}  {', '.join(row.marks)}"
-        print(line.rstrip())
+        cells.append((row.name, accuracy, written, size(row.bytes), ", ".join(row.marks)))
+    emit({"checkpoints": [{**asdict(row), "path": str(row.path)} for row in rows]}, table(cells, {1, 3}), json)
 
 
 @app.command()
@@ -94,10 +88,9 @@ def remove(
             with reported("remove", row.path):
                 shutil.rmtree(row.path)
     freed = sum(row.bytes for row in doomed)
-    if json:
-        print_json({"done": "remove", "checkpoints": [row.name for row in doomed], "bytes": freed})
-    else:
-        narrate(f"removed {', '.join(row.name for row in doomed)}: {megabytes(freed)}")
+    names = [row.name for row in doomed]
+    record = {"done": "remove", "checkpoints": names, "bytes": freed}
+    report(record, f"removed {', '.join(names)}: {size(freed)}", json)
 
 
 def _doomed(paths: Paths, round: int | None) -> list[Row]:
@@ -129,21 +122,10 @@ def _rows(paths: Paths) -> list[Row]:
         try:
             found = checkpoints.read(number)
         except CheckpointError:
-            rows.append(Row(path.name, number, path, _size(path), None, None, 0, (*marks, DAMAGED)))
+            rows.append(Row(path.name, number, path, bytes_in(path), None, None, 0, (*marks, DAMAGED)))
         else:
             rows.append(
-                Row(path.name, number, path, _size(path), found.time, found.accuracy, found.questions, tuple(marks))
+                Row(path.name, number, path, bytes_in(path), found.time, found.accuracy, found.questions, tuple(marks))
             )
     aside = sorted({path for pattern in ASIDE for path in directory.glob(pattern)})
-    return rows + [Row(path.name, None, path, _size(path), None, None, 0, ("set aside",)) for path in aside]
-
-
-def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-
-
-def _record(row: Row) -> dict[str, object]:
-    return {
-        "name": row.name, "round": row.round, "path": str(row.path), "bytes": row.bytes, "time": row.time,
-        "accuracy": row.accuracy, "questions": row.questions, "marks": list(row.marks),
-    }  # fmt: skip
+    return rows + [Row(path.name, None, path, bytes_in(path), None, None, 0, ("set aside",)) for path in aside]

@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.signals import ending_signals
+from sapo_edge.cli.signals import until_signal
 from sapo_edge.errors import SapoError
+from sapo_edge.plain import table
 
 if TYPE_CHECKING:
     from sapo_edge.config.settings import Settings
@@ -21,7 +22,6 @@ def offer(line: str, addresses: Sequence[str], at: Sequence[str], settings: Sett
     """Offer an invite under a code, and wait until the other side has it.
 
     Args:
-        line: the invite.
         addresses: multiaddresses of members and relays that may be meeting places.
         at: meeting places that the user named.
 
@@ -93,10 +93,9 @@ def _print_offer(code: Code, own: Sequence[Address], others: Sequence[Address], 
         })  # fmt: skip
         return
     print(code, flush=True)
-    width = max(len(text) for text, _ in commands)
     narrate("the other side runs one of:")
-    for text, where in commands:
-        narrate(f"  {text:{width}}  {where}")
+    for text in table(commands):
+        narrate(f"  {text}")
     if not far:
         narrate("no relay or member is known that can be reached from anywhere: name one with --at, or send the invite")
     narrate(f"waiting at most {OFFER_SECONDS / 60:.0f} minutes; the code works once. Ctrl-C ends it")
@@ -107,7 +106,6 @@ def _run(function: Callable[[], Awaitable[T]], stopped: str) -> T:
 
     Raises:
         KeyboardInterrupt: after a signal.
-        SapoError: of the coroutine.
     """
     import trio
 
@@ -116,7 +114,7 @@ def _run(function: Callable[[], Awaitable[T]], stopped: str) -> T:
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            await nursery.start(_until_signal, nursery.cancel_scope.cancel)
+            await nursery.start(until_signal, nursery.cancel_scope.cancel)
             try:
                 results.append(await function())
             except SapoError as error:
@@ -130,13 +128,3 @@ def _run(function: Callable[[], Awaitable[T]], stopped: str) -> T:
         narrate(stopped)
         raise KeyboardInterrupt
     return results[0]
-
-
-async def _until_signal(stop: Callable[[], None], *, task_status: Any) -> None:
-    import trio
-
-    with trio.open_signal_receiver(*ending_signals()) as signals:
-        task_status.started()
-        async for _ in signals:
-            stop()
-            return

@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import Any, cast
 
 import typer
-
-from sapo_edge.cli.usage import CommandGroup
+from typer.core import TyperGroup
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Train": {
@@ -30,7 +29,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "This machine": {
         "setup": "setup.setup", "config": "config.app", "doctor": "doctor.doctor", "bench": "bench.bench",
         "service": "service.app", "serve": "web.serve.serve", "paths": "config.paths", "backup": "backup.backup",
-        "restore": "backup.restore", "uninstall": "uninstall.uninstall", "man": "manual.man",
+        "restore": "backup.restore", "uninstall": "uninstall.uninstall",
     },
     "Research": {"experiment": "experiment.experiment"},
 }  # fmt: skip
@@ -60,7 +59,7 @@ class Commands(Mapping[str, Any]):
         return len(PLACES)
 
 
-class Program(CommandGroup):
+class Program(TyperGroup):
     """The group of all commands."""
 
     def __init__(self, **options: Any) -> None:

@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.usage import CommandGroup
+from sapo_edge.cli.output import emit, narrate
 from sapo_edge.cli.workspace import open_workspace, storable
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.state.durable import make_private_directory, reported, write_atomically
@@ -19,18 +18,15 @@ from sapo_edge.state.paths import Paths
 
 _EDITOR = "notepad" if os.name == "nt" else "vi"
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Show, change and check the settings.")
+app = typer.Typer(no_args_is_help=True, help="Show, change and check the settings.")
 
 
 @app.command()
 def show(home: Home = None, json: Json = False) -> None:
     """Show every setting with its value and where that comes from."""
     rows = open_workspace(home).resolved.rows()
-    if json:
-        print_json({"settings": {name: {"value": value, "source": source} for name, value, source, _ in rows}})
-        return
-    for name, value, source, _ in rows:
-        print(f"{name:18} {value!s:14} {source}")
+    record = {"settings": {name: {"value": value, "source": source} for name, value, source, _ in rows}}
+    emit(record, (f"{name:18} {value!s:14} {source}" for name, value, source, _ in rows), json)
 
 
 @app.command()
@@ -76,7 +72,6 @@ def edit(home: Home = None) -> None:
 
 
 def _editor() -> list[str]:
-    """The command of the user's editor."""
     named = [os.environ.get(name, "") for name in ("VISUAL", "EDITOR")]
     try:
         return next((words for text in named if (words := shlex.split(text))), [_EDITOR])
@@ -108,8 +103,4 @@ def paths(home: Home = None, json: Json = False) -> None:
     directories = Paths.default(home)
     names = ("config_file", "state", "checkpoints", "journal", "identity", "log", "cache", "runtime")
     places = {name.removesuffix("_file"): str(getattr(directories, name)) for name in names}
-    if json:
-        print_json(places)
-        return
-    for name, path in places.items():
-        print(f"{name:12} {path}")
+    emit(places, (f"{name:12} {path}" for name, path in places.items()), json)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import replace
 
 from sapo_edge.backends.hub.name import HUB
 from sapo_edge.cli.output import narrate
+from sapo_edge.cli.streams import ask_yes, can_ask
 from sapo_edge.cli.workspace import Workspace
 from sapo_edge.state.consent import agreed_to_share, write_consent
 
@@ -60,24 +59,7 @@ def _asks_on_terminal(workspace: Workspace) -> bool:
     narrate(f"This node would take part in the swarm {workspace.swarm.name}, in which {who} can read")
     narrate("the questions, your model's answers as text, your node's public key and your IP address.")
     narrate("Never shared: weights, files, settings. What was sent can't be taken back (docs/privacy.md).")
-    print("Share? [y/N] ", end="", file=sys.stderr, flush=True)
-    agreed = is_yes(sys.stdin.readline(16))
+    agreed = ask_yes("Share?")
     if not agreed:
         narrate("alone this time; `sapo config set network solo` keeps it so without a question")
     return agreed
-
-
-def is_yes(answer: str) -> bool:
-    """Whether an answer that was typed is a yes."""
-    return answer.strip().lower() in ("y", "yes")
-
-
-def can_ask() -> bool:
-    """Whether somebody sees the question and can answer it."""
-    if sys.stdin is None or sys.stderr is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    try:
-        # The system suspends a job in the background that reads from its terminal.
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except (OSError, AttributeError):
-        return True

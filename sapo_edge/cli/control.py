@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from sapo_edge.cli.options import Home, Json, JsonEvents
-from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.output import narrate, print_json, report
 from sapo_edge.control.client import START_SECONDS, ControlClient, TimedOutError, connect, node_runs
 from sapo_edge.control.event_words import PHASES, describe_event, describe_moment, format_share
 from sapo_edge.errors import ConfigError, NoNodeError
@@ -287,10 +287,7 @@ def _peer_line(peer: Mapping[str, Any]) -> str:
 def _steer(home: Path | None, method: str, message: str, *, as_json: bool) -> None:
     with connect(Paths.default(home)) as client:
         client.request(method)
-    if as_json:
-        print_json({"done": method})
-    else:
-        narrate(message)
+    report({"done": method}, message, as_json)
 
 
 def _level(event: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import typer
 
 from sapo_edge.cli.options import Backend, Home, Json, ManifestName, Model
-from sapo_edge.cli.output import print_json
+from sapo_edge.cli.output import emit
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import ExitCode, SapoError
@@ -22,13 +22,11 @@ def doctor(
     workspace = open_workspace(home, {"model": model, "manifest": manifest, "backend": backend})
     checks = examine(workspace.paths, workspace.settings, workspace.manifest, workspace.round_shape(), deep=True)
     checks += _check_network(workspace)
-    if json:
-        print_json({"checks": [asdict(check) for check in checks]})
-    else:
-        for check in checks:
-            print(f"{check.status:4}  {check.name:16} {check.detail}")
-            if check.remedy:
-                print(f"{'':4}  {'':16} -> {check.remedy}")
+    lines = [
+        f"{check.status:4}  {check.name:16} {check.detail}" + (f"\n{'':22} -> {check.remedy}" if check.remedy else "")
+        for check in checks
+    ]
+    emit({"checks": [asdict(check) for check in checks]}, lines, json)
     raise typer.Exit(ExitCode.FAILED if any(check.status is Status.FAIL for check in checks) else ExitCode.DONE)
 
 

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from sapo_edge.cli.output import narrate
+from sapo_edge.plain import size
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -23,9 +24,8 @@ class DownloadReport:
         self._bar: Progress | None = None
 
     def __call__(self, done: int, total: int) -> None:
-        """Show that so many bytes of so many are here."""
         if self._shown < 0:
-            narrate(f"downloading {self._name}, {megabytes(total)}; the Hugging Face hub sees this machine's address")
+            narrate(f"downloading {self._name}, {size(total)}; the Hugging Face hub sees this machine's address")
             if sys.stderr.isatty():
                 self._bar = _bar(total)
         if self._bar is not None:
@@ -39,15 +39,9 @@ class DownloadReport:
             self.close()
 
     def close(self) -> None:
-        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-
-
-def megabytes(count: int) -> str:
-    """Bytes in words."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def _bar(total: int) -> Progress:

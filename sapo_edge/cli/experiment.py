@@ -68,7 +68,6 @@ def experiment(
 
 
 def _run(plan: Plan, directory: Path, jobs: int, home: Path | None, *, as_json: bool) -> None:
-    """Run all swarms that are not finished."""
     from sapo_edge.backends.machine.threads import available_cores
     from sapo_edge.cli.swarms_progress import show_steps
     from sapo_edge.experiment.results import Results
@@ -105,7 +104,6 @@ def _interruptible() -> Iterator[None]:
 
 
 def _report(plan: Plan, directory: Path, *, plots: bool, as_json: bool) -> None:
-    """Write the report of all finished swarms, and print its summary."""
     from sapo_edge.experiment.report import SUMMARY, write_report
     from sapo_edge.experiment.results import read_records
 
@@ -166,7 +164,6 @@ def _override(
     model: str | None,
     backend: str | None,
 ) -> Plan:
-    """The plan with the values of flags."""
     try:
         settings = tuple(
             replace(setting, rounds=rounds or setting.rounds, nodes=nodes or setting.nodes) for setting in plan.settings
@@ -194,7 +191,6 @@ def _print_list(plan: Plan, *, as_json: bool) -> None:
 
 
 def _print_steps(steps: Iterable[Step]) -> None:
-    """One event a line on stdout."""
     for step in steps:
         job = step.job
         print_json(

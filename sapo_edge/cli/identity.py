@@ -11,9 +11,8 @@ from typing import Annotated
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.usage import CommandGroup
-from sapo_edge.errors import ConfigError, StateError, StateLockedError
+from sapo_edge.cli.output import emit, narrate
+from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.plain import line
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import StateLock
@@ -24,7 +23,7 @@ PASSPHRASE_VARIABLE = "SAPO_EDGE_PASSPHRASE"
 """Environment variable with the passphrase of a backup, for scripts."""
 _ELSEWHERE = "name another file"
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Show, back up and restore the node's key.")
+app = typer.Typer(no_args_is_help=True, help="Show, back up and restore the node's key.")
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing one.")]
 
 
@@ -72,16 +71,9 @@ def restore(
     _refuse_existing(paths, force)
     secret = restore(data, _passphrase("passphrase: "))
     paths.create()
-    lock = StateLock(paths.lock)
-    try:
-        lock.acquire()
-    except StateLockedError as error:
-        raise StateLockedError("a node runs with this state directory", "stop it first, with `sapo stop`") from error
-    try:
+    with StateLock(paths.lock):
         _refuse_existing(paths, force)
         write_secret(paths.identity, secret)
-    finally:
-        lock.release()
     _print_identity(paths, secret, as_json=json)
 
 
@@ -107,11 +99,7 @@ def _print_identity(paths: Paths, secret: bytes, *, as_json: bool) -> None:
         "name": readable_name(identity.peer_id), "peer_id": identity.peer_id,
         "public_key": identity.public_key.hex(), "path": str(paths.identity),
     }  # fmt: skip
-    if as_json:
-        print_json(record)
-        return
-    for name, value in record.items():
-        print(line(name.replace("_", " "), value))
+    emit(record, (line(name.replace("_", " "), value) for name, value in record.items()), as_json)
 
 
 def _new_passphrase() -> str:

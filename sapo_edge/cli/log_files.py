@@ -43,7 +43,6 @@ def records(paths: Paths, *, lines: int | None, since: float, level: str, follow
     Args:
         lines: most past ones, the newest; None for all.
         since: Unix seconds; older ones are left out.
-        level: the lowest one.
         follow: wait for new ones, of this node and its successors, without end.
     """
     from sapo_edge.tui.screens.logs.reader import LogReader

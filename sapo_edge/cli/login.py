@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
-from sapo_edge.cli.consent import can_ask, is_yes
 from sapo_edge.cli.output import narrate
+from sapo_edge.cli.streams import ask_yes, can_ask
 from sapo_edge.cli.workspace import Workspace
 from sapo_edge.errors import SapoError
 from sapo_edge.service.plan import DEFAULT_NAME
@@ -38,8 +36,7 @@ def offer_start_at_login(workspace: Workspace) -> None:
             return
     except SapoError:
         return
-    print("Start a node whenever you log in, too? [y/N] ", end="", file=sys.stderr, flush=True)
-    if not is_yes(sys.stdin.readline(16)):
+    if not ask_yes("Start a node whenever you log in, too?"):
         narrate("`sapo service install` does it later")
         return
     try:

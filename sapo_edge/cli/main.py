@@ -10,12 +10,12 @@ import typer
 from typer.exceptions import TyperException
 
 from sapo_edge import __version__
-from sapo_edge.cli.commands import Program
+from sapo_edge.cli.commands import PLACES, Program
 from sapo_edge.cli.ending import run_to_end
 from sapo_edge.cli.options import Home
 from sapo_edge.cli.streams import accept_any_text, has_terminal
-from sapo_edge.cli.usage import usage_error
-from sapo_edge.errors import ExitCode
+from sapo_edge.errors import ConfigError, ExitCode
+from sapo_edge.plain import printable
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 
 app = typer.Typer(
@@ -68,8 +68,13 @@ def _run_command() -> object:
         # The name is that of the completion, too, however the program was started.
         return app(prog_name="sapo", standalone_mode=False)
     except TyperException as error:
-        problem = usage_error(error, app, sys.argv[1:])
-        if problem is not None:
+        text = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+        # Without a text, the help of a group was printed already.
+        if text:
+            context = getattr(error, "ctx", None)
+            named = " ".join(["sapo", *(word for word in sys.argv[1:2] if word in PLACES)])
+            command = named if context is None else context.command_path
+            problem = ConfigError(printable(text[0].lower() + text[1:]), f"see `{command} --help`")
             print(f"sapo: {problem}", file=sys.stderr)
         return ExitCode.USAGE
     except typer.Abort:

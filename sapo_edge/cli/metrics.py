@@ -50,7 +50,6 @@ def serve_metrics(port: int, status: Status) -> Callable[[], None]:
     """Serve a node's figures; returns what ends that.
 
     Args:
-        port: TCP port on `ADDRESS`.
         status: the result of the control method `status`.
 
     Raises:

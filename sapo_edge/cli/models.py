@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sapo_edge.cli.download import DownloadReport, megabytes
+from sapo_edge.cli.download import DownloadReport
 from sapo_edge.cli.options import Backend, Home, Json
-from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.usage import CommandGroup
+from sapo_edge.cli.output import emit, narrate, print_json, report
+from sapo_edge.cli.streams import ask_yes
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ModelError, SapoError
+from sapo_edge.plain import size, table
 
 if TYPE_CHECKING:
     from sapo_edge.backends.hub.cache import KeptModel
     from sapo_edge.backends.hub.name import HubName
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="List, download, show and remove models.")
+app = typer.Typer(no_args_is_help=True, help="List, download, show and remove models.")
 Name = Annotated[str, typer.Argument(help="hf:ORGANISATION/MODEL, or hf:ORGANISATION/MODEL:FILE for a GGUF file.")]
 EMBEDDED = "embedded"
 """What the embedded model is called in lists; as a setting its name is empty."""
@@ -31,7 +32,6 @@ class Described:
 
     Attributes:
         name: as the setting `model` takes it.
-        bytes: on the disk.
         architecture, weights, context: of the model; 0 or "" if it can't be used here.
         licence: its name; "" if it is not known.
         backend: that would run it; "" if none can.
@@ -69,22 +69,17 @@ def list_models(backend: Backend = None, home: Home = None, json: Json = False) 
     embedded = embedded_model()
     models = [] if embedded is None else [describe(workspace, EMBEDDED, embedded, "apache-2.0")]
     models += [_kept(workspace, model) for model in kept_models()]
-    if json:
-        print_json({"models": [_record(model) for model in models]})
-        return
-    if not models:
+    if not models and not json:
         narrate("no model is here; download one with: sapo models pull hf:ORGANISATION/MODEL")
         return
-    licence = max(len("licence"), *(len(model.licence) for model in models))
-    print(f"{'disk':>7}  {'weights':>7}  {'memory':>7}  {'fits':9}  {'licence':{licence}}  model")
+    # The name last, because names of the hub are as long as a line of a small terminal.
+    cells = [("disk", "weights", "memory", "fits", "licence", "model")]
     for model in models:
-        memory = megabytes(model.needed) if model.needed else "-"
         weights = f"{model.weights / 1e6:.0f} M" if model.weights else "-"
-        row = (
-            f"{megabytes(model.bytes):>7}  {weights:>7}  {memory:>7}  {model.fits:9}  {model.licence or '-':{licence}}"
-        )
-        # Last, because names of the hub are as long as a line of a small terminal.
-        print(f"{row}  {model.name}{f': {model.problem}' if model.problem else ''}")
+        name = f"{model.name}{f': {model.problem}' if model.problem else ''}"
+        memory = size(model.needed) if model.needed else "-"
+        cells.append((size(model.bytes), weights, memory, model.fits, model.licence or "-", name))
+    emit({"models": [_record(model) for model in models]}, table(cells, {0, 1, 2}), json)
 
 
 @app.command()
@@ -92,11 +87,11 @@ def pull(name: Name, home: Home = None, json: Json = False) -> None:
     """Download a model, or what is missing of it; `sapo run --model NAME` does it, too."""
     from sapo_edge.backends.hub.find import hub_model
 
-    report = DownloadReport(name)
+    progress = DownloadReport(name)
     try:
-        path = hub_model(_hub_name(name), fetch=True, progress=report)
+        path = hub_model(_hub_name(name), fetch=True, progress=progress)
     finally:
-        report.close()
+        progress.close()
     model = describe(open_workspace(home), name, path)
     if json:
         print_json(_record(model))
@@ -120,20 +115,15 @@ def show(
     path = find_model("" if name == EMBEDDED else name, download=False)
     licence = next((model.licence for model in kept_models() if model.path == path), "")
     model = describe(open_workspace(home, {"backend": backend}), name, path, licence)
-    if json:
-        print_json(_record(model))
-        return
-    free = f" of {megabytes(model.free)} available" if model.free else ""
+    free = f" of {size(model.free)} available" if model.free else ""
     rows = {
-        "path": str(model.path), "on disk": megabytes(model.bytes), "architecture": model.architecture,
+        "path": str(model.path), "on disk": size(model.bytes), "architecture": model.architecture,
         "weights": f"{model.weights / 1e6:.0f} million" if model.weights else "",
         "context": f"{model.context} tokens" if model.context else "", "licence": model.licence or "not known",
-        "backend": model.backend, "memory": f"{megabytes(model.needed)}{free}" if model.needed else "",
+        "backend": model.backend, "memory": f"{size(model.needed)}{free}" if model.needed else "",
         "problem": model.problem,
     }  # fmt: skip
-    for key, value in rows.items():
-        if value:
-            print(f"{key:12} {value}")
+    emit(_record(model), (f"{key:12} {value}" for key, value in rows.items() if value), json)
 
 
 @app.command()
@@ -145,14 +135,11 @@ def remove(
     """Remove a model of the hub from this machine; other programs that use the hub's cache lose it as well."""
     from sapo_edge.backends.hub.cache import remove_model
 
-    if not yes and not json and not typer.confirm(f"Remove {name} from this machine?", err=True):
+    if not yes and not json and not ask_yes(f"Remove {name} from this machine?"):
         narrate("nothing was removed")
         return
     freed = remove_model(_hub_name(name))
-    if json:
-        print_json({"done": "remove", "model": name, "bytes": freed})
-    else:
-        narrate(f"removed {name}: {megabytes(freed)}")
+    report({"done": "remove", "model": name, "bytes": freed}, f"removed {name}: {size(freed)}", json)
 
 
 def describe(workspace: Workspace, name: str, path: Path, licence: str = "") -> Described:
@@ -165,17 +152,17 @@ def describe(workspace: Workspace, name: str, path: Path, licence: str = "") -> 
     model = Described(name, path, _size(path), licence=licence)
     try:
         source = open_source(path, mlx=True)
-        shape = shape_of(source)
+        sizes = shape_of(source)
         if not licence and not isinstance(source, HfDirectory):
             model = replace(model, licence=str(source.metadata.get("general.license", "")))
         model = replace(
-            model, architecture=source.architecture, weights=shape.block_weights + shape.table_weights,
-            context=shape.context, backend=detect.detect(workspace.settings.backend, path).name,
+            model, architecture=source.architecture, weights=sizes.block_weights + sizes.table_weights,
+            context=sizes.context, backend=detect.detect(workspace.settings.backend, path).name,
         )  # fmt: skip
     except SapoError as error:
         return replace(model, problem=error.message)
-    size = workspace.round_shape()
-    memory = None if size is None else memory_need(path, workspace.settings, size)
+    shape = workspace.round_shape()
+    memory = None if shape is None else memory_need(path, workspace.settings, shape)
     return model if memory is None else replace(model, needed=memory.needed, free=memory.free)
 
 

@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 SCHEMA = 1
@@ -37,6 +37,23 @@ def _is_journal() -> bool:
 def print_json(record: Mapping[str, object]) -> None:
     """Print a result as one line of JSON on stdout, with the schema version unless the record has its own."""
     print(json.dumps({"v": SCHEMA, **record}), flush=True)
+
+
+def emit(record: Mapping[str, object], lines: Iterable[str], as_json: bool) -> None:
+    """Print a result on stdout: as one line of JSON, or its lines for people, which are made only then."""
+    if as_json:
+        print_json(record)
+    else:
+        for line in lines:
+            print(line)
+
+
+def report(record: Mapping[str, object], text: str, as_json: bool) -> None:
+    """Say what a command did: as JSON on stdout, or to the user on stderr."""
+    if as_json:
+        print_json(record)
+    else:
+        narrate(text)
 
 
 def as_typed(command: str, home: Path | None) -> str:

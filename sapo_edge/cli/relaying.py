@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from sapo_edge.care.garbage import set_libraries_aside
 from sapo_edge.cli.ending import run_to_end
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.signals import ending_signals
-from sapo_edge.errors import ConfigError, StateLockedError
+from sapo_edge.cli.signals import until_signal
+from sapo_edge.errors import ConfigError
 from sapo_edge.events import Event, Notice
 from sapo_edge.state import logs
 from sapo_edge.state.lock import StateLock
@@ -84,7 +83,6 @@ def run_relay(
         announce: host names or IP addresses at which others reach it.
         psk: 32 bytes, to serve one private swarm instead of open ones.
         upload, download: caps in bytes per second; 0 for none.
-        members: most connected nodes.
         per_address: most of one address; 0 for half of `members`.
 
     Raises:
@@ -100,18 +98,8 @@ def run_relay(
     check_names(announce)
     paths = Paths.default(home)
     paths.create()
-    lock = StateLock(paths.state / "relay.lock")
-    try:
-        lock.acquire()
-    except StateLockedError as error:
-        process = f"process {error.holder}" if error.holder else "unknown process"
-        raise StateLockedError(
-            f"another relay ({process}) uses {paths.state}",
-            f"stop it with Ctrl-C in its terminal{f' or with: kill {error.holder}' if error.holder else ''}; "
-            "or use --home for a second one",
-            error.holder,
-        ) from error
-    try:
+    remedy = "stop it with Ctrl-C in its terminal or with `kill`; or use --home for a second one"
+    with StateLock(paths.state / "relay.lock", "relay", remedy):
         identity = Identity(read_or_create_secret(paths.state / "relay-identity"))
         with preserve_logging():
             be_lean(is_private=psk is not None)
@@ -120,8 +108,6 @@ def run_relay(
         config = RelayConfig(identity, port, listen, announce, psk, upload, download, members, per_address)
         _allow_files(config.capacity.places + OTHER_FILES)
         trio.run(partial(_serve, config, as_json))
-    finally:
-        lock.release()
 
 
 def _allow_files(number: int) -> None:
@@ -147,19 +133,13 @@ async def _serve(config: RelayConfig, as_json: bool) -> None:
     from sapo_edge.swarm.visits.relay import run_relay
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(_until_signal, nursery.cancel_scope.cancel)
-        await run_relay(config, Tally(_print_notice), partial(_ready, as_json), _Reporter().report)
 
-
-async def _until_signal(stop: Callable[[], None], *, task_status: Any) -> None:
-    import trio
-
-    with trio.open_signal_receiver(*ending_signals()) as signals:
-        task_status.started()
-        async for _ in signals:
+        def stop() -> None:
             narrate("stopping; nodes continue without this relay")
-            stop()
-            return
+            nursery.cancel_scope.cancel()
+
+        await nursery.start(until_signal, stop)
+        await run_relay(config, Tally(_print_notice), partial(_ready, as_json), _Reporter().report)
 
 
 def _print_notice(event: Event) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from sapo_edge.cli.history import check_has_run
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import as_typed, narrate, print_json
+from sapo_edge.cli.output import as_typed, emit, narrate
 from sapo_edge.errors import ConfigError
 from sapo_edge.plain import line
 from sapo_edge.state.paths import Paths
@@ -45,11 +45,7 @@ def report(
     result = read_run_report(paths, name)
     if picture is not None:
         _draw(result, paths, picture)
-    if json:
-        print_json(result.as_dict())
-        return
-    for text in _lines(result, paths.home):
-        print(text)
+    emit(result.as_dict(), _lines(result, paths.home), json)
 
 
 def _lines(report: RunReport, home: Path | None) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.output import narrate, report
 from sapo_edge.control.client import START_SECONDS, connect, explained_lock
 from sapo_edge.errors import CheckpointError, NoNodeError
 from sapo_edge.state.paths import Paths
@@ -31,14 +31,13 @@ def rollback(
         with client:
             reply = client.request("rollback", {"round": round})
         last, target, runs = int(reply["from"]), int(reply["to"]), True
-    if json:
-        print_json({"done": "rollback", "from": last, "to": target, "running": runs})
-    elif target == last:
-        narrate(f"nothing to do: the checkpoint of round {target} is the newest")
+    if target == last:
+        text = f"nothing to do: the checkpoint of round {target} is the newest"
     elif runs:
-        narrate(f"the node finishes its round and returns to the checkpoint of round {target}")
+        text = f"the node finishes its round and returns to the checkpoint of round {target}"
     else:
-        narrate(f"returned from round {last} to the checkpoint of round {target}; `sapo run` goes on from there")
+        text = f"returned from round {last} to the checkpoint of round {target}; `sapo run` goes on from there"
+    report({"done": "rollback", "from": last, "to": target, "running": runs}, text, json)
 
 
 def _roll_back_stopped(paths: Paths, round: int | None) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from sapo_edge.cli.start import start_detached
 from sapo_edge.cli.swarm import describe_questions
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ConfigError, ExitCode, StateError
+from sapo_edge.plain import table
 from sapo_edge.room import Room
 from sapo_edge.state.consent import agreed_to_share
 
@@ -230,7 +231,6 @@ def open_transport(
     """Join the swarm; a node that works alone gets a transport that reaches no peer.
 
     Args:
-        workspace: with its manifest.
         secret: the identity's 32 bytes.
         room: what to accept of others.
 
@@ -285,13 +285,11 @@ def _serve_control(
     fanout: EventFanout,
     closing: ExitStack,
 ) -> None:
-    """Start the control socket, and share answers of a person that wait for the swarm."""
     from sapo_edge.control.journal_view import past_events
     from sapo_edge.control.protocol import claim_socket_path
     from sapo_edge.control.server import ControlServer
     from sapo_edge.node.controlled import NodeControl
     from sapo_edge.node.methods import handlers
-    from sapo_edge.node.person import OutboxSharer
 
     control = NodeControl(node, status)
     _serve_metrics(workspace.settings.metrics_port, control, fanout, closing)
@@ -307,9 +305,6 @@ def _serve_control(
     else:
         closing.callback(server.stop)
         fanout.publish_on(server.publish)
-    if status is not None:
-        outbox = workspace.paths.state / "outbox.json"
-        node.between_rounds = OutboxSharer(node, outbox, lambda: bool(status().peers))
 
 
 def _serve_metrics(port: int, control: NodeControl, fanout: EventFanout, closing: ExitStack) -> None:
@@ -325,7 +320,6 @@ def _serve_metrics(port: int, control: NodeControl, fanout: EventFanout, closing
 
 
 def _report(manager: ServiceManager, event: events.Event) -> None:
-    """Describe the node to the service manager."""
     from sapo_edge.control.event_words import describe_event
 
     if isinstance(event, events.RoundFinished):
@@ -354,7 +348,6 @@ def _print_result(
     """Print what was reached, where it is, and how to use it.
 
     Args:
-        stopped: the node's last event.
         course: the first and the last evaluation on the same held-out questions.
         comparison: the last one of base model and adapter.
         was_done: whether all rounds were done before this run.
@@ -385,5 +378,5 @@ def _print_result(
         ("export --to peft DIRECTORY", "the adapter alone, for transformers and PEFT"),
     )
     narrate("use it:")
-    for name, purpose in commands:
-        narrate(f"  {as_typed(f'sapo {name}', home):40}  {purpose}")
+    for text in table((as_typed(f"sapo {name}", home), purpose) for name, purpose in commands):
+        narrate(f"  {text}")

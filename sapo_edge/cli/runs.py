@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.usage import CommandGroup
+from sapo_edge.cli.output import emit, narrate, report
 from sapo_edge.control.client import explained_lock
 from sapo_edge.errors import CheckpointError
-from sapo_edge.plain import counted, printable
+from sapo_edge.plain import counted, printable, table
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from sapo_edge.control.runs import Best, RunView
     from sapo_edge.state.checkpoint import Checkpoint
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Several runs beside each other.")
+app = typer.Typer(no_args_is_help=True, help="Several runs beside each other.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A run of `sapo runs list`.")]
 
 
@@ -32,16 +31,12 @@ def list_runs(home: Home = None, json: Json = False) -> None:
     from sapo_edge.control.runs import read_runs
 
     views = read_runs(Paths.default(home))
-    if json:
-        print_json({"runs": [_record(view) for view in views]})
-        return
-    width = max(len(view.name) for view in views)
-    print(f"  {'run':{width}}  {'rounds':>6}  {'last round':16}  {'best':>15}  model")
+    cells = [(" ", "run", "rounds", "last round", "best", "model")]
     for view in views:
         ended = f"{datetime.datetime.fromtimestamp(view.ended):%Y-%m-%d %H:%M}" if view.rounds else "-"
-        mark = "*" if view.current else " "
-        line = f"{mark} {view.name:{width}}  {view.rounds:>6}  {ended:16}  {_best(view.best):>15}"
-        print(f"{line}  {printable(view.problem or view.model)}".rstrip())
+        mark, model = "*" if view.current else " ", printable(view.problem or view.model)
+        cells.append((mark, view.name, str(view.rounds), ended, _best(view.best), model))
+    emit({"runs": [_record(view) for view in views]}, table(cells, {2, 4}), json)
 
 
 @app.command()
@@ -57,10 +52,8 @@ def new(
     name = name or unused_name(paths)
     with explained_lock(paths):
         begin_run(paths, name)
-    if json:
-        print_json({"done": "new", "run": name, "directory": str(paths.run_of(name).directory)})
-    else:
-        narrate(f"the next `sapo run` begins the run {name}; the others stay as they are")
+    record = {"done": "new", "run": name, "directory": str(paths.run_of(name).directory)}
+    report(record, f"the next `sapo run` begins the run {name}; the others stay as they are", json)
     _unset_others(paths, None)
 
 
@@ -72,10 +65,7 @@ def use(name: Name, home: Home = None, json: Json = False) -> None:
     paths = Paths.default(home)
     with explained_lock(paths):
         use_run(paths, name)
-    if json:
-        print_json({"done": "use", "run": name})
-    else:
-        narrate(f"the next `sapo run` continues the run {name}")
+    report({"done": "use", "run": name}, f"the next `sapo run` continues the run {name}", json)
     checkpoint = None
     with suppress(CheckpointError):
         checkpoint = Checkpoints(paths.checkpoints).newest_record()
@@ -124,10 +114,7 @@ def remove(name: Name, home: Home = None, json: Json = False) -> None:
     paths = Paths.default(home)
     with explained_lock(paths):
         remove_run(paths, name)
-    if json:
-        print_json({"done": "remove", "run": name})
-    else:
-        narrate(f"the run {name} is deleted")
+    report({"done": "remove", "run": name}, f"the run {name} is deleted", json)
 
 
 @app.command()
@@ -147,22 +134,19 @@ def compare(
         check_run_exists(paths, run)
     views = [read_run(paths, run) for run in chosen]
     gain, differences = compare_best(*views), differing(*views)
-    if json:
-        print_json({
-            "runs": [_record(view) for view in views],
-            "gain": None if gain is None else asdict(gain),
-            "settings": {setting: values for setting, *values in differences},
-        })  # fmt: skip
-        return
-    for view in views:
-        print(f"{view.name}: {counted(view.rounds, 'round')}, best {_best(view.best)}")
+    record = {
+        "runs": [_record(view) for view in views],
+        "gain": None if gain is None else asdict(gain),
+        "settings": {setting: values for setting, *values in differences},
+    }
+    lines = [f"{view.name}: {counted(view.rounds, 'round')}, best {_best(view.best)}" for view in views]
     if gain is None:
-        print("their best adapters can't be compared: they were not asked the same questions")
+        lines.append("their best adapters can't be compared: they were not asked the same questions")
     else:
         points = f"{100 * gain.value:+.0f} points of 100 (95 %: {100 * gain.low:+.0f} to {100 * gain.high:+.0f})"
-        print(f"{views[1].name} against {views[0].name} on the same questions: {points}")
-    for setting, first, second in differences:
-        print(f"  {printable(f'{setting}: {first} | {second}')}")
+        lines.append(f"{views[1].name} against {views[0].name} on the same questions: {points}")
+    lines += [f"  {printable(f'{setting}: {first} | {second}')}" for setting, first, second in differences]
+    emit(record, lines, json)
 
 
 def _best(best: Best | None) -> str:

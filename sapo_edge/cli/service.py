@@ -17,7 +17,6 @@ from sapo_edge.children import sapo_command
 from sapo_edge.cli.consent import ask_for_consent
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ConfigError, ExitCode, StateError
 from sapo_edge.plain import size
@@ -36,9 +35,7 @@ _DEVICE_GROUPS = ("render", "video")
 MAX_LINES = 10_000
 """Most lines of `sapo service logs`."""
 
-app = typer.Typer(
-    cls=CommandGroup, no_args_is_help=True, help="Let a node start with the machine, and restart after a failure."
-)
+app = typer.Typer(no_args_is_help=True, help="Let a node start with the machine, and restart after a failure.")
 System = Annotated[bool, typer.Option("--system", help="Of the system, with a user of its own; needs root.")]
 Name = Annotated[str, typer.Option("--name", help="Name of the service, for several on one machine.")]
 

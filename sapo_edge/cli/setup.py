@@ -32,7 +32,6 @@ class Plan:
     Attributes:
         profile: "auto", "none", or the name of one.
         invite: of the swarm to join; "" for the open swarm of the manifest.
-        service: one of `SERVICES`.
         settings: by name; they win over the profile's.
     """
 

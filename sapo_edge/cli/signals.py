@@ -1,4 +1,4 @@
-"""What Ctrl-C, SIGTERM and SIGHUP do to a running node."""
+"""What Ctrl-C, SIGTERM and SIGHUP do to programs that run for long."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sapo_edge.care.stop import Stop
@@ -29,6 +29,17 @@ def ending_signals() -> list[signal.Signals]:
     if signal.SIGINT in ignored and not _has_terminal():
         ignored.remove(signal.SIGINT)
     return [number for number in numbers if number not in ignored]
+
+
+async def until_signal(stop: Callable[[], None], *, task_status: Any) -> None:
+    """A task of a trio program that calls `stop` at the first of `ending_signals`."""
+    import trio
+
+    with trio.open_signal_receiver(*ending_signals()) as signals:
+        task_status.started()
+        async for _ in signals:
+            stop()
+            return
 
 
 class StopSignals:

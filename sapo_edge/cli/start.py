@@ -42,11 +42,7 @@ def start_detached(
     Args:
         home: the directory of --home; None without it.
         flags: of `sapo run` by setting; None where one is missing.
-        settings: the assignments of --set.
         agree: whether a flag gives the consent to share.
-
-    Raises:
-        StateError: if it ends before it answers.
     """
     from sapo_edge.node.background import Background
 

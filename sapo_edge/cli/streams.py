@@ -1,7 +1,8 @@
-"""The program's input and output."""
+"""The program's input and output, and questions to its user."""
 
 from __future__ import annotations
 
+import os
 import sys
 from io import TextIOWrapper
 from typing import TextIO
@@ -14,6 +15,23 @@ def has_terminal() -> bool:
 
 def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
+
+
+def can_ask() -> bool:
+    """Whether somebody sees a question on stderr and can answer it."""
+    if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
+        return False
+    try:
+        # The system suspends a job in the background that reads from its terminal.
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (OSError, AttributeError):
+        return True
+
+
+def ask_yes(question: str) -> bool:
+    """Ask a question on stderr, and read whether the answer is yes."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline(16).strip().lower() in ("y", "yes")
 
 
 def accept_any_text() -> None:

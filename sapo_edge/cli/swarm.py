@@ -13,7 +13,6 @@ import typer
 from sapo_edge.cli import codes
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.control.client import START_SECONDS, ControlClient, connect, node_runs
 from sapo_edge.control.protocol import ControlError
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 PASTED_CHARACTERS = 1000
 """Longest invite that is printed: some terminals accept at most 1024 characters when a line is pasted."""
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Create, join and leave swarms; invite others.")
+app = typer.Typer(no_args_is_help=True, help="Create, join and leave swarms; invite others.")
 
 
 @app.command()
@@ -195,11 +194,7 @@ def is_code(membership: Membership, text: str) -> bool:
 
 
 def join(paths: Paths, membership: Membership, text: str) -> Swarm:
-    """Join the swarm of an invite, or a known one by its name or id, without output.
-
-    Raises:
-        StateError: if the checkpoints belong to another manifest, or the swarms can't be written.
-    """
+    """Join the swarm of an invite, or a known one by its name or id, without output."""
     from sapo_edge.swarm.joining.invite import PREFIX, parse_invite
 
     if is_code(membership, text):

@@ -63,8 +63,6 @@ def show_steps(todo: Sequence[Job], count: int, steps: Iterable[Step]) -> None:
 
     Args:
         todo: the swarms that are not finished.
-        count: number of all swarms.
-        steps: of `run_jobs`.
     """
     if len(todo) < count:
         narrate(f"{count - len(todo)} of {count} swarms are finished already")

@@ -15,8 +15,7 @@ import typer
 
 from sapo_edge.cli.adapters import progress
 from sapo_edge.cli.options import Backend, Home, Json, Model, Set, Threads
-from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.usage import CommandGroup
+from sapo_edge.cli.output import emit, narrate, print_json
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ConfigError, ManifestError, ModelError
 from sapo_edge.plain import counted, printable
@@ -35,7 +34,7 @@ SHOWN = 20
 PREVIEW_SEED = 0
 """Of the questions and of the sampling of a preview, so that two previews can be compared."""
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Your own questions: write, check and preview them.")
+app = typer.Typer(no_args_is_help=True, help="Your own questions: write, check and preview them.")
 File = Annotated[
     Path, typer.Argument(help="A manifest's TOML file, its directory, or a file of questions (.jsonl, .csv).")
 ]
@@ -184,22 +183,20 @@ def list_manifests(home: Home = None, json: Json = False) -> None:
     if os.path.isfile(os.path.expanduser(setting)) and workspace.manifest is not None:
         rows.append(("file", setting, workspace.manifest))
     used = None if workspace.manifest is None else workspace.manifest.digest
-    if json:
-        records = [
-            {
-                "from": kind, "use": use, "name": manifest.name, "digest": manifest.digest,
-                "tasks": len(manifest.tasks), "own_questions": manifest.own_questions, "used": manifest.digest == used,
-            }
-            for kind, use, manifest in rows
-        ]  # fmt: skip
-        print_json({"manifests": records})
-        return
+    records, lines = [], []
     for kind, use, manifest in rows:
+        is_used = manifest.digest == used
+        records.append({
+            "from": kind, "use": use, "name": manifest.name, "digest": manifest.digest, "tasks": len(manifest.tasks),
+            "own_questions": manifest.own_questions, "used": is_used,
+        })  # fmt: skip
         own = f", {counted(manifest.own_questions, 'question')} of your own" if manifest.own_questions else ""
         named = "" if use == manifest.name else f"{manifest.name}, "
-        mark = "*" if manifest.digest == used else " "
-        print(f"{mark} {kind:8} {printable(use)}  {named}{counted(len(manifest.tasks), 'task')}{own}")
-    narrate("* is what `sapo run` trains on; another one: sapo run --manifest NAME")
+        mark = "*" if is_used else " "
+        lines.append(f"{mark} {kind:8} {printable(use)}  {named}{counted(len(manifest.tasks), 'task')}{own}")
+    emit({"manifests": records}, lines, json)
+    if not json:
+        narrate("* is what `sapo run` trains on; another one: sapo run --manifest NAME")
 
 
 def _in_directory(file: Path) -> Path:

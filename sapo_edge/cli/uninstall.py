@@ -8,7 +8,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,12 +15,12 @@ from typing import Annotated
 
 import typer
 
-from sapo_edge.cli.consent import is_yes
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.output import emit, narrate
+from sapo_edge.cli.streams import ask_yes
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.plain import size
-from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.state.durable import bytes_in, reported, write_atomically
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import IDENTITIES, Paths
 
@@ -57,14 +56,10 @@ def uninstall(
     completion = _completion(Path.home()) if paths.home is None else ()
     items = [*_services(paths), *completion, *_directories(paths, with_identity=identity)]
     kept = [path for name in IDENTITIES if not identity and (path := paths.state / name).exists()]
-    if json:
-        listed = [{"kind": item.kind, "path": str(item.path), "bytes": item.bytes} for item in items]
-        print_json({"items": listed, "kept": [str(path) for path in kept], "removed": not dry_run and yes})
-    else:
-        for item in items:
-            print(f"{item.kind:12} {size(item.bytes) if item.bytes else '':>9}  {item.path}")
-        for path in kept:
-            print(f"{'kept':12} {'':>9}  {path}")
+    listed = [{"kind": item.kind, "path": str(item.path), "bytes": item.bytes} for item in items]
+    lines = [f"{item.kind:12} {size(item.bytes) if item.bytes else '':>9}  {item.path}" for item in items]
+    lines += [f"{'kept':12} {'':>9}  {path}" for path in kept]
+    emit({"items": listed, "kept": [str(path) for path in kept], "removed": not dry_run and yes}, lines, json)
     if not dry_run:
         _remove(paths, items, yes=yes, asks=not json)
     for text in _advice():
@@ -79,8 +74,7 @@ def _remove(paths: Paths, items: list[Item], *, yes: bool, asks: bool) -> None:
     if not yes:
         if not (asks and sys.stdin is not None and sys.stdin.isatty()):
             raise ConfigError("nobody can be asked here", "give --yes to remove all of it")
-        print("Remove all of it? Adapters and history can't be made again. [y/N] ", end="", file=sys.stderr, flush=True)
-        if not is_yes(sys.stdin.readline(16)):
+        if not ask_yes("Remove all of it? Adapters and history can't be made again."):
             narrate("nothing was removed")
             return
     for item in items:
@@ -149,17 +143,7 @@ def _directories(paths: Paths, *, with_identity: bool) -> Iterator[Item]:
         places += [("state", path) for path in sorted(paths.state.iterdir()) if path.name not in IDENTITIES]
     for kind, place in places:
         if place.exists():
-            yield Item(kind, place, _size(place), partial(_remove_tree, place))
-
-
-def _size(place: Path) -> int:
-    total = 0
-    inside = [os.path.join(directory, name) for directory, _, names in os.walk(place) for name in names]
-    for path in inside if place.is_dir() else [place]:
-        # A running node replaces files meanwhile.
-        with suppress(FileNotFoundError):
-            total += os.lstat(path).st_size
-    return total
+            yield Item(kind, place, bytes_in(place), partial(_remove_tree, place))
 
 
 def _remove_tree(place: Path) -> None:
@@ -172,7 +156,6 @@ def _remove_tree(place: Path) -> None:
 
 
 def _advice() -> Iterator[str]:
-    """What this command does not remove."""
     from sapo_edge.installing import made_by_pipx
 
     yield "models of the hub are shared with other programs: `sapo models list`, then `sapo models remove`"

@@ -169,9 +169,6 @@ class Workspace:
         Args:
             directory: for the adapter file that the sampler reads.
             say: receives messages about what takes time.
-
-        Raises:
-            SapoError: if the backend or the model can't be used.
         """
         from sapo_edge.backends.backend import OpenOptions
         from sapo_edge.backends.choose import detect
@@ -203,12 +200,10 @@ def open_workspace(
     Args:
         home: the directory of `--home`; None for the default ones.
         flags: values by setting name; None where a flag is missing.
-        assignments: `name=value` texts of `--set`.
 
     Raises:
         ConfigError: naming the setting and its source.
         ManifestError: if there is no such manifest, or it is not valid.
-        StateError: if the file of swarms or a kept manifest is damaged.
     """
     from sapo_edge.config.layers import resolve
     from sapo_edge.state.paths import Paths

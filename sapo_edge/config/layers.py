@@ -60,7 +60,6 @@ def resolve(
     Args:
         flags: by setting name; None for a flag that was not given.
         environ: the process's own by default; an empty variable counts as unset.
-        file: `config.toml`; need not exist.
         state: what the state directory was made with.
 
     Raises:

@@ -27,7 +27,6 @@ class Setting:
 
     Attributes:
         name: in `config.toml`; in flags with "-" for "_".
-        kind: int, float or str.
         default: None if something else decides, as `explanation` says.
         low, high: allowed range of a number, both included.
         above: whether `low` itself is excluded.

@@ -25,7 +25,7 @@ from sapo_edge.control.protocol import (
     socket_path,
 )
 from sapo_edge.errors import NoNodeError, StateLockedError
-from sapo_edge.state.lock import lock_holder
+from sapo_edge.state.lock import lock_holder, process
 from sapo_edge.state.paths import Paths
 
 TIMEOUT = 10.0
@@ -237,7 +237,6 @@ def connect(paths: Paths, timeout: float = TIMEOUT, *, patience: float = 0.0) ->
     Raises:
         NoNodeError: if no node answers.
         ControlError: if the node speaks another version, or has too many clients.
-        StateError: if other users can enter the socket's directory.
     """
     path = socket_path(paths)
     if path.parent != paths.runtime and path.parent.exists():
@@ -251,11 +250,8 @@ def connect(paths: Paths, timeout: float = TIMEOUT, *, patience: float = 0.0) ->
             if holder is None:
                 raise
             if time.monotonic() >= until:
-                process = f"process {holder}" if holder else "unknown process"
-                raise NoNodeError(
-                    f"the node here is starting or stopping ({process})",
-                    "try again later; `sapo logs` shows more",
-                ) from error
+                message = f"the node here is starting or stopping ({process(holder)})"
+                raise NoNodeError(message, "try again later; `sapo logs` shows more") from error
             time.sleep(0.1)
 
 

@@ -13,12 +13,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from sapo_edge.events import Event, RoundFinished, from_json
-from sapo_edge.state.journal import Journal, JournaledRollout, reported_damage, reported_errors, rollout_from_row
+from sapo_edge.state.journal import (
+    LAST_EVENT,
+    Journal,
+    JournaledRollout,
+    reported_damage,
+    reported_errors,
+    rollout_from_row,
+)
 from sapo_edge.swarm.joining.identity import readable_name
 
+Kind = TypeVar("Kind", bound=Event)
 Origin = Literal["any", "own", "external"]
 """Of this node, of other nodes, or either."""
 QUESTION_CHARACTERS = 200
@@ -65,12 +73,9 @@ AND NOT EXISTS (
 _EVALUATED = ("round", "accuracy", "low", "high", "questions", "split", "question_set")
 _ROUNDS = """
 SELECT event, accuracy, questions, question_set
-FROM rounds LEFT JOIN held_out ON held_out.round = rounds.round AND split =
-    (SELECT max(split) FROM held_out WHERE held_out.round = rounds.round AND split IN ('validation', ''))
+FROM rounds LEFT JOIN held_out ON held_out.round = rounds.round AND split = 'validation'
 ORDER BY rounds.round
 """
-# What tables of earlier versions lack; a node of such a version may still write the journal.
-_ADDED = ("split", "answers", "question_set")
 _LAST = 2**63 - 1
 
 
@@ -104,11 +109,7 @@ class RolloutSummary:
 
     Attributes:
         round, position: its place in the journal.
-        entry: of the manifest.
-        question: complete.
-        rewards: one for each answer.
         informative: whether it teaches: an answer has an advantage.
-        author: peer id.
         time: of its creation, Unix seconds.
     """
 
@@ -170,8 +171,6 @@ class JournalReader:
             rounds: the first and the last round of the buckets; None for all. Evaluations are those of the whole run.
         """
         with reading(self._path) as connection:
-            # One transaction, so that all queries see the same state.
-            connection.execute("BEGIN")
             between = rounds or (0, _LAST)
             query = "SELECT min(round), max(round) FROM rounds WHERE round BETWEEN ? AND ?"
             first, last = connection.execute(query, between).fetchone()
@@ -234,24 +233,22 @@ class JournalReader:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that only reads a journal, which this or another process writes."""
+    """A connection that only reads a journal, which this or another process writes; all its queries see one state."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     with (
         reported_errors(path),
         reported_damage(path),
         closing(sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None)) as connection,
     ):
-        _add_columns(connection)
+        connection.execute("BEGIN")
         yield connection
 
 
-def _add_columns(connection: sqlite3.Connection) -> None:
-    """Let queries find the columns of `held_out` that an earlier version has not."""
-    existing = {row[1] for row in connection.execute("PRAGMA table_info(held_out)")}
-    missing = [name for name in _ADDED if name not in existing]
-    if existing and missing:
-        added = ", ".join(f"'' AS {name}" for name in missing)
-        connection.execute(f"CREATE TEMP VIEW held_out AS SELECT *, {added} FROM main.held_out")
+def last_event(connection: sqlite3.Connection, kind: type[Kind]) -> Kind | None:
+    """The last event of a kind; None without one."""
+    row = connection.execute(LAST_EVENT, (kind.event,)).fetchone()
+    event = None if row is None else from_json(row[0])
+    return event if isinstance(event, kind) else None
 
 
 def in_full(round: int, position: int, scored: JournaledRollout) -> dict[str, Any]:

@@ -95,9 +95,6 @@ def claim_socket_path(paths: Paths) -> Path:
     """The socket's path for a server: in the runtime directory or, if that path is too long, in a temporary directory.
 
     A file in the runtime directory tells clients the path, since their temporary directory may differ.
-
-    Raises:
-        StateError: if a directory can't be created, or the temporary one belongs to another user.
     """
     make_private_directory(paths.runtime)
     direct = paths.runtime / _SOCKET
@@ -115,11 +112,7 @@ def claim_socket_path(paths: Paths) -> Path:
 
 
 def check_private(directory: Path) -> None:
-    """Check that only this user can enter a directory: anyone can create one in a place like /tmp.
-
-    Raises:
-        StateError: if others can, or if it is a symbolic link or belongs to another user.
-    """
+    """Check that only this user can enter a directory: anyone can create one in a place like /tmp."""
     with reported("look at", directory):
         status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):

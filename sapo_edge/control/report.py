@@ -5,19 +5,17 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from sapo_edge import events
-from sapo_edge.control.journal_view import COMPARABLE, reading
+from sapo_edge.control.journal_view import COMPARABLE, last_event, reading
 from sapo_edge.evaluate import Evaluation, Gain, paired_gain
-from sapo_edge.events import FORMED, Comparison, Event, HeadStart
+from sapo_edge.events import FORMED, Comparison, HeadStart
 from sapo_edge.state.detail import AHEAD, TRAINED, Detail, Example
+from sapo_edge.state.journal import LAST_EVENT
 
-_LAST = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
-_AHEAD = _LAST.replace("ORDER", "AND json_extract(event, '$.updates') = ? ORDER")
+_AHEAD = LAST_EVENT.replace("ORDER", "AND json_extract(event, '$.updates') = ? ORDER")
 _EVALUATION = f"SELECT round, correct, questions, split, answers {COMPARABLE}"
-
-_Kind = TypeVar("_Kind", bound=Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +23,15 @@ class TaskCourse:
     """The right answers to the questions of one task.
 
     Attributes:
-        name: the manifest's entry.
         before, now: right answers of the base model and of the adapter.
-        questions: asked of both.
-        gain: the rise with its 95 % interval; None if it is not known which answers were right.
+        gain: the rise with its 95 % interval.
     """
 
     name: str
     before: int
     now: int
     questions: int
-    gain: Gain | None = None
+    gain: Gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +40,11 @@ class Report:
 
     Attributes:
         split: "test" for questions that chose no checkpoint; else those that chose the best one.
-        round: of the adapter.
-        questions: asked of both.
         before, now: right answers of both, in whatever form.
-        gain: the rise with its 95 % interval; None if it is not known which answers were right.
+        gain: the rise with its 95 % interval.
         tasks: by task, the largest rise first; empty if the journal lacks that.
         examples: the answer before and now to the same question; those that changed first.
-        formed: of the right answers before and now, those in the form that the manifest asks for; None if not known.
-        base_examples: as in `events.Comparison`.
+        formed: of the right answers before and now, those in the form that the manifest asks for.
         own: the first own questions that were trained on, as `examples`; they say nothing about other questions.
     """
 
@@ -60,10 +53,10 @@ class Report:
     questions: int
     before: int
     now: int
-    gain: Gain | None
+    gain: Gain
     tasks: tuple[TaskCourse, ...] = ()
     examples: tuple[tuple[Example, Example], ...] = ()
-    formed: tuple[int, int] | None = None
+    formed: tuple[int, int] = (0, 0)
     base_examples: int = 0
     own: tuple[tuple[Example, Example], ...] = ()
 
@@ -72,18 +65,14 @@ def read_report(journal: Path, best: int | None) -> Report | None:
     """What a run has learned so far; None before the second evaluation. Whether a node runs does not matter.
 
     Args:
-        journal: the SQLite file.
         best: round of the checkpoint that `sapo export` takes; None without one.
     """
     if not journal.exists():
         return None
     with reading(journal) as connection:
-        # One transaction, so that all queries see the same state.
-        connection.execute("BEGIN")
-        comparison = _last_event(connection, Comparison)
+        comparison = last_event(connection, Comparison)
         # A run that went on after its comparison may have a better checkpoint since.
         if comparison is not None and comparison.round == best:
-            gain: Gain | None = _gain_of(comparison)
             split, first, round = "test", 0, comparison.round
             counts = (comparison.questions, comparison.base, comparison.adapter)
             marks, base_examples = (comparison.base_answers, comparison.adapter_answers), comparison.base_examples
@@ -101,7 +90,6 @@ def read_report(journal: Path, best: int | None) -> Report | None:
                 round, now, answers_now = 0, ahead.correct, ahead.answers
             elif course[0] == course[2]:
                 return None
-            gain = paired(answers, answers_now)
             marks, base_examples = (answers, answers_now), 0
             counts = (questions, before, now)
         details = (
@@ -109,19 +97,14 @@ def read_report(journal: Path, best: int | None) -> Report | None:
             _detail(connection, f"{split}{AHEAD}" if round == first else split, round),
         )
         own = _examples(_detail(connection, TRAINED, 0), _detail(connection, TRAINED, round))
-    formed = (marks[0].count(FORMED), marks[1].count(FORMED)) if all(marks) else None
-    return Report(split, round, *counts, gain, by_task(*details), _examples(*details), formed, base_examples, own)
-
-
-def _last_event(connection: sqlite3.Connection, kind: type[_Kind]) -> _Kind | None:
-    row = connection.execute(_LAST, (kind.event,)).fetchone()
-    event = None if row is None else events.from_json(row[0])
-    return event if isinstance(event, kind) else None
+        formed = (marks[0].count(FORMED), marks[1].count(FORMED))
+        examples = _examples(*details)
+        return Report(split, round, *counts, paired(*marks), by_task(*details), examples, formed, base_examples, own)
 
 
 def _better_head_start(connection: sqlite3.Connection, questions: int, right: int) -> HeadStart | None:
     """The best validation of the head start, if it asked as many questions and more than `right` answers were right."""
-    last = _last_event(connection, HeadStart)
+    last = last_event(connection, HeadStart)
     if last is None:
         return None
     row = connection.execute(_AHEAD, (HeadStart.event, last.best_updates)).fetchone()
@@ -131,27 +114,18 @@ def _better_head_start(connection: sqlite3.Connection, questions: int, right: in
     return None
 
 
-def _gain_of(comparison: Comparison) -> Gain:
-    if gain := paired(comparison.base_answers, comparison.adapter_answers):
-        return gain
-    # An earlier version kept no single questions; the difference of both is what is known.
-    changed = comparison.adapter - comparison.base
-    return Gain(comparison.gain, comparison.low, comparison.high, max(0, changed), max(0, -changed))
+def paired(before: str, now: str) -> Gain:
+    """The gain from the marks of the same questions.
 
-
-def paired(before: str, now: str) -> Gain | None:
-    """The gain from the mark of each question; None if an earlier version stored none."""
-    if not before or len(before) != len(now):
-        return None
+    Raises:
+        ValueError: if their numbers differ.
+    """
     first, second = (Evaluation(marks, ("",) * len(marks), ("",) * len(marks)) for marks in (before, now))
     return paired_gain(first, second)
 
 
 def _detail(connection: sqlite3.Connection, split: str, round: int) -> Detail:
     """The details of an evaluation; empty if the journal has none."""
-    # A node of an earlier version may still write the journal.
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'details'").fetchone() is None:
-        return Detail()
     query = "SELECT detail FROM details WHERE split = ? AND round = ?"
     row: Any = connection.execute(query, (split, round)).fetchone()
     return Detail() if row is None else Detail.from_json(row[0])
@@ -159,13 +133,13 @@ def _detail(connection: sqlite3.Connection, split: str, round: int) -> Detail:
 
 def by_task(before: Detail, now: Detail) -> tuple[TaskCourse, ...]:
     """The right answers by task, the largest rise first."""
-    courses = (
+    courses = [
         TaskCourse(
             name, right, now.tasks[name][0], questions, paired(before.marks.get(name, ""), now.marks.get(name, ""))
         )
         for name, (right, questions) in before.tasks.items()
         if name in now.tasks and now.tasks[name][1] == questions
-    )
+    ]
     return tuple(sorted(courses, key=lambda course: (course.before - course.now, course.name)))
 
 

@@ -46,8 +46,7 @@ def describe_task(task: TaskCourse) -> str:
     """The gain of one task, if there are enough questions for a figure."""
     if task.questions < FEW:
         return "too few questions for a figure"
-    gain = task.gain
-    return "" if gain is None else format_gain(gain.value, gain.low, gain.high, task.questions)
+    return format_gain(task.gain.value, task.gain.low, task.gain.high, task.questions)
 
 
 def task_lines(tasks: Sequence[TaskCourse]) -> Iterator[str]:
@@ -66,9 +65,6 @@ def verdict(report: Report) -> tuple[str, str]:
     gain = report.gain
     if report.questions < FEW:
         return "yellow", f"• {report.before} → {report.now} of {report.questions}: {TOO_FEW}"
-    if gain is None:
-        points = exact((report.now - report.before) / max(1, report.questions), "+")
-        return "", f"{points} points of 100; an earlier version did not keep what an interval needs"
     low, high = (f"{100 * number:+.0f}" for number in (gain.low, gain.high))
     figures = f"{exact(gain.value, '+')} points of 100 (95 %: {low} to {high})"
     if gain.low > 0:
@@ -85,10 +81,8 @@ def exact(share: float, sign: str = "") -> str:
 
 def counts(report: Report) -> Iterator[str]:
     """What changed, and the form, which is no part of the gain."""
-    if report.gain is not None and report.formed is not None:
-        yield f"{report.gain.gained} became right, {report.gain.lost} became wrong."
-    if report.formed is not None:
-        yield describe_form(*report.formed, report.questions).capitalize() + "."
+    yield f"{report.gain.gained} became right, {report.gain.lost} became wrong."
+    yield describe_form(*report.formed, report.questions).capitalize() + "."
     if report.base_examples:
         yield f"Before: the base model, shown {report.base_examples} more worked examples, with which it answers best."
 

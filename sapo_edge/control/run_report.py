@@ -29,8 +29,7 @@ EXAMPLES = 3
 """Most questions that are shown of those that became right, and of those that became wrong."""
 
 _SUMS = """
-SELECT total(json_extract(event, '$.answers')), total(json_extract(event, '$.external')),
-    total(json_extract(event, '$.seconds_generate') + json_extract(event, '$.seconds_update')) FROM rounds
+SELECT total(json_extract(event, '$.answers')), total(json_extract(event, '$.external')) FROM rounds
 """
 _SINCE = f"SELECT round, questions, correct, answers {COMPARABLE} AND round <= ? ORDER BY round DESC LIMIT 1"
 
@@ -57,7 +56,6 @@ class RunReport:
         worked: seconds of work, without pauses.
         measured: seconds of these whose energy was measured.
         watt_hours: that energy; None where nothing measures it.
-        answers: of this node.
         external: rollouts of others that were trained on.
         adapter: directory of the checkpoint that `sapo export` takes; "" before the first.
     """
@@ -113,9 +111,7 @@ def read_run_report(paths: Paths, name: str) -> RunReport:
     checkpoints = Checkpoints(run.checkpoints)
     best = checkpoints.best() or checkpoints.latest()
     with reading(run.journal) as connection:
-        # One transaction, so that all queries see the same state.
-        connection.execute("BEGIN")
-        answers, external, seconds = connection.execute(_SUMS).fetchone()
+        answers, external = connection.execute(_SUMS).fetchone()
         evaluated = [round for (round,) in connection.execute(f"SELECT round {COMPARABLE} ORDER BY round")]
         counters = dict(connection.execute("SELECT name, value FROM counters").fetchall())
     manifest = Membership(paths.state).manifest(bytes.fromhex(view.manifest)) if view.manifest else None
@@ -124,8 +120,7 @@ def read_run_report(paths: Paths, name: str) -> RunReport:
         replace(view, report=read_report(run.journal, None if best is None else best.round)),
         str(view.settings.get("manifest", "")) if manifest is None else manifest.name,
         view.current and lock_holder(paths.lock) is not None,
-        # Only rounds tell in a journal of an earlier version.
-        max(seconds, counters.get(WORKED, 0)),
+        counters.get(WORKED, 0),
         measured,
         counters.get(JOULES, 0) / 3600 if measured else None,
         int(answers),
@@ -140,7 +135,6 @@ def _steps(report: RunReport, evaluated: Sequence[int]) -> Iterator[Step]:
     """What may come next.
 
     Args:
-        report: without its steps.
         evaluated: rounds after which the same validation questions were asked.
     """
     learned, settings = report.learned, report.run.settings
@@ -172,7 +166,6 @@ def _steps(report: RunReport, evaluated: Sequence[int]) -> Iterator[Step]:
 
 
 def _onward(report: RunReport, reason: str) -> Iterator[Step]:
-    """How the run continues."""
     run = report.run
     if report.running:
         yield Step(f"{reason}: the node goes on by itself", "sapo status")
@@ -188,15 +181,13 @@ def read_news(journal: Path, looked: int) -> tuple[int, str]:
     if not journal.exists():
         return 0, ""
     with reading(journal) as connection:
-        # One transaction, so that all queries see the same state.
-        connection.execute("BEGIN")
         last = connection.execute("SELECT max(round) FROM rounds").fetchone()[0] or 0
         before, now = (connection.execute(_SINCE, (round,)).fetchone() for round in (looked, last))
-    if last <= looked:
-        return last, ""
-    text = f"{counted(last - looked, 'round')} since you last looked"
-    if before is None or before[0] == now[0]:
-        return last, f"{text}, without an evaluation"
-    gain = paired(before[3], now[3])
-    figures = "" if gain is None else f"; {format_gain(gain.value, gain.low, gain.high, now[1])}"
-    return last, f"{text}: {before[2]} → {now[2]} of {now[1]} new questions right{figures}"
+        if last <= looked:
+            return last, ""
+        text = f"{counted(last - looked, 'round')} since you last looked"
+        if before is None or before[0] == now[0]:
+            return last, f"{text}, without an evaluation"
+        gain = paired(before[3], now[3])
+        figures = format_gain(gain.value, gain.low, gain.high, now[1])
+        return last, f"{text}: {before[2]} → {now[2]} of {now[1]} new questions right; {figures}"

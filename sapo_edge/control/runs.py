@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sapo_edge import events
-from sapo_edge.control.journal_view import COMPARABLE, reading
+from sapo_edge.control.journal_view import COMPARABLE, last_event, reading
 from sapo_edge.control.report import Report, paired, read_report
 from sapo_edge.errors import CheckpointError, StateError
 from sapo_edge.evaluate import Gain
@@ -20,7 +19,6 @@ from sapo_edge.state.runs import run_names
 _SPAN = """
 SELECT max(round), min(min(time), coalesce((SELECT min(time) FROM events), max(time))), max(time) FROM rounds
 """
-_STARTED = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
 _BEST = f"""
 SELECT round, correct, questions, split, answers, question_set {COMPARABLE}
 ORDER BY correct DESC, round LIMIT 1
@@ -39,10 +37,9 @@ class Best:
     """The best evaluation of a run.
 
     Attributes:
-        round: after which it was.
         right, questions: how many were answered right of how many.
-        answers: "1" or "0" for each; empty if an earlier version stored none.
-        question_set: mark of the questions and of their verifiers; empty if an earlier version stored none.
+        answers: the mark of each, as in `events.HeldOut`.
+        question_set: mark of the questions and of their verifiers.
     """
 
     round: int
@@ -50,7 +47,7 @@ class Best:
     questions: int
     split: str
     answers: str
-    question_set: str = ""
+    question_set: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +55,10 @@ class RunView:
     """One run.
 
     Attributes:
-        current: whether nodes continue it.
         rounds: its last round; 0 before the first.
         began, ended: times of its first event and its last round, Unix seconds; 0 before the first round.
         manifest: SHA-256 (hex) of what it trains on; "" before the first checkpoint.
         model, backend: display names, unescaped; "" if unknown.
-        settings: of its last start.
         best: evaluation; None before the first.
         report: before and now; None before the second evaluation.
         problem: why nothing is known; "" if it is.
@@ -105,15 +100,10 @@ def read_run(paths: Paths, name: str) -> RunView:
     if not run.journal.exists():
         return RunView(name, current)
     with reading(run.journal) as connection:
-        # One transaction, so that all queries see the same state.
-        connection.execute("BEGIN")
         rounds, began, ended = connection.execute(_SPAN).fetchone()
-        started = connection.execute(_STARTED, (NodeStarted.event,)).fetchone()
+        started = last_event(connection, NodeStarted)
         best = connection.execute(_BEST).fetchone()
-        event = None if started is None else events.from_json(started[0])
-    model, backend, settings = "", "", {}
-    if isinstance(event, NodeStarted):
-        model, backend, settings = event.model, event.backend, dict(event.settings)
+    model, backend, settings = ("", "", {}) if started is None else (started.model, started.backend, started.settings)
     checkpoint = None
     with suppress(CheckpointError):
         checkpoint = Checkpoints(run.checkpoints).newest_record()
@@ -145,8 +135,9 @@ def differing(one: RunView, other: RunView) -> list[tuple[str, str, str]]:
 def compare_best(one: RunView, other: RunView) -> Gain | None:
     """By how much the best adapter of the other run is better, on the same questions; None if those were others."""
     first, second = one.best, other.best
-    if first is None or second is None or not first.question_set:
+    if first is None or second is None:
         return None
-    if (first.split, first.questions, first.question_set) != (second.split, second.questions, second.question_set):
+    asked = [(best.split, best.questions, best.question_set, len(best.answers)) for best in (first, second)]
+    if asked[0] != asked[1]:
         return None
     return paired(first.answers, second.answers)

@@ -1,8 +1,8 @@
-"""The node's side of the control socket: answers requests and sends events, in a separate thread.
+"""The node's side of the control socket: answers requests and sends events.
 
 Clients are programs of the same user: `sapo status`, the terminal app, scripts. None can slow down the node: the length
-of lines, the number of clients and the backlog of each are bounded, every request is answered in its own thread, and
-the node itself only appends to a queue. The server reads a client's next request after it has answered the last one.
+of lines, the number of clients and the backlog of each are bounded. Two threads serve each of them: one reads a request
+and answers it before it reads the next one, the other sends what waits. The node itself only appends to a queue.
 """
 
 from __future__ import annotations
@@ -10,26 +10,37 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import selectors
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sapo_edge import __version__, events
-from sapo_edge.control.connection import MAX_BACKLOG_BYTES, ClientConnection
-from sapo_edge.control.protocol import MAX_REPLY_BYTES, PRODUCT, VERSION, ControlError, decode, encode, same_user
+from sapo_edge.control.protocol import (
+    MAX_REPLY_BYTES,
+    MAX_REQUEST_BYTES,
+    PRODUCT,
+    VERSION,
+    ControlError,
+    decode,
+    encode,
+    same_user,
+)
 from sapo_edge.errors import SapoError, StateError
 from sapo_edge.events import Event, Progress
 from sapo_edge.state.durable import reported
 
 MAX_CLIENTS = 16
 """Most connections. A new one replaces the one silent for longest, except those that follow events and read them."""
+MAX_BACKLOG_BYTES = 1024 * 1024
+"""Bytes of events that may wait for a client; a slower one is dropped."""
 STUCK_BYTES = 64 * 1024
 """Bytes of waiting events from which a following client may be replaced."""
+FAREWELL_SECONDS = 5.0
+"""Seconds for a dropped client to read the reason."""
 MAX_REPLAY = 1000
 """Most past events that a client may ask for, and most new ones kept for it while the past ones are read."""
 MAX_REPLAY_BYTES = MAX_BACKLOG_BYTES // 2
@@ -45,13 +56,144 @@ History = Callable[[int], Sequence[Event]]
 _logger = logging.getLogger(__name__)
 
 
+class Client:
+    """The server's end of one connection. Thread-safe.
+
+    Attributes:
+        waiting: lines to send.
+        backlog: bytes of these, and of the line that is being sent.
+        busy: whether a request is being answered.
+        held: events published while past ones are being read; None otherwise.
+        closing: whether nothing is added to `waiting` any more; once that is sent, the connection ends.
+        heard: monotonic time at which it last sent something.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self.waiting: deque[bytes] = deque()
+        self.backlog = 0
+        self.busy = False
+        self.subscribed = False
+        self.progress = True
+        self.held: list[Event] | None = None
+        self.closing = False
+        self.heard = time.monotonic()
+        self.writer = threading.Thread(target=self._write, name="sapo-control-writer", daemon=True)
+        self._end = end
+        self._changed = threading.Condition()
+
+    @property
+    def following(self) -> bool:
+        """Whether it gets events, now or once the past ones are read."""
+        return self.subscribed or self.held is not None
+
+    def lines(self) -> Iterator[bytes]:
+        """The lines of the client, until it or the server ends the connection; each once there is room to answer it.
+
+        Raises:
+            OSError: if the connection is broken.
+        """
+        received = b""
+        while data := self._end.recv(MAX_REQUEST_BYTES):
+            self.heard = time.monotonic()
+            lines = (received + data).split(b"\n")
+            for number, line in enumerate(lines, 1):
+                if len(line) > MAX_REQUEST_BYTES:
+                    message = f"a line is longer than {MAX_REQUEST_BYTES} bytes"
+                    self.dismiss(ControlError(message, "send less", "bad_request"))
+                with self._changed:
+                    self._changed.wait_for(lambda: self.closing or self.backlog <= MAX_BACKLOG_BYTES)
+                if self.closing:
+                    return
+                if number < len(lines):
+                    yield line
+            received = lines[-1]
+
+    def push(self, *lines: bytes) -> None:
+        """Queue lines, unless the connection ends."""
+        with self._changed:
+            if not self.closing:
+                self.waiting += lines
+                self.backlog += sum(map(len, lines))
+                self._changed.notify_all()
+
+    def offer(self, event: Event, line: bytes) -> None:
+        """Queue an event, or keep it while past ones are read; dismiss the client if too much is waiting."""
+        with self._changed:
+            if self.held is not None and len(self.held) >= MAX_REPLAY:
+                self.dismiss(ControlError("too many events came while past ones were read", "connect again", "slow"))
+            elif self.held is not None:
+                self.held.append(event)
+            elif self.subscribed and self.backlog + len(line) > MAX_BACKLOG_BYTES:
+                self.dismiss(ControlError("this client reads too slowly", "read faster, or connect again", "slow"))
+            elif self.subscribed:
+                self.push(line)
+
+    def follow(self, lines: Sequence[bytes], past: Sequence[Event] | None) -> None:
+        """Queue past events and those published since; `past` is None if it could not be read."""
+        with self._changed:
+            held, self.held = (self.held or []) if past is not None else [], None
+            # Events published while the past was read may be in both.
+            sent = {(event.event, event.time) for event in past or ()}
+            self.push(*lines, *(_line(event) for event in held if (event.event, event.time) not in sent))
+            self.subscribed = past is not None and not self.closing
+
+    def dismiss(self, error: ControlError) -> None:
+        """Replace all waiting lines by a last one, then end the connection."""
+        with self._changed:
+            self.backlog -= sum(map(len, self.waiting))
+            self.waiting.clear()
+            self.part(error)
+
+    def part(self, error: ControlError) -> None:
+        """Queue a last line, then end the connection, read or not."""
+        with self._changed:
+            self.push(encode({"end": error.as_dict()}))
+            self.finish()
+        timer = threading.Timer(FAREWELL_SECONDS, self.abort)
+        timer.daemon = True
+        timer.start()
+
+    def finish(self) -> None:
+        """End the connection once all waiting lines are sent."""
+        with self._changed:
+            self.closing, self.subscribed, self.held = True, False, None
+            self._changed.notify_all()
+
+    def abort(self) -> None:
+        """End the connection now."""
+        self.finish()
+        with contextlib.suppress(OSError):
+            self._end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Free the socket once nothing waits any more."""
+        self.finish()
+        self.writer.join()
+        self._end.close()
+
+    def _write(self) -> None:
+        # The client may break the connection at any time.
+        with contextlib.suppress(OSError):
+            while line := self._next():
+                self._end.sendall(line)
+                with self._changed:
+                    self.backlog -= len(line)
+                    self._changed.notify_all()
+        self.abort()
+
+    def _next(self) -> bytes:
+        """The next line to send, once there is one; empty at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.waiting or self.closing)
+            return self.waiting.popleft() if self.waiting else b""
+
+
 class ControlServer:
     """Answers clients until it is stopped.
 
     Args:
         path: of the socket, from `protocol.claim_socket_path`. A file there is replaced: only the holder of the state
             directory's lock starts a server, so the file was left by a node that was killed.
-        handlers: by method, except `subscribe`.
         history: past events for `subscribe`; none by default.
     """
 
@@ -59,12 +201,10 @@ class ControlServer:
         self.path = path
         self._handlers = dict(handlers)
         self._history = history or (lambda _count: ())
-        self._clients: set[ClientConnection] = set()
-        self._inbox: deque[Callable[[], None]] = deque()
-        self._selector = selectors.DefaultSelector()
-        self._following = False
+        self._clients: set[Client] = set()
+        self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sapo-control", daemon=True)
+        self._thread = threading.Thread(target=self._accept, name="sapo-control", daemon=True)
 
     def start(self) -> None:
         """Listen and start the thread.
@@ -74,7 +214,6 @@ class ControlServer:
         """
         if not hasattr(socket, "AF_UNIX"):
             raise StateError("this system has no Unix sockets", "stop the node with Ctrl-C in its own terminal")
-        self._wake_reader, self._wake_writer = socket.socketpair()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with reported("listen at", self.path):
@@ -83,116 +222,95 @@ class ControlServer:
                 os.chmod(self.path, 0o600)
                 self._listener.listen(_QUEUE)
         except BaseException:
-            self._close()
+            self._listener.close()
             raise
-        for end in (self._listener, self._wake_reader, self._wake_writer):
-            end.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        self._selector.register(self._wake_reader, selectors.EVENT_READ, self._woken)
         self._thread.start()
 
     def publish(self, event: Event) -> None:
         """Send an event to all followers. Thread-safe, does not block."""
-        if self._following:
-            self._post(lambda: self._send_event(event))
+        with self._lock:
+            followers = [client for client in self._clients if client.following]
+        line = _line(event) if followers else b""
+        for client in followers:
+            if client.progress or not isinstance(event, Progress):
+                client.offer(event, line)
 
     def stop(self) -> None:
         """Close all connections and remove the socket. A second call does nothing."""
-        if self._thread.is_alive():
-            self._stopping.set()
-            self._wake()
-            self._thread.join(4 * _CLOSING_SECONDS)
-
-    # The methods below run in the server's thread, except `_post`, `_wake` and the `work` of requests.
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                self._poll(self._next_closing())
-            self._say_goodbye()
-        except Exception:
-            # An error here must not end the node; clients then get no answer.
-            _logger.exception("the control socket ended")
-        finally:
-            for client in list(self._clients):
-                self._drop(client)
-            self._close()
-            with contextlib.suppress(OSError):
-                self.path.unlink(missing_ok=True)
-
-    def _close(self) -> None:
-        self._selector.close()
-        for end in (self._listener, self._wake_reader, self._wake_writer):
-            end.close()
-
-    def _poll(self, timeout: float | None) -> None:
-        for key, mask in self._selector.select(timeout):
-            if isinstance(key.data, ClientConnection):
-                self._serve(key.data, mask)
-            else:
-                key.data()
-        now = time.monotonic()
-        for client in [client for client in self._clients if client.closing is not None and client.closing <= now]:
-            self._drop(client)
-
-    def _next_closing(self) -> float | None:
-        """Seconds until a client has to be closed; None if there is none to close."""
-        ends = [client.closing for client in self._clients if client.closing is not None]
-        return max(0.0, min(ends) - time.monotonic()) if ends else None
+        if self._stopping.is_set() or not self._thread.is_alive():
+            return
+        self._stopping.set()
+        # A connection ends the wait for one.
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as waker:
+            waker.settimeout(_CLOSING_SECONDS)
+            waker.connect(str(self.path))
+        self._thread.join(_CLOSING_SECONDS)
+        self._listener.close()
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+        with self._lock:
+            clients = list(self._clients)
+        for client in clients:
+            client.part(ControlError("the node has stopped", "start it with `sapo run`", "ended"))
+        until = time.monotonic() + _CLOSING_SECONDS
+        for client in clients:
+            client.writer.join(max(0.0, until - time.monotonic()))
+            client.abort()
 
     def _accept(self) -> None:
-        try:
-            end, _ = self._listener.accept()
-        except OSError as error:
-            _logger.warning("a connection can't be accepted: %s", error)
-            # Without free file descriptors the socket stays readable; the pause keeps this from spinning.
-            time.sleep(0.05)
-            return
-        end.setblocking(False)
-        if not same_user(end):
-            end.close()
-            return
-        client = ClientConnection(end)
-        client.push(encode({"v": VERSION, "hello": PRODUCT, "version": __version__, "pid": os.getpid()}))
-        self._clients.add(client)
-        if len(self._clients) > MAX_CLIENTS:
-            self._replace_client(client)
-        self._watch(client)
+        while not self._stopping.is_set():
+            try:
+                end, _ = self._listener.accept()
+            except OSError as error:
+                _logger.warning("a connection can't be accepted: %s", error)
+                # Without free file descriptors the socket stays readable; the pause keeps this from spinning.
+                time.sleep(0.05)
+                continue
+            if self._stopping.is_set() or not same_user(end):
+                end.close()
+            else:
+                self._admit(Client(end))
 
-    def _replace_client(self, newcomer: ClientConnection) -> None:
+    def _admit(self, client: Client) -> None:
+        client.push(encode({"v": VERSION, "hello": PRODUCT, "version": __version__, "pid": os.getpid()}))
+        with self._lock:
+            self._clients.add(client)
+            if len(self._clients) > MAX_CLIENTS:
+                self._make_room(client)
+        client.writer.start()
+        threading.Thread(target=self._serve, args=(client,), name="sapo-control-client", daemon=True).start()
+
+    def _make_room(self, newcomer: Client) -> None:
         others = [client for client in self._clients - {newcomer} if not client.busy]
         stuck = [client for client in others if not client.following or client.backlog > STUCK_BYTES]
         if stuck:
-            self._drop(min(stuck, key=lambda client: client.heard))
+            replaced = min(stuck, key=lambda client: client.heard)
+            self._clients.discard(replaced)
+            replaced.abort()
         else:
             newcomer.dismiss(ControlError("the node has too many clients", "close one of them", "busy"))
 
-    def _serve(self, client: ClientConnection, mask: int) -> None:
+    def _serve(self, client: Client) -> None:
         try:
-            if mask & selectors.EVENT_WRITE:
-                client.flush()
-            if mask & selectors.EVENT_READ:
-                client.receive()
-                self._read_lines(client)
+            for line in client.lines():
+                if line.strip():
+                    client.busy = True
+                    self.answer(client, line)
+                    client.busy = False
         except OSError:
-            self._drop(client)
-            return
-        self._watch(client)
+            client.abort()
+        except Exception:
+            # An error here must end neither the node nor other clients.
+            _logger.exception("a connection of the control socket ended")
+            client.abort()
+        finally:
+            client.busy = False
+            client.close()
+            with self._lock:
+                self._clients.discard(client)
 
-    def _read_lines(self, client: ClientConnection) -> None:
-        """Answer the lines received so far, up to the first request that needs a thread."""
-        while not client.busy and client.closing is None:
-            try:
-                line = client.next_line()
-            except ControlError as error:
-                client.dismiss(error)
-                return
-            if line is None:
-                return
-            if line.strip():
-                self._request(client, line)
-
-    def _request(self, client: ClientConnection, line: bytes) -> None:
+    def answer(self, client: Client, line: bytes) -> None:
+        """Queue the answer to a line."""
         number: object = None
         try:
             message = decode(line)
@@ -203,30 +321,14 @@ class ControlServer:
             if method == "subscribe":
                 self._subscribe(client, number, params)
             elif method in self._handlers:
-                self._start(client, number, self._handlers[method], params)
+                client.push(_answer(number, self._handlers[method], params))
             else:
                 methods = ", ".join(sorted([*self._handlers, "subscribe"]))
                 raise ControlError("the node has no such method", f"use one of {methods}", "unknown_method")
         except ControlError as error:
             client.push(encode({"id": number if isinstance(number, int | str) else None, "error": error.as_dict()}))
 
-    def _start(self, client: ClientConnection, number: int | str, handler: Handler, params: Mapping[str, Any]) -> None:
-        def work() -> None:
-            line = _answer(number, handler, params)
-            self._post(lambda: self._finish(client, [line]))
-
-        client.busy = True
-        threading.Thread(target=work, name="sapo-control-request", daemon=True).start()
-
-    def _finish(self, client: ClientConnection, lines: Sequence[bytes]) -> None:
-        client.busy = False
-        if client.closing is None:
-            for line in lines:
-                client.push(line)
-            self._read_lines(client)
-        self._watch(client)
-
-    def _subscribe(self, client: ClientConnection, number: int | str, params: Mapping[str, Any]) -> None:
+    def _subscribe(self, client: Client, number: int | str, params: Mapping[str, Any]) -> None:
         count = params.get("replay", 0)
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_REPLAY:
             raise ControlError(f"replay is not an integer from 0 to {MAX_REPLAY}", "ask for fewer", "bad_request")
@@ -234,103 +336,17 @@ class ControlServer:
             raise ControlError("this connection already follows events", "open another one", "refused")
         client.progress = params.get("progress") is not False
         client.held = []
-        client.busy = True
-        self._count_followers()
+        past: Sequence[Event] | None = None
+        lines: list[bytes] = []
 
-        def work() -> None:
-            past: Sequence[Event] | None = None
-            lines: list[bytes] = []
+        def read(_params: Mapping[str, Any]) -> object:
+            nonlocal past
+            past = self._history(count) if count else ()
+            lines.extend(_newest([_line(event) for event in past]))
+            return {"replayed": len(lines)}
 
-            def read(_params: Mapping[str, Any]) -> object:
-                nonlocal past
-                past = self._history(count) if count else ()
-                lines.extend(_newest([_line(event) for event in past]))
-                return {"replayed": len(lines)}
-
-            first = _answer(number, read, params)
-            self._post(lambda: self._follow(client, [first, *lines], past))
-
-        threading.Thread(target=work, name="sapo-control-request", daemon=True).start()
-
-    def _follow(self, client: ClientConnection, lines: Sequence[bytes], past: Sequence[Event] | None) -> None:
-        """Send past events and those published since; `past` is None if it could not be read."""
-        held, client.held = (client.held or []) if past is not None else [], None
-        client.subscribed = past is not None and not client.ended and client.closing is None
-        # Events published while the past was read may be in both.
-        sent = {(event.event, event.time) for event in past or ()}
-        later = [_line(event) for event in held if (event.event, event.time) not in sent]
-        self._finish(client, [*lines, *later])
-        self._count_followers()
-
-    def _send_event(self, event: Event) -> None:
-        line = _line(event)
-        for client in list(self._clients):
-            if not client.following or (isinstance(event, Progress) and not client.progress):
-                continue
-            if client.held is None:
-                client.push_event(line)
-            elif len(client.held) < MAX_REPLAY:
-                client.held.append(event)
-            else:
-                client.dismiss(ControlError("too many events came while past ones were read", "connect again", "slow"))
-            self._watch(client)
-        self._count_followers()
-
-    def _watch(self, client: ClientConnection) -> None:
-        """Wait for what this client needs next, or close it if it is done."""
-        if client not in self._clients:
-            return
-        if client.done:
-            self._drop(client)
-            return
-        mask = selectors.EVENT_READ if client.wants_to_read else 0
-        mask |= selectors.EVENT_WRITE if client.wants_to_write else 0
-        is_registered = client.socket in self._selector.get_map()
-        if mask and is_registered:
-            self._selector.modify(client.socket, mask, client)
-        elif mask:
-            self._selector.register(client.socket, mask, client)
-        elif is_registered:
-            self._selector.unregister(client.socket)
-
-    def _drop(self, client: ClientConnection) -> None:
-        self._clients.discard(client)
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(client.socket)
-        client.socket.close()
-        self._count_followers()
-
-    def _count_followers(self) -> None:
-        self._following = any(client.following for client in self._clients)
-
-    def _say_goodbye(self) -> None:
-        self._selector.unregister(self._listener)
-        self._listener.close()
-        # Among the queued events is the one that tells how the node stopped.
-        self._woken()
-        for client in list(self._clients):
-            client.busy = False
-            if client.closing is None:
-                client.part(ControlError("the node has stopped", "start it with `sapo run`", "ended"))
-            self._watch(client)
-        until = time.monotonic() + _CLOSING_SECONDS
-        while self._clients and (left := until - time.monotonic()) > 0:
-            self._poll(left)
-
-    def _woken(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._wake_reader.recv(4096)
-        while self._inbox:
-            self._inbox.popleft()()
-
-    def _post(self, action: Callable[[], None]) -> None:
-        self._inbox.append(action)
-        self._wake()
-
-    def _wake(self) -> None:
-        # If the pipe is full the thread is awake; if it is closed the thread has ended.
-        with contextlib.suppress(OSError):
-            self._wake_writer.send(b"\0")
+        first = _answer(number, read, params)
+        client.follow([first, *lines], past)
 
 
 def _answer(number: int | str, handler: Handler, params: Mapping[str, Any]) -> bytes:

@@ -26,16 +26,10 @@ class Benchmark:
     """What to measure.
 
     Attributes:
-        backend: its name.
         model: path of the file or directory.
         manifest: whose prompts are used, its bytes as hexadecimal digits.
-        cache: directory for derived files.
-        answers: to each question.
-        rank: of the adapter.
         threads: CPU threads; 0 for the backend's choice.
-        repeats: measured rounds.
         quantise: number format to which a directory's matrices are quantised; "" for none.
-        precision: as in the settings.
         store: directory of the questions that the manifest names by digest.
     """
 
@@ -58,8 +52,6 @@ class Figures:
 
     Attributes:
         load_seconds: time to open the policy.
-        tokens_per_second: of each round's sampling.
-        update_seconds: of each round's update.
         update_tokens: answer tokens that each update trained on.
         peak_bytes: highest resident memory of the process.
         device_bytes: highest memory on a GPU; 0 without one.
@@ -78,11 +70,7 @@ class Figures:
 
 
 def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
-    """Sample and update for `repeats` rounds.
-
-    Raises:
-        SapoError: if the backend can't be opened.
-    """
+    """Sample and update for `repeats` rounds."""
     from sapo_edge.backends.backend import OpenOptions
     from sapo_edge.backends.choose import detect
     from sapo_edge.tasks.manifest import Manifest

@@ -32,8 +32,6 @@ def examine(
     """Run all checks. They create the state directory and change nothing else.
 
     Args:
-        paths: of the installation.
-        settings: of the node.
         manifest: to train on; None until it is fetched from a member of the swarm.
         shape: sizes of the largest round; None while unknown.
         deep: also load the backends' packages, in separate processes; takes seconds.
@@ -74,7 +72,7 @@ def _manifest(manifest: Manifest | None) -> Check:
 
 
 def _state(paths: Paths) -> Check:
-    from sapo_edge.state.lock import lock_holder
+    from sapo_edge.state.lock import lock_holder, process
 
     try:
         paths.check()
@@ -85,9 +83,8 @@ def _state(paths: Paths) -> Check:
     except SapoError as error:
         return Check("state", Status.WARN, f"{paths.state}: {error.message}", error.remedy)
     if holder is not None:
-        process = f"process {holder}" if holder else "unknown process"
         remedy = "nothing to do; to run a second node, give it another --home"
-        return Check("state", Status.WARN, f"{paths.state}: in use by another node ({process})", remedy)
+        return Check("state", Status.WARN, f"{paths.state}: in use by another node ({process(holder)})", remedy)
     return Check("state", Status.PASS, f"{paths.state}, writable, no node is running")
 
 
@@ -109,7 +106,6 @@ def profile_check(settings: Settings, memory: int) -> Check:
     """Check that a small machine has the settings that such machines need.
 
     Args:
-        settings: of the node.
         memory: that this process may have, bytes.
     """
     name = choose_profile(memory)

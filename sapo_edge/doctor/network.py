@@ -40,8 +40,6 @@ def examine_network(
 
     Args:
         port: that the node listens on; 0 for any.
-        listen: as in the settings.
-        mdns: whether to check multicast.
         bootstrap: addresses of peers to ask whether they reach this machine; may be empty.
         swarm: the manifest's digest; None outside of a swarm.
         psk: key of a private swarm.

@@ -14,7 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from sapo_edge.errors import StateError, StateLockedError
+from sapo_edge.errors import StateError
 from sapo_edge.experiment.plan import Plan
 from sapo_edge.state import durable
 from sapo_edge.state.lock import StateLock
@@ -251,16 +251,6 @@ def exclusive(directory: Path) -> Iterator[None]:
     """
     with reported("create", directory):
         directory.mkdir(parents=True, exist_ok=True)
-    lock = StateLock(directory / LOCK)
-    try:
-        lock.acquire()
-    except StateLockedError as error:
-        holder = f" (process {error.holder})" if error.holder else ""
-        raise StateError(
-            f"another sapo experiment{holder} works in {directory}",
-            "wait until it has ended; --report shows meanwhile what is finished",
-        ) from error
-    try:
+    remedy = "wait until it has ended; --report shows meanwhile what is finished"
+    with StateLock(directory / LOCK, "sapo experiment", remedy):
         yield
-    finally:
-        lock.release()

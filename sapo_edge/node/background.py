@@ -44,7 +44,6 @@ class Ended:
     """How a node ended.
 
     Attributes:
-        reason: in one sentence.
         expected: whether it was asked to stop, or its rounds were done.
         lines: the last ones of its log and its output, oldest first, unescaped.
     """
@@ -99,9 +98,6 @@ class Background:
         """Start a node unless one is running or starting; return once its process exists.
 
         It survives the end of this process, SIGHUP and the closing of the terminal.
-
-        Args:
-            options: for `sapo run`.
         """
         self._paths.create()
         if self.running():

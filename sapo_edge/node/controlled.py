@@ -16,7 +16,7 @@ from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import ConfigError
 from sapo_edge.events import RoundFinished, as_dict
-from sapo_edge.node.person import PersonAnswers, draw_question, share
+from sapo_edge.node.person import PersonAnswers, Verdict, draw_question, person_rollout, verify_answers
 from sapo_edge.node.rollback import find_target
 from sapo_edge.node.rounds import RECENT, Node
 from sapo_edge.swarm.joining.identity import readable_name
@@ -32,7 +32,6 @@ class NodeControl:
     """One node as the control socket's methods see it. Thread-safe; each call returns soon.
 
     Args:
-        node: runs in another thread.
         swarm: gives the transport's status; None for a node that works alone.
     """
 
@@ -174,12 +173,14 @@ class NodeControl:
         return draw_question(self.node.source, self.node.seed).as_dict()
 
     def share_answers(self, given: PersonAnswers) -> Mapping[str, Any]:
-        """Verify a person's answers and publish them.
-
-        Raises:
-            UnknownTaskError: if the question is not of this node's manifest.
-        """
-        return share(self.node, given, shared=self._swarm is not None).as_dict()
+        """Verify a person's answers and publish them as a rollout of the node."""
+        node = self.node
+        task, rewards = verify_answers(node.source, given)
+        # Peers learn from the text: tags would teach a form that nobody asked for.
+        asked = replace(given, answers=tuple(node.source.as_asked(task, text) for text in given.answers))
+        sequence = node.store.journal.reserve_sequences(1)
+        node.transport.publish([person_rollout(task, asked, author=node.author, round=node.round, sequence=sequence)])
+        return Verdict(rewards, task.ground_truth, self._swarm is not None).as_dict()
 
     def _reduced(self) -> dict[str, int] | None:
         """How many external rollouts an update takes; None while as many as the setting says."""

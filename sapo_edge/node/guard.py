@@ -50,8 +50,6 @@ class Guard:
         """Judge an evaluation that the journal does not have yet.
 
         Args:
-            event: with its single answers.
-            settings: of the last rounds.
             best: the best checkpoint so far; None without any.
         """
         if settings.protect == "off" or settings.network == "solo":

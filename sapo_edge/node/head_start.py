@@ -111,7 +111,6 @@ class HeadStartState:
         """Updates before the next validation.
 
         Args:
-            limit: as above.
             seconds: of one update; 0 if not known yet.
         """
         count = max(FIRST, math.ceil(self.updates * (GROWTH - 1)))
@@ -133,7 +132,6 @@ class HeadStart:
 
     Args:
         seed: of the node; the questions are drawn in another order than those of its rounds.
-        batch: questions in an update.
         sample: gives answers where the right ones are not known.
 
     Attributes:
@@ -169,7 +167,6 @@ class HeadStart:
         """Sample answers until those to `FEWEST` questions are right, at most `TRIES` batches.
 
         Args:
-            state, handle: as in `advance`.
             goes_on: called before each batch with the number of those sampled; False ends it.
 
         Raises:
@@ -196,7 +193,6 @@ class HeadStart:
         """Make so many updates.
 
         Args:
-            handle: cancellation of one update.
             goes_on: called before each update with the number of those made; False ends it.
 
         Raises:

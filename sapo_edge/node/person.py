@@ -1,38 +1,24 @@
-"""A person as a generator: a question, a few answers, and a rollout like any other.
-
-Answers typed while no node runs wait in a bounded file until the next node shares them. Every node verifies them again.
-"""
+"""A person as a generator: a question, a few answers, and a rollout like any other."""
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sapo_edge.errors import ConfigError, StateError, UnknownTaskError
-from sapo_edge.events import Notice
-from sapo_edge.fields import check_flag, check_list, check_map, check_number, check_text
+from sapo_edge.errors import ConfigError, UnknownTaskError
+from sapo_edge.fields import check_flag, check_list, check_number, check_text
 from sapo_edge.rollout import MAX_ANSWERS, Answer, Rollout, Task, TaskRef
-from sapo_edge.state.durable import reported, unused_path, write_atomically
-from sapo_edge.state.lock import locked
 from sapo_edge.tasks.answers import CLOSE_TAG, MAX_ANSWER_CHARACTERS, OPEN_TAG
 
 if TYPE_CHECKING:
-    from sapo_edge.node.rounds import Node
     from sapo_edge.tasks.source import TaskSource
 
-MAX_OUTBOX = 64
-"""Most sets of answers that wait; the oldest make room."""
-MAX_OUTBOX_BYTES = 2 * 1024 * 1024
-"""Largest file of them."""
 MAX_INDEX = 2**48
 """Questions for a person are drawn from this many indices, so hardly ever the same one twice."""
-_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +77,7 @@ class PersonAnswers:
             raise ConfigError(f"an answer can't be shared: {error}", "give a shorter one, of valid text") from error
 
     def as_dict(self) -> dict[str, Any]:
-        """The form on the control socket and in the file."""
+        """The form on the control socket."""
         return {
             "ref": _ref_list(self.ref), "answers": list(self.answers), "manifest": self.manifest, "time": self.time,
         }  # fmt: skip
@@ -189,142 +175,7 @@ def verify_answers(source: TaskSource, answers: PersonAnswers) -> tuple[Task, tu
 def person_rollout(task: Task, answers: PersonAnswers, *, author: str, round: int, sequence: int) -> Rollout:
     """The rollout that a node shares for a person now."""
     texts = tuple(Answer(text, True) for text in answers.answers)
-    # Answers may have waited for days. Their age says nothing about a policy, and peers reject what is too old.
     return Rollout(task.ref, task.question, task.ground_truth, texts, author, round, sequence, time.time())
-
-
-def share(node: Node, given: PersonAnswers, *, shared: bool) -> Verdict:
-    """Verify a person's answers and publish them as a rollout of the node.
-
-    Raises:
-        UnknownTaskError: if the question is not of the node's manifest.
-    """
-    task, rewards = verify_answers(node.source, given)
-    sequence = node.store.journal.reserve_sequences(1)
-    # Peers learn from the text: tags would teach a form that nobody asked for.
-    asked = replace(given, answers=tuple(node.source.as_asked(task, text) for text in given.answers))
-    node.transport.publish([person_rollout(task, asked, author=node.author, round=node.round, sequence=sequence)])
-    return Verdict(rewards, task.ground_truth, shared)
-
-
-class Outbox:
-    """A person's answers that wait for a node, in a file of mode 0600. Several programs may change it at once.
-
-    A damaged file is renamed, so that it stops nothing.
-
-    Args:
-        path: the file; it need not exist.
-        warn: receives a message when the file is damaged.
-    """
-
-    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
-        self.path = path
-        self._lock = path.with_suffix(".lock")
-        self._warn = warn
-
-    def add(self, answers: PersonAnswers) -> int:
-        """Keep answers for the next node.
-
-        Returns:
-            Number of sets that wait now.
-        """
-        with locked(self._lock):
-            waiting = [*self.read(), answers][-MAX_OUTBOX:]
-            while len(waiting) > 1 and len(_encode(waiting)) > MAX_OUTBOX_BYTES:
-                del waiting[0]
-            self._write(waiting)
-            return len(waiting)
-
-    def read(self) -> list[PersonAnswers]:
-        """All answers that wait, oldest first.
-
-        Raises:
-            StateError: if the file can't be read.
-        """
-        if not self.path.exists():
-            return []
-        with reported("read", self.path), self.path.open("rb") as file:
-            data = file.read(MAX_OUTBOX_BYTES + 1)
-        try:
-            content = check_map("content", json.loads(data))
-            if content.get("v") != _VERSION or len(data) > MAX_OUTBOX_BYTES:
-                raise ValueError("another version, or too large")
-            waiting = check_list("waiting", content.get("waiting"), MAX_OUTBOX)
-            return [PersonAnswers.from_dict(check_map("answers", item)) for item in waiting]
-        except (ValueError, RecursionError, ConfigError):
-            aside = unused_path(self.path.with_name(f"{self.path.name}.damaged"))
-            with reported("rename", self.path):
-                self.path.rename(aside)
-            self._warn(f"{self.path} is damaged: it was renamed to {aside.name}, and the answers in it are not shared")
-            return []
-
-    def remove(self, shared: Sequence[PersonAnswers]) -> None:
-        """Remove answers that were shared; those that came meanwhile stay.
-
-        Raises:
-            StateError: if the file can't be read or written.
-        """
-        with locked(self._lock):
-            self._write([answers for answers in self.read() if answers not in shared])
-
-    def _write(self, waiting: Sequence[PersonAnswers]) -> None:
-        with reported("write", self.path):
-            write_atomically(self.path, _encode(waiting))
-
-
-class OutboxSharer:
-    """Shares the answers that a person gave while no node ran, once there is a peer. Call it between rounds."""
-
-    def __init__(self, node: Node, outbox: Path, is_connected: Callable[[], bool]) -> None:
-        self._node, self._is_connected = node, is_connected
-        self._outbox = Outbox(outbox, self._warn)
-        self._last_warning = ""
-        # Published, but still in the file, because that could not be written.
-        self._shared: list[PersonAnswers] = []
-
-    def __call__(self) -> None:
-        """Publish the answers of the outbox; drop those that can't be verified, with a notice.
-
-        They leave the file last: a node that is killed, or can't write, shares them again, and peers take each once.
-        """
-        if not self._outbox.path.exists() or not self._is_connected():
-            return
-        try:
-            self._share()
-        except StateError as error:
-            # They wait in the file for the next time.
-            self._warn(f"a person's answers are not shared yet: {error}")
-
-    def _share(self) -> None:
-        digest = self._node.source.manifest.digest
-        waiting = [answers for answers in self._outbox.read() if answers.manifest == digest]
-        shared = 0
-        for answers in waiting:
-            if answers in self._shared:
-                continue
-            try:
-                share(self._node, answers, shared=True)
-            except UnknownTaskError as error:
-                self._warn(f"a person's answers were not shared: {error.message}")
-            else:
-                self._shared.append(answers)
-                shared += 1
-        if waiting:
-            self._outbox.remove(waiting)
-            self._shared.clear()
-        if shared:
-            self._node.emit(Notice(level="info", text=f"shared a person's answers to {shared} questions"))
-
-    def _warn(self, text: str) -> None:
-        """Emit a warning, but not the same one after every round."""
-        if text != self._last_warning:
-            self._last_warning = text
-            self._node.emit(Notice(level="warning", text=text))
-
-
-def _encode(waiting: Sequence[PersonAnswers]) -> bytes:
-    entries = [answers.as_dict() for answers in waiting]
-    return json.dumps({"v": _VERSION, "waiting": entries}, ensure_ascii=False).encode()
 
 
 def _ref_list(ref: TaskRef) -> list[str | int]:

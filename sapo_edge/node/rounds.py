@@ -70,20 +70,17 @@ class Node:
 
     Args:
         settings: resolved; replaced while the node runs when a live setting changes.
-        policy: created with `adapter_seed(seed)`.
         emit: receives every event; must not raise.
         reasons: of the choices made at startup, in words, for the first event.
         room: what the swarm accepts of others; set after each round.
 
     Attributes:
-        round: the last finished one.
         phase: of the round in progress; None before the first step.
         progress: of this phase; None before the first report.
         recent: the last `RECENT` finished rounds, oldest first.
         best: the checkpoint with the best accuracy on the validation questions; None if there is none.
         head_start: the newest validation of the head start since this start; None without one.
         comparison: the last one of base model and adapter on the test questions; None before the first.
-        between_rounds: called before each round.
         after_first_round: called once, when all is loaded that rounds need.
         others: gives the percent of the processor that other programs use; None if unknown.
         interrupted: whether `run` lost a round in progress because it was asked to end immediately.
@@ -121,7 +118,6 @@ class Node:
         self.best: Checkpoint | None = None
         self.comparison: Comparison | None = None
         self.guard = Guard(store.journal)
-        self.between_rounds: Callable[[], None] = lambda: None
         self.after_first_round: Callable[[], None] = lambda: None
         self.others: Callable[[], float | None] = lambda: None
         self.interrupted = False
@@ -129,7 +125,6 @@ class Node:
         self._reasons = reasons
         self._external = ExternalScorer(source, lambda text, ended: policy.cut(text, ended, self.max_tokens))
         self._finished = 0
-        self._seen_held_out = False
         self._is_in_round = False
         self._received = 0
         self._pool_saved = self._checkpoint_saved = time.monotonic()
@@ -201,7 +196,6 @@ class Node:
             self._take_head_start()
             while self._has_rounds_left() and not self.stop.finish.is_set():
                 self._wait_while_paused()
-                self.between_rounds()
                 if not self.stop.finish.is_set():
                     self.step()
                     if self._finished == 1:
@@ -525,7 +519,6 @@ class Node:
         self.best = self.store.checkpoints.best(self.store.latest)
 
     def _end_head_start(self, state: HeadStartState) -> None:
-        """Go on with the best policy, which was saved."""
         latest, saved = self.store.latest, self._head_start
         assert latest is not None and saved is not None
         if saved.updates != state.updates:
@@ -598,11 +591,6 @@ class Node:
             if ahead := checkpoint.cursor.get("head_start"):
                 self._head_start = HeadStartState(**ahead)
             self._draws = Draws(checkpoint.cursor.get("teaching"))
-            self._seen_held_out = checkpoint.seen_held_out
-            if checkpoint.seen_held_out and self.trains:
-                self.store.notices.append(
-                    "this run began when fewer questions were held out: it may have been trained on some that are now"
-                )
 
     def _wait_while_paused(self) -> None:
         """Wait until there is no reason to pause; a return to an earlier checkpoint does not wait for that."""
@@ -661,7 +649,6 @@ class Node:
             },
             self.settings.as_dict(),
             *validated,
-            seen_held_out=self._seen_held_out,
         )
         self.store.save_checkpoint(checkpoint, self.policy.save)
 

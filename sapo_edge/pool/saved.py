@@ -1,7 +1,6 @@
 """The file in which a pool outlives a restart: what it remembers of removed and used rollouts, then those it holds.
 
-A magic line and the SHA-256 of the body come first; the body is a sequence of msgpack byte strings. Version 1 had only
-the ids of removed rollouts, and rollouts without a neighbourhood.
+A magic line and the SHA-256 of the body come first; the body is a sequence of msgpack byte strings.
 """
 
 from __future__ import annotations
@@ -20,10 +19,8 @@ from sapo_edge.pool.marks import MARK_BYTES
 from sapo_edge.rollout import MAX_ANSWERS, MAX_NAME_BYTES, MAX_QUESTION_BYTES, Answer, Rollout, TaskRef
 from sapo_edge.state.durable import reported, write_atomically
 
-MAGIC = b"sapo-edge pool 2\n"
+MAGIC = b"sapo-edge pool 1\n"
 """First bytes of the file, with its version."""
-MAGIC_1 = b"sapo-edge pool 1\n"
-"""First bytes of a file of version 1."""
 
 _DIGEST_BYTES = 32
 # Bytes of the memories for one remembered rollout.
@@ -38,7 +35,6 @@ class SavedRollout:
     """A rollout that the pool holds.
 
     Attributes:
-        rollout: as text.
         arrival: Unix seconds.
         neighbourhood: the network from which it came, "" if unknown.
     """
@@ -81,7 +77,7 @@ def write_pool(path: Path, saved: SavedPool) -> None:
 
 
 def read_pool(path: Path, max_rollouts: int, max_bytes: int, max_remembered: int) -> SavedPool:
-    """What `write_pool` or an earlier version wrote; nothing if the file is missing.
+    """What `write_pool` wrote; nothing if the file is missing.
 
     Args:
         max_rollouts, max_bytes, max_remembered: limits of the pool; a larger file is not read.
@@ -100,19 +96,17 @@ def read_pool(path: Path, max_rollouts: int, max_bytes: int, max_remembered: int
     body = data[header:]
     digest = hashlib.sha256(body).digest()
     try:
-        if data[:header] not in (MAGIC + digest, MAGIC_1 + digest):
+        if data[:header] != MAGIC + digest:
             raise ValueError("the digest differs")
-        version = 1 if data.startswith(MAGIC_1) else 2
         parts = _byte_strings(body)
         removed = [digest.hex() for digest in _split(next(parts, b""), _DIGEST_BYTES)]
-        tasks, texts = (b"", b"") if version == 1 else (next(parts, b""), next(parts, b""))
-        used_tasks, used_texts = _split(tasks, MARK_BYTES), _split(texts, MARK_BYTES)
+        used_tasks, used_texts = (_split(next(parts, b""), MARK_BYTES) for _ in range(2))
         # One after the other, to hold the msgpack objects of a single rollout at a time.
         rollouts: list[SavedRollout] = []
         for part in parts:
             if len(rollouts) == max_rollouts:
                 raise ValueError("too many rollouts")
-            rollouts.append(_decode(part, version))
+            rollouts.append(_decode(part))
         return SavedPool(removed, used_tasks, used_texts, rollouts)
     except (ValueError, RecursionError, msgpack.UnpackException) as error:
         raise StateError(f"the saved pool {path} is damaged", _REMEDY) from error
@@ -150,11 +144,10 @@ def _encode(item: SavedRollout) -> list[object]:
     ]
 
 
-def _decode(part: bytes, version: int) -> SavedRollout:
+def _decode(part: bytes) -> SavedRollout:
     record = msgpack.unpackb(part, max_str_len=MAX_QUESTION_BYTES, max_array_len=MAX_ANSWERS, max_map_len=0)
     try:
-        fields = record if version > 1 else [*record, ""]
-        arrival, author, sequence, round, ref, question, ground_truth, texts, time, digest, neighbourhood = fields
+        arrival, author, sequence, round, ref, question, ground_truth, texts, time, digest, neighbourhood = record
         check_text("neighbourhood", neighbourhood, MAX_NAME_BYTES)
         if not isinstance(arrival, float) or not math.isfinite(arrival):
             raise ValueError("the time of arrival is not a finite number")

@@ -13,11 +13,7 @@ Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 
 def run_command(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command and keep its output.
-
-    Raises:
-        StateError: if it is not installed.
-    """
+    """Run a command and keep its output."""
     try:
         return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:
@@ -28,12 +24,8 @@ def write_definition(file: Path, text: str, what: str) -> bool:
     """Write the file that defines a service, if it does not hold this text already; returns whether it changed.
 
     Args:
-        file: of the service manager.
         text: what it is to hold.
         what: what such a file is called, for errors.
-
-    Raises:
-        StateError: if it can't be written.
     """
     data = text.encode()
     if file.exists() and file.read_bytes() == data:

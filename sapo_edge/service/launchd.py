@@ -46,7 +46,6 @@ class Launchd:
 
     Args:
         system: a daemon of the machine, for which one has to be root; otherwise an agent of this user.
-        run: runs a command.
     """
 
     def __init__(self, *, system: bool, run: Run = run_command) -> None:
@@ -77,11 +76,7 @@ class Launchd:
         """Write the property list; it starts with the machine or the session. Returns whether it changed.
 
         Args:
-            plan: the service.
             start: also load it now, which starts it.
-
-        Raises:
-            StateError: if it can't be written, or launchd refuses.
         """
         file = self.unit(plan.name)
         changed = write_definition(file, self.render(plan), "property list")
@@ -92,11 +87,7 @@ class Launchd:
         return changed
 
     def remove(self, name: str) -> bool:
-        """Stop a service after its round and remove its property list; returns whether there was one.
-
-        Raises:
-            StateError: if launchd refuses, or the file can't be removed.
-        """
+        """Stop a service after its round and remove its property list; returns whether there was one."""
         file = self.unit(name)
         if not file.exists():
             return False

@@ -49,7 +49,6 @@ class ServiceManager:
         """Report what the node does, for `systemctl status`.
 
         Args:
-            text: one line.
             round_seconds: how long its last round took; 0 if the text is not about one.
         """
         self._round_seconds = round_seconds or self._round_seconds

@@ -24,8 +24,6 @@ class ServicePlan:
     """What a service manager has to know.
 
     Attributes:
-        name: of the service.
-        command: program and arguments.
         paths: the node's directories; all exist before the service starts.
         user: that a system service runs as; empty for a service of the user who installs it.
         memory: most bytes that the node may use.
@@ -66,7 +64,6 @@ def memory_limit(needed: int | None, machine: int) -> int:
 
     Args:
         needed: by a round at its peak, as estimated; None if unknown.
-        machine: memory of this machine.
     """
     highest = int(machine * _MACHINE_SHARE)
     return highest if needed is None else min(int(needed * (1 + _SPARE_SHARE)) + _SPARE_BYTES, highest)

@@ -35,7 +35,6 @@ def render(plan: ServicePlan, *, version: int, namespaces: bool = True) -> str:
 
     Args:
         plan: what it runs; a system service if it has a user.
-        version: of systemd.
         namespaces: whether a user's service may have a view of the file system of its own.
 
     Raises:
@@ -101,7 +100,6 @@ def quote(text: str, *, variables: bool = False) -> str:
     """A word of a unit file.
 
     Args:
-        text: the word.
         variables: whether systemd would replace variables in it, as in commands.
 
     Raises:
@@ -140,7 +138,6 @@ class Systemd:
 
     Args:
         system: of the system, for which one has to be root; otherwise of this user.
-        run: runs a command.
     """
 
     def __init__(self, *, system: bool, run: Run = run_command) -> None:
@@ -184,11 +181,7 @@ class Systemd:
         """Write the unit, and let it start with the machine or the session; returns whether it changed.
 
         Args:
-            plan: the service.
             start: also start it now; a changed one that runs is restarted after its round.
-
-        Raises:
-            StateError: if the unit can't be written, or systemd refuses.
         """
         file = self.unit(plan.name)
         changed = write_definition(file, self.render(plan), "unit")
@@ -200,11 +193,7 @@ class Systemd:
         return changed
 
     def remove(self, name: str) -> bool:
-        """Stop a service after its round and remove its unit; returns whether there was one.
-
-        Raises:
-            StateError: if systemd refuses, or the unit can't be removed.
-        """
+        """Stop a service after its round and remove its unit; returns whether there was one."""
         file = self.unit(name)
         if not file.exists():
             return False
@@ -226,11 +215,7 @@ class Systemd:
         return self._run(self._command("is-active", f"{name}.service")).stdout.strip()
 
     def properties(self, name: str) -> dict[str, str]:
-        """State of a service by the names that systemd gives its properties.
-
-        Raises:
-            StateError: if systemd doesn't answer.
-        """
+        """State of a service by the names that systemd gives its properties."""
         names = (
             "LoadState", "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts", "Result", "StatusText",
             "ExecMainStatus", "MemoryCurrent", "MemoryMax", "ActiveEnterTimestamp",

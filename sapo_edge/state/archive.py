@@ -59,7 +59,7 @@ _SETTINGS = "config/config.toml"
 _JOURNAL = ("journal", "journal.sqlite")
 # Of each run, beside its journal.
 _OF_RUN = ("checkpoints", "pool", "rollback.json")
-_KEPT = ("consent.json", "current-run", "manifests", "outbox.json", "peers.json", "ports.json", "swarms.json")
+_KEPT = ("consent.json", "current-run", "manifests", "peers.json", "ports.json", "swarms.json")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _MAX_PARTS = 8
 # The end of a ZIP file without a comment: signature, two numbers of disks, two of entries, bytes and place of the list.
@@ -98,7 +98,6 @@ def write_backup(paths: Paths, file: Path, *, with_identity: bool = True) -> Bac
 
     Args:
         paths: of the node; it may run.
-        file: must not exist.
         with_identity: whether the secret keys of node and relay are in it.
     """
     with reported("write the backup", file, "name another file"):
@@ -129,7 +128,6 @@ def restore_backup(paths: Paths, file: Path) -> Backup:
 
     Args:
         paths: of a node that does not run; what the backup holds must not exist there.
-        file: that `write_backup` wrote.
 
     Raises:
         StateLockedError: if a node runs there.
@@ -213,11 +211,7 @@ def _add(archive: zipfile.ZipFile, name: str, path: Path) -> tuple[int, str]:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive in a file.
-
-    Raises:
-        StateError: if it can't be read or is damaged; also for damage that shows within the block.
-    """
+    """The archive in a file."""
     try:
         with reported("read the backup", file, "name another file"), file.open("rb") as stream:
             _check_end(stream)
@@ -271,9 +265,8 @@ def _is_known(name: str) -> bool:
     parts = tuple(name.split("/"))
     if name == _SETTINGS:
         return True
-    inner = parts[3:] if parts[1:2] == ("runs",) else parts[1:]
-    known = inner == _JOURNAL or inner[:1] in {(kept,) for kept in _OF_RUN}
-    known = parts[0] == "state" and (known or parts[1:2] in {(kept,) for kept in (*IDENTITIES, *_KEPT)})
+    of_run = parts[1:2] == ("runs",) and (parts[3:] == _JOURNAL or parts[3:4] in {(kept,) for kept in _OF_RUN})
+    known = parts[0] == "state" and (of_run or parts[1:2] in {(kept,) for kept in (*IDENTITIES, *_KEPT)})
     return known and len(parts) <= _MAX_PARTS and all(_PART.fullmatch(part) for part in parts)
 
 

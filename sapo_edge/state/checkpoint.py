@@ -18,8 +18,8 @@ from typing import Any
 from sapo_edge.errors import CheckpointError, StateError
 from sapo_edge.state.durable import state_error, write_atomically
 
-FORMAT_VERSION = 3
-"""Version of `checkpoint.json`; versions 1 and 2 are read too."""
+FORMAT_VERSION = 1
+"""Version of `checkpoint.json`."""
 RECORD = "checkpoint.json"
 """Name of the file that describes a checkpoint."""
 
@@ -31,12 +31,9 @@ class Checkpoint:
     Attributes:
         model_digest: SHA-256 (hex) of the base model.
         manifest_digest: SHA-256 (hex) of the task manifest.
-        seed: of the task sequence.
         cursor: position in the task sequence; JSON values.
         accuracy: of this adapter on validation questions; None if it was not evaluated.
-        questions: number of those questions; 0 for an accuracy on the one held-out set of version 1.
-        question_set: mark of those questions, from `TaskSource.question_set`; "" if an earlier version asked them.
-        seen_held_out: whether it may have been trained on questions that are held out now. Fewer were with version 1.
+        question_set: mark of those questions, from `TaskSource.question_set`.
         time: Unix seconds.
         files: name below the directory -> (bytes, SHA-256); set when the checkpoint is written.
         directory: where the checkpoint is; set when it is written or read.
@@ -51,7 +48,6 @@ class Checkpoint:
     accuracy: float | None = None
     questions: int = 0
     question_set: str = ""
-    seen_held_out: bool = False
     time: float = field(default_factory=time.time)
     files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     directory: Path = Path()
@@ -150,8 +146,8 @@ def read_record(directory: Path) -> Checkpoint:
             )
         if digest != _digest(body):
             raise _damaged(directory, f"{RECORD} has changed")
-        if body.pop("v") == 1:
-            body["seen_held_out"] = True
+        if body.pop("v") != FORMAT_VERSION:
+            raise ValueError("another version")
         body["files"] = {name: (size, file_digest) for name, (size, file_digest) in body["files"].items()}
         return Checkpoint(**body, directory=directory)
     except PermissionError as error:

@@ -186,9 +186,6 @@ class Checkpoints:
 
         Returns:
             Where they are now, oldest first.
-
-        Raises:
-            StateError: if one can't be renamed; those before it are.
         """
         aside = []
         with reported("set aside later checkpoints in", self.directory):

@@ -42,12 +42,11 @@ def read_consent(file: Path) -> Agreement | None:
     try:
         with file.open("rb") as stream:
             record = json.loads(stream.read(_MAX_BYTES))
-        # Records without terms are of versions that knew the first ones only.
         agreement = Agreement(
-            int(record.get("terms", 1)),
+            int(record["terms"]),
             str(record["program"]),
             float(record["time"]),
-            str(record.get("how", "first screen")),
+            str(record["how"]),
             record.get("agreed", {}).get("network") != "solo",
         )
         return agreement if record["v"] == _VERSION and agreement.terms == TERMS else None
@@ -66,7 +65,6 @@ def write_consent(file: Path, how: str, choices: Mapping[str, object] | None = N
 
     Args:
         file: in a directory that exists.
-        how: as in `Agreement`.
         choices: what else was chosen at the same time.
     """
     record = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from sapo_edge.fields import check_flag, check_integer, check_list, check_map, check_text
 
@@ -44,7 +44,7 @@ class Detail:
     Attributes:
         tasks: entry -> (right answers, questions).
         examples: the answers to the first questions, in their order.
-        marks: entry -> the mark of each of its questions (`events.HeldOut.answers`); empty from earlier versions.
+        marks: entry -> the mark of each of its questions (`events.HeldOut.answers`).
     """
 
     tasks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -54,14 +54,7 @@ class Detail:
     def to_json(self) -> str:
         """As the journal stores it."""
         rows = [
-            [
-                example.entry[:MAX_CHARACTERS],
-                example.question[:MAX_CHARACTERS],
-                example.expected[:MAX_CHARACTERS],
-                example.answer[:MAX_CHARACTERS],
-                example.right,
-                example.formed,
-            ]
+            [value[:MAX_CHARACTERS] if isinstance(value, str) else value for value in astuple(example)]
             for example in self.examples[:EXAMPLES]
         ]
         tasks = {name: list(counts) for name, counts in self.tasks.items()}
@@ -76,7 +69,7 @@ class Detail:
         """
         record = check_map("detail", json.loads(text))
         tasks = {name: _counts(counts) for name, counts in check_map("tasks", record.get("tasks")).items()}
-        marks = {name: check_text("marks", text) for name, text in check_map("marks", record.get("marks", {})).items()}
+        marks = {name: check_text("marks", text) for name, text in check_map("marks", record.get("marks")).items()}
         return cls(tasks, tuple(map(_example, check_list("examples", record.get("examples")))), marks)
 
 
@@ -86,8 +79,6 @@ def _counts(value: object) -> tuple[int, int]:
 
 
 def _example(value: object) -> Example:
-    # An earlier version wrote one flag: right in the form that the manifest asks for.
-    texts, flags = (items := check_list("example", value))[:4], items[4:]
-    flags = flags * 2 if len(flags) == 1 else flags
+    *texts, right, formed = check_list("example", value)
     entry, question, expected, answer = (check_text("example", text) for text in texts)
-    return Example(entry, question, expected, answer, *(check_flag("right", flag) for flag in flags))
+    return Example(entry, question, expected, answer, check_flag("right", right), check_flag("formed", formed))

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,19 +21,12 @@ from sapo_edge.errors import StateError
 from sapo_edge.events import Comparison, Event, HeldOut, Progress, RolledBack, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.detail import Detail
-from sapo_edge.state.durable import (
-    check_space,
-    is_disk_full,
-    is_read_only,
-    make_private_directory,
-    reported,
-    sync_directory,
-)
+from sapo_edge.state.durable import is_disk_full, is_read_only, make_private_directory
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 6
-"""Version of the tables below; `Journal` upgrades those of earlier ones."""
+SCHEMA_VERSION = 1
+"""Version of the tables below."""
 APPLICATION_ID = 0x5341504F
 """Marks the file as ours ("SAPO"), for `file` and against opening something else."""
 MAX_ROWS = 1000
@@ -51,38 +43,28 @@ CHECKED_BYTES = 64 * 1024 * 1024
 """Journals up to this size are checked whenever they are opened; larger ones only after a crash."""
 
 _HELD_OUT = "round, time, accuracy, correct, questions, low, high, split, answers, question_set"
-_HELD_OUT_TABLE = """
-CREATE TABLE held_out (
-    round INTEGER NOT NULL, time REAL NOT NULL, accuracy REAL, correct INTEGER NOT NULL, questions INTEGER NOT NULL,
-    low REAL, high REAL, split TEXT NOT NULL, PRIMARY KEY (round, split)
-);
-"""
-# Until version 3 an evaluation had no single answers.
-_TO_VERSION_4 = "ALTER TABLE held_out ADD COLUMN answers TEXT NOT NULL DEFAULT '';"
-# Until version 4 there were no details of evaluations.
-_TO_VERSION_5 = """
-CREATE TABLE details (
-    split TEXT NOT NULL, round INTEGER NOT NULL, detail TEXT NOT NULL, PRIMARY KEY (split, round)
-) WITHOUT ROWID;
-"""
-# Until version 5 it was not known which questions were asked.
-_TO_VERSION_6 = "ALTER TABLE held_out ADD COLUMN question_set TEXT NOT NULL DEFAULT '';"
-_SCHEMA = f"""
+_SCHEMA = """
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL);
 CREATE TABLE rollouts (
     round INTEGER NOT NULL, position INTEGER NOT NULL, entry TEXT NOT NULL, version TEXT NOT NULL,
     seed INTEGER NOT NULL, task_index INTEGER NOT NULL, question TEXT NOT NULL, ground_truth TEXT NOT NULL,
     answers TEXT NOT NULL, rewards TEXT NOT NULL, advantages TEXT NOT NULL, author TEXT NOT NULL,
-    made_in INTEGER NOT NULL, sequence INTEGER NOT NULL, time REAL NOT NULL, own INTEGER NOT NULL DEFAULT 1,
-    digest TEXT NOT NULL DEFAULT '', PRIMARY KEY (round, position)
+    made_in INTEGER NOT NULL, sequence INTEGER NOT NULL, time REAL NOT NULL, own INTEGER NOT NULL,
+    digest TEXT NOT NULL, PRIMARY KEY (round, position)
 ) WITHOUT ROWID;
-{_HELD_OUT_TABLE}
-{_TO_VERSION_4}
-{_TO_VERSION_5}
-{_TO_VERSION_6}
+CREATE TABLE held_out (
+    round INTEGER NOT NULL, time REAL NOT NULL, accuracy REAL, correct INTEGER NOT NULL, questions INTEGER NOT NULL,
+    low REAL, high REAL, split TEXT NOT NULL, answers TEXT NOT NULL, question_set TEXT NOT NULL,
+    PRIMARY KEY (round, split)
+);
+CREATE TABLE details (
+    split TEXT NOT NULL, round INTEGER NOT NULL, detail TEXT NOT NULL, PRIMARY KEY (split, round)
+) WITHOUT ROWID;
 CREATE TABLE events (id INTEGER PRIMARY KEY AUTOINCREMENT, round INTEGER, time REAL NOT NULL, event TEXT NOT NULL);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
+LAST_EVENT = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
+"""The query for the last event of a kind."""
 _ASKED = "FROM held_out WHERE split = ? AND questions = ? AND question_set = ?"
 _FORGET_DETAILS = """
 WITH asked AS (
@@ -97,17 +79,6 @@ DELETE FROM details WHERE split = :split AND round NOT IN (
     UNION SELECT round FROM (SELECT round FROM asked ORDER BY accuracy DESC, round LIMIT 1)
 )
 """
-# Version 1 stored own rollouts only.
-_TO_VERSION_2 = "ALTER TABLE rollouts ADD COLUMN own INTEGER NOT NULL DEFAULT 1;"
-# Until version 2 there was one held-out set, and no digests of external rollouts.
-_TO_VERSION_3 = f"""
-ALTER TABLE rollouts ADD COLUMN digest TEXT NOT NULL DEFAULT '';
-ALTER TABLE held_out RENAME TO held_out_2;
-{_HELD_OUT_TABLE}
-INSERT INTO held_out SELECT *, '' FROM held_out_2;
-DROP TABLE held_out_2;
-"""
-_STEPS = (_TO_VERSION_2, _TO_VERSION_3, _TO_VERSION_4, _TO_VERSION_5, _TO_VERSION_6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +87,6 @@ class JournaledRollout:
 
     Attributes:
         rollout: as it is shared, without token ids.
-        rewards, advantages: one number per answer.
         own: whether this node generated it; otherwise it is another node's, in this round's update.
     """
 
@@ -134,11 +104,7 @@ class JournaledRollout:
 
 
 class Journal:
-    """Rounds, their rollouts, held-out evaluations and other events of one state directory.
-
-    Attributes:
-        upgraded_from: copy of the journal before its tables were changed now; None if they were of this version.
-    """
+    """Rounds, their rollouts, held-out evaluations and other events of one run."""
 
     def __init__(self, path: Path, *, keep_rollouts: int = KEEP_ROLLOUTS) -> None:
         """Open the journal; create it if it doesn't exist.
@@ -149,7 +115,6 @@ class Journal:
         """
         self.path = path
         self.keep_rollouts = keep_rollouts
-        self.upgraded_from: Path | None = None
         self._guard = threading.RLock()
         needs_check = _needs_check(path)
         make_private_directory(path.parent)
@@ -290,14 +255,9 @@ class Journal:
         return evaluations[0] if evaluations else None
 
     def best_held_out(self, asked: tuple[str, int, str]) -> tuple[int, HeldOut | None]:
-        """The number of evaluations on the same questions with single answers, and the best one, the earliest on a tie.
-
-        Args:
-            asked: as `HeldOut.asked`.
-        """
-        source = f"{_ASKED} AND answers != ''"
-        (count,) = self._rows(f"SELECT count(*) {source}", asked)[0]
-        best = self._decoded(_read_held_out, f"SELECT {_HELD_OUT} {source} ORDER BY correct DESC, round LIMIT 1", asked)
+        """The number of evaluations on the same questions, and the best one, the earliest on a tie."""
+        (count,) = self._rows(f"SELECT count(*) {_ASKED}", asked)[0]
+        best = self._decoded(_read_held_out, f"SELECT {_HELD_OUT} {_ASKED} ORDER BY correct DESC, round LIMIT 1", asked)
         return count, best[0] if best else None
 
     def external_since_evaluation(self, split: str) -> int:
@@ -310,15 +270,14 @@ class Journal:
 
     def last_comparison(self) -> Comparison | None:
         """The last comparison of base model and adapter; None before the first."""
-        query = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
-        last = self._decoded(events.from_json, query, (Comparison.event,))
+        last = self._decoded(events.from_json, LAST_EVENT, (Comparison.event,))
         return last[0] if last and isinstance(last[0], Comparison) else None
 
     def used_external(self, limit: int) -> list[tuple[str, str, TaskRef]]:
         """Id, author and task reference of the newest external rollouts that were trained on, oldest first."""
         columns = "digest, author, entry, version, seed, task_index"
         order = "ORDER BY round DESC, position DESC LIMIT ?"
-        query = f"SELECT {columns} FROM rollouts WHERE own = 0 AND digest != '' {order}"
+        query = f"SELECT {columns} FROM rollouts WHERE own = 0 {order}"
         return self._decoded(lambda digest, author, *ref: (digest, author, TaskRef(*ref)), query, (limit,))[::-1]
 
     def events(self, limit: int = 100) -> list[Event]:
@@ -340,9 +299,9 @@ class Journal:
             raise StateError(
                 f"{self.path} is another program's database", "move it away, or use --home to keep state elsewhere"
             )
-        if version > SCHEMA_VERSION:
+        if tables and version != SCHEMA_VERSION:
             raise StateError(
-                f"{self.path} was written by a newer sapo-edge",
+                f"{self.path} was written by a newer or an unknown sapo-edge",
                 "update sapo-edge, or use --home to keep state elsewhere",
             )
         problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0] if needs_check else "ok"
@@ -354,30 +313,6 @@ class Journal:
         if not tables:
             marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
             connection.executescript(f"BEGIN; {_SCHEMA} {marks} COMMIT;")
-        elif version < SCHEMA_VERSION:
-            self.upgraded_from = self._copy(version)
-            steps = _STEPS[version - 1 :]
-            connection.executescript(f"BEGIN; {' '.join(steps)} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-
-    def _copy(self, version: int) -> Path:
-        """Copy the journal, of this version of the tables, beside it; replaces the copies of earlier upgrades.
-
-        Raises:
-            StateError: if the disk has no room for it; nothing is upgraded then.
-        """
-        copy = self.path.with_name(f"{self.path.stem}-version-{version}{self.path.suffix}")
-        temporary = copy.with_name(f".{copy.name}.tmp")
-        with reported("copy the journal to", copy):
-            check_space(copy.parent, 2 * self.path.stat().st_size)
-            temporary.unlink(missing_ok=True)
-            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            with closing(sqlite3.connect(temporary)) as target:
-                self._connection.backup(target)
-            for earlier in copy.parent.glob(f"{self.path.stem}-version-*{self.path.suffix}"):
-                earlier.unlink()
-            temporary.rename(copy)
-            sync_directory(copy.parent)
-        return copy
 
     def _replace_rollouts(
         self, connection: sqlite3.Connection, round: int, rollouts: Sequence[JournaledRollout]
@@ -422,11 +357,7 @@ def _delete_after(connection: sqlite3.Connection, round: int) -> int:
 
 @contextmanager
 def reported_errors(path: Path) -> Iterator[None]:
-    """Turn an error of SQLite about the journal at `path` into one with a remedy.
-
-    Raises:
-        StateError: for any `sqlite3.Error` of the block, and for one whose message quotes damaged text.
-    """
+    """Turn an error of SQLite about the journal at `path` into one with a remedy."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -450,11 +381,7 @@ def reported_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def reported_damage(path: Path) -> Iterator[None]:
-    """Turn an error of decoding a row into one with a remedy: to SQLite, changed bytes within a text are a text.
-
-    Raises:
-        StateError: for any ValueError, TypeError or RecursionError of the block.
-    """
+    """Turn an error of decoding a row into one with a remedy: to SQLite, changed bytes within a text are a text."""
     try:
         yield
     except (ValueError, TypeError, RecursionError) as error:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -15,18 +13,23 @@ from sapo_edge.state.durable import reported
 
 PROBE_SECONDS = 0.3
 """Time for which locking is tried again: `lock_holder` in another process holds the lock for a moment."""
-CHANGE_SECONDS = 10.0
-"""How long `locked` waits for others that change the same file: each takes milliseconds."""
 
+_REMEDY = "see it with `sapo status`, stop it with `sapo stop --wait`; or use --home for a second one"
 # Far behind the holder's pid, which a lock on Windows would make unreadable for others.
 _LOCKED_BYTE = 1 << 20
 
 
 class StateLock:
-    """A lock on a file. The file is never removed: otherwise two nodes could lock two files of the same name."""
+    """A lock on a file. The file is never removed: otherwise two nodes could lock two files of the same name.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        user: what holds such a lock, in a word.
+        remedy: for who finds it held.
+    """
+
+    def __init__(self, path: Path, user: str = "node", remedy: str = _REMEDY) -> None:
         self.path = path
+        self._user, self._remedy = user, remedy
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
@@ -35,15 +38,13 @@ class StateLock:
         Raises:
             StateLockedError: if another node, or another part of this process, holds it; names the holder.
         """
-        descriptor = _open(self.path)
+        with reported("lock", self.path):
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
-            if not _lock_soon(descriptor, self.path, PROBE_SECONDS):
+            if not _lock_soon(descriptor, self.path):
                 holder = _pid(descriptor)
-                raise StateLockedError(
-                    f"another node ({f'process {holder}' if holder else 'unknown process'}) uses {self.path.parent}",
-                    "see it with `sapo status`, stop it with `sapo stop --wait`; or use --home for a second one",
-                    holder,
-                )
+                message = f"another {self._user} ({process(holder)}) uses {self.path.parent}"
+                raise StateLockedError(message, self._remedy, holder)
             with reported("lock", self.path):
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
@@ -66,22 +67,6 @@ class StateLock:
             self._descriptor = None
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock on a file until the block ends, for a change of another file that no other program may overtake.
-
-    Raises:
-        StateError: if others hold it for `CHANGE_SECONDS`, it can't be written, or its file system has no locks.
-    """
-    descriptor = _open(path)
-    try:
-        if not _lock_soon(descriptor, path, CHANGE_SECONDS):
-            raise StateError(f"another program has locked {path}", "close that program, then try again")
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def lock_holder(path: Path) -> int | None:
     """The id of the process that holds a lock, 0 if unknown; None if the lock is free. Changes nothing."""
     with reported("look at", path):
@@ -92,6 +77,11 @@ def lock_holder(path: Path) -> int | None:
         return None if _try_lock(descriptor, path, shared=True) else _pid(descriptor) or 0
     finally:
         os.close(descriptor)
+
+
+def process(holder: int | None) -> str:
+    """The holder of a lock in words."""
+    return f"process {holder}" if holder else "unknown process"
 
 
 def wait_until_released(path: Path, pid: int) -> None:
@@ -105,13 +95,8 @@ def _pid(descriptor: int) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _open(path: Path) -> int:
-    with reported("lock", path):
-        return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
-
-
-def _lock_soon(descriptor: int, path: Path, seconds: float) -> bool:
-    until = time.monotonic() + seconds
+def _lock_soon(descriptor: int, path: Path) -> bool:
+    until = time.monotonic() + PROBE_SECONDS
     while not _try_lock(descriptor, path):
         if time.monotonic() >= until:
             return False
@@ -123,7 +108,6 @@ def _try_lock(descriptor: int, path: Path, *, shared: bool = False) -> bool:
     """Lock without waiting; False if another process has the lock.
 
     Args:
-        path: its path, for messages.
         shared: take a shared lock, where the system has them, so that two readers don't block each other.
     """
     try:

@@ -15,7 +15,7 @@ from sapo_edge.state.durable import check_creatable, make_private_directory, sta
 HOME_VARIABLE = "SAPO_EDGE_HOME"
 """Environment variable with one directory for everything."""
 FIRST_RUN = "first"
-"""Name of the run that lies in the state directory itself, as every run did before there were several."""
+"""Name of the run which nodes continue until another one is chosen."""
 IDENTITIES = ("identity", "relay-identity")
 """Files in the state directory with the secret keys of node and relay."""
 _APPLICATION = "sapo-edge"
@@ -74,7 +74,6 @@ class Paths:
     Attributes:
         state: identity, journal, checkpoints, pool, log: data that must not be lost.
         cache: data that can be created again.
-        runtime: the control socket.
     """
 
     state: Path
@@ -119,21 +118,17 @@ class Paths:
 
     @property
     def runs(self) -> Path:
-        """Directory of all runs but the first."""
+        """Directory of all runs."""
         return self.state / "runs"
 
     @property
     def current_run(self) -> Path:
-        """The file that names the run which nodes continue; missing for the first."""
+        """The file that names the run which nodes continue; missing until one is chosen."""
         return self.state / "current-run"
 
     @property
     def run_name(self) -> str:
-        """The run which nodes continue. It changes only while no node runs.
-
-        Raises:
-            StateError: if the file that names it can't be read or is damaged.
-        """
+        """The run which nodes continue. It changes only while no node runs."""
         try:
             return check_run_name(self.current_run.read_text("ascii").strip())
         except FileNotFoundError:
@@ -147,7 +142,7 @@ class Paths:
 
     def run_of(self, name: str) -> RunPaths:
         """The directories of one run, whether it exists or not."""
-        return RunPaths(self.state if name == FIRST_RUN else self.runs / name)
+        return RunPaths(self.runs / name)
 
     @property
     def run(self) -> RunPaths:

@@ -22,8 +22,6 @@ class Rollback:
     """A return to an earlier checkpoint.
 
     Attributes:
-        from_round: the last finished round.
-        to_round: of the checkpoint.
         cursor: position in the task sequence, which does not return: no question is repeated.
         time: of the decision, Unix seconds.
     """
@@ -35,11 +33,7 @@ class Rollback:
 
 
 def write_rollback(path: Path, rollback: Rollback) -> None:
-    """Decide on a return.
-
-    Raises:
-        StateError: if the file can't be written; nothing is decided then.
-    """
+    """Decide on a return; if the file can't be written, nothing is decided."""
     with reported("write", path):
         write_atomically(path, json.dumps({"v": _VERSION, **asdict(rollback)}).encode("ascii"))
 

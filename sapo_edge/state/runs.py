@@ -26,8 +26,6 @@ def run_names(paths: Paths) -> list[str]:
     # `use_run` replaces a damaged file.
     with suppress(StateError):
         names.add(paths.run_name)
-    if paths.run_of(FIRST_RUN).journal.exists():
-        names.add(FIRST_RUN)
     with reported("read", paths.runs):
         if paths.runs.exists():
             for entry in paths.runs.iterdir():
@@ -52,7 +50,6 @@ def begin_run(paths: Paths, name: str) -> None:
     Raises:
         ConfigError: if there is a run of this name, or it can't be a name.
         StateLockedError: if a node runs.
-        StateError: if something can't be written; nothing has changed then.
     """
     check_run_name(name)
     with _locked(paths):
@@ -64,7 +61,7 @@ def begin_run(paths: Paths, name: str) -> None:
             with suppress(OSError, StateError):
                 # A current run keeps its journal: it has the numbers that must not be used twice.
                 if paths.run_name != name:
-                    _delete(paths, name)
+                    shutil.rmtree(paths.run_of(name).directory)
             raise
 
 
@@ -74,7 +71,6 @@ def use_run(paths: Paths, name: str) -> None:
     Raises:
         ConfigError: if there is none of this name.
         StateLockedError: if a node runs.
-        StateError: if something can't be written; nothing has changed then.
     """
     with _locked(paths):
         check_run_exists(paths, name)
@@ -92,21 +88,9 @@ def remove_run(paths: Paths, name: str) -> None:
         check_run_exists(paths, name)
         if name == paths.run_name:
             raise ConfigError(f"{name} is the run that goes on", "choose another one first with `sapo runs use`")
-        with reported("remove", paths.run_of(name).directory):
-            _delete(paths, name)
-
-
-def _delete(paths: Paths, name: str) -> None:
-    """Delete what belongs to a run alone."""
-    run = paths.run_of(name)
-    if name != FIRST_RUN:
-        shutil.rmtree(run.directory)
-        return
-    # The other files there belong to all runs. Without its journal the run is gone.
-    for directory in (run.checkpoints, run.journal.parent):
-        shutil.rmtree(directory, ignore_errors=not directory.exists())
-    for file in (run.pool, run.rollback, run.looked):
-        file.unlink(missing_ok=True)
+        directory = paths.run_of(name).directory
+        with reported("remove", directory):
+            shutil.rmtree(directory)
 
 
 @contextmanager

@@ -16,11 +16,7 @@ SECRET_BYTES = 32
 
 
 def read_or_create_secret(path: Path) -> bytes:
-    """Read the secret in `path`, hexadecimal text; the first call creates it with mode 0600.
-
-    Raises:
-        StateError: if it can't be read or written, is not a secret, or other users may read it.
-    """
+    """Read the secret in `path`, hexadecimal text; the first call creates it with mode 0600."""
     with reported("create the identity", path):
         if not path.exists():
             _create(path)
@@ -28,11 +24,7 @@ def read_or_create_secret(path: Path) -> bytes:
 
 
 def read_secret(path: Path) -> bytes:
-    """Read the secret in `path`.
-
-    Raises:
-        StateError: if it can't be read, is not a secret, or other users may read it.
-    """
+    """Read the secret in `path`."""
     with reported("read the identity", path):
         mode = path.stat().st_mode
         content = path.read_bytes()

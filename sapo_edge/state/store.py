@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sapo_edge.errors import CheckpointError
+from sapo_edge.errors import CheckpointError, StateError
 from sapo_edge.events import RolledBack
 from sapo_edge.plain import counted
 from sapo_edge.state.checkpoint import Checkpoint
@@ -55,14 +55,16 @@ class Store:
         try:
             # Once, under the lock: `sapo runs use` changes it, and checkpoints and journal must be of one run.
             self.run = paths.run
+            if (paths.state / "journal").exists():
+                # Going on beside it would use its numbers a second time.
+                raise StateError(
+                    f"{paths.state} was made by a sapo-edge that was never released",
+                    "use --home for a new start; only that program goes on with it",
+                )
             self.checkpoints = Checkpoints(self.run.checkpoints, keep_checkpoints)
             self.secret = read_or_create_secret(paths.identity)
             self.latest, self.notices = self.checkpoints.recover()
             self.journal = Journal(self.run.journal)
-            if self.journal.upgraded_from is not None:
-                self.notices.append(
-                    f"the journal was upgraded; {self.journal.upgraded_from} is a copy of the earlier one"
-                )
             self._complete_rollback()
         except BaseException:
             self._lock.release()
@@ -89,7 +91,7 @@ class Store:
         if self.latest is not None:
             self.latest.check_origin(model_digest, manifest_digest)
             saved = self.latest.round
-        round = max(saved, self._last_generator_round())
+        round = max(saved, self.journal.counter(GENERATOR_ROUND))
         dropped = self.journal.truncate_after(round)
         if dropped:
             after = f"after the checkpoint of round {round}" if round == saved else f"after round {round}"
@@ -97,14 +99,6 @@ class Store:
         # A node that is killed after each save, and before this, would keep all.
         self.checkpoints.remove_old()
         return self.latest, round
-
-    def _last_generator_round(self) -> int:
-        last = self.journal.counter(GENERATOR_ROUND)
-        cursor = 0 if self.latest is None else int(self.latest.cursor.get("tasks", 0))
-        if not last and self.journal.counter(GENERATOR_CURSOR) > cursor:
-            # Written by a version that did not store the round: the generator ran after the checkpoint.
-            return self.journal.last_round() or 0
-        return last
 
     def save_checkpoint(self, state: Checkpoint, write: Callable[[Path], None]) -> Checkpoint:
         """Write a checkpoint as `Checkpoints.save` does."""

@@ -197,7 +197,7 @@ def test_a_checkpoint_of_another_model(
 def test_an_adapter_of_another_model(
     sapo: Command, other_model: Path, home: Path, tmp_path: Path, command: str
 ) -> None:
-    adapter = home / "state" / "checkpoints" / "round-000005"
+    adapter = home / "state" / "runs" / "first" / "checkpoints" / "round-000005"
     (adapter / "checkpoint.json").unlink()
     arguments: list[str | Path] = ["--set", "held_out=4"]
     if command == "export":
@@ -226,7 +226,7 @@ def test_a_directory_without_an_adapter(sapo: Command, model: Path, tmp_path: Pa
 def test_a_damaged_adapter(
     sapo: Command, model: Path, home: Path, tmp_path: Path, command: str, name: str, content: bytes
 ) -> None:
-    adapter = home / "state" / "checkpoints" / "round-000005"
+    adapter = home / "state" / "runs" / "first" / "checkpoints" / "round-000005"
     (adapter / name).write_bytes(content)
     arguments: list[str | Path] = ["--set", "held_out=4"]
     if command == "export":
@@ -278,12 +278,12 @@ def test_config_set(sapo: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["bogus"], ["no command `sapo bogus`", "`sapo --help`"]),
-        (["rnu"], ["did you mean run?", "`sapo --help`"]),
-        (["run", "--bogus"], ["`sapo run` has no option --bogus", "`sapo run --help`"]),
-        (["run", "--rouns", "3"], ["did you mean --rounds?"]),
-        (["run", "-x"], ["has no option -x"]),
-        (["--hom", "x", "run"], ["did you mean --home?"]),
+        (["bogus"], ["no such command 'bogus'", "`sapo --help`"]),
+        (["rnu"], ["Did you mean 'run'?", "`sapo --help`"]),
+        (["run", "--bogus"], ["no such option: --bogus", "`sapo run --help`"]),
+        (["run", "--rouns", "3"], ["--rounds"]),
+        (["run", "-x"], ["no such option: -x"]),
+        (["--hom", "x", "run"], ["--home"]),
         (["run", "--own", "three"], ["'--own'", "integer", "`sapo run --help`"]),
         (["run", "--own"], ["'--own' requires an argument", "`sapo run --help`"]),
         (["run", "--solo=3"], ["'--solo' does not take a value", "`sapo run --help`"]),
@@ -292,8 +292,8 @@ def test_config_set(sapo: Command, tmp_path: Path) -> None:
         (["export", "directory"], ["--to", "peft, gguf, mlx", "`sapo export --help`"]),
         (["export", "directory", "--to", "onnx"], ["'onnx' is not one of"]),
         (["logs", "--lines", "5000"], ["'--lines'", "1000", "`sapo logs --help`"]),
-        (["config", "bogus"], ["no command `sapo config bogus`", "`sapo config --help`"]),
-        (["config", "shw"], ["did you mean show?"]),
+        (["config", "bogus"], ["no such command 'bogus'", "`sapo config --help`"]),
+        (["config", "shw"], ["Did you mean 'show'?"]),
         (["identity", "restore"], ["`sapo identity restore --help`"]),
         (["run", "--\x1b[2J"], ["\\x1b[2J"]),
     ],

@@ -33,7 +33,7 @@ def test_eval_compares_base_and_adapter_in_a_table(sapo: Command, model: Path, t
 def test_eval_agrees_with_the_run_that_trained_it(sapo: Command, model: Path, trained: tuple[Path, Result]) -> None:
     home, run = trained
     (compared,) = run.named("comparison")
-    adapter = home / "state" / "checkpoints" / f"round-{compared['round']:06d}"
+    adapter = home / "state" / "runs" / "first" / "checkpoints" / f"round-{compared['round']:06d}"
     arguments = ("--set", "held_out=4", "--set", "max_tokens=8", "--threads", "1", "--json")
     result = sapo("eval", "--home", home, "--model", model, "--adapter", adapter, *arguments, rewarded=True)
     record = json.loads(result.out)
@@ -63,7 +63,7 @@ def test_eval_says_when_the_adapter_was_trained_on_another_manifest(sapo: Comman
 def test_a_bit_flipped_in_the_best_checkpoint_is_noticed(
     sapo: Command, model: Path, home: Path, tmp_path: Path, command: str
 ) -> None:
-    best = Checkpoints(home / "state" / "checkpoints").best()
+    best = Checkpoints(home / "state" / "runs" / "first" / "checkpoints").best()
     assert best is not None
     weights = best.directory / "adapter_model.safetensors"
     content = bytearray(weights.read_bytes())
@@ -81,7 +81,7 @@ def test_a_bit_flipped_in_the_best_checkpoint_is_noticed(
 def test_eval_takes_the_best_adapter_and_changes_nothing(sapo: Command, model: Path, home: Path) -> None:
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     result = sapo("eval", "--home", home, "--model", model, *EVAL, "--json", rewarded=True)
-    records = [json.loads(path.read_text()) for path in home.glob("state/checkpoints/*/checkpoint.json")]
+    records = [json.loads(path.read_text()) for path in home.glob("state/runs/first/checkpoints/*/checkpoint.json")]
     best = max(record["accuracy"] for record in records if record["accuracy"] is not None)
     chosen = json.loads((Path(json.loads(result.out)["adapter_path"]) / "checkpoint.json").read_text())
     assert chosen["accuracy"] == best
@@ -137,7 +137,7 @@ def test_exporting_again_replaces_the_files_and_json_names_them(
     target.mkdir()
     (target / "mine.txt").write_text("mine")
     for number in (4, 5):
-        adapter = home / "state" / "checkpoints" / f"round-00000{number}"
+        adapter = home / "state" / "runs" / "first" / "checkpoints" / f"round-00000{number}"
         arguments = ("--to", form, "--home", home, "--model", model, "--adapter", adapter, "--json")
         result = sapo("export", target, *arguments)
         record = json.loads(result.out)

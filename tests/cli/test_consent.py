@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import subprocess
 import sys
@@ -166,12 +165,11 @@ def test_who_agreed_to_work_alone_is_asked_before_sharing(
     assert agreed_to_share(paths.consent)
 
 
-def test_new_terms_ask_again_and_earlier_records_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_terms_ask_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "consent.json"
-    file.write_text(json.dumps({"v": 1, "program": "0.1.0", "time": 1e9, "agreed": {"network": "swarm"}}))
-    agreement = read_consent(file)
-    assert agreement is not None and agreement.terms == 1 and agreement.how == "first screen"
     write_consent(file, "terminal")
+    agreement = read_consent(file)
+    assert agreement is not None and agreement.terms == consent.TERMS and agreement.how == "terminal"
     monkeypatch.setattr(consent, "TERMS", 2)
     assert read_consent(file) is None
 

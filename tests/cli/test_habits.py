@@ -1,4 +1,4 @@
-"""What people expect of a command line: completion, a manual page, one setting, an editor, a table."""
+"""What people expect of a command line: completion, one setting, an editor, a table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 from sapo_edge.cli.commands import GROUPS, PLACES
 from tests.cli.inprocess import Invoke
 from tests.cli.process import Result, assert_refused
-from tests.unit.test_docs import COMMANDS
 
 
 @pytest.mark.parametrize(
@@ -34,23 +32,6 @@ def test_the_shell_completes_commands(tmp_path: Path, typed: str, expected: list
         command, capture_output=True, text=True, env={**os.environ, **words}, cwd=tmp_path, check=False, timeout=60
     )
     assert sorted(result.stdout.split()) == expected
-
-
-def test_the_manual_has_every_command_and_option(invoke: Invoke) -> None:
-    page = invoke("man").out.replace("\\-", "-")
-    assert [path for path in COMMANDS if f"\n.SS {path}" not in page] == []
-    options = {option for command in COMMANDS.values() for option in command.params if option.opts[0].startswith("--")}
-    assert [option.opts[0] for option in options if f"\\fB{option.opts[0]}" not in page] == []
-    assert "\n.SH EXIT STATUS\n" in page and all(f"\n.B {code}\n" in page for code in (0, 1, 2, 3, 130))
-
-
-def test_the_manual_is_valid_roff(invoke: Invoke) -> None:
-    if shutil.which("groff") is None:
-        pytest.skip("groff is not installed")
-    command = ["groff", "-man", "-Tascii", "-ww", "-z"]
-    result = subprocess.run(command, input=invoke("man").out, capture_output=True, text=True, check=False, timeout=60)
-    warnings = [line for line in result.stderr.splitlines() if "cannot adjust" not in line and "break" not in line]
-    assert result.returncode == 0 and warnings == []
 
 
 def test_one_setting_for_scripts(invoke: Invoke, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_failed_restore_changes_nothing(
     force = ("--force", "--home", home)
     lock = StateLock(Paths.default(home).lock)
     lock.acquire()
-    assert_refused(invoke("identity", "restore", file, *force), 1, "a node runs", "sapo stop")
+    assert_refused(invoke("identity", "restore", file, *force), 1, "another node", "sapo stop")
     lock.release()
     assert_refused(invoke("identity", "restore", tmp_path / "none", *force), 1, "can't read the backup")
     good = file.read_bytes()

@@ -22,11 +22,11 @@ WEIGHTS = ("adapter_model.safetensors", "optimizer.safetensors")
 
 
 def checkpoints(home: Path) -> list[str]:
-    return sorted(path.name for path in (home / "state" / "checkpoints").iterdir())
+    return sorted(path.name for path in Paths.default(home).checkpoints.iterdir())
 
 
 def weights(home: Path, round: int) -> list[bytes]:
-    directory = home / "state" / "checkpoints" / f"round-{round:06d}"
+    directory = Paths.default(home).checkpoints / f"round-{round:06d}"
     return [(directory / name).read_bytes() for name in WEIGHTS]
 
 
@@ -124,7 +124,7 @@ def test_a_run_killed_while_it_evaluates_loses_no_round(
 
 def test_a_damaged_checkpoint_is_set_aside_and_its_round_repeated(sapo: Command, model: Path, home: Path) -> None:
     before = weights(home, 5)
-    (home / "state" / "checkpoints" / "round-000005" / WEIGHTS[0]).write_bytes(b"damaged")
+    (Paths.default(home).checkpoints / "round-000005" / WEIGHTS[0]).write_bytes(b"damaged")
     result = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True)
     assert result.code == 0, result.err
     assert any("round-000005.damaged" in event["text"] for event in result.named("notice"))
@@ -171,7 +171,7 @@ def test_a_closed_pipe_ends_the_run_in_order(model: Path, tmp_path: Path) -> Non
         error = process.stderr.read()
         assert process.wait(30) == 0, error
     assert "Traceback" not in error and "Exception ignored" not in error
-    rounds = checkpoints(tmp_path / "home") if (tmp_path / "home" / "state" / "checkpoints").exists() else []
+    rounds = checkpoints(tmp_path / "home") if Paths.default(tmp_path / "home").checkpoints.exists() else []
     assert len(rounds) < 10
 
 

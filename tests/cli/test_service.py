@@ -175,4 +175,4 @@ def test_a_node_reports_to_its_supervisor_through_kills_to_the_end(model: Path, 
     os.kill(pid, signal.SIGTERM)
     end = supervisor.wait_for(lambda message: message.startswith("STOPPING=1"))
     assert "EXTEND_TIMEOUT_USEC=" in end and supervisor.node.wait(SECONDS) == 0
-    assert list((home / "state" / "checkpoints").glob("round-*"))
+    assert list((home / "state" / "runs" / "first" / "checkpoints").glob("round-*"))

@@ -13,9 +13,6 @@ import pytest
 
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.node.person import (
-    MAX_OUTBOX,
-    MAX_OUTBOX_BYTES,
-    Outbox,
     PersonAnswers,
     draw_question,
     person_rollout,
@@ -27,7 +24,6 @@ from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.invite import Swarm, parse_invite
 from sapo_edge.swarm.joining.membership import Membership
-from sapo_edge.swarm.judging.freshness import Freshness
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.cli.inprocess import FakeNode, Invoke, running
@@ -189,29 +185,31 @@ def answers_of(source: TaskSource, ref: TaskRef) -> tuple[str, str]:
     return source.regenerate(ref).ground_truth, "wrong"
 
 
-def test_answers_wait_for_a_node_if_none_runs(
-    invoke: Invoke,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_answers_are_verified_and_shared_by_the_running_node(invoke: Invoke, tmp_path: Path) -> None:
     source = TaskSource(STARTER)
     question = draw_question(source, 1)
-    monkeypatch.setattr("sapo_edge.node.person.draw_question", lambda source, seed: question)
+    node = FakeNode(source=source)
+    node.question = question.as_dict  # type: ignore[method-assign]
     right, wrong = answers_of(source, question.ref)
-    result = invoke("answer", "--home", tmp_path, typed=f"{right}\n{wrong}\x1b[2J\n  {wrong} \n{'9' * 5000}\n\n7\n")
+    with running(tmp_path, node):
+        typed = f"{right}\n{wrong}\x1b[2J\n  {wrong} \n{'9' * 5000}\n\n7\n"
+        result = invoke("answer", "--home", tmp_path, typed=typed)
+        wrong_only = invoke("answer", "--home", tmp_path, "--json", typed="nothing\n")
+        told = invoke("answer", "--home", tmp_path, typed="nothing\n")
     assert result.code == 0 and result.out == f"right  {right}\nwrong  {wrong}\n"
     assert question.text in result.err and "control characters" in result.err and "too long" in result.err
-    assert "\x1b" not in result.err and "1 set of answers wait" in result.err
-    (given,) = Outbox(tmp_path / "state" / "outbox.json", pytest.fail).read()
+    assert "\x1b" not in result.err and "shared with the swarm" in result.err
+    given = node.answers[0]
     task, rewards = verify_answers(source, given)
-    # They may have waited for days.
-    rollout = person_rollout(task, replace(given, time=given.time - 1e6), author="me", round=3, sequence=4)
-    assert not Freshness().is_too_old(rollout, False)
+    rollout = person_rollout(task, given, author="me", round=3, sequence=4)
     assert rewards == (1.0, 0.0) and rollout.question == question.text
     assert [answer.text for answer in rollout.answers] == [f"<answer>{right}</answer>", f"<answer>{wrong}</answer>"]
-    wrong_only = invoke("answer", "--home", tmp_path, "--json", typed="nothing\n")
-    assert json.loads(wrong_only.out)["rewards"] == [0.0] and not json.loads(wrong_only.out)["shared"]
-    assert f"expected {right}" in invoke("answer", "--home", tmp_path, typed="nothing\n").out
+    assert json.loads(wrong_only.out)["rewards"] == [0.0] and json.loads(wrong_only.out)["shared"]
+    assert f"expected {right}" in told.out
+
+
+def test_without_a_node_nobody_is_asked(invoke: Invoke, tmp_path: Path) -> None:
+    assert_refused(invoke("answer", "--home", tmp_path, typed="7\n"), 3, "no node runs here; start one with `sapo run`")
 
 
 def test_answers_that_other_nodes_would_hold_against_this_one_are_not_shared() -> None:
@@ -230,7 +228,7 @@ def test_answers_go_through_the_running_node(invoke: Invoke, tmp_path: Path) -> 
         assert node.answers[0].answers == ("<answer>x</answer>", "<answer>32</answer>")
         none = invoke("answer", "--home", tmp_path, typed="")
         assert none.code == 0 and none.out == "" and "nothing is shared" in none.err
-    assert len(node.answers) == 1 and not (tmp_path / "state" / "outbox.json").exists()
+    assert len(node.answers) == 1
 
 
 def test_ctrl_c_while_answering_shares_nothing(
@@ -260,31 +258,3 @@ def test_a_question_with_escape_sequences_is_not_printed_raw(
     with running(tmp_path, node):
         result = invoke("answer", "--home", tmp_path, typed="")
     assert "2+2\\x1b[2J\\x9b\\u202e?\nnext" in result.err
-
-
-def test_the_outbox_is_bounded_and_forgets_what_was_shared(tmp_path: Path) -> None:
-    warnings: list[str] = []
-    outbox = Outbox(tmp_path / "outbox.json", warnings.append)
-    ref = TaskRef("sums", "1", 1, 1)
-    for number in range(MAX_OUTBOX + 5):
-        outbox.add(PersonAnswers(ref, (str(number),), "a" if number % 2 else "b"))
-    assert len(outbox.read()) == MAX_OUTBOX
-    outbox.remove([answers for answers in outbox.read() if answers.manifest == "b"])
-    assert [answers.answers[0] for answers in outbox.read()] == [str(number) for number in range(5, MAX_OUTBOX + 5, 2)]
-    for _ in range(12):
-        outbox.add(PersonAnswers(ref, tuple("\x01" * 8192 for _ in range(32)), "c"))
-    assert outbox.path.stat().st_size <= MAX_OUTBOX_BYTES and outbox.read()[-1].manifest == "c"
-    assert warnings == []
-
-
-@pytest.mark.parametrize("content", ["{}", "", "[" * 100_000, '{"v": 1, "waiting": [{}]}'])
-def test_a_damaged_outbox_is_set_aside_and_new_answers_are_kept(tmp_path: Path, content: str) -> None:
-    warnings: list[str] = []
-    outbox = Outbox(tmp_path / "outbox.json", warnings.append)
-    answers = PersonAnswers(TaskRef("sums", "1", 1, 1), ("1",), "a")
-    for number in (1, 2):
-        outbox.path.write_text(content)
-        assert outbox.add(answers) == 1 and outbox.read() == [answers]
-        assert len(warnings) == number and "is damaged: it was renamed to outbox.json.damaged" in warnings[-1]
-    assert sorted(path.name for path in tmp_path.glob("*.damaged*")) == ["outbox.json.damaged", "outbox.json.damaged-2"]
-    assert (tmp_path / "outbox.json.damaged").read_text() == content

@@ -156,7 +156,7 @@ def test_commands_follow_what_the_node_trained_on(
     assert open_workspace(home, {"manifest": "starter"}).resolved.sources["manifest"] == "flag"
     listed = json.loads(invoke("tasks", "list", "--json", "--home", home).out)["manifests"]
     assert [(row["from"], row["name"]) for row in listed if row["used"]] == [("kept", "own")]
-    (home / "state" / "checkpoints" / "round-000002" / "checkpoint.json").write_text("{}")
+    (home / "state" / "runs" / "first" / "checkpoints" / "round-000002" / "checkpoint.json").write_text("{}")
     assert open_workspace(home).require_manifest().digest == digest, "an earlier record is read"
 
 

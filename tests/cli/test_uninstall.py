@@ -10,6 +10,7 @@ import pytest
 
 from sapo_edge.cli import uninstall
 from sapo_edge.service import systemd
+from sapo_edge.state.durable import bytes_in
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.state.store import Store
 from tests.cli.inprocess import Invoke
@@ -45,7 +46,7 @@ def test_a_dry_run_lists_everything_and_removes_nothing(invoke: Invoke, person: 
     before = sorted(tmp_path.rglob("*"))
     result = invoke("uninstall", "--dry-run")
     assert result.code == 0 and sorted(tmp_path.rglob("*")) == before
-    for part in ("mine.service", "sapo.sh", ".bashrc", str(person.config), str(person.cache), "journal", "kept"):
+    for part in ("mine.service", "sapo.sh", ".bashrc", str(person.config), str(person.cache), "runs", "kept"):
         assert part in result.out
     assert not [name for name in ("other", "longer", "foreign") if f"{name}.service" in result.out]
     assert f"kept{' ' * 20}{person.identity}" in result.out and "uninstall sapo-edge" in result.err
@@ -85,13 +86,13 @@ def test_the_key_stays_where_settings_and_state_are_one_directory(tmp_path: Path
 def test_a_file_that_vanishes_meanwhile_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kept").write_bytes(b"12345")
     monkeypatch.setattr(os, "walk", lambda place: [(str(place), [], ["kept", "gone"])])
-    assert uninstall._size(tmp_path) == 5 and uninstall._size(tmp_path / "kept") == 5
+    assert bytes_in(tmp_path) == 5 and bytes_in(tmp_path / "kept") == 5
 
 
 def test_a_running_node_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
     with Store(Paths.default(tmp_path)):
         refused = invoke("uninstall", "--yes", "--home", tmp_path)
-    assert refused.code == 1 and "a node runs here" in refused.err and (tmp_path / "state" / "journal").exists()
+    assert refused.code == 1 and "a node runs here" in refused.err and Paths.default(tmp_path).journal.exists()
 
 
 def test_a_backup_goes_to_another_home(invoke: Invoke, person: Paths, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_run_gives_answers_the_length_of_the_joined_manifest(sapo: Command, mode
 def test_eval_asks_the_questions_of_the_joined_manifest(
     sapo: Command, model: Path, in_nine: Path, trained: tuple[Path, Result]
 ) -> None:
-    adapter = trained[0] / "state" / "checkpoints" / "round-000004"
+    adapter = trained[0] / "state" / "runs" / "first" / "checkpoints" / "round-000004"
     arguments = ("--adapter", adapter, "--questions", "2", "--set", "max_tokens=8", "--threads", "1", "--json")
     result = sapo("eval", "--home", in_nine, "--model", model, *arguments)
     assert result.code == 0, result.err

@@ -1,8 +1,7 @@
-"""The container, the Debian package and the formula: what can be checked without installing them."""
+"""The container, the Debian package and the manual page: what can be checked without installing them."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -133,18 +132,18 @@ def test_without_wheels_there_is_no_package(tmp_path: Path) -> None:
     assert result.returncode == 1 and "wheels.py first" in result.stderr
 
 
-def test_the_formula_names_the_archive(tmp_path: Path) -> None:
-    (tmp_path / "sapo_edge-9.8.tar.gz").write_bytes(b"archive")
-    command = [sys.executable, str(PACKAGING / "homebrew.py")]
-    url = "https://example.org/sapo_edge-9.8.tar.gz"
-    text = run(*command, url, str(tmp_path / "sapo_edge-9.8.tar.gz"))
-    assert f'url "{url}"' in text and hashlib.sha256(b"archive").hexdigest() in text
-    assert text.count("\n  def ") == 1 and text.count(" do\n") == 2 and text.endswith("end\n")
-    for wrong in ("http://example.org/x", 'https://example.org/"#{x}'):
-        refused = subprocess.run(
-            [*command, wrong, str(tmp_path / "sapo_edge-9.8.tar.gz")], capture_output=True, check=False
-        )
-        assert refused.returncode == 1
+def test_the_manual_has_every_command_and_option_and_is_valid_roff() -> None:
+    roff = run(sys.executable, str(PACKAGING / "manual.py"))
+    page = roff.replace("\\-", "-")
+    assert [path for path in COMMANDS if f"\n.SS {path}" not in page] == []
+    options = {option for command in COMMANDS.values() for option in command.params if option.opts[0].startswith("--")}
+    assert [option.opts[0] for option in options if f"\\fB{option.opts[0]}" not in page] == []
+    assert "\n.SH EXIT STATUS\n" in page and all(f"\n.B {code}\n" in page for code in (0, 1, 2, 3, 130))
+    if shutil.which("groff") is not None:
+        command = ["groff", "-man", "-Tascii", "-ww", "-z"]
+        result = subprocess.run(command, input=roff, capture_output=True, text=True, check=False, timeout=60)
+        warnings = [line for line in result.stderr.splitlines() if "cannot adjust" not in line and "break" not in line]
+        assert result.returncode == 0 and warnings == []
 
 
 def run(*command: str) -> str:

@@ -311,7 +311,7 @@ def inside(parts: Sequence[str]) -> None:
     assert show("ExecMainStatus") == "2" and show("NRestarts") == "0"
     removed = sapo("service", "remove")
     assert removed.returncode == 0 and systemctl("is-enabled", UNIT) in ("", "disabled", "not-found"), removed.stderr
-    assert (home / "state" / "checkpoints").is_dir()
+    assert (home / "state" / "runs" / "first" / "checkpoints").is_dir()
     print("removed; what it learned is still there")
 
 

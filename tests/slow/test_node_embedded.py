@@ -73,7 +73,7 @@ def test_the_base_is_evaluated_and_three_rounds_finish(reported: list[events.Eve
 
 def answers(home: Path) -> list[list[str]]:
     """Own answers of each round."""
-    with closing(Journal(home / "state" / "journal" / "journal.sqlite")) as journal:
+    with closing(Journal(home / "state" / "runs" / "first" / "journal" / "journal.sqlite")) as journal:
         rounds = [journal.rollouts(number) for number in (1, 2, 3)]
     return [[answer.text for scored in rollouts for answer in scored.rollout.answers] for rollouts in rounds]
 
@@ -85,14 +85,14 @@ def test_an_uninterrupted_run_gives_the_same_answers_and_weights_bit_for_bit(
     ended = sapo(other, "run", "--rounds", "3", *SHAPE)
     assert ended.code == 0, ended.err
     assert answers(other) == answers(home)
-    checkpoint = Path("state", "checkpoints", "round-000003")
+    checkpoint = Path("state", "runs", "first", "checkpoints", "round-000003")
     for name in ("adapter_model.safetensors", "optimizer.safetensors"):
         assert (other / checkpoint / name).read_bytes() == (home / checkpoint / name).read_bytes()
 
 
 def test_eval_agrees_with_the_run(home: Path, reported: list[events.Event]) -> None:
     *_, compared = (event for event in reported if isinstance(event, events.Comparison))
-    adapter = home / "state" / "checkpoints" / f"round-{compared.round:06d}"
+    adapter = home / "state" / "runs" / "first" / "checkpoints" / f"round-{compared.round:06d}"
     ended = sapo(home, "eval", "--adapter", adapter, "--questions", QUESTIONS, "--threads", "1")
     assert ended.code == 0, ended.err
     record = json.loads(ended.out)
@@ -113,7 +113,7 @@ def test_general_questions_are_neither_too_easy_nor_too_hard_for_the_model(
 def test_the_exported_adapter_is_the_one_that_was_trained(
     home: Path, reported: list[events.Event], tmp_path: Path
 ) -> None:
-    adapter = home / "state" / "checkpoints" / "round-000003"
+    adapter = home / "state" / "runs" / "first" / "checkpoints" / "round-000003"
     for form, name in (
         ("peft", "adapter_model.safetensors"),
         ("gguf", "adapter.gguf"),

@@ -303,7 +303,7 @@ def test_the_rise_is_the_difference_of_both_shares() -> None:
 )  # fmt: skip
 def test_no_report_breaks_the_text(questions: int, data: Any, name: str, width: int) -> None:
     before, now = (data.draw(st.integers(0, questions)) for _ in range(2))
-    report = Report("validation", 3, questions, before, now, None)
+    report = Report("validation", 3, questions, before, now, Gain(0.0, -1.0, 1.0, 0, 0))
     shown = report_text(RunReport(RunView("first", True, 3), adapter=name, adapter_round=3), report, width).plain
     assert f"{before} of {questions}" in shown and f"{now} of {questions}" in shown
 
@@ -312,8 +312,8 @@ def test_no_report_breaks_the_text(questions: int, data: Any, name: str, width: 
 def test_the_picture_is_valid_and_inside_its_frame(title: str, values: list[float]) -> None:
     history = History(held_out=[Evaluation(5, 0.5, 0.4, 0.6)])
     for number, value in enumerate(values, 1):
-        history.curves.add(number, value, None, 0.5, 1.0, 0.0)
-    tasks = [TaskCourse(title, 1, 2, 30)] * (len(values) % 9)
+        history.curves.add(number, value, None, 0.5, 1.0)
+    tasks = [TaskCourse(title, 1, 2, 30, Gain(0.03, -0.1, 0.2, 1, 0))] * (len(values) % 9)
     root = ElementTree.fromstring(to_svg(draw(history, title, [title], curve_colors(DARK), tasks)))
     for line in root.iter("{http://www.w3.org/2000/svg}polyline"):
         for point in line.attrib["points"].split():

@@ -24,7 +24,7 @@ from tests.tui.shell import TRUECOLOR, attached, running, screen, text, until
 
 OLD = RunView(
     "slow \x1b[31m", False, 40, BEGAN, BEGAN + 2400, "", "old \x1b[5mmodel", "torch", {"learning_rate": 1e-5},
-    Best(40, 55, 100, "validation", "1" * 55 + "0" * 45),
+    Best(40, 55, 100, "validation", "1" * 55 + "0" * 45, "a"),
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from sapo_edge.errors import StateError
 from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
-from sapo_edge.pool.saved import MAGIC, MAGIC_1
+from sapo_edge.pool.saved import MAGIC
 from sapo_edge.rollout import MAX_ANSWERS, Answer, TaskRef
 from tests.fakes import Clock, make_rollout
 
@@ -156,16 +156,6 @@ def test_what_was_used_is_refused_after_a_restart_and_the_network_is_kept(tmp_pa
     assert again.neighbourhood(held) == "9.9.9.0/24" and again.neighbourhood(used) == ""
     renumbered, copied = replace(used, sequence=9), replace(make_rollout("b", 7), question="q")
     assert again.add(renumbered) is PoolOutcome.SAME_TASK and again.add(copied) is PoolOutcome.SAME_TEXT
-
-
-def test_a_file_of_version_1_is_read(tmp_path: Path) -> None:
-    used, path = make_rollout("a", 1), tmp_path / "pool"
-    parts = (bytes.fromhex(used.id), msgpack.packb(GOOD[:-1]))
-    body = b"".join(msgpack.packb(part) for part in parts)
-    path.write_bytes(MAGIC_1 + hashlib.sha256(body).digest() + body)
-    pool = restarted(path)
-    (rollout,) = pool.candidates()
-    assert rollout.id == GOOD[9] and pool.neighbourhood(rollout) == "" and pool.add(used) is PoolOutcome.DUPLICATE
 
 
 def test_the_journal_tells_what_a_node_used_before_it_was_killed(tmp_path: Path) -> None:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from sapo_edge.children import end, sapo_command, start_piped
+from sapo_edge.children import sapo_command
+from sapo_edge.cli.terminal.process import JsonProcess
 from sapo_edge.errors import SapoError
 from sapo_edge.tui.node.launcher import ChatAnswer, ChatMemory
 
-LAST_WORDS_BYTES = 4096
-"""How much of its stderr is read after it ended without an error message."""
 
-
-class ChatProcess:
+class ChatProcess(JsonProcess):
     """A conversation; one question at a time. All methods but `close` and `cancel` belong to one thread at a time.
 
     Args:
@@ -29,24 +24,12 @@ class ChatProcess:
     """
 
     def __init__(self, home: Path | None, options: tuple[str, ...] = ()) -> None:
-        self._command = sapo_command("chat", home, "--json", *options)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
-        self._lock = threading.Lock()
+        super().__init__(sapo_command("chat", home, "--json", *options))
         self._writing = threading.Lock()
-        self._closed = False
         self._number = 0
 
     def open(self, say: Callable[[str], None]) -> str:
-        with self._lock:
-            if self._closed or self._process is not None:
-                raise SapoError("this chat was opened already", "open another one")
-            try:
-                self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-                self._process = start_piped(self._command, self._errors)
-            except OSError as error:
-                remedy = "free some memory or disk space, then try again"
-                raise SapoError(f"the chat can't be started: {error}", remedy) from error
+        self._start()
         while True:
             message = self._next()
             if "loading" in message:
@@ -81,17 +64,6 @@ class ChatProcess:
         with contextlib.suppress(SapoError):
             self._send({"cancel": self._number})
 
-    def close(self) -> None:
-        """End the process, from any thread; a waiting call raises an error."""
-        with self._lock:
-            self._closed = True
-            process, errors = self._process, self._errors
-        if process is None:
-            return
-        end(process)
-        if errors is not None:
-            errors.close()
-
     def _send(self, message: Mapping[str, Any]) -> None:
         process = self._process
         if process is None or process.stdin is None or self._closed:
@@ -105,11 +77,7 @@ class ChatProcess:
                 raise self._gone() from error
 
     def _next(self) -> dict[str, Any]:
-        """The process's next message.
-
-        Raises:
-            SapoError: if it reports an error, or has ended.
-        """
+        """The process's next message."""
         process = self._process
         assert process is not None and process.stdout is not None
         line = process.stdout.readline()
@@ -124,13 +92,8 @@ class ChatProcess:
         return dict(message)
 
     def _gone(self) -> SapoError:
-        if self._closed or self._process is None or self._errors is None:
+        if self._closed or self._process is None:
             return SapoError("the chat was closed", "open it again")
-        code = self._process.wait()
-        with contextlib.suppress(OSError, ValueError):
-            self._errors.seek(-min(LAST_WORDS_BYTES, self._errors.seek(0, os.SEEK_END)), os.SEEK_END)
-            lines = self._errors.read().decode("utf-8", errors="replace").strip().splitlines()
-            if lines:
-                last = lines[-1].removeprefix("sapo: ")
-                return SapoError(f"the chat's process ended: {last}", "open it again, or see `sapo doctor`")
-        return SapoError(f"the chat's process ended with code {code}", "open it again, or see `sapo doctor`")
+        code, lines = self._process.wait(), self._last_lines()
+        ended = f"ended: {lines[-1].removeprefix('sapo: ')}" if lines else f"ended with code {code}"
+        return SapoError(f"the chat's process {ended}", "open it again, or see `sapo doctor`")

@@ -41,7 +41,6 @@ def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[
     """Serve the page in the foreground until Ctrl-C or SIGTERM, and print its address on stdout.
 
     Args:
-        home: as of every command.
         port: TCP port; 0 for any.
     """
     try:

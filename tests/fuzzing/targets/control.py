@@ -1,24 +1,20 @@
 """Each line of a client gets one answer, which is JSON, and no error of a program; settings stay within their bounds.
 
-The bytes arrive at the real server in two parts. Its threads do their work here one after the other, and the node
-behind it is real where it reads the journal and changes settings.
+The bytes arrive at the real server in two parts, and are answered in one thread. The node behind it is real where it
+reads the journal and changes settings.
 """
 
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import patch
 
 from sapo_edge.config.settings import SETTINGS, Settings
-from sapo_edge.control import server as module
-from sapo_edge.control.connection import ClientConnection
 from sapo_edge.control.protocol import MAX_REPLY_BYTES, MAX_REQUEST_BYTES
-from sapo_edge.control.server import ControlServer
+from sapo_edge.control.server import Client, ControlServer
 from sapo_edge.events import Event, Notice
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.methods import handlers
@@ -60,55 +56,32 @@ class Node(NodeControl):
         return given.as_dict()
 
 
-class Server(ControlServer):
-    """A server whose threads and whose queue wait in one line."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(file("control.sock"), handlers(node), past)
-        self.waiting: deque[Callable[[], None]] = deque()
-
-    def _post(self, action: Callable[[], None]) -> None:
-        self.waiting.append(action)
-
-    def thread(self, target: Callable[[], None], **options: object) -> Any:
-        """In place of a thread."""
-        return SimpleNamespace(start=lambda: self.waiting.append(target))
-
-    def serve(self, client: ClientConnection) -> None:
-        """Read once, and do all work."""
-        client.receive()
-        with patch.object(module, "threading", SimpleNamespace(Thread=self.thread)):
-            self._read_lines(client)
-            while self.waiting:
-                self.waiting.popleft()()
-
-
 def past(count: int) -> Sequence[Event]:
     """Past events."""
     return [Notice(level="info", text=str(number), time=float(number)) for number in range(min(count, 3))]
 
 
 @cache
-def served() -> tuple[Node, Server]:
-    """One of each for all inputs: a server holds a file descriptor."""
+def served() -> tuple[Node, ControlServer]:
+    """One of each for all inputs."""
     node = Node()
-    return node, Server(node)
+    return node, ControlServer(file("control.sock"), handlers(node), past)
 
 
 def check(data: bytes) -> None:
     """A client that sends these bytes."""
     node, server = served()
     node.node.settings = Settings()
-    parts = [data[: len(data) // 2], data[len(data) // 2 :]]
-    client = ClientConnection(cast(Any, SimpleNamespace(recv=lambda size: parts.pop(0))))
-    for _ in range(2):
-        if client.wants_to_read:
-            server.serve(client)
-    replies = [json.loads(line) for line in client._waiting]
-    assert all(len(line) <= MAX_REPLY_BYTES and line.isascii() for line in client._waiting)
-    assert not client.busy
+    parts = [part for part in (data[: len(data) // 2], data[len(data) // 2 :]) if part]
+    end = SimpleNamespace(recv=lambda size: parts.pop(0) if parts else b"", shutdown=lambda how: None)
+    client = Client(cast(Any, end))
+    for line in client.lines():
+        if line.strip():
+            server.answer(client, line)
+    replies = [json.loads(line) for line in client.waiting]
+    assert all(len(line) <= MAX_REPLY_BYTES and line.isascii() for line in client.waiting)
     own = [reply for reply in replies if "event" not in reply]
-    if client.closing is None and not client.ended:
+    if not client.closing:
         assert len(own) == sum(bool(line.strip()) for line in data.split(b"\n")[:-1]), "an answer for each line"
     for reply in own:
         error = reply.get("end") or reply.get("error")

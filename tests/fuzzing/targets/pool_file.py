@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from sapo_edge.errors import StateError
 from sapo_edge.pool.pool import Pool, PoolLimits
-from sapo_edge.pool.saved import MAGIC, MAGIC_1, SavedPool, SavedRollout, read_pool, write_pool
+from sapo_edge.pool.saved import MAGIC, SavedPool, SavedRollout, read_pool, write_pool
 from tests.fuzzing.files import file
 from tests.fuzzing.target import KIB, Target
 from tests.swarm.wire.make_vectors import ROLLOUTS
@@ -18,7 +18,7 @@ LIMITS = (16, 64 * KIB, 64)
 def check(data: bytes) -> None:
     """The bytes as they are, and as the body of a file whose digest is right: a fuzzer can't find one."""
     path = file("pool")
-    for content in (data, (MAGIC if len(data) % 2 else MAGIC_1) + sha256(data).digest() + data):
+    for content in (data, MAGIC + sha256(data).digest() + data):
         path.write_bytes(content)
         try:
             saved = read_pool(path, *LIMITS)
@@ -32,7 +32,7 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """The body of a file of each version, and a whole file."""
+    """The body of a file, and a whole file."""
     rollouts = [SavedRollout(replace(rollout, digest="ab" * 32), 1.0, "private") for rollout in ROLLOUTS.values()]
     path = file("pool")
     write_pool(path, SavedPool(["cd" * 32], [bytes(16)], [bytes(16)], rollouts))

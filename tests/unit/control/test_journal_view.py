@@ -18,14 +18,12 @@ from sapo_edge.advantage import external_advantages, group_advantages
 from sapo_edge.control import journal_view as journal_reader
 from sapo_edge.control.journal_view import JournalReader, RolloutQuery, RolloutSummary, in_full, past_events
 from sapo_edge.control.protocol import MAX_REPLY_BYTES
-from sapo_edge.control.report import read_report
 from sapo_edge.errors import StateError
 from sapo_edge.events import HeldOut, Notice, RoundFinished
 from sapo_edge.policy import ExternalRule
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS
 from sapo_edge.state.journal import Journal, JournaledRollout
 from tests.fakes import make_rollout
-from tests.unit.state.layouts import EARLIER, write_journal
 
 
 def finished(number: int) -> RoundFinished:
@@ -141,15 +139,6 @@ def test_only_evaluations_on_the_questions_of_the_last_one_are_in_the_history(jo
         journal.record(event)
     found = JournalReader(journal.path).history(10)["held_out"]
     assert found["round"] == [10, 20] and found["questions"] == [200, 200] and set(found["split"]) == {"validation"}
-
-
-@pytest.mark.parametrize("version", EARLIER)
-def test_a_journal_that_a_node_of_an_earlier_version_writes_is_read(tmp_path: Path, version: int) -> None:
-    write_journal(tmp_path / "journal.sqlite", version)
-    reader = JournalReader(tmp_path / "journal.sqlite")
-    assert reader.history(10)["held_out"]["question_set"] == [""]
-    assert [evaluation for _, evaluation in reader.rounds()] == [(0.5, 10, "")]
-    assert read_report(tmp_path / "journal.sqlite", None) is None
 
 
 def own(sequence: int, texts: Sequence[str] = ("yes", "no"), rewards: Sequence[float] = (1.0, 0.0)) -> JournaledRollout:

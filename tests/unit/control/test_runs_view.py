@@ -56,7 +56,6 @@ def test_other_questions_are_not_compared() -> None:
     for best in (
         None, Best(1, 1, 3, "validation", "100", "some"), Best(1, 1, 2, "test", "10", "some"),
         Best(1, 1, 2, "validation", "", "some"), Best(1, 1, 2, "validation", "10", "others"),
-        Best(1, 1, 2, "validation", "10"),
     ):  # fmt: skip
         assert compare_best(one, replace(one, best=best)) is None
         assert compare_best(replace(one, best=best), one) is None
@@ -81,6 +80,6 @@ def test_a_damaged_journal_hides_no_other_run(tmp_path: Path) -> None:
 
 
 def test_only_known_settings_differ() -> None:
-    one = RunView("one", True, manifest="ab", settings={"kl": 0.0, "new": 1})
-    other = replace(one, manifest="", settings={"kl": 0.1, "older": 2})
-    assert differing(one, other) == [("manifest's digest", "ab", "?"), ("kl", "0.0", "0.1")]
+    one = RunView("one", True, manifest="ab", settings={"rank": 8, "new": 1})
+    other = replace(one, manifest="", settings={"rank": 16, "older": 2})
+    assert differing(one, other) == [("manifest's digest", "ab", "?"), ("rank", "8", "16")]

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from sapo_edge.control import connection as control_connection
 from sapo_edge.control import server as control
 from sapo_edge.control.client import ControlClient, connect, node_runs
 from sapo_edge.control.protocol import (
@@ -250,7 +249,7 @@ def test_a_slow_reader_is_dropped_with_a_reason_and_slows_down_nobody(bench: Ben
 
 
 def test_a_dropped_client_that_reads_nothing_is_closed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_connection, "FAREWELL_SECONDS", 0.05)
+    monkeypatch.setattr(control, "FAREWELL_SECONDS", 0.05)
     client = bench.raw(b'{"id":1,"method":"subscribe"}\n')
     replies = lines(client)
     assert next(replies)["hello"] and "result" in next(replies)

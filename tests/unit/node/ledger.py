@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 
 from sapo_edge.config.settings import Settings
-from sapo_edge.errors import UnknownTaskError
 from sapo_edge.node.rounds import Node
 from sapo_edge.policy import CallHandle, TrainingGroup, UpdateSettings, UpdateStatistics
 from sapo_edge.rollout import Rollout, Task, TaskRef
@@ -22,8 +21,6 @@ SETTINGS = Settings(
     head_start="0", own=1, external=2, answers=2, rounds=0, held_out=0, evaluate_every=0, keep_checkpoints=3, seed=5,
     network="swarm", strategy="uniform", protect="off",
 )  # fmt: skip
-UNKNOWN = TaskRef("sums", "1", 0, 9)
-"""A reference to a task that the manifest does not have."""
 
 
 class Numbered(TaskSource):
@@ -33,8 +30,6 @@ class Numbered(TaskSource):
         super().__init__(MANIFEST)
 
     def regenerate(self, ref: TaskRef) -> Task:
-        if ref == UNKNOWN:
-            raise UnknownTaskError("there is no such task", "answer another question")
         return Task(ref, f"question {ref.seed} {ref.index}?", "")
 
     def training_tasks(self, seed: int, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:

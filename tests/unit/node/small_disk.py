@@ -12,18 +12,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from sapo_edge.errors import StateError
-from sapo_edge.node.person import Outbox, PersonAnswers
-from sapo_edge.rollout import TaskRef
 from sapo_edge.state import logs
 from sapo_edge.state.durable import SPACE_MARGIN
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
-from tests.fakes import RIGHT, WRONG
-from tests.unit.node.ledger import MANIFEST, Wire, open_node, peers_rollout
+from tests.unit.node.ledger import Wire, open_node, peers_rollout
 
 LEFT = (0, 4096, 40_000, 150_000, SPACE_MARGIN // 2)
 """Bytes that are left when the disk is full: enough for nothing, or for some of what a round writes."""
@@ -44,10 +40,8 @@ class SmallDisk:
     def __init__(self, directory: Path) -> None:
         self.directory, self.ballast = directory, directory / "ballast"
         self.paths = Paths.default(directory / "home")
-        self.outbox = Outbox(self.paths.state / "outbox.json", lambda text: None)
         self.trained: list[str] = []
         self.sent = 0
-        self.answers = 0
 
     def work(self, rounds: int) -> None:
         """Start a node that runs so many rounds, or until the disk is full, and that continues where the last ended."""
@@ -62,13 +56,6 @@ class SmallDisk:
                 self.trained = policy.trained
             node.pool.save(store.run.pool)
             assert [event.round for event in store.journal.rounds(1000)] == list(range(1, node.round + 1))
-
-    def answer(self, count: int = 1) -> None:
-        """Keep a person's answers to so many questions."""
-        for _ in range(count):
-            answers = PersonAnswers(TaskRef("sums", "1", 0, self.answers), (RIGHT, WRONG * 1000), MANIFEST.digest)
-            self.outbox.add(answers)
-            self.answers += 1
 
     def fill(self, left: int) -> None:
         """Use the disk up to so many bytes."""
@@ -99,33 +86,26 @@ def message(operation: Callable[[], object]) -> str:
 def full(disk: SmallDisk) -> None:
     """Let the disk become full in several places, and make room again."""
     disk.work(2)
-    disk.answer()
     for left in LEFT:
         disk.fill(left)
         # A node that runs, and one that starts.
         for _ in range(2):
             text = message(lambda: disk.work(MANY))
             assert "free some space" in text, text
-        waiting = disk.answers
-        if left < SPACE_MARGIN // 2:
-            text = message(partial(disk.answer, MANY))
-            assert "free some space" in text, text
         logging.getLogger("sapo_edge").warning("while the disk is full")
-        assert len(disk.outbox.read()) == min(disk.answers, 64) and disk.answers >= waiting
         before = len(disk.trained)
         disk.free()
         logging.getLogger("sapo_edge").warning("there is room again, after %d bytes", left)
         assert f"after {left} bytes" in disk.paths.log.read_text()
         disk.work(1)
         assert len(disk.trained) > before
-        disk.answer()
 
 
 def read_only(disk: SmallDisk) -> None:
     """Start a node on a disk that is read-only, and again when it is not."""
     logs.configure(stderr=False)
     remount("ro", disk.directory)
-    for operation in (lambda: disk.work(1), disk.answer, lambda: logs.configure(file=disk.paths.log)):
+    for operation in (lambda: disk.work(1), lambda: logs.configure(file=disk.paths.log)):
         text = message(operation)
         assert "read-only" in text and "--home" in text, text
     remount("rw", disk.directory)

@@ -18,14 +18,12 @@ from unittest import mock
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sapo_edge.node.person import Outbox, OutboxSharer, PersonAnswers
 from sapo_edge.rollout import TaskRef
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
-from tests.fakes import RIGHT, WRONG
 from tests.machines import machine_settings
-from tests.unit.node.ledger import MANIFEST, UNKNOWN, Wire, open_node, peers_rollout
+from tests.unit.node.ledger import Wire, open_node, peers_rollout
 
 MEMORY_DISK = Path("/dev/shm")
 FILE_CHANGES = ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir")
@@ -88,7 +86,6 @@ class NodeMachine(RuleBasedStateMachine):
         self.home = Path(self.directory.name) / "0"
         self.wire = Wire()
         self.sent = 0
-        self.answered: list[PersonAnswers] = []
         self.finished: set[TaskRef] = set()
         # What the policy was trained on after each round that its node finished or may have finished.
         self.history: dict[int, list[str]] = {0: []}
@@ -97,12 +94,7 @@ class NodeMachine(RuleBasedStateMachine):
     def open(self) -> None:
         self.store = Store(Paths.default(self.home), keep_checkpoints=3)
         self.node, self.policy = open_node(self.store, self.wire)
-        self.sharer = OutboxSharer(self.node, self.outbox.path, lambda: True)
         self.note_state()
-
-    @property
-    def outbox(self) -> Outbox:
-        return Outbox(Paths.default(self.home).state / "outbox.json", lambda text: None)
 
     def note_state(self) -> None:
         self.history = {number: trained for number, trained in self.history.items() if number <= self.node.round}
@@ -160,14 +152,6 @@ class NodeMachine(RuleBasedStateMachine):
         self.node.rollback_to = self.store.checkpoints.rounds()[which]
         self.perform(self.node._roll_back_if_asked, instant)
 
-    @rule(number=st.integers(0, 9), instant=st.integers(0, 15))
-    def a_person_answers(self, number: int, instant: int) -> None:
-        texts = (RIGHT, f"{WRONG} {len(self.answered)}")
-        answers = PersonAnswers(TaskRef("sums", "1", 0, number), texts, MANIFEST.digest)
-        self.outbox.add(answers)
-        self.answered.append(answers)
-        self.perform(self.sharer, instant)
-
     @rule(saved=st.booleans())
     def a_restart(self, saved: bool) -> None:
         if saved:
@@ -200,14 +184,6 @@ class NodeMachine(RuleBasedStateMachine):
     def no_number_is_published_twice(self) -> None:
         numbers = [rollout.sequence for rollout in self.wire.published]
         assert len(numbers) == len(set(numbers))
-
-    @invariant()
-    def no_answer_of_a_person_is_lost(self) -> None:
-        waiting = self.outbox.read()
-        own = [rollout for rollout in self.wire.published if rollout.ref.seed == 0]
-        shared = {tuple(answer.text for answer in rollout.answers) for rollout in own}
-        for answers in self.answered:
-            assert answers in waiting or answers.answers in shared or answers.ref == UNKNOWN
 
     def teardown(self) -> None:
         if hasattr(self, "store"):

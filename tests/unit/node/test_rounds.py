@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import read_report
 from sapo_edge.errors import CheckpointError, ConfigError, ModelError
 from sapo_edge.node.controlled import NodeControl
-from sapo_edge.node.person import OutboxSharer
 from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
 from sapo_edge.policy import CallHandle, ExternalRule, Sample, UpdateStatistics
 from sapo_edge.pool.pool import PoolOutcome
@@ -466,15 +464,6 @@ def test_a_trainers_lost_round_is_repeated_by_a_generator(machine: Machine) -> N
     assert "1 round after the checkpoint of round 2 will be repeated" in warnings(machine)
 
 
-def test_a_generators_rounds_of_an_earlier_version_are_kept(machine: Machine) -> None:
-    machine.start(replace(SETTINGS, role="generator", rounds=3))
-    with sqlite3.connect(machine.paths.journal) as connection:
-        connection.execute("DELETE FROM counters WHERE name = 'generator_round'")
-    connection.close()
-    machine.start(replace(SETTINGS, rounds=4))
-    assert machine.rounds == [4]
-
-
 @pytest.mark.parametrize(("every", "expected"), [(0, [0, 5]), (2, [0, 2, 4, 5]), (5, [0, 5]), (100, [0, 5])])
 def test_it_evaluates_at_start_at_the_end_and_at_the_interval(
     machine: Machine, every: int, expected: list[int]
@@ -775,23 +764,3 @@ def test_a_policy_that_checks_often_is_stopped_within_the_step(machine: Machine)
 
     machine.start(prepare=prepare, before_generate=in_round(1, stop, machine), script=first_is_right)
     assert machine.rounds == []
-
-
-def test_a_damaged_outbox_or_one_that_cannot_be_read_does_not_end_a_run(machine: Machine) -> None:
-    outbox = machine.paths.state / "outbox.json"
-
-    def prepare(machine: Machine) -> None:
-        outbox.write_text("{}")
-        machine.node.between_rounds = OutboxSharer(machine.node, outbox, lambda: True)
-
-    assert machine.start(prepare=prepare).rounds == 3
-    (text,) = warnings(machine)
-    assert "outbox.json is damaged" in text and not outbox.exists()
-    outbox.mkdir()
-
-    def again(machine: Machine) -> None:
-        machine.node.between_rounds = OutboxSharer(machine.node, outbox, lambda: True)
-
-    assert machine.start(replace(SETTINGS, rounds=6), prepare=again).rounds == 3
-    (text,) = warnings(machine)
-    assert text.startswith("a person's answers are not shared yet: can't read")

@@ -60,9 +60,8 @@ def test_all_that_cannot_be_made_again_comes_back(paths: Paths, tmp_path: Path) 
     target = Paths.default(tmp_path / "other")
     assert restore_backup(target, file).files == made.files
     before, after = files_of(paths.state), files_of(target.state)
-    names = [
-        name for name in before if name.startswith(("checkpoints/round-000002/", "manifests", "identity", "consent"))
-    ]
+    starts = ("runs/first/checkpoints/round-000002/", "manifests", "identity", "consent")
+    names = [name for name in before if name.startswith(starts)]
     assert len(names) == 5 and all(after[name] == before[name] for name in names)
     assert target.config_file.read_text() == "own = 6\n" and target.identity.stat().st_mode & 0o077 == 0
     with Store(target) as store:
@@ -90,7 +89,7 @@ def test_nothing_is_overwritten(paths: Paths, tmp_path: Path) -> None:
     write_backup(paths, file)
     with pytest.raises(StateError, match="exists; name another file"):
         write_backup(paths, file)
-    for home, existing in (("one", "state/identity"), ("two", "config/config.toml"), ("three", "state/journal/x")):
+    for home, existing in (("one", "state/identity"), ("two", "config/config.toml"), ("three", "state/runs/x")):
         path = tmp_path / home / existing
         path.parent.mkdir(parents=True)
         path.write_text("mine")
@@ -189,10 +188,10 @@ def outside(name: str) -> Callable[[dict[str, Any]], object]:
     [
         *map(outside, ["../x", "/etc/x", "state/../../x", "state/identity/../../x", "state\\identity", "C:/x"]),
         *map(outside, ["state/runs/x", "state/runs/x/identity", "state/runs/../journal/journal.sqlite"]),
-        *map(outside, ["state/runs/.x/pool", "state/runs", "state/runs/x/journal/other"]),
-        *map(outside, ["state", "state/x", "state/lock", "state/checkpoints/.hidden", "config/other.toml", ""]),
+        *map(outside, ["state/journal/x", "state/runs/.x/pool", "state/runs", "state/runs/x/journal/other"]),
+        *map(outside, ["state", "state/x", "state/lock", "state/runs/x/checkpoints/.x", "config/other.toml", ""]),
         outside("state/manifests/../../../../x"),
-        outside("state/checkpoints/" + "a/" * 9 + "b"),
+        outside("state/runs/x/checkpoints/" + "a/" * 9 + "b"),
         lambda record: record.update(v="1"),
         lambda record: record.update(program=7),
         lambda record: record.update(time="1"),

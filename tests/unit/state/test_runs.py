@@ -35,10 +35,17 @@ def train(paths: Paths, rollouts: int, tasks: int) -> int:
     return first
 
 
-def test_a_state_directory_of_before_is_the_first_run(paths: Paths) -> None:
+def test_a_fresh_state_directory_has_the_first_run(paths: Paths) -> None:
     assert run_names(paths) == [FIRST_RUN] and paths.run_name == FIRST_RUN and unused_name(paths) == "run-2"
     train(paths, 1, 1)
-    assert paths.journal == paths.state / "journal" / "journal.sqlite" and run_names(paths) == [FIRST_RUN]
+    assert run_names(paths) == [FIRST_RUN] and not paths.current_run.exists()
+
+
+def test_a_state_of_a_program_that_was_never_released_is_refused(paths: Paths) -> None:
+    (paths.state / "journal").mkdir(parents=True)
+    with pytest.raises(StateError, match="never released; use --home"):
+        Store(paths)
+    assert not paths.runs.exists()
 
 
 def test_a_new_run_is_empty_and_goes_on_with_numbers_and_questions(paths: Paths) -> None:
@@ -103,7 +110,7 @@ def test_a_run_is_removed_unless_it_goes_on(paths: Paths) -> None:
         remove_run(paths, "other")
     identity = paths.identity.read_bytes()
     remove_run(paths, FIRST_RUN)
-    assert run_names(paths) == ["other"] and not (paths.state / "checkpoints").exists()
+    assert run_names(paths) == ["other"] and not paths.run_of(FIRST_RUN).directory.exists()
     assert paths.identity.read_bytes() == identity and (paths.checkpoints / "round-000001").exists()
     begin_run(paths, "third")
     remove_run(paths, "other")

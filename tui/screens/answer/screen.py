@@ -72,8 +72,7 @@ swarm like a model's: every node verifies them itself, and may learn from them.
 Nodes learn the **right** answers. Where they often get such questions right by themselves, they skip a set that is all
 right: add an answer that is plausible but wrong. Type only the answer, without tags.
 
-Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Next** (j) skips the question. When no node
-runs, `sapo answer` in a shell keeps your answers for the next one.
+Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Next** (j) skips the question.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "type", "Answer", id="answer.type"),

@@ -43,8 +43,7 @@ def report_text(run: RunReport, report: Report | None, width: int) -> Text:
 
 
 def _add_total(text: Text, report: Report, width: int) -> None:
-    form = "" if report.formed is None else ", in whatever form"
-    text.append(f"Right answers{form}, before training and now\n", "bold")
+    text.append("Right answers, in whatever form, before training and now\n", "bold")
     bar = bar_columns(width - 32)
     for name, right in (("before", report.before), ("now", report.now)):
         text.append(f"  {name:7}")

@@ -1,4 +1,5 @@
-"""`sapo man`: the manual page, from the same source as `--help`."""
+#!/usr/bin/env python3
+"""Writes the manual page, from the same source as `--help`: `.venv/bin/python packaging/manual.py > sapo.1`."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import Any
 import typer
 
 from sapo_edge import __version__
+from sapo_edge.cli.main import app
 from sapo_edge.errors import ExitCode
 
 _CODES: Mapping[ExitCode, str] = {
@@ -18,11 +20,6 @@ _CODES: Mapping[ExitCode, str] = {
     ExitCode.NO_NODE: "the command needs a running node, and none answers",
     ExitCode.INTERRUPTED: "stopped immediately",
 }
-
-
-def man(context: typer.Context) -> None:
-    """Print the manual page: `sapo man | man -l -` shows it."""
-    print(page(context.find_root().command))
 
 
 def page(program: Any) -> str:
@@ -85,3 +82,7 @@ def _escaped(text: str) -> str:
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     # A line that begins with a full stop or an apostrophe would be a request.
     return re.sub(r"^(?=[.'])", r"\\&", escaped)
+
+
+if __name__ == "__main__":
+    print(page(typer.main.get_command(app)))
