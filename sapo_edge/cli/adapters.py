@@ -136,17 +136,12 @@ def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
 
 
 def best_adapter(workspace: Workspace) -> Path | None:
-    """The directory of `best_checkpoint`; None before the first."""
-    checkpoint = best_checkpoint(workspace)
-    return None if checkpoint is None else checkpoint.directory
-
-
-def best_checkpoint(workspace: Workspace) -> Checkpoint | None:
     """The best checkpoint of this state directory, or the newest if none was evaluated; None before the first."""
     from sapo_edge.state.checkpoints import Checkpoints
 
-    checkpoints = Checkpoints(workspace.paths.checkpoints, workspace.settings.keep_checkpoints)
-    return checkpoints.best() or checkpoints.latest()
+    checkpoints = Checkpoints(workspace.paths.checkpoints)
+    checkpoint = checkpoints.best() or checkpoints.latest()
+    return None if checkpoint is None else checkpoint.directory
 
 
 def find_record(adapter: Path) -> Checkpoint | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -56,7 +56,8 @@ def experiment(
     """Compare ways to train, over whole swarms on this machine. Run it again to go on where it ended."""
     from sapo_edge.experiment.report import check_libraries
 
-    chosen = _override(_choose(scale, plan, setting or [], arm or []), seeds, rounds, nodes, manifest, model, backend)
+    chosen = _choose(scale, plan, setting or [], arm or [])
+    chosen = _override(chosen, rounds, nodes, seeds=seeds, manifest=manifest, model=model, backend=backend)
     if list_:
         _print_list(chosen, as_json=json)
         return
@@ -155,29 +156,15 @@ def _with_arms(setting: Setting, names: set[str]) -> Setting:
     )
 
 
-def _override(
-    plan: Plan,
-    seeds: int | None,
-    rounds: int | None,
-    nodes: int | None,
-    manifest: str | None,
-    model: str | None,
-    backend: str | None,
-) -> Plan:
+def _override(plan: Plan, rounds: int | None, nodes: int | None, **values: Any) -> Plan:
+    """The plan with the values of flags; None where one is missing."""
     try:
         settings = tuple(
             replace(setting, rounds=rounds or setting.rounds, nodes=nodes or setting.nodes) for setting in plan.settings
         )
     except ValueError as error:
         raise ConfigError(str(error), "give more --nodes, or choose other settings with --setting") from error
-    return replace(
-        plan,
-        settings=settings,
-        seeds=seeds or plan.seeds,
-        manifest=manifest or plan.manifest,
-        model=model or plan.model,
-        backend=backend or plan.backend,
-    )
+    return replace(plan, settings=settings, **{name: value for name, value in values.items() if value})
 
 
 def _print_list(plan: Plan, *, as_json: bool) -> None:

@@ -8,6 +8,7 @@ run that is stopped earlier spends nothing on it. `sapo eval` makes the same com
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from sapo_edge.control.event_words import describe_too_long
@@ -29,41 +30,30 @@ class Emit(Protocol):
     def __call__(self, event: Event, counters: Mapping[str, int] | None = None) -> None: ...
 
 
+@dataclass(slots=True)
 class Evaluations:
     """Evaluates a node's policy and records the results.
 
-    Args:
+    Attributes:
         store: its journal and checkpoints record the results.
         questions: most questions of each set; 0 makes no evaluations.
         thinking: whether the model thinks before it answers.
         emit: journals an event and passes it on.
         judge: says what an evaluation that is not journaled yet changes.
         call_handle: progress and cancellation of one evaluation.
+        warned: sets of which was said that they have questions that are too long.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        source: TaskSource,
-        store: Store,
-        questions: int,
-        max_tokens: int,
-        thinking: bool,
-        emit: Emit,
-        judge: Callable[[HeldOut], Judgement],
-        call_handle: Callable[[], CallHandle],
-    ) -> None:
-        self._policy = policy
-        self._source = source
-        self._store = store
-        self._questions = questions
-        self._max_tokens = max_tokens
-        self._thinking = thinking
-        self._emit = emit
-        self._judge = judge
-        self._call_handle = call_handle
-        # Sets of which was said that they have questions that are too long.
-        self._warned: set[Split] = set()
+    policy: Policy
+    source: TaskSource
+    store: Store
+    questions: int
+    max_tokens: int
+    thinking: bool
+    emit: Emit
+    judge: Callable[[HeldOut], Judgement]
+    call_handle: Callable[[], CallHandle]
+    warned: set[Split] = field(default_factory=set, init=False)
 
     def validate(self, round: int) -> None:
         """Evaluate the policy on the validation set unless this was done after this round, and record the accuracy.
@@ -74,10 +64,10 @@ class Evaluations:
         Raises:
             Cancelled: between decode steps.
         """
-        if not self._source.held_out("validation", self._questions):
+        if not self.source.held_out("validation", self.questions):
             return
         question_set = self._question_set("validation")
-        event = self._store.journal.held_out_after(round, "validation")
+        event = self.store.journal.held_out_after(round, "validation")
         if event is None or event.question_set != question_set:
             result = self._answer("validation")
             low, high = result.interval
@@ -92,14 +82,14 @@ class Evaluations:
                 answers=result.marks,
                 question_set=question_set,
             )
-            judgement = self._judge(event)
-            self._emit(event, judgement.counters)
+            judgement = self.judge(event)
+            self.emit(event, judgement.counters)
             self._keep_detail("validation", round, result)
             if judgement.notice is not None:
-                self._emit(judgement.notice)
-        latest = self._store.latest
+                self.emit(judgement.notice)
+        latest = self.store.latest
         if latest is not None and latest.round == round and latest.asked != (event.questions, question_set):
-            self._store.record_accuracy(round, event.accuracy, event.questions, question_set)
+            self.store.record_accuracy(round, event.accuracy, event.questions, question_set)
 
     def ask_validation(self) -> Evaluation:
         """The policy's answers to the validation set, which are not recorded.
@@ -128,14 +118,14 @@ class Evaluations:
         Raises:
             Cancelled: between decode steps.
         """
-        questions = len(self._source.held_out("test", self._questions))
+        questions = len(self.source.held_out("test", self.questions))
         question_set = self._question_set("test")
         asked = best.round, questions, question_set
         if not questions or (last is not None and (last.round, last.questions, last.question_set) == asked):
             return last
-        self._policy.load(best.directory)
-        tasks = self._source.held_out("test", self._questions)
-        base, examples = evaluate_base(self._policy, self._source, tasks, self._max_tokens, self._call_handle)
+        self.policy.load(best.directory)
+        tasks = self.source.held_out("test", self.questions)
+        base, examples = evaluate_base(self.policy, self.source, tasks, self.max_tokens, self.call_handle)
         adapter = self._answer("test")
         # Before the comparison, which names them: a node that is killed in between repeats both.
         self._keep_detail("test", 0, base)
@@ -155,43 +145,43 @@ class Evaluations:
             adapter_answers=adapter.marks,
             base_examples=examples,
         )
-        self._emit(comparison)
+        self.emit(comparison)
         return comparison
 
     def _question_set(self, split: Split) -> str:
         """Mark of a set and of how it is asked, if not as the manifest says: other limits give other accuracies."""
-        mark = self._source.question_set(split, self._questions)
-        limit = "" if self._max_tokens == self._source.manifest.max_tokens else f"-{self._max_tokens}"
-        return f"{mark}{limit}{'-thinking' if self._thinking else ''}"
+        mark = self.source.question_set(split, self.questions)
+        limit = "" if self.max_tokens == self.source.manifest.max_tokens else f"-{self.max_tokens}"
+        return f"{mark}{limit}{'-thinking' if self.thinking else ''}"
 
     def _compare_trained(self, round: int) -> None:
         """Keep the answers of both to the first own questions that were trained on: their owner looks for them."""
-        tasks = self._source.own_training(EXAMPLES)
+        tasks = self.source.own_training(EXAMPLES)
         for after, use_adapter in ((0, False), (round, True)) if tasks and round else ():
             result = self._ask(tasks, use_adapter=use_adapter)
-            self._store.journal.record_detail(TRAINED, after, _detail(tasks, result))
+            self.store.journal.record_detail(TRAINED, after, _detail(tasks, result))
 
     def _keep_detail(self, split: Split, round: int, result: Evaluation, *, ahead: bool = False) -> None:
         """Keep right answers by task, and the first few answers; `ahead`: they are of a head start."""
-        tasks = self._source.held_out(split, min(self._questions, EXAMPLES))
-        self._store.journal.record_detail(f"{split}{AHEAD if ahead else ''}", round, _detail(tasks, result))
+        tasks = self.source.held_out(split, min(self.questions, EXAMPLES))
+        self.store.journal.record_detail(f"{split}{AHEAD if ahead else ''}", round, _detail(tasks, result))
 
     def _answer(self, split: Split) -> Evaluation:
-        result = self._ask(self._source.held_out(split, self._questions))
-        if result.too_long and split not in self._warned:
-            self._warned.add(split)
+        result = self._ask(self.source.held_out(split, self.questions))
+        if result.too_long and split not in self.warned:
+            self.warned.add(split)
             remark = describe_too_long(result.too_long, result.questions)
-            self._emit(Notice(level="warning", text=f"held-out {split}: {remark}"))
+            self.emit(Notice(level="warning", text=f"held-out {split}: {remark}"))
         return result
 
     def _ask(self, tasks: Sequence[Task], *, use_adapter: bool = True) -> Evaluation:
         return evaluate(
-            self._policy,
+            self.policy,
             tasks,
-            self._source.manifest.prompt_for,
-            self._source.judge,
-            self._max_tokens,
-            self._call_handle(),
+            self.source.manifest.prompt_for,
+            self.source.judge,
+            self.max_tokens,
+            self.call_handle(),
             use_adapter=use_adapter,
         )
 

@@ -21,21 +21,8 @@ from tests.models import SHAPES, ModelShape, write_model
     ("arguments", "parts"),
     [
         (["--own", "0"], ["own = 0 (flag)", "from 1 to 256"]),
-        (["--rounds", "-1"], ["rounds = -1", "from 0"]),
-        (["--answers", "1"], ["answers = 1", "from 2 to 32"]),
-        (["--answers", "33"], ["answers = 33", "from 2 to 32"]),
-        (["--seed", "-1"], ["seed = -1"]),
-        (["--seed", str(2**63)], ["seed = "]),
-        (["--threads", "100000"], ["threads = 100000"]),
-        (["--backend", "cuda"], ["backend = 'cuda'", "one of auto, llama_cpp, torch, mlx"]),
         (["--backend", "toch"], ["backend = 'toch'", "did you mean torch?"]),
         (["--set", "learning_rate=nan"], ["learning_rate = 'nan'", "above 0 and at most 0.01"]),
-        (["--set", "learning_rate=1"], ["learning_rate = '1'"]),
-        (["--set", "learning_rate="], ["learning_rate = ''"]),
-        (["--set", "temperature=inf"], ["temperature = 'inf'"]),
-        (["--set", "rank=1.5"], ["rank = '1.5'", "an integer"]),
-        (["--set", "strategy=best"], ["strategy = 'best'", "informative, published, uniform"]),
-        (["--set", "foo=1"], ["no setting 'foo'", "sapo config show"]),
         (["--set", "learning_rat=1"], ["did you mean learning_rate?"]),
         (["--set", "own"], ["--set own has no value", "name=value"]),
         (["--own", "2", "--set", "own=3"], ["own is given twice"]),
@@ -97,34 +84,11 @@ def test_a_manifest_of_the_file_may_be_in_the_users_home(
     assert "~/mine/manifest.toml" in invoke("tasks", "list", "--home", tmp_path).out
 
 
-@pytest.mark.parametrize(
-    ("content", "parts"),
-    [
-        ("ownn = 3\n", ["no setting 'ownn'", "did you mean own?"]),
-        ("own = 0\n", ["own = 0", "config.toml"]),
-        ("own = 'three'\n", ["own = 'three'", "without quotes"]),
-        ("own = \n", ["not valid TOML", "line 1"]),
-        ("own = true\n", ["own = True"]),
-        ("\udcff", ["not UTF-8"]),
-    ],
-)
-def test_config_file(sapo: Command, tmp_path: Path, content: str, parts: list[str]) -> None:
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "config.toml").write_bytes(content.encode(errors="surrogateescape"))
-    assert_refused(sapo("run", "--home", tmp_path), 2, *parts)
-
-
-@pytest.mark.parametrize("command", [["config", "validate"], ["config", "show"], ["doctor"], ["eval"]])
+@pytest.mark.parametrize("command", [["run"], ["config", "validate"], ["config", "show"], ["doctor"], ["eval"]])
 def test_every_command_reads_the_config_file(sapo: Command, tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.toml").write_text("ownn = 3\n")
     assert_refused(sapo(*command, "--home", tmp_path), 2, "did you mean own?")
-
-
-def test_environment(sapo: Command, tmp_path: Path) -> None:
-    result = sapo("run", "--home", tmp_path, environment={"SAPO_EDGE_ANSWER": "4"})
-    assert_refused(result, 2, "SAPO_EDGE_ANSWER is not a setting", "did you mean SAPO_EDGE_ANSWERS?")
-    assert_refused(sapo("run", "--home", tmp_path, environment={"SAPO_EDGE_OWN": "x"}), 2, "SAPO_EDGE_OWN", "own = 'x'")
 
 
 @pytest.mark.parametrize("command", ["run", "export", "eval"])
@@ -138,26 +102,10 @@ def test_a_directory_for_a_model(sapo: Command, tmp_path: Path) -> None:
     assert_refused(sapo("run", "--home", tmp_path / "home", "--model", tmp_path), 1, "--model")
 
 
-@pytest.mark.parametrize("size", [0, 3, 4, 20, 500, 5000, -100_000, -1])
+@pytest.mark.parametrize("size", [0, 500, -1])
 def test_a_truncated_model(sapo: Command, model: Path, tmp_path: Path, size: int) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(model.read_bytes()[:size])
-    assert_refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf")
-
-
-@pytest.mark.parametrize("content", [b"PK\x03\x04" + b"\x00" * 5000, b"hello\n", bytes(range(256)) * 20])
-def test_a_model_that_is_no_gguf(sapo: Command, tmp_path: Path, content: bytes) -> None:
-    broken = tmp_path / "broken.gguf"
-    broken.write_bytes(content)
-    assert_refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf", "GGUF")
-
-
-@pytest.mark.parametrize("position", [4, 8, 16, 24])
-def test_a_model_with_a_corrupt_header(sapo: Command, model: Path, tmp_path: Path, position: int) -> None:
-    broken = tmp_path / "broken.gguf"
-    data = bytearray(model.read_bytes())
-    data[position : position + 8] = b"\xff" * 8
-    broken.write_bytes(data)
     assert_refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf")
 
 
@@ -236,20 +184,12 @@ def test_a_damaged_adapter(
     assert result.err.splitlines()[-1].startswith("sapo: ")
 
 
-@pytest.mark.parametrize(
-    ("manifest", "parts"),
-    [
-        ('generator = "chain_summ"', ["chain_summ", "chain_sum"]),
-        ('generator = "number_sorting"', ["number_sorting"]),
-        ('generator = "chain_sum"\nconfig = { min_digits = 1000000 }', ["min_digits"]),
-        ('generator = "chain_sum"\nwieght = 2', ["wieght"]),
-        ('generator = "chain_sum', ["line"]),
-    ],
-)
-def test_a_manifest(sapo: Command, tmp_path: Path, manifest: str, parts: list[str]) -> None:
+def test_a_manifest(sapo: Command, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text(f'name = "mine"\nprotocol = 1\nmax_tokens = 24\n\n[[tasks]]\nname = "a"\n{manifest}\n')
-    assert_refused(sapo("run", "--home", tmp_path / "home", "--manifest", file), 2, *parts)
+    task = '[[tasks]]\nname = "a"\ngenerator = "chain_summ"'
+    file.write_text(f'name = "mine"\nprotocol = 1\nmax_tokens = 24\n\n{task}\n')
+    result = sapo("run", "--home", tmp_path / "home", "--manifest", file)
+    assert_refused(result, 2, "chain_summ", "chain_sum")
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["run"], 1), (["config", "set", "own", "3"], 1)])
@@ -267,12 +207,6 @@ def test_an_export_that_cannot_be_written(sapo: Command, home: Path, model: Path
         for target in (tmp_path / "file", tmp_path / "file" / "below"):
             result = sapo("export", target, "--to", form, "--home", home, "--model", model)
             assert_refused(result, 1, "can't write", str(tmp_path / "file"))
-
-
-def test_config_set(sapo: Command, tmp_path: Path) -> None:
-    assert_refused(sapo("config", "set", "onw", "3", "--home", tmp_path), 2, "did you mean own?")
-    assert_refused(sapo("config", "set", "own", "0", "--home", tmp_path), 2, "from 1 to 256")
-    assert not (tmp_path / "config" / "config.toml").exists()
 
 
 @pytest.mark.parametrize(

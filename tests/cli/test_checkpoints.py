@@ -40,10 +40,8 @@ def test_what_nobody_needs_is_removed_and_nothing_else(invoke: Invoke, home: Pat
     spare = next(row for row in rows.values() if not row["marks"])
     marked = next(row for row in rows.values() if row["marks"])
     assert_refused(invoke("checkpoints", "remove", str(marked["round"]), "--home", home), 1, "is the ")
-    lock = StateLock(Paths.default(home).lock)
-    lock.acquire()
-    assert_refused(invoke("checkpoints", "remove", str(spare["round"]), "--home", home), 1, "uses")
-    lock.release()
+    with StateLock(Paths.default(home).lock):
+        assert_refused(invoke("checkpoints", "remove", str(spare["round"]), "--home", home), 1, "uses")
     assert listed(invoke, home) == rows
     assert invoke("checkpoints", "remove", str(spare["round"]), "--home", home).code == 0
     assert listed(invoke, home) == {name: row for name, row in rows.items() if row != spare}

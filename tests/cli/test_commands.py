@@ -250,14 +250,6 @@ def test_config_show_names_every_setting_its_value_and_its_source(sapo: Command,
     assert [line.split()[0] for line in lines] == list(SETTINGS)
 
 
-def test_config_set_writes_and_removes_a_setting(sapo: Command, tmp_path: Path) -> None:
-    file = tmp_path / "config" / "config.toml"
-    assert sapo("config", "set", "learning-rate", "1e-3", "--home", tmp_path).out == f"{file}\n"
-    assert file.read_text() == "learning_rate = 0.001\n"
-    assert sapo("config", "set", "learning_rate", "--home", tmp_path).code == 0
-    assert file.read_text() == ""
-
-
 @pytest.mark.parametrize("command", [True, False], ids=["command", "app"])
 def test_paths_in_settings_are_stored_absolute(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: bool

@@ -86,10 +86,8 @@ def test_a_failed_restore_changes_nothing(
     before, file = secret_of(home), tmp_path / "backup"
     invoke("identity", "backup", file, "--home", home)
     force = ("--force", "--home", home)
-    lock = StateLock(Paths.default(home).lock)
-    lock.acquire()
-    assert_refused(invoke("identity", "restore", file, *force), 1, "another node", "sapo stop")
-    lock.release()
+    with StateLock(Paths.default(home).lock):
+        assert_refused(invoke("identity", "restore", file, *force), 1, "another node", "sapo stop")
     assert_refused(invoke("identity", "restore", tmp_path / "none", *force), 1, "can't read the backup")
     good = file.read_bytes()
     for data, part in (

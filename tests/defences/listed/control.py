@@ -29,4 +29,25 @@ DEFENCES = (
         "    while first:\n",
         (_TESTS + "test_only_so_much_of_the_past_is_sent",),
     ),
+    Defence(
+        "answers that wait for a client",
+        "sapo_edge/control/server.py",
+        "self.closing or self.backlog <= MAX_BACKLOG_BYTES",
+        "True",
+        (_TESTS + "test_a_client_that_reads_no_answers_is_not_read_any_further",),
+    ),
+    Defence(
+        "events that wait for a client",
+        "sapo_edge/control/server.py",
+        "self.subscribed and self.backlog + len(line) > MAX_BACKLOG_BYTES",
+        "False",
+        (_TESTS + "test_a_slow_reader_is_dropped_with_a_reason_and_slows_down_nobody",),
+    ),
+    Defence(
+        "clients of the control socket",
+        "sapo_edge/control/server.py",
+        "            if len(self._clients) > MAX_CLIENTS:\n",
+        "            if False:\n",
+        (_TESTS + "test_new_clients_replace_idle_ones",),
+    ),
 )

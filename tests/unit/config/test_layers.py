@@ -183,7 +183,7 @@ def test_setting_creates_the_file_and_follows_a_link(tmp_path: Path) -> None:
     assert link.is_symlink() and read_file(file)["own"] == 2
 
 
-@pytest.mark.parametrize(("name", "value"), [("own", "0"), ("onw", "1")])
+@pytest.mark.parametrize(("name", "value"), [("own", "0"), ("onw", "1"), ("quiet_hours", "22-7")])
 def test_a_rejected_value_leaves_the_file_unchanged(tmp_path: Path, name: str, value: str) -> None:
     file = write_config(tmp_path, "own = 4 # keep\n")
     with pytest.raises(ConfigError):

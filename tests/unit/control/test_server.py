@@ -258,6 +258,16 @@ def test_a_dropped_client_that_reads_nothing_is_closed(bench: Bench, monkeypatch
     assert happens(lambda: is_closed(client))
 
 
+def test_a_client_that_reads_no_answers_is_not_read_any_further(bench: Bench) -> None:
+    line = encode({"id": 1, "method": "echo", "params": {"text": "x" * (MAX_REQUEST_BYTES - 100)}})
+    connection = bench.raw()
+    connection.settimeout(1)
+    with pytest.raises(TimeoutError):
+        for _ in range(5 * control.MAX_BACKLOG_BYTES // len(line)):
+            connection.sendall(line)
+    assert connects(bench)
+
+
 def test_new_clients_replace_idle_ones(bench: Bench) -> None:
     for _ in range(3 * MAX_CLIENTS):
         bench.raw(b'{"id":1,"meth')

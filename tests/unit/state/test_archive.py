@@ -116,11 +116,8 @@ def test_a_running_node_is_left_alone(paths: Paths, tmp_path: Path) -> None:
     write_backup(paths, tmp_path / "backup.zip")
     target = Paths.default(tmp_path / "other")
     target.create()
-    lock = StateLock(target.lock)
-    lock.acquire()
-    with pytest.raises(StateLockedError):
+    with StateLock(target.lock), pytest.raises(StateLockedError):
         restore_backup(target, tmp_path / "backup.zip")
-    lock.release()
 
 
 def test_a_backup_that_could_not_be_restored_is_not_written(
