@@ -104,7 +104,7 @@ async def test_it_works_over_a_dialog(launcher: FakeLauncher) -> None:
         await until(pilot, lambda: isinstance(app.screen, Ask))
         await helped(pilot, app)
         help = picture(app)
-        assert "presses the highlighted button" in help and "Not now" in help and "Show Dashboard" not in help
+        assert "presses the highlighted button" in help and "Cancel" in help and "Show Dashboard" not in help
         await pilot.press("f1")
         await until(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("escape")

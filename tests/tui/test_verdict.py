@@ -15,7 +15,7 @@ def history(*evaluations: tuple[int, float], rounds: Sequence[float] = ()) -> Hi
     """A run with these held-out accuracies, each +/- 0.08, and these own rewards by round."""
     run = History(held_out=[Evaluation(number, share, share - 0.08, share + 0.08) for number, share in evaluations])
     for number, own in enumerate(rounds, 1):
-        run.curves.add(number, own, None, 0.5, 100.0)
+        run.curves.add(number, own, None, 0.5, 100.0, 0.0)
     return run
 
 

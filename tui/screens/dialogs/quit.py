@@ -63,16 +63,16 @@ this app again. **Stop after this round**: it finishes the round, saves a checkp
     Quit.-slim #later { padding-left: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("k", "leave('keep')", "Keep", id="quit.keep"),
-        Binding("s", "leave('stop')", "Stop", id="quit.stop"),
+        Binding("k", "decide('keep')", "Keep", id="quit.keep"),
+        Binding("s", "decide('stop')", "Stop", id="quit.stop"),
         Binding("left,up", "app.focus_previous", "Other", show=False, id="quit.back"),
         Binding("right,down", "app.focus_next", "Other", key_display="←→", id="quit.on"),
         Binding("r", "remember", "Remember", id="quit.remember"),
         Binding("escape", "dismiss(None)", "Cancel", id="quit.cancel"),
     ]
     BUTTONS: ClassVar = {
-        "keep": ("Keep learning", "leave('keep')"),
-        "stop": ("Stop after this round", "leave('stop')"),
+        "keep": ("Keep learning", "decide('keep')"),
+        "stop": ("Stop after this round", "decide('stop')"),
         "cancel": ("Cancel", "dismiss(None)"),
     }
     AUTO_FOCUS = "#keep"
@@ -93,7 +93,7 @@ this app again. **Stop after this round**: it finishes the round, saves a checkp
         yield Tick("remember: don't ask again", False, id="remember")
         yield Static("The setting on_quit (key 7) changes it.", id="later", markup=False)
 
-    def action_leave(self, choice: Fate) -> None:
+    def action_decide(self, choice: Fate) -> None:
         self.dismiss(Answer(choice, self.query_one(Tick).value))
 
     def action_remember(self) -> None:
