@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.config.settings import Settings
 from sapo_edge.events import Event, RoundFinished
@@ -68,13 +69,14 @@ class Lab:
             paths.identity.write_text(secret * 64 + "\n")
             paths.identity.chmod(0o600)
         store = self.stack.enter_context(Store(paths))
-        policy = LlamaCppPolicy(
+        options = OpenOptions(
             self.model,
-            cache=paths.cache,
-            workspace=paths.runtime,
+            paths.cache,
+            paths.runtime,
             lora=LoraSettings(settings.rank, settings.alpha, adapter_seed(store.seed)),
             threads=1,
         )
+        policy = LlamaCppPolicy(options)
         self.stack.callback(policy.close)
         told: list[Event] = []
         member = Member(name, Node(settings, self.source, store, policy, transport, told.append), policy, told)
