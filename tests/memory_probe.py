@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from sapo_edge.backends.backend import RoundShape
+from sapo_edge.backends.backend import OpenOptions, RoundShape
 from sapo_edge.care.sensors import peak_memory
 from sapo_edge.policy import LoraSettings, Message, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings
 from sapo_edge.state.paths import HOME_VARIABLE
@@ -69,15 +69,16 @@ def open_policy(
     from sapo_edge.backends.llama.policy import LlamaCppPolicy
     from sapo_edge.state.paths import Paths
 
-    return LlamaCppPolicy(
+    options = OpenOptions(
         find_model(model),
-        cache=Paths.default().cache,
-        workspace=directory,
+        Paths.default().cache,
+        directory,
         threads=1,
         trainable=trainable,
         precision="auto",
         size=size,
     )
+    return LlamaCppPolicy(options)
 
 
 def prompts(policy: Policy, groups: int, tokens: int) -> list[Prompt]:

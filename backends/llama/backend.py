@@ -42,11 +42,7 @@ def open_policy(options: OpenOptions) -> LlamaCppPolicy:
     """Open a policy that samples with llama.cpp and learns with torch, both on the CPU."""
     from sapo_edge.backends.llama.policy import LlamaCppPolicy
 
-    return LlamaCppPolicy(
-        options.model, cache=options.cache, workspace=options.workspace, lora=options.lora, threads=options.threads,
-        trainable=options.trainable, narrate=options.narrate, thinking=options.thinking,
-        precision=options.precision, size=options.size, sampled=options.sampled,
-    )  # fmt: skip
+    return LlamaCppPolicy(options)
 
 
 def estimate(model: Path, size: RoundShape) -> MemoryEstimate:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sapo_edge.backends.adapter.files import read_adapter
-from sapo_edge.backends.backend import RoundShape, silent
+from sapo_edge.backends.backend import OpenOptions, RoundShape
 from sapo_edge.backends.common.policy import BasePolicy
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.llama.adapter_file import AdapterFile
@@ -31,65 +30,41 @@ if TYPE_CHECKING:
 class LlamaCppPolicy(BasePolicy):
     """A policy whose model is one GGUF file; see `sapo_edge.policy.Policy`.
 
-    Args:
-        workspace: directory for the adapter file that the sampler reads.
-        threads: 0 measures and adapts.
-        trainable: if false, torch is never loaded and `update` raises an error.
-        narrate: called with a text before a step that takes long, while the policy is made.
-        thinking: whether the model may think before it answers.
-        precision: of the learner's products: "auto", "float32" or "bfloat16".
-        size: of the largest round, by which and by the free memory the plan is chosen; None takes
-            `plan.DEFAULT`.
-        sampled: number format to sample from, as in `requantise.BYTES_PER_WEIGHT`; "": measure which is the fastest.
-
     Raises:
         ModelError: if the file is missing, truncated, or not supported.
         BackendError: if llama-cpp-python or, for a trainable policy, torch is missing.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        cache: Path,
-        workspace: Path,
-        lora: LoraSettings | None = None,
-        threads: int = 0,
-        trainable: bool = True,
-        narrate: Callable[[str], None] = silent,
-        thinking: bool = False,
-        precision: str = "float32",
-        size: RoundShape | None = None,
-        sampled: str = "",
-    ) -> None:
-        self.header: GgufHeader = read_header(path)
+    def __init__(self, options: OpenOptions) -> None:
+        self.header: GgufHeader = read_header(options.model)
         check_supported(self.header)
-        super().__init__(self.header, lora or LoraSettings(), threads)
+        super().__init__(self.header, options.lora, options.threads)
+        size = options.size
         self.plan = DEFAULT if size is None else fitting_plan(self.header, size, free_memory(size.memory))
-        self.products = products_for(precision, cache) if trainable else Products()
+        self.products = products_for(options.precision, options.cache) if options.trainable else Products()
         self.place = replace(self.plan.place, products=self.products.format)
-        self.sampler = self._choose_sampler(cache, sampled, narrate)
+        self.sampler = self._choose_sampler(options)
         # Chat template and names come from the model's own file, weights from the file that samples fastest.
         header = replace(read_header(self.sampler.path), metadata=self.header.metadata)
-        self.model = LlamaModel(header, rearranged=not self.plan.own_file, thinking=thinking)
+        self.model = LlamaModel(header, rearranged=not self.plan.own_file, thinking=options.thinking)
         self.vocabulary = self.model
-        self.adapter_file = AdapterFile(workspace)
+        self.adapter_file = AdapterFile(options.workspace)
         self._has_adapter, self._is_written = False, True
         self.learner: TorchLearner | None = None
-        if trainable:
+        if options.trainable:
             require_torch()
             from sapo_edge.backends.pytorch.learner import TorchLearner
 
-            narrate("loading the model into torch for training")
+            options.narrate("loading the model into torch for training")
             with explain_full_memory(self.place.device):
                 self.learner = TorchLearner(self.header, self.lora, self.governor.threads, self.place)
 
-    def _choose_sampler(self, cache: Path, sampled: str, narrate: Callable[[str], None]) -> SamplerChoice:
+    def _choose_sampler(self, options: OpenOptions) -> SamplerChoice:
         if self.plan.own_file:
             return own_file(self.header, "it takes the least memory")
-        if sampled:
-            return fixed_sampler(self.header, cache, sampled, narrate)
-        return choose_sampler(self.header, cache, self.governor.threads, narrate)
+        if options.sampled:
+            return fixed_sampler(self.header, options.cache, options.sampled, options.narrate)
+        return choose_sampler(self.header, options.cache, self.governor.threads, options.narrate)
 
     @property
     def name(self) -> str:

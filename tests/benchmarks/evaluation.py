@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.find import find_model
@@ -27,9 +28,10 @@ def run(repeats: int, threads: int = 0) -> None:
     held_out = [manifest.prompt_for(task.question) for task in tasks.held_out("validation", QUESTIONS)]
     prompts = [manifest.prompt_for(tasks.draw(1, index).question) for index in range(ROUND)]
     with tempfile.TemporaryDirectory() as workspace:
-        policy = LlamaCppPolicy(
-            find_model(""), cache=Paths.default().cache, workspace=Path(workspace), threads=threads or available_cores()
+        options = OpenOptions(
+            find_model(""), Paths.default().cache, Path(workspace), threads=threads or available_cores()
         )
+        policy = LlamaCppPolicy(options)
 
         def train() -> None:
             groups = policy.generate(prompts, ANSWERS, manifest.max_tokens, 1.0, 0)

@@ -133,6 +133,7 @@ def trl(manifest: str, seed_text: str, seconds_text: str) -> None:
     from transformers import AutoTokenizer, TrainerCallback, set_seed
     from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
+    from sapo_edge.backends.backend import OpenOptions
     from sapo_edge.backends.llama.policy import LlamaCppPolicy
     from sapo_edge.backends.model.find import find_model
     from sapo_edge.backends.model.gguf_header import read_header
@@ -161,9 +162,8 @@ def trl(manifest: str, seed_text: str, seconds_text: str) -> None:
     spent = 0.0
     with tempfile.TemporaryDirectory() as workspace:
         directory = Path(workspace)
-        sampler = LlamaCppPolicy(
-            path, cache=Paths.default().cache, workspace=directory, threads=1, trainable=False, sampled="f16"
-        )
+        options = OpenOptions(path, Paths.default().cache, directory, threads=1, trainable=False, sampled="f16")
+        sampler = LlamaCppPolicy(options)
 
         def validate() -> None:
             model.save_pretrained(str(directory / "adapter"))

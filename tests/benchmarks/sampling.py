@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.gguf_header import GgufHeader
@@ -46,9 +47,8 @@ def run(repeats: int, path: Path) -> None:
 
     cores = available_cores()
     with tempfile.TemporaryDirectory() as workspace:
-        policy = LlamaCppPolicy(
-            path, cache=Paths.default().cache, workspace=Path(workspace), threads=cores, trainable=False
-        )
+        options = OpenOptions(path, Paths.default().cache, Path(workspace), threads=cores, trainable=False)
+        policy = LlamaCppPolicy(options)
         torch.set_num_threads(cores)
         candidates: dict[str, Callable[[], float]] = {"sapo-edge": lambda: _ours(policy)}
         texts = [policy.model.encode_prompt(prompt) for prompt in prompts()]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.model.find import find_model
 from sapo_edge.evaluate import SHOWN, evaluate
@@ -54,10 +55,10 @@ def main() -> None:
         tell("the most similar training question", _neighbours(source, tasks))
         for model in (find_model(""), *arguments.model):
             with tempfile.TemporaryDirectory() as workspace:
-                policy = LlamaCppPolicy(
-                    model, cache=Paths.default().cache, workspace=Path(workspace), threads=arguments.threads,
-                    trainable=False,
-                )  # fmt: skip
+                options = OpenOptions(
+                    model, Paths.default().cache, Path(workspace), threads=arguments.threads, trainable=False
+                )
+                policy = LlamaCppPolicy(options)
                 for shown in (0, SHOWN):
                     tell(f"{model.stem}, {shown} examples", _answers(policy, source, tasks, shown))
                 for adapter in arguments.adapter if model == find_model("") else ():

@@ -14,6 +14,7 @@ import json
 import tempfile
 from pathlib import Path
 
+from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.model.find import find_model
 from sapo_edge.config.settings import Settings
@@ -43,7 +44,7 @@ def main() -> None:
     vain = []
     with tempfile.TemporaryDirectory() as home:
         cache, fresh = Paths.default().cache, Path(home, "fresh")
-        policy = LlamaCppPolicy(find_model(""), cache=cache, workspace=Path(home), threads=1, sampled="bf16")
+        policy = LlamaCppPolicy(OpenOptions(find_model(""), cache, Path(home), threads=1, sampled="bf16"))
         fresh.mkdir()
         policy.save(fresh)
         print("| manifest | seed | own groups of 8 that teach, by round | with the corrected ones |\n|---|---|---|---|")

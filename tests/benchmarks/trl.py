@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from sapo_edge.backends.backend import RoundShape
+from sapo_edge.backends.backend import OpenOptions, RoundShape
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.find import find_model
@@ -129,10 +129,16 @@ def open_policy(name: str, workspace: Path, questions: int, answers: int, tokens
             opening(find_model(""), workspace, lora=LORA, threads=available_cores(), precision=precision), device="cpu"
         )
     size = RoundShape(LORA.rank, questions, answers, PROMPT_TOKENS, tokens, precision=precision)
-    return LlamaCppPolicy(
-        find_model(""), cache=Paths.default().cache, workspace=workspace, lora=LORA, threads=available_cores(),
-        precision=precision, size=size if name == NODE else None,
-    )  # fmt: skip
+    options = OpenOptions(
+        find_model(""),
+        Paths.default().cache,
+        workspace,
+        lora=LORA,
+        threads=available_cores(),
+        precision=precision,
+        size=size if name == NODE else None,
+    )
+    return LlamaCppPolicy(options)
 
 
 def our_round(policy: Policy, asked: list[Any], answers: int, tokens: int, seed: int) -> tuple[int, float, float]:

@@ -36,14 +36,14 @@ class Backend:
 
 
 def _llama_cpp() -> Backend:
+    from sapo_edge.backends.backend import OpenOptions
     from sapo_edge.backends.llama import policy as llama_cpp
     from sapo_edge.backends.llama.runtime import LlamaContext
     from sapo_edge.backends.llama.sampler import sampling_shape
 
     def make(model: Path, directory: Path, lora: LoraSettings, trainable: bool) -> Policy:
-        return llama_cpp.LlamaCppPolicy(
-            model, cache=directory / "cache", workspace=directory, lora=lora, threads=1, trainable=trainable
-        )
+        options = OpenOptions(model, directory / "cache", directory, lora=lora, threads=1, trainable=trainable)
+        return llama_cpp.LlamaCppPolicy(options)
 
     def limit_slots(monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
         monkeypatch.setattr(llama_cpp, "sampling_shape", lambda request, _slots: sampling_shape(request, slots))

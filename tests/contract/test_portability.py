@@ -20,9 +20,10 @@ SETTINGS = UpdateSettings(learning_rate=1e-3, warmup=1)
 @pytest.fixture
 def first(models: dict[str, Path], tmp_path: Path) -> Iterator[Policy]:
     """The policy that starts: llama.cpp and torch, which every installation has."""
+    from sapo_edge.backends.backend import OpenOptions
     from sapo_edge.backends.llama.policy import LlamaCppPolicy
 
-    policy = LlamaCppPolicy(models["llama-gqa"], cache=tmp_path, workspace=tmp_path, lora=RANK, threads=1)
+    policy = LlamaCppPolicy(OpenOptions(models["llama-gqa"], tmp_path, tmp_path, lora=RANK, threads=1))
     yield policy
     policy.close()
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sapo_edge.backends.apple.policy import MlxPolicy
+from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.evaluate import Evaluation, evaluate
 from sapo_edge.policy import LoraSettings, Message, Policy, TrainingGroup, UpdateSettings
@@ -40,7 +41,7 @@ def mlx(model: Path) -> Iterator[MlxPolicy]:
 @pytest.fixture(scope="module")
 def cpu(model: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCppPolicy]:
     directory = tmp_path_factory.mktemp("cpu")
-    policy = LlamaCppPolicy(model, cache=cache, workspace=directory, lora=RANK, threads=1)
+    policy = LlamaCppPolicy(OpenOptions(model, cache, directory, lora=RANK, threads=1))
     yield policy
     policy.close()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.policy import LoraSettings, TrainingGroup, UpdateSettings
@@ -35,7 +36,7 @@ def torch_policy(model: Path) -> Iterator[TorchPolicy]:
 @pytest.fixture(scope="module")
 def cpu(model: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCppPolicy]:
     directory = tmp_path_factory.mktemp("cpu")
-    policy = LlamaCppPolicy(model, cache=cache, workspace=directory, lora=replace(RANK, seed=4), threads=1)
+    policy = LlamaCppPolicy(OpenOptions(model, cache, directory, lora=replace(RANK, seed=4), threads=1))
     yield policy
     policy.close()
 

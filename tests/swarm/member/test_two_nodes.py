@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.config.settings import Settings
 from sapo_edge.events import Event, RoundFinished
@@ -53,7 +54,7 @@ def start(directory: Path, model: Path, secret: str, transport: Transport, stack
     paths.identity.chmod(0o600)
     store = stack.enter_context(Store(paths))
     lora = LoraSettings(SETTINGS.rank, SETTINGS.alpha, adapter_seed(store.seed))
-    policy = LlamaCppPolicy(model, cache=paths.cache, workspace=paths.runtime, lora=lora, threads=1)
+    policy = LlamaCppPolicy(OpenOptions(model, paths.cache, paths.runtime, lora=lora, threads=1))
     stack.callback(policy.close)
     told: list[Event] = []
     source = LengthScored(load_manifest("starter"))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.adapter_file import AdapterFile
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.policy import LoraSettings
@@ -16,7 +17,7 @@ from tests.models import question
 
 
 def sampled_after_updates(model: Path, workspace: Path) -> list[str]:
-    policy = LlamaCppPolicy(model, cache=workspace / "cache", workspace=workspace, lora=LoraSettings(rank=4), threads=1)
+    policy = LlamaCppPolicy(OpenOptions(model, workspace / "cache", workspace, lora=LoraSettings(rank=4), threads=1))
     for _ in range(2):
         policy.update([own_group(policy, question("a"))], STRONG)
     answers = [sample.text for sample in policy.generate([question("b")], 4, 8, 1.0, 1)[0]]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.backends.backend import RoundShape
+from sapo_edge.backends.backend import OpenOptions, RoundShape
 from sapo_edge.backends.llama.backend import open_policy
 from sapo_edge.backends.llama.plan import DEFAULT, PLANS, SHARE, estimate_memory, fitting_plan
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
@@ -48,7 +48,7 @@ def test_packs_are_larger_where_there_is_room_and_always_the_same_without_a_size
 ) -> None:
     tokens = []
     for size in (replace(SIZE, memory=10_000_000_000), None):
-        policy = LlamaCppPolicy(models["llama"], cache=tmp_path, workspace=tmp_path, threads=1, size=size)
+        policy = LlamaCppPolicy(OpenOptions(models["llama"], tmp_path, tmp_path, threads=1, size=size))
         assert policy.learner is not None
         tokens.append(policy.learner.pack_tokens)
         policy.close()
@@ -57,10 +57,10 @@ def test_packs_are_larger_where_there_is_room_and_always_the_same_without_a_size
 
 def test_a_policy_keeps_to_its_plan(models: dict[str, Path], headers: dict[str, GgufHeader], tmp_path: Path) -> None:
     memory = int(estimate_memory(headers["llama"], SIZE, PLANS[-1]).total / SHARE) + 1
-    policy = LlamaCppPolicy(
-        models["llama"], cache=tmp_path, workspace=tmp_path, threads=1, precision="bfloat16",
-        size=replace(SIZE, memory=memory),
-    )  # fmt: skip
+    options = OpenOptions(
+        models["llama"], tmp_path, tmp_path, threads=1, precision="bfloat16", size=replace(SIZE, memory=memory)
+    )
+    policy = LlamaCppPolicy(options)
     assert policy.plan is PLANS[-1] and policy.learner is not None
     assert policy.learner.place == replace(PLANS[-1].place, products="bfloat16")
     assert policy.learner.group_tokens == PLANS[-1].place.group_tokens

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.plan import SLOTS
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.llama.runtime import LlamaContext
@@ -19,7 +20,7 @@ KINDS = ("What is the sum of {} and 4?", "Spell the word for {} backward.", "How
 
 @pytest.fixture
 def policy(models: dict[str, Path], tmp_path: Path) -> Iterator[LlamaCppPolicy]:
-    policy = LlamaCppPolicy(models["llama-gqa"], cache=tmp_path, workspace=tmp_path, threads=1, trainable=False)
+    policy = LlamaCppPolicy(OpenOptions(models["llama-gqa"], tmp_path, tmp_path, threads=1, trainable=False))
     yield policy
     policy.close()
 
