@@ -242,9 +242,6 @@ class SapoApp(App[ExitCode]):
         match event:
             case events.Progress():
                 change = Change.PROGRESS
-            case events.RoundFinished() if self.state.history.is_long:
-                change |= Change.ROUND
-                self._read_history()
             case events.RoundFinished() | events.HeldOut() | events.NodeStarted() | events.RolledBack():
                 change |= Change.ROUND
             case events.Paused():
@@ -252,8 +249,10 @@ class SapoApp(App[ExitCode]):
             case _:
                 pass
         self._mark(change)
+        if self.state.history.is_long and not self._busy("history"):
+            self._read_history()
 
-    @work(group="history", exclusive=True)
+    @work(group="history")
     async def _read_history(self) -> None:
         """Read the history of a long run again, in fewer points. Without an answer, the next round tries again."""
         with contextlib.suppress(SapoError):
