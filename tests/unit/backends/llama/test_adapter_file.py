@@ -42,7 +42,7 @@ def test_updates_in_a_row_write_the_adapter_once(
         write(self, *arguments)
 
     monkeypatch.setattr(AdapterFile, "write", watched)
-    policy = LlamaCppPolicy(models["llama-gqa"], cache=tmp_path, workspace=tmp_path, threads=1)
+    policy = LlamaCppPolicy(OpenOptions(models["llama-gqa"], tmp_path, tmp_path, threads=1))
     group = own_group(policy, question("a"))
     for updates in (3, 1):
         for _ in range(updates):
