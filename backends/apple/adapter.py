@@ -70,15 +70,11 @@ class MlxAdapter:
             arrays[f"{PEFT_PREFIX}{adapted.path}.lora_B.weight"] = adapted.layer.lora_b
         return arrays
 
-    def assign(self, arrays: dict[str, mx.array]) -> None:
-        """Replace MLX's arrays, by lazy ones too."""
+    def set_parameters(self, arrays: dict[str, mx.array]) -> None:
+        """Replace MLX's arrays."""
         for adapted in self.layers:
             adapted.layer.lora_a = arrays[f"{PEFT_PREFIX}{adapted.path}.lora_A.weight"]
             adapted.layer.lora_b = arrays[f"{PEFT_PREFIX}{adapted.path}.lora_B.weight"]
-
-    def set_parameters(self, arrays: dict[str, mx.array]) -> None:
-        """Replace MLX's arrays."""
-        self.assign(arrays)
         self._evaluate()
 
     def weights(self) -> Arrays:

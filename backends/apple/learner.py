@@ -19,8 +19,8 @@ import numpy.typing as npt
 from sapo_edge.backends.adapter.files import Arrays, read_checked, write_state
 from sapo_edge.backends.apple.adapter import MlxAdapter, from_peft, to_peft
 from sapo_edge.backends.apple.memory import KEPT_BYTES, LOGIT_ROWS, PACK_TOKENS, kept_bytes
-from sapo_edge.backends.apple.runtime import on_gpu, set_threads
-from sapo_edge.backends.apple.trunk import Trunk, take_packs
+from sapo_edge.backends.apple.runtime import set_threads
+from sapo_edge.backends.apple.trunk import Trunk, exp
 from sapo_edge.backends.common.learner import PackedLearner
 from sapo_edge.backends.common.loss import PackLoss, Update
 from sapo_edge.backends.common.packing import EncodedGroup, Pack
@@ -59,7 +59,6 @@ class MlxLearner(PackedLearner[Floats]):
         self._shape = shape
         self._adam = AdamState()
         self.gradient: dict[str, mx.array] = {}
-        take_packs(model)
 
     @property
     def steps(self) -> int:
@@ -86,9 +85,9 @@ class MlxLearner(PackedLearner[Floats]):
         self.gradient = {}
 
     def _trunk(self, layout: Pack, check: Callable[[], None] = lambda: None) -> Trunk:
-        keys, pairs = (sum(getattr(each, name).size for each in layout.segments) for name in ("keys", "visible"))
-        keep = kept_bytes(self._shape, len(layout.token_ids), keys, pairs) <= KEPT_BYTES
-        return Trunk(self.model, self.adapter, layout, keep=keep, check=check)
+        pairs = sum(segment.visible.size for segment in layout.segments)
+        keep = kept_bytes(self._shape, len(layout.token_ids), pairs) <= KEPT_BYTES
+        return Trunk(self.model, layout, keep=keep, check=check)
 
     def _accumulate(self, layout: Pack, before: Floats | None, update: Update) -> Floats:
         trunk, reference = self._trunk(layout, update.check), None
@@ -105,7 +104,8 @@ class MlxLearner(PackedLearner[Floats]):
             gradient, values = self._rows(hidden[rows], targets[rows], rows, loss)
             by_hidden.append(gradient)
             parts.append(values)
-        for name, array in trunk.backward(mx.concatenate(by_hidden)).items():
+        arrays = [array for layer in trunk.backward(mx.concatenate(by_hidden)) for array in layer]
+        for name, array in zip(self.adapter.parameters(), arrays, strict=True):
             self.gradient[name] = self.gradient[name] + array if name in self.gradient else array
         mx.eval(self.gradient)
         return np.concatenate(parts, axis=1)
@@ -196,11 +196,10 @@ class MlxLearner(PackedLearner[Floats]):
 def _distribution(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
     """Log-probabilities (m,) of the targets, probabilities (m, vocabulary), entropies (m,) in nats.
 
-    Each exponential is computed once: on a CPU they take longest, and less by numpy.
+    Each exponential is computed once: on a CPU they take longest.
     """
     top = logits.max(axis=-1, keepdims=True)
-    shifted = logits - top
-    weights = mx.exp(shifted) if on_gpu() else mx.array(np.exp(np.asarray(shifted)))
+    weights = exp(logits - top)
     total = weights.sum(axis=-1, keepdims=True)
     log_total = mx.log(total) + top
     probabilities = weights / total

@@ -55,15 +55,14 @@ def _bytes_per_weight(bits: int, group: int) -> float:
     return bits / 8 + 8 / group
 
 
-def kept_bytes(shape: ModelShape, tokens: int, keys: int, pairs: int) -> int:
-    """Bytes that MLX keeps of a pack in all layers for the backward pass, as measured; of a Gemma a sixth more.
+def kept_bytes(shape: ModelShape, tokens: int, pairs: int) -> int:
+    """Bytes that a pack keeps in all layers for the backward pass; the fields of `trunk.Kept`.
 
     Args:
-        keys: that the pack's branches attend to, each counted once for every branch.
         pairs: of a token and one that it may attend to, padding included.
     """
-    widths = 4 * shape.width + 2 * shape.queries + 2 * shape.keys + 3 * shape.inner
-    return 4 * shape.layers * (tokens * widths + keys * 2 * shape.keys + pairs * shape.heads)
+    widths = 2 * shape.width + 2 * shape.queries + 2 * shape.keys + 3 * shape.inner
+    return 4 * shape.layers * (tokens * widths + pairs * shape.heads)
 
 
 def estimate_memory(shape: ModelShape, weight_bytes: int, size: RoundShape) -> MemoryEstimate:
@@ -88,13 +87,12 @@ def estimate_memory(shape: ModelShape, weight_bytes: int, size: RoundShape) -> M
     group = size.prompt_tokens + own
     # Answers that end early leave room for more groups in a pack.
     tokens = max(group, min(PACK_TOKENS, size.groups * group))
-    seen = size.prompt_tokens + size.max_tokens
-    pairs = tokens * (size.prompt_tokens**2 + own * seen) // group
-    kept = kept_bytes(shape, tokens, tokens * (size.prompt_tokens + size.answers * seen) // group, pairs)
+    pairs = tokens * (size.prompt_tokens**2 + own * (size.prompt_tokens + size.max_tokens)) // group
+    kept = kept_bytes(shape, tokens, pairs)
     if kept > KEPT_BYTES:
         kept = 4 * tokens * shape.layers * shape.width
     # One layer's intermediate results in the backward pass, and rows of logits.
-    inside = 4 * (tokens * (12 * shape.width + 6 * shape.inner) + 4 * pairs * shape.heads)
+    inside = 4 * (tokens * (8 * shape.width + 4 * shape.inner) + 3 * pairs * shape.heads)
     rows = 4 * min(LOGIT_ROWS, size.groups * own) * shape.vocabulary * 4
     activations = kept + max(inside, rows)
     beyond = max(0, sampling - activations - learner)

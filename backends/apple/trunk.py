@@ -1,24 +1,36 @@
-"""The learner's passes: a pack through the layers of one of mlx-lm's models, and MLX's gradients a layer at a time.
+"""Forward and backward pass of a pack through the layers of one of mlx-lm's models, one layer at a time.
 
-A token is passed as a sequence of length one, so that it can have its own position, and attends along its branch.
+MLX computes lazily, in the order in which it happens to walk a graph, and keeps everything reachable: differentiating a
+whole model holds every intermediate result of every layer. Here each layer is computed by itself. It keeps the results
+of its products with weights and those that took exponentials, which are slow on a CPU. The backward pass computes the
+rest again, without a product with weights, because MLX never computes a product whose result is unused. Each layer's
+gradient is complete before the next one starts. The backward pass is written out because an update with MLX's own
+gradients took 15 % more time on a CPU and 20 % more memory.
+
+Exponentials: on a CPU that is not Apple's, MLX computes one at a time, 14 ns each, which was a sixth of an update.
+numpy computes 16 at a time with AVX-512. So `exp`, `sigmoid` and `softmax` use numpy there, which computes immediately
+and can't be differentiated.
 
 Call `runtime.require_mlx` before importing this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
+from mlx_lm.tuner.lora import LoRALinear
 
-from sapo_edge.backends.apple.adapter import MlxAdapter
+from sapo_edge.backends.apple.runtime import on_gpu
 from sapo_edge.backends.common.packing import IntArray, Pack, within_window
-from sapo_edge.backends.model.mlx_settings import GEMMA3
 
 Array = mx.array
+Pairs = Sequence[Array]
+"""A and B of some adapted layers, in turn."""
 
 
 class PackIndices:
@@ -34,11 +46,11 @@ class PackIndices:
         self._visible: dict[int | None, list[Array]] = {}
 
     def visible(self, window: int | None) -> list[Array]:
-        """(branches, 1, l, k) of each segment, True where a query sees a key within a window; None is all."""
+        """(branches, 1, 1, l, k) of each segment, True where a query sees a key within a window; None is all."""
         if window not in self._visible:
             every = (segment.visible for segment in self._pack.segments)
             masks = every if window is None else within_window(self._pack, window)
-            self._visible[window] = [mx.array(mask)[:, None] for mask in masks]
+            self._visible[window] = [mx.array(mask)[:, None, None] for mask in masks]
         return self._visible[window]
 
 
@@ -46,136 +58,296 @@ def _indices(array: IntArray) -> Array:
     return mx.array(array.astype(np.int32))
 
 
-class PackAttention(nn.Module):  # type: ignore[misc]
-    """The attention of one of mlx-lm's layers. In place of a cache it also takes a pack, along whose branches it goes.
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a layer keeps for the backward pass.
 
-    Its parts have the same names in all of mlx-lm's models that are supported.
+    Attributes:
+        states: (n, width) its input.
+        query, key, value: (n, heads, width of a head), rotated.
+        attention: for each segment (branches, KV heads, heads for each of them, l, k), summing to 1 over the last.
+        attended: (n, heads x width of a head).
+        middle: (n, width) after the attention.
+        gate, up: (n, inner width).
+        opened: (n, inner width) the gate's sigmoid.
     """
 
-    def __call__(self, x: Array, mask: Any = None, cache: Any = None) -> Array:
-        """(n, width) -> (n, width) for a pack and what its segments show; all else as in mlx-lm."""
-        if not isinstance(cache, PackIndices):
-            plain: Array = super().__call__(x, mask, cache)
-            return plain
+    states: Array
+    query: Array
+    key: Array
+    value: Array
+    attention: list[Array]
+    attended: Array
+    middle: Array
+    gate: Array
+    up: Array
+    opened: Array
+
+    def compute(self) -> None:
+        """Compute the lazy arrays."""
+        mx.eval([getattr(self, name) for name in self.__slots__])
+
+
+class LayerOnPack:
+    """One layer of a model, for one pack.
+
+    Args:
+        layer: mlx-lm's, its linear layers adapted.
+        window: tokens that a token sees, itself and those before it; None for all.
+    """
+
+    def __init__(self, layer: Any, indices: PackIndices, window: int | None = None) -> None:
+        self.layer = layer
+        self.visible = indices.visible(window)
+        self.attention, self.mlp = layer.self_attn, layer.mlp
+        self.residual_scale: float = getattr(layer, "residual_multiplier", 1.0)
+        # Gemma's layers norm the results of attention and MLP too, and their gate is a GELU.
+        self.is_gemma = "pre_feedforward_layernorm" in layer
+        self.indices = indices
+        self.of_project: list[LoRALinear] = [self.attention.q_proj, self.attention.k_proj, self.attention.v_proj]
+        self.of_output: list[LoRALinear] = [self.attention.o_proj]
+        self.of_expand: list[LoRALinear] = [self.mlp.gate_proj, self.mlp.up_proj]
+        self.of_contract: list[LoRALinear] = [self.mlp.down_proj]
+
+    def forward(self, states: Array, *, adapted: bool = True) -> tuple[Array, Kept]:
+        """(n, width) input of the next layer, and what to keep for the backward pass."""
+        pairs = _pairs if adapted else lambda _layers: []
+        query, key, value = self._project(states, *pairs(self.of_project))
+        attention = [
+            softmax(scores, visible) for scores, visible in zip(self._scores(query, key), self.visible, strict=True)
+        ]
+        attended = self._attend(value, *attention)
+        middle = states + self._output(attended, *pairs(self.of_output))
+        gate, up = self._expand(middle, *pairs(self.of_expand))
+        opened = sigmoid(gelu_argument(gate) if self.is_gemma else gate)
+        after = middle + self._contract(gate, opened, up, *pairs(self.of_contract))
+        return after, Kept(states, query, key, value, attention, attended, middle, gate, up, opened)
+
+    def backward(self, kept: Kept, gradient: Array) -> tuple[Array, list[Array]]:
+        """Gradients of the layer's input and of its adapter, from the gradient of its output.
+
+        Returns:
+            (n, width), and those of A and B of q, k, v, o, gate, up, down.
+        """
+        (gate, opened, up), down = _vjp(self._contract, [kept.gate, kept.opened, kept.up], self.of_contract, [gradient])
+        through = opened * kept.opened * (1.0 - kept.opened)
+        gate = gate + (through * gelu_slope(kept.gate) if self.is_gemma else through)
+        (middle,), gate_up = _vjp(self._expand, [kept.middle], self.of_expand, [gate, up])
+        middle = middle + gradient
+        (attended,), output = _vjp(self._output, [kept.attended], self.of_output, [middle])
+        (value, *attention), _ = _vjp(self._attend, [kept.value, *kept.attention], [], [attended])
+        # Through the softmax: hidden keys have a weight of zero, so their scores have no gradient.
+        scores = [
+            weights * (by - (by * weights).sum(axis=-1, keepdims=True))
+            for by, weights in zip(attention, kept.attention, strict=True)
+        ]
+        (query, key), _ = _vjp(self._scores, [kept.query, kept.key], [], scores)
+        (states,), projections = _vjp(self._project, [kept.states], self.of_project, [query, key, value])
+        return states + middle, [*projections, *output, *gate_up, *down]
+
+    def _project(self, states: Array, *pairs: Array) -> tuple[Array, Array, Array]:
+        """q, k, v of each token: (n, heads, width of a head), rotated to its position in its branch."""
+        attention, tokens = self.attention, states.shape[0]
+        states = self.layer.input_layernorm(states)
         query, key, value = (
-            project(x).reshape(len(x), heads, -1)
-            for project, heads in (
-                (self.q_proj, self.n_heads), (self.k_proj, self.n_kv_heads), (self.v_proj, self.n_kv_heads),
+            linear(states).reshape(tokens, heads, -1)
+            for linear, heads in zip(
+                _adapted(self.of_project, pairs),
+                (attention.n_heads, attention.n_kv_heads, attention.n_kv_heads),
+                strict=True,
             )
-        )  # fmt: skip
-        if "q_norm" in self:
-            query, key = self.q_norm(query), self.k_norm(key)
-        query, key = (self.rope(states[:, :, None], offset=cache.positions)[:, :, 0] for states in (query, key))
+        )
+        if "q_norm" in attention:
+            query, key = attention.q_norm(query), attention.k_norm(key)
+        # Each token is passed as a sequence of length one, so that it can have its own position.
+        query, key = (
+            attention.rope(heads[:, :, None], offset=self.indices.positions)[:, :, 0] for heads in (query, key)
+        )
+        return query, key, value
+
+    def _scores(self, query: Array, key: Array) -> list[Array]:
+        """For each segment (branches, KV heads, heads for each of them, l, k), hidden keys included."""
+        attention, scores = self.attention, []
+        for rows, columns in self.indices.segments:
+            branches, length = rows.shape
+            # All heads of a KV head in one product, from (branches, l, heads, width of a head).
+            q = query[rows].reshape(branches, length, attention.n_kv_heads, -1, query.shape[-1])
+            q = q.transpose(0, 2, 3, 1, 4).reshape(branches, attention.n_kv_heads, -1, query.shape[-1])
+            products = (q * attention.scale) @ key[columns].transpose(0, 2, 3, 1)
+            scores.append(products.reshape(branches, attention.n_kv_heads, -1, length, columns.shape[1]))
+        return scores
+
+    def _attend(self, value: Array, *weights: Array) -> Array:
+        """(n, heads x width of a head), from the weights of each segment."""
         parts = []
-        for (rows, columns), visible in zip(cache.segments, mask, strict=True):
-            # (branches, heads, l, width of a head), from (branches, l, heads, width of a head)
-            q, k, v = (states.transpose(0, 2, 1, 3) for states in (query[rows], key[columns], value[columns]))
-            attended = mx.fast.scaled_dot_product_attention(q, k, v, scale=self.scale, mask=visible)
-            parts.append(attended.transpose(0, 2, 1, 3).reshape(rows.size, -1))
-        projected: Array = self.o_proj(mx.concatenate(parts)[cache.order])
-        return projected
+        for (rows, columns), attention in zip(self.indices.segments, weights, strict=True):
+            branches, heads, _, length, keys = attention.shape
+            mixed = attention.reshape(branches, heads, -1, keys) @ value[columns].transpose(0, 2, 1, 3)
+            mixed = mixed.reshape(branches, heads, -1, length, value.shape[-1]).transpose(0, 3, 1, 2, 4)
+            parts.append(mixed.reshape(rows.size, -1))
+        return mx.concatenate(parts)[self.indices.order]
+
+    def _output(self, attended: Array, *pairs: Array) -> Array:
+        (project,) = _adapted(self.of_output, pairs)
+        change = project(attended)
+        return self._scaled(self.layer.post_attention_layernorm(change) if self.is_gemma else change)
+
+    def _expand(self, states: Array, *pairs: Array) -> tuple[Array, Array]:
+        gate, up = _adapted(self.of_expand, pairs)
+        layer = self.layer
+        states = (layer.pre_feedforward_layernorm if self.is_gemma else layer.post_attention_layernorm)(states)
+        return gate(states), up(states)
+
+    def _contract(self, gate: Array, opened: Array, up: Array, *pairs: Array) -> Array:
+        (down,) = _adapted(self.of_contract, pairs)
+        change = down(gate * opened * up)
+        return self._scaled(self.layer.post_feedforward_layernorm(change) if self.is_gemma else change)
+
+    def _scaled(self, change: Array) -> Array:
+        """What a part of the layer adds to the residual stream."""
+        return change if self.residual_scale == 1.0 else change * self.residual_scale
 
 
-class PackMlp(nn.Module):  # type: ignore[misc]
-    """The gated MLP of one of mlx-lm's layers. For a pack's backward pass only gate, up and their product are kept.
-
-    What MLX would keep of the activation between them takes a quarter as much as all else.
-    """
-
-    def __call__(self, x: Array) -> Array:
-        """(n, width) -> (n, width) for a pack; all else as in mlx-lm."""
-        if x.ndim > 2:
-            plain: Array = super().__call__(x)
-            return plain
-        gated = mx.checkpoint(lambda gate, up: self.activation(gate) * up)
-        contracted: Array = self.down_proj(gated(self.gate_proj(x), self.up_proj(x)))
-        return contracted
+GELU = 2.0 * (2.0 / math.pi) ** 0.5, 0.044715
+"""Factors of the approximation by tanh of 1606.08415: x sigmoid(a (x + b x^3))."""
 
 
-def take_packs(model: Any) -> None:
-    """Make the layers of one of mlx-lm's models take packs."""
-    for layer in model.layers:
-        layer.mlp.activation = nn.gelu_approx if model.model_type == GEMMA3 else nn.silu
-        for module, kind in ((layer.self_attn, PackAttention), (layer.mlp, PackMlp)):
-            if not isinstance(module, kind):
-                module.__class__ = type(kind.__name__, (kind, type(module)), {})
+def gelu_argument(x: Array) -> Array:
+    """What the sigmoid is of in GELU, elementwise; in SiLU it is x itself."""
+    argument: Array = GELU[0] * (x + GELU[1] * x * x * x)
+    return argument
+
+
+def gelu_slope(x: Array) -> Array:
+    """Derivative of `gelu_argument`, elementwise."""
+    slope: Array = GELU[0] * (1.0 + 3.0 * GELU[1] * x * x)
+    return slope
+
+
+def _pairs(layers: Sequence[LoRALinear]) -> list[Array]:
+    return [array for layer in layers for array in (layer.lora_a, layer.lora_b)]
+
+
+def _adapted(layers: Sequence[LoRALinear], pairs: Pairs) -> list[Callable[[Array], Array]]:
+    """The layers as functions with this A and B; without pairs, the base model's layers."""
+    if not pairs:
+        return [layer.linear for layer in layers]
+
+    def call(layer: LoRALinear, a: Array, b: Array) -> Callable[[Array], Array]:
+        return lambda states: layer.linear(states) + layer.scale * ((states @ a) @ b)
+
+    return [call(layer, pairs[2 * index], pairs[2 * index + 1]) for index, layer in enumerate(layers)]
+
+
+def _vjp(
+    function: Callable[..., Any], inputs: list[Array], layers: Sequence[LoRALinear], gradients: list[Array]
+) -> tuple[list[Array], list[Array]]:
+    """Gradients of a function's inputs, and of A and B of the layers in it."""
+    _, results = mx.vjp(function, [*inputs, *_pairs(layers)], gradients)
+    return results[: len(inputs)], results[len(inputs) :]
 
 
 class Trunk:
-    """All layers of a model, for one pack: forward, and then backward.
-
-    MLX makes the graph of both at once and computes of it what is asked for, keeping what the rest needs. So the
-    gradient of the final states, which is known only after forward, has its place in the graph and is put there then.
+    """All layers of a model, for one pack.
 
     Args:
-        model: one of mlx-lm's models, which takes packs.
-        adapter: installed in it.
+        model: one of mlx-lm's models, adapted.
         keep: keep what each layer needs for the backward pass. If false, only its input is kept and the layer is
             computed again: half as long again, at an eighth of the memory.
         check: called before each layer, forward and backward; raises an error to end the pass.
     """
 
-    def __init__(
-        self, model: Any, adapter: MlxAdapter, pack: Pack, *, keep: bool, check: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, model: Any, pack: Pack, *, keep: bool, check: Callable[[], None] = lambda: None) -> None:
         self.model = model.model
-        self.adapter = adapter
         self.keep = keep
         self.check = check
-        self._indices = PackIndices(pack)
-        self._gradients: dict[str, Array] = {}
-        self._final_gradient: Any = None
+        self.indices = PackIndices(pack)
+        self.layers = [LayerOnPack(layer, self.indices, self._window(layer)) for layer in model.layers]
+        self._kept: list[Kept | Array] = []
+        self._last: Array | None = None
+
+    def _window(self, layer: Any) -> int | None:
+        """Tokens that a token sees in a layer; None for all."""
+        return int(self.model.window_size) if getattr(layer.self_attn, "is_sliding", False) else None
+
+    def _embed(self) -> Array:
+        """(n, width) input of the first layer."""
+        states: Array = self.model.embed_tokens(self.indices.token_ids)
+        scale = getattr(self.model, "embedding_multiplier", 1.0)
+        return states if scale == 1.0 else states * scale
 
     def forward(self) -> Array:
         """(m, width) final states at the positions that predict an answer token."""
-        results: list[Array] = []
-
-        def pulled(parameters: dict[str, Array]) -> Array:
-            self.adapter.assign(parameters)
-            results.extend(self._results())
-            self._final_gradient = mx.array(np.zeros(results[-1].shape, np.float32))
-            product: Array = results[-1] * self._final_gradient
-            return product.sum()
-
-        parameters = self.adapter.parameters()
-        try:
-            self._gradients = mx.grad(pulled)(parameters)
-        finally:
-            self.adapter.assign(parameters)
-        return self._compute(results)
+        states = self._embed()
+        self._kept = []
+        for layer in self.layers:
+            self.check()
+            after, kept = layer.forward(states)
+            if self.keep:
+                kept.compute()
+            mx.eval(after)
+            self._kept.append(kept if self.keep else states)
+            states = after
+        self._last = states
+        return self._final(states)
 
     def base(self) -> Array:
         """Like `forward`, without the adapter and without a backward pass."""
-        with self.adapter.removed():
-            return self._compute(self._results())
-
-    def backward(self, gradient: Array) -> dict[str, Array]:
-        """Gradients of the adapter's arrays by PEFT's names, from that of the final states; once per `forward`."""
-        # numpy's array shares the memory with MLX's: on a Mac the GPU's, too.
-        np.asarray(memoryview(self._final_gradient))[:] = np.array(gradient)
-        assert mx.array_equal(self._final_gradient, gradient, equal_nan=True), "or nothing would be learned"
-        gradients, self._gradients = self._gradients, {}
-        names = list(gradients)
-        size = len(names) // len(self.model.layers)
-        for start in reversed(range(0, len(names), size)):
+        states = self._embed()
+        for layer in self.layers:
             self.check()
-            mx.eval([gradients[name] for name in names[start : start + size]])
-        return gradients
-
-    def _results(self) -> list[Array]:
-        """Of each layer, and the final states at the positions that predict an answer token; nothing computed yet."""
-        model, indices = self.model, self._indices
-        states = model.embed_tokens(indices.token_ids) * getattr(model, "embedding_multiplier", 1.0)
-        results = []
-        for layer in model.layers:
-            window = int(model.window_size) if getattr(layer.self_attn, "is_sliding", False) else None
-            compute = layer if self.keep else nn.utils.checkpoint(layer)
-            states = compute(states, indices.visible(window), indices)
-            results.append(states)
-        return [*results, model.norm(states)[indices.predictors]]
-
-    def _compute(self, results: list[Array]) -> Array:
-        for states in results:
-            self.check()
+            states, _ = layer.forward(states, adapted=False)
             mx.eval(states)
-        return results[-1]
+        return self._final(states)
+
+    def backward(self, gradient: Array) -> list[list[Array]]:
+        """Gradients of A and B, layer by layer, from the gradient of the final states; once per `forward`."""
+        assert self._last is not None
+        _, (states,) = mx.vjp(self._final, [self._last], [gradient])
+        self._last = None
+        gradients: list[list[Array]] = []
+        for layer in reversed(self.layers):
+            self.check()
+            kept = self._kept.pop()
+            if not isinstance(kept, Kept):
+                _, kept = layer.forward(kept)
+            states, adapter = layer.backward(kept, states)
+            # Nothing below the first layer learns.
+            mx.eval(adapter, *([states] if self._kept else []))
+            gradients.append(adapter)
+        return gradients[::-1]
+
+    def _final(self, states: Array) -> Array:
+        final: Array = self.model.norm(states)[self.indices.predictors]
+        return final
+
+
+def exp(x: Array) -> Array:
+    return mx.exp(x) if on_gpu() else mx.array(np.exp(np.asarray(x)))
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + e^-x) of each element."""
+    if on_gpu():
+        return mx.sigmoid(x)
+    values = np.negative(np.asarray(x))
+    with np.errstate(over="ignore"):  # 1 / (1 + inf) is the right answer
+        np.exp(values, out=values)
+    values += 1.0
+    return mx.array(np.reciprocal(values, out=values))
+
+
+def softmax(scores: Array, visible: Array) -> Array:
+    """Softmax over the last axis of the visible scores; the others get a weight of zero.
+
+    Args:
+        scores: finite.
+        visible: True for scores that count, at least one in each row; broadcast.
+    """
+    if on_gpu():
+        return mx.softmax(mx.where(visible, scores, -mx.inf), axis=-1)
+    values = np.where(np.asarray(visible), np.asarray(scores), np.float32(-np.inf))
+    values -= values.max(axis=-1, keepdims=True)
+    np.exp(values, out=values)
+    values /= values.sum(axis=-1, keepdims=True)
+    return mx.array(values)

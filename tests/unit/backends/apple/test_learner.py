@@ -83,13 +83,14 @@ def test_a_pack_through_the_layers_matches_mlx_lms_model(make: Callable[..., Mlx
 
     expected, gradients = nn.value_and_grad(policy.model, plain)(policy.model)
     for keep in (True, False):
-        assert policy.adapter is not None
-        trunk = Trunk(policy.model, policy.adapter, pack([group]), keep=keep)
+        trunk = Trunk(policy.model, pack([group]), keep=keep)
         assert float((trunk.forward() * weights).sum()) == pytest.approx(float(expected), rel=1e-4)
-        backward = {name: np.array(array) for name, array in trunk.backward(weights).items()}
+        backward = [np.array(array) for layer in trunk.backward(weights) for array in layer]
+        assert policy.adapter is not None
         flat = dict(tree_flatten(gradients))
         names = [f"{layer.path}.{matrix}" for layer in policy.adapter.layers for matrix in ("lora_a", "lora_b")]
-        assert distance(backward, dict(zip(backward, (np.array(flat[name]) for name in names), strict=True))) < 1e-5
+        correct = {name: np.array(flat[name]) for name in names}
+        assert distance(dict(zip(names, backward, strict=True)), correct) < 1e-5
 
 
 def test_another_thread_can_take_over(make: Callable[..., MlxPolicy], tmp_path: Path) -> None:
@@ -122,9 +123,8 @@ def test_a_long_pack_keeps_only_each_layers_input(
     policy = make()
     assert policy.learner is not None
     group = encode_group(policy.vocabulary, own_group(policy, PROMPT))
-    segments = pack([group]).segments
-    keys, pairs = sum(segment.keys.size for segment in segments), sum(segment.visible.size for segment in segments)
-    limit = kept_bytes(policy.shape, group.tokens, keys, pairs)
+    pairs = sum(segment.visible.size for segment in pack([group]).segments)
+    limit = kept_bytes(policy.shape, group.tokens, pairs)
     monkeypatch.setattr("sapo_edge.backends.apple.learner.KEPT_BYTES", limit)
     assert policy.learner._trunk(pack([group])).keep
     assert not policy.learner._trunk(pack([replace(group, prompt=group.prompt * 2)])).keep
