@@ -10,7 +10,7 @@ import decimal
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -53,7 +53,7 @@ class Check(ABC):
     @property
     def value(self) -> Any:
         """The option as it is encoded in a manifest; None without one."""
-        value = getattr(self, self.option) if self.option else None
+        value = asdict(self).get(self.option)
         return list(value) if isinstance(value, tuple) else value
 
     def check_expected(self, expected: str) -> None:  # noqa: B027 - any will do where a check says nothing else

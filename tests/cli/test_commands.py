@@ -285,13 +285,13 @@ def test_config_validate_accepts_a_valid_file(sapo: Command, tmp_path: Path) -> 
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(sapo: Command, model: Path, tmp_path: Path) -> None:
-    for name in ("own", "answers", "warmup"):
+    for name in ("own", "answers", "keep_checkpoints"):
         sapo("config", "set", name, "3", "--home", tmp_path)
     environment = {"SAPO_EDGE_OWN": "4", "SAPO_EDGE_ANSWERS": "5"}
     result = sapo(*quick(model, tmp_path, "--rounds", "1", "--json"), environment=environment)
     (started,) = result.named("node_started")
     used = started["settings"]
-    assert (used["own"], used["answers"], used["warmup"]) == (2, 4, 3)
+    assert (used["own"], used["answers"], used["keep_checkpoints"]) == (2, 4, 3)
 
 
 def test_the_version_is_printed(sapo: Command) -> None:

@@ -30,7 +30,8 @@ from tests.tui.fake_node import HOSTILE_ANSWERS, HOSTILE_PLACE, PEERS, ScriptedN
 def members(cls: type) -> dict[str, object]:
     """The parameters of the public methods of a class, and `property` for its properties."""
     found: dict[str, object] = {}
-    for name, member in vars(cls).items():
+    inherited = {name: member for one in reversed(cls.__mro__) for name, member in vars(one).items()}
+    for name, member in inherited.items():
         if not name.startswith("_") and callable(member):
             found[name] = [(item.name, item.kind, item.default) for item in signature(member).parameters.values()]
         elif isinstance(member, property):

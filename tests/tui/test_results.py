@@ -312,7 +312,7 @@ def test_no_report_breaks_the_text(questions: int, data: Any, name: str, width: 
 def test_the_picture_is_valid_and_inside_its_frame(title: str, values: list[float]) -> None:
     history = History(held_out=[Evaluation(5, 0.5, 0.4, 0.6)])
     for number, value in enumerate(values, 1):
-        history.curves.add(number, value, None, 0.5, 1.0)
+        history.curves.add(number, value, None, 0.5, 1.0, 0.0)
     tasks = [TaskCourse(title, 1, 2, 30, Gain(0.03, -0.1, 0.2, 1, 0))] * (len(values) % 9)
     root = ElementTree.fromstring(to_svg(draw(history, title, [title], curve_colors(DARK), tasks)))
     for line in root.iter("{http://www.w3.org/2000/svg}polyline"):

@@ -25,6 +25,7 @@ from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.source import TaskSource
 from sapo_edge.transport import Solo
 from tests.benchmarks.tiny_models import END, START, Batch, Network, Row, fit, make_tokenizer, new_model, write
+from tests.models import opening
 
 pytestmark = pytest.mark.slow
 
@@ -110,7 +111,7 @@ class Run:
 @pytest.fixture
 def run(model: Path, tmp_path: Path) -> Callable[[Settings], Run]:
     def started(settings: Settings) -> Run:
-        policy = Watched(model, lora=LORA, threads=1, place=CPU)
+        policy = Watched(opening(model, lora=LORA), place=CPU)
         emitted: list[events.Event] = []
         with Store(Paths.default(tmp_path)) as store:
             Node(settings, SOURCE, store, policy, Solo(), emitted.append).run()
