@@ -43,6 +43,7 @@ _AND = re.compile(r"\band\b", re.IGNORECASE)
 _AROUND_A_CHOICE = " \t\n()[]{}.:;,'\"*`"
 
 
+@dataclass(frozen=True)
 class Check(ABC):
     """A way to check answers."""
 
