@@ -9,7 +9,7 @@ has a wrong value that follows from the question by a wrong rule. Reinforcement 
 right rule, which the model knows as well.
 
 The same bytes come from one version of torch on processors with the same instructions. Those that ship in
-`sapo_edge/experiment/models/`, on which the tables of docs/experiments.md were made, are of torch 2.13 with AVX-512.
+`sapo_edge/experiment/models/`, on which the tables of docs/results.md were made, are of torch 2.13 with AVX-512.
 """
 
 from __future__ import annotations

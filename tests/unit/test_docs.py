@@ -74,6 +74,19 @@ def slug(heading: str) -> str:
 COMMANDS = dict(pages.commands())
 
 
+def test_pages_that_the_code_names_exist() -> None:
+    named = re.compile(r"(?<![\w/])(docs/[\w-]+\.md)(?:#([\w-]+))?")
+    rooms = ("sapo_edge", "backends", "tui", "packaging", "tests")
+    missing = []
+    for file in (file for room in rooms for file in (ROOT / room).rglob("*.py")):
+        for page, heading in named.findall(file.read_text("utf-8")):
+            there = (ROOT / page).exists()
+            headings = re.findall(r"^#+ (.*)", read(page), re.MULTILINE) if there else ()
+            if not there or (heading and heading not in map(slug, headings)):
+                missing.append(f"{file.relative_to(ROOT)}: {page} {heading}")
+    assert not missing
+
+
 @pytest.mark.parametrize("document", ["docs/algorithm.md", "ARCHITECTURE.md", "SECURITY.md", "docs/tasks.md"])
 def test_code_anchors_exist(document: str) -> None:
     found = anchors(read(document))

@@ -1,6 +1,6 @@
 """Peer exchange: two connected nodes tell each other how they see each other, and of other members of the swarm.
 
-One request and one response for each stream of `PROTOCOL`, specified in `docs/protocol.md#peer-exchange`. A response
+One request and one response for each stream of `PROTOCOL`, specified in `docs/network.md#peer-exchange`. A response
 names peers that the answering node is connected to, at addresses that it checked itself, see `directory.py`. Decoding
 raises only `WireError`: SIZE, VERSION or SHAPE.
 

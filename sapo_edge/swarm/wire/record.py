@@ -1,4 +1,4 @@
-"""Records: rollouts as their authors sign them. `docs/protocol.md#records` is the specification.
+"""Records: rollouts as their authors sign them. `docs/network.md#records` is the specification.
 
 On the wire a record is the array `[body, signature]`, both bytes. Bounds of texts and answers are those of
 `sapo_edge/rollout.py`. The signature is the author's, of `CONTEXT` and the body. Decoding raises only `WireError`:

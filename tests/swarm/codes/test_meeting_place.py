@@ -87,6 +87,13 @@ class Lab:
         await write_frame(client, encode_claim(Claim(number, waits)))
         return client, await answer(client)
 
+    async def pair(self, number: int) -> tuple[Stream, Stream]:
+        """The inviter's end and the joiner's, both told that the other is there."""
+        inviter, _ = await self.claim(number, True)
+        joiner, _ = await self.claim(number, False)
+        await answer(inviter)
+        return inviter, joiner
+
 
 async def answer(client: Any) -> Answer:
     return decode_answer(await read_frame(client, MAX_CLAIM_BYTES))
@@ -160,15 +167,11 @@ async def test_nobody_waits_for_ever() -> None:
 @in_trio(0)
 async def test_two_that_met_have_little_time_and_four_messages() -> None:
     async with opened() as lab:
-        inviter, _ = await lab.claim(7, True)
-        joiner, _ = await lab.claim(7, False)
-        await answer(inviter)
+        inviter, joiner = await lab.pair(7)
         start = trio.current_time()
         await talk(inviter, joiner, [b"one"])
         assert await joiner.read(1) == b"" and trio.current_time() - start <= meeting_place.PAIRED_SECONDS + 1
-        inviter, _ = await lab.claim(8, True)
-        joiner, _ = await lab.claim(8, False)
-        await answer(inviter)
+        inviter, joiner = await lab.pair(8)
         await talk(inviter, joiner, [b"message"] * PASSED)
         with pytest.raises(RequestError):
             await read_frame(joiner, MAX_PASSED_BYTES)
@@ -177,9 +180,7 @@ async def test_two_that_met_have_little_time_and_four_messages() -> None:
 @in_trio(0)
 async def test_a_message_that_is_too_long_ends_the_meeting_before_it_is_read() -> None:
     async with opened() as lab:
-        inviter, _ = await lab.claim(7, True)
-        joiner, _ = await lab.claim(7, False)
-        await answer(inviter)
+        inviter, joiner = await lab.pair(7)
         start = trio.current_time()
         await inviter.write((MAX_PASSED_BYTES + 1).to_bytes(4, "big"))
         assert await joiner.read(1) == b"" == await inviter.read(1)

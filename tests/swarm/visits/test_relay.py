@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ from sapo_edge.swarm.finding.visiting import carries
 from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.tally import Tally, innermost
+from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits import relay as relay_module
 from sapo_edge.swarm.visits.relay import RelayConfig, run_relay
 from sapo_edge.swarm.wire.exchange import ExchangeRequest
@@ -52,14 +52,6 @@ from tests.swarm.loop import in_trio
 
 OK, REFUSED = 100, (200, 201, 202, 203, 204, 205, 400, 401)
 ECHO = "/test/echo/1.0.0"
-
-
-def play(scenario: Callable[[], Awaitable[None]]) -> None:
-    """Run a scenario, and raise its failure without the exception groups of the hosts around it."""
-    try:
-        trio.run(scenario)
-    except BaseExceptionGroup as error:
-        raise innermost(error) from None
 
 
 class Host:
@@ -226,16 +218,21 @@ def test_one_address_uses_up_neither_the_openings_nor_the_bytes_of_a_member() ->
     assert hop._openings.exhausted("9.9.9.9")
 
 
+async def take_two_circuits(hop: Hop, attacker: Host, targets: Sequence[Host]) -> None:
+    """All that the attacker gets."""
+    for target in targets:
+        assert await target.reserve() == OK
+    await attacker.reach(targets[0])
+    await attacker.reach(targets[1])
+    with pytest.raises(FAILED):
+        await attacker.reach(targets[2])
+    assert hop.circuits == 2
+
+
 @in_trio()
 async def test_circuits_are_bounded() -> None:
     async with lab(4, Offer(circuits_from_one=2)) as (hop, (attacker, *targets)):
-        for target in targets:
-            assert await target.reserve() == OK
-        await attacker.reach(targets[0])
-        await attacker.reach(targets[1])
-        with pytest.raises(FAILED):
-            await attacker.reach(targets[2])
-        assert hop.circuits == 2
+        await take_two_circuits(hop, attacker, targets)
         await targets[2].reach(targets[0])
         assert await targets[2].echoes(targets[0])
 
@@ -244,13 +241,7 @@ async def test_circuits_are_bounded() -> None:
 @in_trio()
 async def test_circuits_are_shared_between_addresses() -> None:
     async with lab(4, Offer(circuits=2)) as (hop, (attacker, *targets)), Host().running() as newcomer:
-        for target in targets:
-            assert await target.reserve() == OK
-        await attacker.reach(targets[0])
-        await attacker.reach(targets[1])
-        with pytest.raises(FAILED):
-            await attacker.reach(targets[2])
-        assert hop.circuits == 2
+        await take_two_circuits(hop, attacker, targets)
         await newcomer.join(attacker.relay, ("127.0.0.9", 0))
         await newcomer.reach(targets[0])
         assert await newcomer.echoes(targets[0]) and await attacker.echoes(targets[0])

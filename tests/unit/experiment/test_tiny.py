@@ -28,7 +28,7 @@ WEIGHTS = {
     "small": "ea15d9b37c4c17e9481dc73f1249cdee00b7bf7222a8361dca0038c45fdbf6f0",
     "trained": "fa05e0f6aa0ea6e4f4afc4dfcd60a81a8805d5176f0d6c54f4fb0a9c70927f61",
 }
-"""SHA-256 of those with which the tables of docs/experiments.md were made."""
+"""SHA-256 of those with which the tables of docs/results.md were made."""
 
 each_manifest = pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
 
