@@ -58,6 +58,8 @@ def _asks_on_terminal(workspace: Workspace) -> bool:
     who = "those who have its invite" if workspace.swarm.is_private else "anybody"
     narrate(f"This node would take part in the swarm {workspace.swarm.name}, in which {who} can read")
     narrate("the questions, your model's answers as text, your node's public key and your IP address.")
+    if workspace.settings.rendezvous != "off":
+        narrate("Strangers of the swarm find that address in BitTorrent's public table; rendezvous = off keeps it out.")
     narrate("Never shared: weights, files, settings. What was sent can't be taken back (docs/privacy.md).")
     agreed = ask_yes("Share?")
     if not agreed:

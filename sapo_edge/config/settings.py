@@ -6,6 +6,7 @@ Validation, `sapo config show` and the documentation read this table; `layers.py
 from __future__ import annotations
 
 import dataclasses
+import re
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -128,6 +129,21 @@ def head_start_limit(text: str) -> int | None:
     if not (text.isascii() and text.isdecimal() and int(text) <= MAX_HEAD_START):
         raise ValueError(f"{text!r} is not a number of updates")
     return int(text)
+
+
+def dht_contacts(text: str) -> tuple[str, ...] | None:
+    """Host and port of DHT nodes for the first contact: None for "on", the usual ones; none for "off".
+
+    Raises:
+        ValueError: if the text is anything else.
+    """
+    if text in ("on", "off"):
+        return None if text == "on" else ()
+    contacts = tuple(part.strip() for part in text.split(","))
+    for contact in contacts:
+        if not re.fullmatch(r"[0-9A-Za-z.-]{1,253}:[0-9]{1,5}", contact):
+            raise ValueError(f"{contact!r} is not host:port")
+    return contacts
 
 
 def _temperature(degrees: int) -> None:
@@ -331,6 +347,12 @@ class Settings:
         choices=("all", "loopback"),
     )
     mdns: str = _setting("on", "Find nodes on the local network, and be found there.", choices=("on", "off"))
+    rendezvous: str = _setting(
+        "on",
+        "Find members elsewhere, and be found by them, through BitTorrent's public table of addresses (Mainline DHT).",
+        parse=dht_contacts,
+        form="on, off, or host:port of its nodes for the first contact, separated by commas",
+    )
     port_mapping: str = _setting(
         "on",
         "Ask the router (PCP, NAT-PMP, UPnP) to forward the port, so that others can connect.",

@@ -24,6 +24,7 @@ class SwarmConfig:
         port: TCP port to listen on; 0 for that of `ports`, or any.
         listen: "all" interfaces, or "loopback": this machine only.
         mdns: whether to announce the node on the local network, and to look for peers there.
+        contacts: host and port of DHT nodes through which members are found; none: no rendezvous.
         map_port: whether to ask the router to forward the port to this node.
         carries: whether to carry connections for members that nobody can dial, within small limits.
         upload: cap in bytes per second over all connections, 0 for none. While it is used up, own messages wait,
@@ -32,6 +33,7 @@ class SwarmConfig:
         download: cap in bytes per second, 0 for none. While it is used up, the node leaves the topic, so that
             neighbours send nothing; beyond a burst it reads at the rate of the cap, and TCP slows the senders down.
         known_peers: file that remembers addresses of peers; None to remember none.
+        dht_nodes: file that remembers DHT nodes; None to remember none.
         ports: file that remembers the node's ports; None to remember none.
         keepalive: seconds between two pings on a connection; it is closed when two get no answer.
     """
@@ -43,11 +45,13 @@ class SwarmConfig:
     port: int = 0
     listen: Literal["all", "loopback"] = "all"
     mdns: bool = True
+    contacts: tuple[str, ...] = ()
     map_port: bool = False
     carries: bool = False
     upload: int = 0
     download: int = 0
     known_peers: Path | None = None
+    dht_nodes: Path | None = None
     ports: Path | None = None
     keepalive: float = 15.0
 

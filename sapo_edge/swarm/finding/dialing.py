@@ -16,11 +16,12 @@ from itertools import groupby
 import trio
 from libp2p.abc import IHost
 
-from sapo_edge.swarm.addresses import Address, LocalNetworks, region
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, region
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.circuit import DIAL_SECONDS, open_way
 from sapo_edge.swarm.finding.peerbook import KnownPeer, Origin, PeerBook
 from sapo_edge.swarm.recent import Recent
+from sapo_edge.swarm.rendezvous.dial import who_listens
 from sapo_edge.swarm.tally import Tally
 
 ADDRESSES_PER_ATTEMPT = 3
@@ -63,6 +64,7 @@ class Dialler:
         tally: Tally,
     ) -> None:
         self._host = host
+        self._own_id = str(host.get_id())
         self._book = book
         self._networks = networks
         self._is_member = is_member
@@ -151,6 +153,27 @@ class Dialler:
             return False
         self._topped_up = now
         return True
+
+    @property
+    def lacks_members(self) -> bool:
+        """Whether more members are wanted at once; two of one region count."""
+        regions = Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))
+        return sum(min(count, MEMBERS_OF_REGION) for count in regions.values()) < MIN_MEMBERS
+
+    async def identify(self, ip: str, port: int) -> str | None:
+        """The peer id of whoever listens at an address that strangers name; None if nobody does, or it is too soon."""
+        # The id is not known yet; an address needs one.
+        address = direct_address(ip, port, self._own_id)
+        if not self._networks().may_name(address, ()) or not self._is_spaced(address, trusted=False):
+            return None
+        if not self._bucket.take():
+            return None
+        self._tally.count("dials")
+        peer_id = await who_listens(self._host, ip, port)
+        if peer_id is not None:
+            # Who shakes hands wants to be dialled, which follows at once.
+            self._recent.pop((address.host, address.port), None)
+        return peer_id
 
     async def _dial_peer(self, peer: KnownPeer) -> None:
         try:

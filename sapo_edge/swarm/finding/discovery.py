@@ -22,6 +22,7 @@ from sapo_edge.swarm.finding.outside import InboundWatch, Outside, View
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
 from sapo_edge.swarm.finding.visiting import carries
 from sapo_edge.swarm.host.host import direct_remotes, listen_port
+from sapo_edge.swarm.rendezvous.rendezvous import Place, Rendezvous, keys_at
 from sapo_edge.swarm.router.mapping import Mapping
 from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.tally import Tally
@@ -73,6 +74,12 @@ class Discovery:
         self.dialler = Dialler(
             host, self.book, lambda: self._networks, self.directory.is_member, self.directory.mark_dialled, tally
         )  # fmt: skip
+        swarm = bytes.fromhex(config.manifest.digest)
+        self.rendezvous = Rendezvous(
+            config.contacts, lambda: keys_at(swarm, config.psk, time.time()), self._announced_port,
+            lambda: self.dialler.lacks_members, lambda: not self.dialler.members, self._try_place, tally,
+            config.dht_nodes,
+        )  # fmt: skip
         self.relays = RelayClient(
             host, self.directory.address_of, self._needs_relay, functools.partial(carries, host, self._tag),
             self._own_addresses, self._dial_checked, tally,
@@ -98,6 +105,8 @@ class Discovery:
                 parts = [self.dialler.run, self.relays.run, self._ask_peers, self._watch_networks, self._mdns]
                 if self._config.map_port:
                     parts.append(self.mapping.run)
+                if self._config.contacts:
+                    parts.append(self.rendezvous.run)
                 for part in parts:
                     nursery.start_soon(self._supervise, part)
         finally:
@@ -169,6 +178,18 @@ class Discovery:
                 self._tally.notice(
                     "warning", f"ignoring an invalid bootstrap address: {error}", f"bootstrap {text[:80]!a}"
                 )
+
+    def _announced_port(self) -> int:
+        """The port at which strangers reach this node, over IPv4 if they can; 0 if they don't, as far as is known."""
+        ports = {address.kind: address.port for address in self.invited()}
+        return ports.get("ip4") or ports.get("ip6") or 0
+
+    async def _try_place(self, place: Place) -> bool:
+        """Remember whoever listens at an address that the DHT names, and return whether somebody does."""
+        peer_id = await self.dialler.identify(*place)
+        if peer_id is None or peer_id == self._own_id:
+            return False
+        return self.book.add(direct_address(*place, peer_id), Origin.PEER, source="rendezvous") is not None
 
     async def _mdns(self) -> None:
         if not self._config.mdns:

@@ -36,7 +36,10 @@ ABOUT = {
 _TEXTS = "questions, your model's answers as text, a public key, this machine's address on the network"
 _MEMBERS = ("with members of its swarm: questions, answers, key, address", f"with members of its swarm: {_TEXTS}")
 SHARED = {
-    "swarm": ("with all who take part: questions, answers, public key, address", f"with all who take part: {_TEXTS}"),
+    "swarm": (
+        "with all who take part: questions, answers, key; publicly: address",
+        f"with all who take part: {_TEXTS}; strangers find that address in BitTorrent's public table",
+    ),
     "solo": ("nothing: no connection is opened", "nothing: no connection is opened"),
     "invite": _MEMBERS,
     "joined": _MEMBERS,

@@ -26,7 +26,9 @@ ADVANCED: Mapping[str, tuple[str, ...]] = {
     "Learning": (
         "head_start", "corrections", "learning_rate", "warmup", "decay_after", "external_negatives", "rank", "alpha",
     ),
-    "Connections": ("port", "listen", "mdns", "port_mapping", "relay", "bootstrap", "share", "metrics_port"),
+    "Connections": (
+        "port", "listen", "mdns", "rendezvous", "port_mapping", "relay", "bootstrap", "share", "metrics_port",
+    ),
 }  # fmt: skip
 """Names of the others by subject; settings without a subject follow."""
 OTHER = "Others"

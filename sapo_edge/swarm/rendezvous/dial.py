@@ -1,0 +1,39 @@
+"""Who listens at an address that comes without a peer id."""
+
+from __future__ import annotations
+
+import trio
+from libp2p.abc import IHost
+from libp2p.security.pnet.protector import new_protected_conn
+from multiaddr import Multiaddr
+
+from sapo_edge.swarm.finding.circuit import FAILED
+from sapo_edge.swarm.host.hardening import quietly
+
+ANSWER_SECONDS = 6.0
+"""Seconds for the connection and the handshake."""
+
+
+async def who_listens(host: IHost, ip: str, port: int) -> str | None:
+    """The peer id that whoever listens at an IP address proves to have; None if nobody does.
+
+    The connection ends with the handshake: the node dials the peer as any other one then, or not.
+    """
+    network = host.get_network()
+    address = Multiaddr(f"/{'ip6' if ':' in ip else 'ip4'}/{ip}/tcp/{port}")
+    raw = None
+    try:
+        with trio.fail_after(ANSWER_SECONDS):
+            raw = await network.transport_manager.transport_for_dialing(address).dial(address)
+            protected = raw if network.psk is None else new_protected_conn(raw, network.psk)
+            # The upgrader wants to know the peer before; the handshake itself does not.
+            secured = await network.upgrader.security_multistream.secure_outbound(protected, None)
+            return str(secured.get_remote_peer())
+    except FAILED:
+        return None
+    except Exception:  # noqa: BLE001 - the other end chooses what the handshake reads; it counts as nobody
+        return None
+    finally:
+        if raw is not None:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                await quietly(raw.close)

@@ -1,0 +1,123 @@
+"""A client of the Mainline DHT: announces a port under keys, and looks them up. `rendezvous.py` runs it as a program.
+
+It runs in a process of its own, because libtorrent, a library in C++, reads datagrams of strangers. It is a client only
+(BEP 43): other nodes ask it nothing, and store nothing with it. What it prints is checked by `rendezvous.py`.
+
+Each line of its input is a request, `{"key": 40 hexadecimal digits, "port": announced TCP port, or 0}`. Each line of
+its output is `{"key": ..., "peers": [[ip, port], ...]}`, what nodes of the DHT say of a key, or
+`{"nodes": [[ip, port], ...]}`, nodes that answered. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import sys
+import time
+from typing import Any
+
+MEMORY = 1024 * 1024 * 1024
+"""Most address space of the process, of which libtorrent's threads reserve the most."""
+LIFETIME = 24 * 3600.0
+"""Seconds after which the process ends; the node starts another one."""
+TICK = 0.2
+"""Seconds between two looks at what arrived."""
+NODES_SECONDS = 60.0
+"""Seconds between two lines about nodes."""
+MAX_NODES = 32
+"""Most nodes in a line."""
+MAX_PEERS = 100
+"""Most peers in a line."""
+BYTES_PER_SECOND = 4000
+"""Most bytes a second that the DHT may send."""
+
+
+def open_session(contacts: list[tuple[str, int]], own: list[tuple[str, int]]) -> Any:
+    """Start a client of the DHT.
+
+    Args:
+        contacts: host and port of well-known nodes, the first contact.
+        own: nodes that answered before.
+    """
+    import libtorrent
+
+    alerts = libtorrent.alert.category_t
+    session = libtorrent.session({
+        "listen_interfaces": "0.0.0.0:0,[::]:0",
+        "alert_mask": alerts.dht_operation_notification,
+        "alert_queue_size": 500,
+        "dht_bootstrap_nodes": ",".join(f"{host}:{port}" for host, port in contacts),
+        "dht_read_only": True,
+        "dht_upload_rate_limit": BYTES_PER_SECOND,
+        # Nothing of BitTorrent but the DHT.
+        "enable_incoming_tcp": False, "enable_outgoing_tcp": False,
+        "enable_incoming_utp": False, "enable_outgoing_utp": False,
+        "enable_lsd": False, "enable_upnp": False, "enable_natpmp": False,
+        "connections_limit": 2, "user_agent": "", "aio_threads": 1, "hashing_threads": 1,
+    })  # fmt: skip
+    for node in own:
+        session.add_dht_node(node)
+    return session
+
+
+def run(session: Any) -> None:
+    """Serve until the input ends."""
+    import libtorrent
+
+    pending, end, told = b"", time.monotonic() + LIFETIME, time.monotonic() - NODES_SECONDS + 5
+    while time.monotonic() < end:
+        readable, _, _ = select.select([sys.stdin], [], [], TICK)
+        if readable:
+            data = os.read(sys.stdin.fileno(), 4096)
+            if not data:
+                return
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                request = json.loads(line)
+                key = libtorrent.sha1_hash(bytes.fromhex(request["key"]))
+                if request["port"]:
+                    session.dht_announce(key, request["port"], 0)
+                session.dht_get_peers(key)
+        for alert in session.pop_alerts():
+            if isinstance(alert, libtorrent.dht_get_peers_reply_alert):
+                print(json.dumps({"key": str(alert.info_hash), "peers": alert.peers()[:MAX_PEERS]}), flush=True)
+        if time.monotonic() - told > NODES_SECONDS:
+            told = time.monotonic()
+            nodes = known_nodes(session)
+            print(json.dumps({"nodes": nodes}), flush=True)
+
+
+def known_nodes(session: Any) -> list[tuple[str, int]]:
+    """IPv4 addresses and ports of nodes in the routing table."""
+    import libtorrent
+
+    flag = libtorrent.save_state_flags_t.save_dht_state
+    state = libtorrent.bdecode(libtorrent.write_session_params_buf(session.session_state(flag), flag))
+    nodes = state.get(b"dht state", {}).get(b"nodes", [])
+    return [(socket.inet_ntoa(each[:4]), int.from_bytes(each[4:], "big")) for each in nodes[:MAX_NODES]]
+
+
+def main() -> int:
+    """Run with `{"contacts": [[host, port], ...], "nodes": [[ip, port], ...]}` as the argument."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    settings = json.loads(sys.argv[1])
+    try:
+        contacts, nodes = ([(host, port) for host, port in settings[name]] for name in ("contacts", "nodes"))
+        session = open_session(contacts, nodes)
+    except ImportError:
+        return 3
+    with contextlib.suppress(BrokenPipeError):
+        run(session)
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    # libtorrent's end would wait for its threads for seconds.
+    os._exit(code)

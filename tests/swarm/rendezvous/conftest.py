@@ -1,0 +1,5 @@
+"""Processes that end with their test."""
+
+from tests.swarm.finding.conftest import running
+
+__all__ = ["running"]

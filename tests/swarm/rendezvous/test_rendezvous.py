@@ -1,0 +1,225 @@
+"""The rendezvous: its keys, what it believes of its program's lines, and how it runs that program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapo_edge.swarm.addresses import neighbourhood
+from sapo_edge.swarm.rendezvous import rendezvous
+from sapo_edge.swarm.rendezvous.rendezvous import (
+    AGAIN_SECONDS,
+    MAX_OF_NETWORK,
+    MAX_PLACES,
+    Place,
+    Places,
+    Rendezvous,
+    keys_at,
+    read_contact,
+    read_line,
+)
+from sapo_edge.swarm.tally import Tally
+from tests.swarm.rendezvous.mainline import start
+
+SWARM, KEY = bytes(range(32)), bytes(20)
+NOON = 1_800_014_400.0
+DAY = 86_400.0
+LOOSE = {
+    # libtorrent would not believe a DHT whose nodes share an address.
+    "dht_restrict_routing_ips": False, "dht_restrict_search_ips": False, "dht_enforce_node_id": False,
+    "dht_prefer_verified_node_ids": False, "dht_ignore_dark_internet": False,
+}  # fmt: skip
+
+
+def test_a_key_is_of_one_day_and_of_one_swarm() -> None:
+    (today,) = keys_at(SWARM, None, NOON)
+    assert len(today) == 20 and keys_at(SWARM, None, NOON + 3 * 3600) == [today]
+    assert keys_at(SWARM, None, NOON + DAY) != [today] != keys_at(SWARM, bytes(32), NOON)
+    before, after = keys_at(SWARM, None, NOON + DAY / 2)
+    assert before == today and [after] == keys_at(SWARM, None, NOON + DAY), "around midnight both days count"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "[]", "{}", "null", '{"key": "zz", "peers": []}', '{"key": "00"}', '{"key": "00", "peers": {}}',
+     '{"key": "00", "peers": [["1.2.3.4"]]}', '{"key": "00", "peers": [["1.2.3.4", 0]]}',
+     '{"key": "00", "peers": [["1.2.3.4", 65536]]}', '{"key": "00", "peers": [["a.example", 80]]}',
+     '{"key": "00", "peers": [[7, 80]]}', '{"key": "00", "peers": [["1.2.3.4", true]]}', "[" * 8000, b"\xff"],
+)  # fmt: skip
+def test_a_line_that_is_not_valid_is_refused(line: str | bytes) -> None:
+    with pytest.raises((ValueError, RecursionError)):
+        read_line(line if isinstance(line, bytes) else line.encode())
+
+
+PLACE = st.tuples(st.ip_addresses(v=4).map(str), st.integers(1, 65535))
+
+
+@given(st.lists(PLACE, max_size=400), st.lists(st.integers(0, 400), max_size=20))
+def test_however_many_addresses_are_named_few_are_kept_and_of_a_network_fewer(
+    named: list[Place], takes: list[int]
+) -> None:
+    places, taken = Places(lambda: 0.0), set()
+    for number, (ip, port) in enumerate(named):
+        places.add((ip, port))
+        if number in takes and (place := places.take()):
+            assert place not in taken, "none is tried twice in a while"
+            taken.add(place)
+        kept = [neighbourhood(ip) for ip, _ in places.waiting]
+        assert len(places) <= MAX_PLACES and all(kept.count(network) <= MAX_OF_NETWORK for network in kept)
+
+
+def test_a_place_is_tried_again_after_a_while() -> None:
+    now = 0.0
+    places = Places(lambda: now)
+    places.add(("5.5.5.5", 4000))
+    assert places.take() == ("5.5.5.5", 4000) and places.take() is None
+    places.add(("5.5.5.5", 4000))
+    assert places.take() is None
+    now = AGAIN_SECONDS
+    places.add(("5.5.5.5", 4000))
+    assert places.take() == ("5.5.5.5", 4000)
+
+
+@pytest.mark.parametrize("text", ["", "a", "a:", ":1", "a:0", "a:65536", "a:b", "x" * 260 + ":1"])
+def test_a_contact_is_host_and_port(text: str) -> None:
+    with pytest.raises(ValueError, match="host:port"):
+        read_contact(text)
+
+
+class Run:
+    """A rendezvous with a program that the test scripts."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, code: str, file: Path | None = None) -> None:
+        self.notices: list[str] = []
+        self.tally = Tally(lambda event: self.notices.append(getattr(event, "text", "")))
+        self.tried: list[Place] = []
+        self.port, self.alone = 0, True
+        monkeypatch.setattr(rendezvous, "command_with", lambda argument: [sys.executable, "-c", code, argument])
+        monkeypatch.setattr(rendezvous, "TRY_SECONDS", 0.05)
+        monkeypatch.setattr(rendezvous, "RESTART_SECONDS", 0.05)
+        self.rendezvous = Rendezvous(
+            ("127.0.0.1:1",), lambda: [KEY], lambda: self.port, lambda: True, lambda: self.alone, self._try, self.tally,
+            file,
+        )  # fmt: skip
+
+    async def _try(self, place: Place) -> bool:
+        self.tried.append(place)
+        return True
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Run it until a condition is true."""
+
+        async def main() -> None:
+            with trio.fail_after(60):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self.rendezvous.run)
+                    while not condition():
+                        await trio.sleep(0.02)
+                    nursery.cancel_scope.cancel()
+
+        trio.run(main)
+
+
+SAYS = "import json, sys; print({!r}, flush=True); sys.stdin.read()"
+
+
+def test_what_the_dht_names_under_the_swarms_key_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = json.dumps({"key": "11" * 20, "peers": [["7.7.7.7", 7]]})
+    run = Run(monkeypatch, SAYS.format(other + "\n" + json.dumps({"key": KEY.hex(), "peers": [["5.5.5.5", 4000]]})))
+    run.until(lambda: run.tried)
+    assert run.tried == [("5.5.5.5", 4000)] and run.tally.counts["rendezvous addresses"] == 1
+    assert "others who learn this may be at 1 address: dialling" in run.notices
+
+
+@pytest.mark.parametrize("said", ["no json", '{"key": "00", "peers": 7}', ""])
+def test_a_program_that_says_nonsense_or_ends_is_started_again(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    run = Run(monkeypatch, SAYS.format(said) if said else "")
+    run.until(lambda: run.tally.counts.get("rendezvous programs that ended", 0) >= 2)
+    assert run.tried == []
+
+
+def test_a_line_without_an_end_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = "import sys\nwhile True: sys.stdout.write('x' * 4096)"
+    run = Run(monkeypatch, endless)
+    run.until(lambda: run.tally.counts.get("rendezvous lines that were too long"))
+    assert run.tried == []
+
+
+def test_without_libtorrent_one_line_says_so_and_nothing_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, f"import sys; sys.exit({rendezvous.NO_LIBRARY})")
+    trio.run(run.rendezvous.run)
+    assert any("libtorrent is not installed" in text for text in run.notices) and run.tried == []
+
+
+def test_nodes_are_remembered_for_the_next_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "dht.json"
+    run = Run(monkeypatch, SAYS.format(json.dumps({"nodes": [["5.5.5.5", 6881]]})), file)
+    run.until(lambda: run.rendezvous.nodes)
+    assert json.loads(file.read_text()) == {"nodes": [["5.5.5.5", 6881]]}
+    echo = (
+        "import json, sys; nodes = json.loads(sys.argv[1])['nodes']\n"
+        "print(json.dumps({'key': '00' * 20, 'peers': nodes}), flush=True); sys.stdin.read()"
+    )
+    again = Run(monkeypatch, echo, file)
+    again.until(lambda: again.tried)
+    assert again.tried == [("5.5.5.5", 6881)]
+    file.write_text("damaged")
+    run = Run(monkeypatch, SAYS.format(json.dumps({"key": KEY.hex(), "peers": [["5.5.5.6", 6881]]})), file)
+    run.until(lambda: run.tried)
+
+
+def test_a_node_that_others_reach_announces_its_port_and_a_changed_one_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    code = f"import sys\nfor line in sys.stdin: open({str(log)!r}, 'a').write(line)"
+    run = Run(monkeypatch, code)
+
+    def asked() -> list[int]:
+        return [json.loads(line)["port"] for line in log.read_text().splitlines()] if log.exists() else []
+
+    def go_on() -> bool:
+        if asked() == [0]:
+            run.port = 4000
+        elif asked() == [0, 4000]:
+            run.port = 4001
+        return asked() == [0, 4000, 4001]
+
+    run.until(go_on)
+
+
+def test_two_clients_find_each_other_in_a_real_dht(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = start(["127.0.0.1"] * 6, **LOOSE)
+    code = (
+        "import sys, json; import libtorrent; from sapo_edge.swarm.rendezvous import program\n"
+        f"real = libtorrent.session; libtorrent.session = lambda options: real({{**options, **{LOOSE!r}, "
+        "'listen_interfaces': '127.0.0.1:0'})\n"
+        "program.main()"
+    )
+    contact = f"127.0.0.1:{sessions[0].listen_port()}"
+    announcing, looking = (Run(monkeypatch, code) for _ in range(2))
+    announcing.port = 4321
+    for run in (announcing, looking):
+        run.rendezvous.contacts = [read_contact(contact)]
+    monkeypatch.setattr(rendezvous, "LOOK_SECONDS", 0.5)
+
+    async def main() -> None:
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(announcing.rendezvous.run)
+                nursery.start_soon(looking.rendezvous.run)
+                while not looking.tried:
+                    await trio.sleep(0.05)
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert looking.tried == [("127.0.0.1", 4321)]
+    for session in sessions:
+        session.pause()

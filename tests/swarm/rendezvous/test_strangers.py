@@ -1,0 +1,53 @@
+"""Two homes that share nothing but a public DHT meet, in network namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.swarm.finding.homes import HOMES, homes
+from tests.swarm.finding.processes import Node, Process
+from tests.swarm.namespaces import Namespaces, NotPermittedError, name
+from tests.swarm.rendezvous.mainline import PORT
+
+DHT = [f"5.5.{number}.10" for number in range(110, 140)]
+"""Addresses of the DHT's nodes, each in a network of its own."""
+CONTACTS = [f"{host}:{PORT}" for host in DHT[:2]]
+PSK = bytes(range(32)).hex()
+
+Running = Callable[[Process], None]
+
+
+@pytest.fixture
+def internet(request: pytest.FixtureRequest, tmp_path: Path, running: Running) -> Iterator[None]:
+    """Homes, and a DHT of 30 nodes outside."""
+    try:
+        with homes(tmp_path, *(HOMES[kind] for kind in request.param)):
+            for host in DHT:
+                Namespaces.address("relay", "eth0", f"{host}/16")
+            dht = Process(str(Path(__file__).with_name("mainline.py")), *DHT, namespace=name("relay"))
+            running(dht)
+            dht.first(lambda record: record.get("nodes") == len(DHT))
+            yield
+    except NotPermittedError as error:
+        pytest.skip(str(error))
+
+
+def node(running: Running, number: int, **options: object) -> Node:
+    made = Node(number, namespace=name(f"m{number}"), map_port=True, carries=True, contacts=CONTACTS, **options)
+    running(made)
+    return made.started()
+
+
+@pytest.mark.parametrize("internet", [("router with UPnP", "router without", "router without")], indirect=True)
+@pytest.mark.parametrize("psk", [None, PSK])
+def test_strangers_meet_if_one_of_them_can_be_reached(internet: None, running: Running, psk: str | None) -> None:
+    first, second = (node(running, number, psk=psk) for number in (1, 2))
+    second.wait_for_member(first, how="direct")
+    assert first.wait_for_member(second, how="direct") and second.echoes(first)
+    other = node(running, 3, manifest="arithmetic")
+    other.first(lambda record: record.get("counts", {}).get("rendezvous lookups", 0) >= 2)
+    assert not other.last("counts").get("rendezvous addresses"), "another swarm has other keys"
+    assert first.last("faults") == {} == second.last("faults")
