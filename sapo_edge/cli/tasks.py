@@ -174,6 +174,7 @@ def preview(
 @app.command("list")
 def list_manifests(home: Home = None, json: Json = False) -> None:
     """List the shipped manifests, those that are kept of swarms and runs, and the one that is used."""
+    from sapo_edge.tasks.about import SKILL_WORDS
     from sapo_edge.tasks.manifest import load_manifest, shipped_manifests
 
     workspace = open_workspace(home)
@@ -192,8 +193,9 @@ def list_manifests(home: Home = None, json: Json = False) -> None:
         })  # fmt: skip
         own = f", {counted(manifest.own_questions, 'question')} of your own" if manifest.own_questions else ""
         named = "" if use == manifest.name else f"{manifest.name}, "
+        about = SKILL_WORDS.get(use) or counted(len(manifest.tasks), "task")
         mark = "*" if is_used else " "
-        lines.append(f"{mark} {kind:8} {printable(use)}  {named}{counted(len(manifest.tasks), 'task')}{own}")
+        lines.append(f"{mark} {kind:8} {printable(use)}  {named}{about}{own}")
     emit({"manifests": records}, lines, json)
     if not json:
         narrate("* is what `sapo run` trains on; another one: sapo run --manifest NAME")

@@ -94,8 +94,8 @@ async def test_enter_works_as_soon_as_the_findings_are_visible(
 async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
         seen = screen(app)
-        for words in ("better at such questions", "until you stop it", "took 10 minutes", "warmth, noise, power",
-                      "pauses on battery", "above 90 °C", "✓ ready: SmolLM2"):  # fmt: skip
+        for words in ("◂ sums and words ▸", "to chat with, or to export", "until you stop it", "took 10 minutes",
+                      "warmth, noise, power", "pauses on battery", "above 90 °C", "✓ ready: SmolLM2"):  # fmt: skip
             assert words in " ".join(seen.replace("│", "").split()), words
         await pilot.press("d")
         seen = screen(app)
@@ -108,13 +108,33 @@ async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> 
         assert app.screen.query_one("#found").max_scroll_y == 0 == app.screen.query_one("#body").max_scroll_y
 
 
+async def test_what_is_learned_is_chosen_before_it_starts(launcher: FakeLauncher) -> None:
+    async with checked(launcher) as (pilot, app):
+        await pilot.click("#what", offset=(app.screen.query_one("#what").size.width - 1, 0))
+        assert "◂ requests to a smart home" in screen(app)
+        await pilot.press("i")
+        assert "what its swarm learns" in screen(app), "an invite decides it"
+        await pilot.press("escape", "a", "enter")
+        await attached(pilot, app)
+        assert launcher.consents == [Consent("solo", manifest="home")]
+
+
+async def test_own_questions_stay_on_offer(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "choices", lambda: Choices("solo", manifest="/own.toml"))
+    async with checked(launcher) as (pilot, app):
+        assert "questions of your own" in screen(app)
+        await pilot.press("enter")
+        await attached(pilot, app)
+        assert launcher.consents == [Consent()]
+
+
 async def test_a_narrow_terminal_scrolls_to_all_of_it(launcher: FakeLauncher) -> None:
     async with checked(launcher, (60, 20)) as (pilot, app):
         seen = ""
         for _ in range(6):
             seen += screen(app)
             await pilot.press("pagedown")
-        for words in ("You get", "Takes", "Costs", "✓ ready", "Never", "pause when busy"):
+        for words in ("Learns", "Takes", "Costs", "✓ ready", "Never", "pause when busy"):
             assert words in seen, words
 
 
@@ -269,11 +289,11 @@ async def test_escape_leaves_the_input_first(launcher: FakeLauncher) -> None:
 
 async def test_keys_change_the_limits(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
-        app.screen.query_one(Stepper).focus()
+        app.screen.query_one("#cores", Stepper).focus()
         await pilot.press("left", "right", "right", "plus", "minus")
         assert "at most 2 of 4" in screen(app)
         await pilot.press("up", "up", "up", "up")
-        assert app.screen.query_one(Stepper).value == 4
+        assert app.screen.query_one("#cores", Stepper).value == 4
         await pilot.press("tab", "space", "tab", "space", "enter")
         await attached(pilot, app)
     assert launcher.consents == [Consent(threads=4, mains_only=False, yield_to_others=True)]
@@ -281,7 +301,7 @@ async def test_keys_change_the_limits(launcher: FakeLauncher) -> None:
 
 async def test_the_mouse_changes_limits_and_network(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
-        cores = app.screen.query_one(Stepper)
+        cores = app.screen.query_one("#cores", Stepper)
         await pilot.click(cores, offset=(cores.size.width - 1, 0))
         await pilot.click(cores, offset=(cores.size.width - 1, 0))
         await pilot.click(cores, offset=(0, 0))

@@ -125,7 +125,7 @@ async def test_what_can_be_trained_is_listed(launcher: FakeLauncher) -> None:
         await opened(pilot, app)
         seen = screen(app)
         assert seen.count("starter") == 2, "in the top line and the list: not what only continues earlier states"
-        assert "* starter" in seen and "4 tasks, comes with sapo" in seen and "12 questions of your own" in seen
+        assert "* starter" in seen and "sums and words, comes with sapo" in seen and "12 questions of your own" in seen
         assert "\x1b" not in seen and "\\x1b[31m[bold]x" in seen
         await pilot.press("r", "y", "u", "e")
         assert [words for words, _ in launcher.commands] == [("tasks", "list")], "there is no file yet"

@@ -67,6 +67,7 @@ class Choices:
         threads: most processor threads; 0 lets the program choose.
         yield_to_others: pause while other programs need the processor.
         private: whether the questions are the user's own, which no open swarm gets.
+        manifest: what is trained: a shipped name, or a file.
     """
 
     network: Network = "swarm"
@@ -75,6 +76,7 @@ class Choices:
     mains_only: bool = True
     yield_to_others: bool = False
     private: bool = False
+    manifest: str = "starter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Consent:
     Attributes:
         network: as in `Choices`, or the swarm of an invite ("invite").
         invite: the pasted invite; empty unless `network` is "invite".
-        threads, mains_only, yield_to_others: as in `Choices`.
+        threads, mains_only, yield_to_others, manifest: as in `Choices`.
     """
 
     network: Network | None = None
@@ -92,6 +94,7 @@ class Consent:
     threads: int | None = None
     mains_only: bool | None = None
     yield_to_others: bool | None = None
+    manifest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,7 @@ class ProgramLauncher:
             settings.on_battery == "pause",
             settings.busy > 0,
             private,
+            settings.manifest,
         )
 
     def accept(self, consent: Consent) -> None:
@@ -283,6 +284,8 @@ def _changed_settings(consent: Consent) -> dict[str, str | None]:
         settings["on_battery"] = "pause" if consent.mains_only else "run"
     if consent.yield_to_others is not None:
         settings["busy"] = str(YIELD_PERCENT if consent.yield_to_others else 0)
+    if consent.manifest is not None:
+        settings["manifest"] = consent.manifest
     return settings
 
 

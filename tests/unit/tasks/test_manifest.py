@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ExitCode, ManifestError
 from sapo_edge.policy import Message
+from sapo_edge.tasks.about import SKILL_WORDS
 from sapo_edge.tasks.checks import CHECKS
 from sapo_edge.tasks.manifest import (
     MAX_MANIFEST_BYTES,
@@ -40,6 +41,10 @@ def refusal(text: str) -> ManifestError:
 
 def test_the_digest_of_a_manifest_never_changes() -> None:
     assert TINY.digest == "171ee7b813ad4e56048e05c15b0b9e81f00b5ae267165c6029508cd2b91ab33b"
+
+
+def test_every_manifest_on_offer_says_what_it_teaches() -> None:
+    assert set(SKILL_WORDS) == {name for name in shipped_manifests() if load_manifest(name).name == name}
 
 
 def test_a_manifest_survives_its_encoding() -> None:

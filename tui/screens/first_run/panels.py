@@ -13,8 +13,9 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from sapo_edge.plain import counted, printable
+from sapo_edge.tasks.about import SKILL_WORDS
 from sapo_edge.tui.node.launcher import Choices, Finding, Findings, Network
-from sapo_edge.tui.screens.first_run.choices import OneOf
+from sapo_edge.tui.screens.first_run.choices import OneOf, Stepper
 from sapo_edge.tui.widgets.inputs import MAX_INVITE, InviteInput, in_one_line
 from sapo_edge.tui.widgets.small import Waiting
 
@@ -51,11 +52,12 @@ NEVER = (
 )
 
 
-GAIN = (
-    "a model better at such questions: chat, or export it",
-    "a model that is better at such questions, to chat with here and to export to other programs",
-)
-"""What the user gets, on one line and in full."""
+GAIN = ("to chat with, or to export", "to chat with here, or to export to other programs")
+"""What the user can do with what is learned, on one line and in full."""
+GAIN_COLUMNS = 66
+"""Width from which it is said."""
+OF_SWARM = "what its swarm learns"
+"""What is learned in a swarm that one is invited to."""
 COST = (
     "all of the processor: warmth, noise, power",
     "the processor works all the time: the machine gets warm, its fan may run, and it takes more power",
@@ -72,10 +74,11 @@ class Fact(Horizontal):
     Fact { height: auto; }
     Fact > .name { width: 10; text-style: bold; }
     Fact > Static { width: 1fr; height: auto; }
+    Fact > Stepper { width: auto; margin-right: 1; }
     """
 
-    def __init__(self, name: str, about: Static) -> None:
-        super().__init__(Static(name, classes="name", markup=False), about)
+    def __init__(self, name: str, *about: Static) -> None:
+        super().__init__(Static(name, classes="name", markup=False), *about)
 
 
 class Company(Vertical):
@@ -157,17 +160,24 @@ class Plan(Vertical):
     Args:
         rounds: after which the node stops; 0 for never.
         hottest: temperature of the processor in °C at which the node pauses; 0 for never.
+        manifest: the one that is set.
     """
 
     DEFAULT_CSS = "Plan { height: auto; }"
 
-    def __init__(self, rounds: int, hottest: int, *, id: str, classes: str) -> None:
+    def __init__(self, rounds: int, hottest: int, manifest: str, *, id: str, classes: str) -> None:
         super().__init__(id=id, classes=classes)
         self._rounds, self._hottest = rounds, hottest
+        self._offered = list(dict.fromkeys([*SKILL_WORDS, manifest]))
+        self._set = self._offered.index(manifest)
+        self._decided = False
         self._battery = False
 
     def compose(self) -> ComposeResult:
-        for name, label in (("gain", "You get"), ("time", "Takes"), ("cost", "Costs")):
+        what = Stepper(self._taught, self._set, id="what")
+        what.set_reactive(Stepper.high, len(self._offered) - 1)
+        yield Fact("Learns", what, Static(id="gain", markup=False))
+        for name, label in (("time", "Takes"), ("cost", "Costs")):
             yield Fact(label, Static(id=name, markup=False))
         yield Fact("Computer", Waiting("checking ...", id="ready"))
 
@@ -177,12 +187,30 @@ class Plan(Vertical):
     def on_resize(self) -> None:
         roomy = is_roomy(self)
         end = f"{counted(self._rounds, 'round')}" if self._rounds else "until you stop it"
-        self.query_one("#gain", Static).update(GAIN[roomy])
+        gain = self.query_one("#gain", Static)
+        gain.update(GAIN[roomy])
+        gain.display = self.size.width >= GAIN_COLUMNS
         self.query_one("#time", Static).update(f"{end}; {SPEED}")
         pauses = ["on battery"] if self._battery else []
         pauses += [f"above {self._hottest} °C"] if self._hottest else []
         pause = f"; pauses {' and '.join(pauses)}" if pauses else ""
         self.query_one("#cost", Static).update(COST[roomy] + pause)
+
+    @property
+    def manifest(self) -> str | None:
+        """The chosen manifest; None if it is the one that is set, or the swarm's of an invite."""
+        what = self.query_one(Stepper)
+        return None if self._decided or what.value == self._set else self._offered[what.value]
+
+    def follow(self, network: Network) -> None:
+        """Offer the choice of what is learned, unless a swarm with an invite decides it."""
+        what = self.query_one(Stepper)
+        what.disabled = self._decided = network in ("invite", "joined")
+        what.refresh(layout=True)
+
+    def _taught(self, index: int) -> str:
+        name = self._offered[index]
+        return OF_SWARM if self._decided else SKILL_WORDS.get(name, "questions of your own")
 
     def check(self) -> None:
         """Say that the computer is being checked."""

@@ -6,7 +6,7 @@ import asyncio
 from typing import ClassVar
 
 from rich.text import Text
-from textual import work
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
@@ -17,7 +17,7 @@ from textual.widgets import Button, Input, Static
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import Choices, Consent, Finding, Findings, Launcher
-from sapo_edge.tui.screens.first_run.choices import Stepper
+from sapo_edge.tui.screens.first_run.choices import OneOf, Stepper
 from sapo_edge.tui.screens.first_run.panels import PREFIX, Company, FoundRow, Plan
 from sapo_edge.tui.widgets.dialog import WorkDialog
 from sapo_edge.tui.widgets.footer import KeyFooter
@@ -48,8 +48,8 @@ class FirstRun(WorkDialog):
     HELP_TEXT = """\
 `Enter` starts learning with these choices; nothing is written, started or sent before. The screen shows what is set,
 and `Enter` writes only what you changed. `Space` and the arrow keys change the highlighted choice. You can change
-everything later, on the screen Settings or with `sapo config`. `d` shows what was found on this computer, `F2` what the
-words mean.
+everything later, on the screens Tasks and Settings or with `sapo config`. `d` shows what was found on this computer,
+`F2` what the words mean.
 
 **This network and the open swarm**: anyone who trains on the same questions can take part, and sees your model's
 answers. **Alone**: no connection is opened. **An invite**: a line that begins with `sapo://`, for an open or a private
@@ -73,7 +73,7 @@ offered where a service manager answers, and not for a run of so many rounds.
     FirstRun .-details #plan { display: none; }
     FirstRun .-details #found { display: block; }
     FirstRun #choices, FirstRun #limits, FirstRun #care { height: auto; }
-    FirstRun Stepper, FirstRun Tick { margin-right: 3; }
+    FirstRun #cores, FirstRun Tick { margin-right: 3; }
     FirstRun #mains, FirstRun #login { display: none; }
     FirstRun .-login #login { display: block; }
     FirstRun .-battery #mains { display: block; }
@@ -144,7 +144,7 @@ offered where a service manager answers, and not for a run of so many rounds.
             with Container(id="body"):
                 with Vertical(id="left"):
                     rounds, hottest = (int(self._launcher.setting(name)) for name in ("rounds", "max_temperature"))
-                    yield Plan(rounds, hottest, id="plan", classes="panel")
+                    yield Plan(rounds, hottest, self._choices.manifest, id="plan", classes="panel")
                     yield VerticalScroll(id="found", classes="panel", can_focus=False)
                 with Vertical(id="choices"):
                     choices = self._choices
@@ -167,6 +167,7 @@ offered where a service manager answers, and not for a run of so many rounds.
         for name, title in titles.items():
             self.query_one(f"#{name}").border_title = title
         self.query_one("#busy").tooltip = "while other programs need most of the processor"
+        self._follow()
         self.action_look()
 
     def action_look(self) -> None:
@@ -210,7 +211,7 @@ offered where a service manager answers, and not for a run of so many rounds.
         if choices != before:
             network = choices.network if changes.network is None else changes.network
             await self.query_one(Company).offer(choices, network)
-        threads = self.query_one(Stepper)
+        threads = self.query_one("#cores", Stepper)
         value = choices.threads if changes.threads is None else changes.threads
         self._cores = cores
         threads.high = max(value, choices.threads, cores)
@@ -239,6 +240,10 @@ offered where a service manager answers, and not for a run of so many rounds.
     def _threads_text(self, threads: int) -> str:
         limit = f"at most {threads}" if threads else "automatic,"
         return f"cores: {limit} of {self._cores}" if self._cores else f"cores: {limit.rstrip(',')}"
+
+    @on(OneOf.Changed)
+    def _follow(self) -> None:
+        self.query_one(Plan).follow(self.query_one(Company).network)
 
     def on_paste(self, event: Paste) -> None:
         """Put a pasted invite into its input, wherever the focus is; anything, if an invite is asked for."""
@@ -278,7 +283,7 @@ offered where a service manager answers, and not for a run of so many rounds.
 
     def _consent(self) -> Consent:
         company, now = self.query_one(Company), self._choices
-        threads = self.query_one(Stepper).value
+        threads = self.query_one("#cores", Stepper).value
         mains_only, yield_to_others = (self.query_one(f"#{name}", Tick).value for name in ("mains", "busy"))
         return Consent(
             network=None if company.network == now.network else company.network,
@@ -286,6 +291,7 @@ offered where a service manager answers, and not for a run of so many rounds.
             threads=None if threads == now.threads else threads,
             mains_only=None if mains_only == now.mains_only else mains_only,
             yield_to_others=None if yield_to_others == now.yield_to_others else yield_to_others,
+            manifest=self.query_one(Plan).manifest,
         )
 
     @work(exclusive=True, group="agree")

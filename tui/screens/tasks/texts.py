@@ -9,6 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from sapo_edge.plain import counted, printable
+from sapo_edge.tasks.about import SKILL_WORDS
 
 MAX_REMARKS = 50
 """Most remarks and mistakes shown."""
@@ -38,7 +39,7 @@ def manifest_line(row: Mapping[str, Any]) -> str:
     named = printable(row.get("name", ""))
     use = printable(row.get("use", ""))
     kind = {"shipped": "comes with sapo", "kept": "of a swarm or run"}.get(str(row.get("from")), "your file")
-    tasks = counted(int(row.get("tasks") or 0), "task")
+    tasks = SKILL_WORDS.get(str(row.get("use"))) or counted(int(row.get("tasks") or 0), "task")
     parts = [tasks, *([f"{counted(own, 'question')} of your own"] if own else []), kind]
     return f"{'*' if row.get('used') else ' '} {named:18} {', '.join(parts)}" + (f"  {use}" if use != named else "")
 
