@@ -24,6 +24,7 @@ from sapo_edge.swarm.host import hardening, host, identify, pubsub, traffic, wor
 from sapo_edge.swarm.joining import identity
 from sapo_edge.swarm.judging import external, reputation
 from sapo_edge.swarm.member import pull, session
+from sapo_edge.swarm.rendezvous import rendezvous
 from sapo_edge.swarm.router import mapping, program
 from sapo_edge.swarm.wire import messages
 from sapo_edge.tasks import answers, bounded, manifest, question_data
@@ -81,6 +82,7 @@ SECURITY: dict[str, bool] = {
     "more than 512 bytes counts as none": mapping.MAX_OUTPUT == 512,
     "ports below 1024": LOWEST_PORT == 1024,
     "the newest 256 are remembered": mdns.MAX_SERVICES == 256,
+    "128 wait at most, two of one network": (rendezvous.MAX_PLACES, rendezvous.MAX_OF_NETWORK) == (128, 2),
     "at most 32 unreached ones": peerbook.MAX_FROM_ONE_SOURCE == 32,
     "16 through one relay": circuit.MAX_CIRCUITS_OF_RELAY == 16,
     "8 circuits of 32 MiB and 30 minutes": (OFFER.circuits, OFFER.circuit_bytes, OFFER.circuit_seconds)
@@ -171,7 +173,8 @@ COMPARED: dict[str, tuple[str, ...]] = {
         "At most 4096 characters are verified", "At most 256 KiB; generators", "a header has at most 64 MiB",
         "arrays 3 million elements", "for tasks of peers, 5 seconds", "twice at most", "at most a quarter of it",
         "on port 443 or from 1024 on", "(of IPv6, of the /56)", "an IPv4 /24 or IPv6 /48 each", "several /16 networks",
-        "at most 32 unreached ones", "a minute at first and up to an hour", "among more than 16 others",
+        "128 wait at most, two of one network", "at most 32 unreached ones",
+        "a minute at first and up to an hour", "among more than 16 others",
         "four budgets a round", "a factor of 4 each half hour, down to the budget / 16384",
     ),
     "of processor time: real hosts show it by a clock that each step moves on, and with less": (

@@ -118,7 +118,7 @@ class Dialler:
 
     def _select_peers(self) -> list[KnownPeer]:
         """Peers to dial now, those of regions that are not represented first."""
-        regions = Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))
+        regions = self._member_regions()
         regions.update(self._dialling.values())
         due = self._book.due(self.connected | self._dialling.keys())
         peers: dict[str, KnownPeer] = {}
@@ -157,8 +157,11 @@ class Dialler:
     @property
     def lacks_members(self) -> bool:
         """Whether more members are wanted at once; two of one region count."""
-        regions = Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))
+        regions = self._member_regions()
         return sum(min(count, MEMBERS_OF_REGION) for count in regions.values()) < MIN_MEMBERS
+
+    def _member_regions(self) -> Counter[str]:
+        return Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))
 
     async def identify(self, ip: str, port: int) -> str | None:
         """The peer id of whoever listens at an address that strangers name; None if nobody does, or it is too soon."""

@@ -51,8 +51,8 @@ DEFENCES = (
     Defence(
         "members that dialled in do not end dialling",
         _DIALING,
-        "regions = Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))",
-        'regions = Counter("" for _ in self.members)',
+        "return Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))",
+        'return Counter("" for _ in self.members)',
         (_DISCOVERY_TESTS + "test_members_that_dial_in_end_no_dialling",),
     ),
     Defence(

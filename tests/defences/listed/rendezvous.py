@@ -17,7 +17,7 @@ DEFENCES = (
         _RENDEZVOUS,
         "if len(of_network) >= MAX_OF_NETWORK or len(self.waiting) >= MAX_PLACES:",
         "if len(of_network) >= MAX_OF_NETWORK:",
-        (_CROWD,),
+        (_TESTS + "test_ten_thousand_announced_addresses_take_the_room_of_a_few",),
     ),
     Defence(
         "a network has few addresses of the DHT",
