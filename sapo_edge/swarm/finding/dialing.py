@@ -64,7 +64,6 @@ class Dialler:
         tally: Tally,
     ) -> None:
         self._host = host
-        self._own_id = str(host.get_id())
         self._book = book
         self._networks = networks
         self._is_member = is_member
@@ -166,7 +165,7 @@ class Dialler:
     async def identify(self, ip: str, port: int) -> str | None:
         """The peer id of whoever listens at an address that strangers name; None if nobody does, or it is too soon."""
         # The id is not known yet; an address needs one.
-        address = direct_address(ip, port, self._own_id)
+        address = direct_address(ip, port, self._book.own_id)
         if not self._networks().may_name(address, ()) or not self._is_spaced(address, trusted=False):
             return None
         if not self._bucket.take():

@@ -7,7 +7,6 @@ from libp2p.abc import IHost
 from libp2p.security.pnet.protector import new_protected_conn
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.finding.circuit import FAILED
 from sapo_edge.swarm.host.hardening import quietly
 
 ANSWER_SECONDS = 6.0
@@ -29,9 +28,7 @@ async def who_listens(host: IHost, ip: str, port: int) -> str | None:
             # The upgrader wants to know the peer before; the handshake itself does not.
             secured = await network.upgrader.security_multistream.secure_outbound(protected, None)
             return str(secured.get_remote_peer())
-    except FAILED:
-        return None
-    except Exception:  # noqa: BLE001 - the other end chooses what the handshake reads; it counts as nobody
+    except Exception:  # noqa: BLE001 - the other end chooses what the handshake reads; the caller counts it as nobody
         return None
     finally:
         if raw is not None:

@@ -29,6 +29,8 @@ NODES_SECONDS = 60.0
 """Seconds between two lines about nodes."""
 MAX_NODES = 32
 """Most nodes in a line."""
+MAX_WAITING = 16
+"""Most requests that wait for the first node, the newest."""
 MAX_PEERS = 100
 """Most peers in a line."""
 BYTES_PER_SECOND = 4000
@@ -67,6 +69,7 @@ def run(session: Any) -> None:
     """Serve until the input ends."""
     import libtorrent
 
+    requests: list[dict[str, Any]] = []
     pending, end, told = b"", time.monotonic() + LIFETIME, time.monotonic() - NODES_SECONDS + 5
     while time.monotonic() < end:
         readable, _, _ = select.select([sys.stdin], [], [], TICK)
@@ -75,12 +78,16 @@ def run(session: Any) -> None:
             if not data:
                 return
             *lines, pending = (pending + data).split(b"\n")
-            for line in lines:
-                request = json.loads(line)
+            requests += map(json.loads, lines)
+        # Before the first node is known, nobody would hear a request, and the next announcement is minutes away.
+        if requests and known_nodes(session):
+            for request in requests:
                 key = libtorrent.sha1_hash(bytes.fromhex(request["key"]))
                 if request["port"]:
                     session.dht_announce(key, request["port"], 0)
                 session.dht_get_peers(key)
+            requests.clear()
+        del requests[:-MAX_WAITING]
         for alert in session.pop_alerts():
             if isinstance(alert, libtorrent.dht_get_peers_reply_alert):
                 print(json.dumps({"key": str(alert.info_hash), "peers": alert.peers()[:MAX_PEERS]}), flush=True)
