@@ -48,7 +48,7 @@ class BasePolicy(ABC):
     """
 
     vocabulary: Vocabulary
-    learner: PackedLearner[Any] | None = None
+    learner: PackedLearner | None = None
 
     def __init__(self, source: ModelSource, lora: LoraSettings, threads: int) -> None:
         self.source = source

@@ -98,11 +98,6 @@ class LlamaContext:
         self._asked = ctypes.cast(length, self.library.ggml_abort_callback)
         self.library.llama_set_abort_callback(self.pointer, self._asked, ctypes.cast(self._aborts, ctypes.c_void_p))
 
-    @property
-    def room(self) -> int:
-        """Tokens that still fit into the batch."""
-        return self.batch_size - self._filled
-
     def set_threads(self, threads: int) -> None:
         """Change the number of threads between two decodes."""
         self.library.llama_set_n_threads(self.pointer, threads, threads)

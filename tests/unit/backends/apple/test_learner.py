@@ -23,7 +23,7 @@ from tests.models import opening, question
 
 pytestmark = needs.MLX
 
-SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8, kl_coefficient=0.1)
+SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8)
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def gradient(header: GgufHeader, place: Place, monkeypatch: pytest.MonkeyPatch) 
         return 0.0
 
     monkeypatch.setattr(learner, "_step", keep)
-    learner.update(make_groups(), UpdateSettings(kl_coefficient=0.1, temperature=0.8), CallHandle())
+    learner.update(make_groups(), UpdateSettings(temperature=0.8), CallHandle())
     return kept, learner
 
 

@@ -86,7 +86,7 @@ def test_leaving_out_groups_without_a_signal_changes_nothing(recorder: Recorder)
 
 @pytest.mark.parametrize("place", [replace(CPU, logit_rows=3), replace(CPU, checkpointed_tokens=0)])
 def test_saving_memory_changes_nothing(recorder: Recorder, place: Place) -> None:
-    settings = replace(SETTINGS, learning_rate=0.0, kl_coefficient=0.1)
+    settings = replace(SETTINGS, learning_rate=0.0)
     recorder.update(make_groups(), settings)
     recorder.learner.place = place
     recorder.update(make_groups(), settings)
@@ -125,7 +125,7 @@ def test_the_attention_of_a_gpu_keeps_no_copies_of_a_prompt(
             super().__init__(*arguments)
             self._on_cpu = False
 
-    settings = replace(SETTINGS, learning_rate=0.0, kl_coefficient=0.1)
+    settings = replace(SETTINGS, learning_rate=0.0)
     recorder.update(make_groups(), settings)
     monkeypatch.setattr(learner_module, "PackAttention", OnGpu)
     recorder.update(make_groups(), settings)
@@ -142,7 +142,7 @@ def test_the_attention_of_a_gpu_keeps_no_copies_of_a_prompt(
 
 
 def test_a_full_memory_makes_packs_smaller(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = replace(SETTINGS, learning_rate=0.0, epochs=2)
+    settings = replace(SETTINGS, learning_rate=0.0)
     recorder.update(make_groups(), settings)
     learner, sizes = recorder.learner, []
     monkeypatch.setattr(learner_module, "PACK_TOKENS", 8)
@@ -150,16 +150,15 @@ def test_a_full_memory_makes_packs_smaller(recorder: Recorder, monkeypatch: pyte
 
     def hidden(layout: Pack, *arguments: Any) -> torch.Tensor:
         sizes.append(len(layout.token_ids))
-        # The second epoch finds less memory than the first one.
-        if sizes[-1] > (sizes[0] if len(sizes) == 1 else 21):
+        if sizes[-1] > 21:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return original(layout, *arguments)
 
     monkeypatch.setattr(learner, "_hidden", hidden)
     before = learner.steps
-    assert recorder.update(make_groups(), settings).steps == 2 and learner.steps == before + 2
-    assert sizes[0] > 21 >= max(sizes[-4:]) and learner.pack_tokens < 256
-    assert distance(recorder.gradients[-1], recorder.gradients[1]) < 1e-5
+    assert recorder.update(make_groups(), settings).steps == 1 and learner.steps == before + 1
+    assert sizes[0] > 21 >= max(sizes[-2:]) and learner.pack_tokens < 256
+    assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
     monkeypatch.setattr(learner, "_hidden", lambda *_: hidden(pack(make_groups())))
     with pytest.raises(torch.OutOfMemoryError):
         recorder.update(make_groups(), settings)
@@ -193,7 +192,7 @@ def test_the_order_of_sums_is_fixed_in_earnest() -> None:
 
 @pytest.mark.parametrize("tokens", [1, 20])
 def test_splitting_groups_changes_nothing(recorder: Recorder, tokens: int) -> None:
-    settings = replace(SETTINGS, learning_rate=0.0, kl_coefficient=0.1)
+    settings = replace(SETTINGS, learning_rate=0.0)
     recorder.update(make_groups(), settings)
     recorder.learner.group_tokens = recorder.learner.pack_tokens = tokens
     whole = recorder.update(make_groups(), settings)
