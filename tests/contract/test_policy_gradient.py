@@ -108,7 +108,7 @@ def test_loss_gradient_and_statistics_match_the_formula(
     assert statistics.tokens == correct.tokens
 
 
-@pytest.mark.parametrize("tokens", [1, 60])
+@pytest.mark.parametrize("tokens", [1, 20, 60])
 def test_the_size_of_packs_changes_nothing(make_policy: MakePolicy, tmp_path: Path, tokens: int) -> None:
     whole, parts = make_policy(), make_policy()
     parts.load(randomise(whole, tmp_path / "start"))

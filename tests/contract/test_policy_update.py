@@ -132,17 +132,11 @@ def test_a_fresh_adapter_changes_nothing(make_policy: MakePolicy, tmp_path: Path
     assert policy.generate([PROMPT], 6, 12, 1.0, seed=5) == before
 
 
-def test_the_learner_agrees_with_the_sampler(policy: Policy) -> None:
-    groups = [own_group(policy, question(text), answers=8) for text in ("a", "bb", "ccc")]
-    statistics = policy.update(groups, UpdateSettings(learning_rate=0.0))
-    assert 0.0 <= statistics.mismatch_kl < 1e-4
-
-
 def test_own_answers_are_evaluated_at_the_temperature_they_were_sampled_at(policy: Policy) -> None:
     (samples,) = policy.generate([PROMPT], 8, 16, 0.6, seed=1)
     answers = tuple(TrainingAnswer(s.text, s.ended, 1.0, s.token_ids, s.logprobs) for s in samples)
     group = TrainingGroup(PROMPT, answers)
-    assert policy.update([group], UpdateSettings(learning_rate=0.0, temperature=0.6)).mismatch_kl < 1e-4
+    assert 0.0 <= policy.update([group], UpdateSettings(learning_rate=0.0, temperature=0.6)).mismatch_kl < 1e-4
     assert policy.update([group], UpdateSettings(learning_rate=0.0, temperature=1.0)).mismatch_kl > 1e-2
 
 
@@ -262,9 +256,3 @@ def test_a_gradient_that_is_not_finite_leaves_the_adapter_alone(policy: Policy, 
     assert policy.update([broken], STRONG).steps == 0
     assert_identical(before, saved(policy, tmp_path / "after"))
     assert policy.update([group], STRONG).steps == 1
-
-
-def test_the_rate_rises_over_the_warm_up(policy: Policy) -> None:
-    settings = UpdateSettings(learning_rate=1e-3, warmup=4)
-    rates = [policy.update([own_group(policy, PROMPT)], settings).learning_rate for _ in range(6)]
-    assert rates == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3, 1e-3])

@@ -12,7 +12,7 @@ from sapo_edge.policy import Policy, TrainingGroup, UpdateSettings
 from tests.contract.conftest import RANK, Backend
 from tests.contract.formula import Gradients, distance
 from tests.contract.training import PROMPT, STRONG, assert_identical, assert_same_up_to_noise, own_group, saved
-from tests.models import question
+from tests.models import opening, question
 
 SETTINGS = UpdateSettings(learning_rate=1e-3, warmup=1)
 
@@ -20,10 +20,9 @@ SETTINGS = UpdateSettings(learning_rate=1e-3, warmup=1)
 @pytest.fixture
 def first(models: dict[str, Path], tmp_path: Path) -> Iterator[Policy]:
     """The policy that starts: llama.cpp and torch, which every installation has."""
-    from sapo_edge.backends.backend import OpenOptions
     from sapo_edge.backends.llama.policy import LlamaCppPolicy
 
-    policy = LlamaCppPolicy(OpenOptions(models["llama-gqa"], tmp_path, tmp_path, lora=RANK, threads=1))
+    policy = LlamaCppPolicy(opening(models["llama-gqa"], tmp_path, lora=RANK))
     yield policy
     policy.close()
 

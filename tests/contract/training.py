@@ -35,7 +35,7 @@ def own_group(policy: Policy, prompt: Prompt, seed: int = 1, answers: int = 4, t
 def limit_packs(policy: Policy, tokens: int = 1) -> None:
     """Make a policy's updates report and check for cancellation at least every so many tokens."""
     assert isinstance(policy, BasePolicy) and policy.learner is not None
-    policy.learner.pack_tokens = tokens
+    policy.learner.pack_tokens = policy.learner.group_tokens = tokens
 
 
 class Looks(CallHandle):
@@ -99,4 +99,4 @@ def assert_as_reference(policy: Policy, model: Any, directory: Path) -> None:
         for answer in answers:
             assert answer.token_ids is not None and answer.logprobs is not None
             expected = model.logprobs(encode_prompt(PROMPT), answer.token_ids, adapter=adapter)
-            assert np.abs(expected - answer.logprobs).max() < 1e-3
+            assert np.abs(expected - answer.logprobs).max() < (1e-4 if adapter is None else 1e-3)
