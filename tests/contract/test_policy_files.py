@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from sapo_edge.errors import CheckpointError, ModelError
 from sapo_edge.policy import LoraSettings, Policy, TrainingGroup, UpdateSettings
 from tests.contract.conftest import RANK, Backend
-from tests.contract.training import PROMPT, STRONG, assert_identical, own_group, saved
+from tests.contract.training import PROMPT, STRONG, assert_identical, edit, own_group, saved
 from tests.models import SHAPES, make_tensors, question, write_model
 
 MakePolicy = Callable[..., Policy]
@@ -90,12 +90,6 @@ def test_a_policy_that_only_samples_loads_an_adapter(make_policy: MakePolicy, ch
     adapted = sampler.generate([PROMPT], 4, 12, 1.0, seed=1)
     assert adapted == trained.generate([PROMPT], 4, 12, 1.0, seed=1)
     assert adapted != base
-
-
-def edit(path: Path, change: Callable[[dict[str, np.ndarray]], object]) -> None:
-    arrays = dict(load_file(path))
-    change(arrays)
-    save_file(arrays, path)
 
 
 def truncate(path: Path) -> None:

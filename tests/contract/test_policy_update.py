@@ -226,7 +226,7 @@ def test_an_update_can_be_cancelled_in_the_middle_of_a_pack(policy: Policy, tmp_
     policy.update(groups, STRONG, looks)
     assert looks.count >= 2 * SHAPES["llama"].layers, "forward and backward through each layer"
     before = saved(policy, tmp_path / "before")
-    for cancel_at in (2, looks.count // 4, looks.count // 2, looks.count - 1, looks.count):
+    for cancel_at in range(1, looks.count + 1):
         with pytest.raises(Cancelled):
             policy.update(groups, STRONG, Looks(cancel_at))
         assert_identical(before, saved(policy, tmp_path / str(cancel_at)))

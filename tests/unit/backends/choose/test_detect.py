@@ -107,6 +107,7 @@ def test_the_best_usable_backend_is_chosen(machine: Host, name: str, runner_up: 
             "pip install 'mlx-lm",
         ),
         (host(devices=["/dev/kfd"]), "may have an AMD GPU, but torch was built without ROCm", "ROCm"),
+        (host(installed=["llama_cpp"]), "can't train: torch, transformers, peft is not installed", "pip install"),
     ],
 )
 def test_what_keeps_a_better_backend_from_running_is_reported(machine: Host, problem: str, remedy: str) -> None:
@@ -121,11 +122,6 @@ def test_nothing_is_missing_where_the_best_runs() -> None:
     assert choose("auto", host=host(torch=CUDA, nvidia=BIG)).missing == ()
     assert choose("auto", host=host("Darwin", "arm64")).missing == ()
     assert choose("auto", host=host(installed=without("mlx", "mlx_lm"))).missing == ()
-
-
-def test_llama_cpp_cannot_train_without_torch() -> None:
-    choice = choose("auto", host=host(installed=["llama_cpp"]))
-    assert "can't train: torch, transformers, peft is not installed" in choice.missing[0]
 
 
 def test_a_gpu_too_small_for_the_model_is_reported(tmp_path: Path) -> None:

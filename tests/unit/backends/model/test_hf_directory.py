@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from sapo_edge.backends.apple.policy import MlxPolicy
-from sapo_edge.backends.model.hf_directory import HfDirectory
+from sapo_edge.backends.model.hf_directory import WEIGHTS, HfDirectory
 from sapo_edge.backends.model.vocabularies import HfVocabulary
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings, Message
 from tests import needs
-from tests.contract.training import assert_as_reference
+from tests.contract.training import assert_as_reference, edit
 from tests.directories import reference, write_directory
 from tests.models import END_OF_TEXT, IM_END, SHAPES, decode_ids, encode_prompt, encode_text, opening, question
 
@@ -134,18 +134,6 @@ def truncate(path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
 
 
-def rewrite(path: Path, edit: Callable[[dict[str, np.ndarray]], None]) -> None:
-    from safetensors.numpy import load_file, save_file
-
-    arrays = load_file(path / "model.safetensors")
-    edit(arrays)
-    save_file(arrays, path / "model.safetensors")
-
-
-def drop(arrays: dict[str, np.ndarray], name: str) -> None:
-    del arrays[name]
-
-
 def lengthen(arrays: dict[str, np.ndarray]) -> None:
     arrays["model.norm.weight"] = np.ones(65, np.float32)
 
@@ -179,9 +167,9 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "truncated weights": (truncate, "truncated"),
     "empty weights": (lambda d: (d / "model.safetensors").write_bytes(b""), "can't be read"),
     "no safetensors": (lambda d: (d / "model.safetensors").write_bytes(b"\x80\x02pickle" * 9), "can't be read"),
-    "a tensor missing": (lambda d: rewrite(d, lambda a: drop(a, "model.norm.weight")), "model.norm.weight"),
-    "a tensor of another shape": (lambda d: rewrite(d, lengthen), "(65,)"),
-    "a tensor too many": (lambda d: rewrite(d, lambda a: a.update({"x": np.ones(3, np.float32)})), "has a x"),
+    "a tensor missing": (lambda d: edit(d / WEIGHTS, lambda a: a.pop("model.norm.weight")), "model.norm.weight"),
+    "a tensor of another shape": (lambda d: edit(d / WEIGHTS, lengthen), "(65,)"),
+    "a tensor too many": (lambda d: edit(d / WEIGHTS, lambda a: a.update({"x": np.ones(3, np.float32)})), "has a x"),
     "no tokenizer": (remove_tokenizer, "tokenizer"),
 }
 
