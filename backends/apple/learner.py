@@ -16,7 +16,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.adapter.files import Arrays, read_checked, write_state
+from sapo_edge.backends.adapter.files import Arrays, adapter_shapes, read_checked, write_state
 from sapo_edge.backends.apple.adapter import MlxAdapter, from_peft, to_peft
 from sapo_edge.backends.apple.memory import KEPT_BYTES, LOGIT_ROWS, PACK_TOKENS, kept_bytes
 from sapo_edge.backends.apple.runtime import set_threads
@@ -158,7 +158,7 @@ class MlxLearner(PackedLearner):
         self.adapter.set_weights(dict(weights))
 
     def load(self, directory: Path) -> None:
-        weights, optimizer = read_checked(directory, self.adapter.shapes)
+        weights, optimizer = read_checked(directory, adapter_shapes(self._shape, self.adapter.lora.rank))
         self.adapter.set_weights(weights)
         self._adam = AdamState()
         if optimizer:

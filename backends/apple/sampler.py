@@ -165,7 +165,7 @@ class GroupSampler:
         cache = copy.deepcopy(shared)
         self._compute(suffix[:-1], cache)
         answers = self.request.answers
-        started = [_Drawing(self.request.begin(self.vocabulary, group, index)) for index in range(answers)]
+        started = [_Drawing(AnswerInProgress(self.request, self.vocabulary, group, index)) for index in range(answers)]
         self.sampler.waiting += started
         uids = generator.insert(
             [list(suffix[-1:])] * answers,

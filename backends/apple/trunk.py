@@ -48,9 +48,7 @@ class PackIndices:
     def visible(self, window: int | None) -> list[Array]:
         """(branches, 1, 1, l, k) of each segment, True where a query sees a key within a window; None is all."""
         if window not in self._visible:
-            every = (segment.visible for segment in self._pack.segments)
-            masks = every if window is None else within_window(self._pack, window)
-            self._visible[window] = [mx.array(mask)[:, None, None] for mask in masks]
+            self._visible[window] = [mx.array(mask)[:, None, None] for mask in within_window(self._pack, window)]
         return self._visible[window]
 
 

@@ -34,15 +34,7 @@ def _never() -> bool:
 
 
 class LlamaModel(GgufVocabulary):
-    """A model's weights, vocabulary and chat template. Weights are mapped, not copied.
-
-    Args:
-        rearranged: whether some matrices are in memory a second time, rearranged for faster products.
-        thinking: whether prompts let the model think before it answers.
-
-    Raises:
-        ModelError: if llama.cpp can't load the file.
-    """
+    """A model's weights, vocabulary and chat template. Weights are mapped, not copied."""
 
     def __init__(self, header: GgufHeader, *, rearranged: bool = True, thinking: bool = False) -> None:
         super().__init__(header, weights=True, rearranged=rearranged, thinking=thinking)

@@ -97,8 +97,7 @@ class PackAttention:
     def visible(self, window: int | None) -> list[Tensor]:
         """(branches, 1, l, k) of each segment, True where a query sees a key within a window."""
         if window not in self._visible:
-            every = (segment.visible for segment in self._pack.segments)
-            masks = every if window is None else within_window(self._pack, window)
+            masks = within_window(self._pack, window)
             self._visible[window] = [torch.from_numpy(mask).to(self._device)[:, None] for mask in masks]
         return self._visible[window]
 

@@ -134,7 +134,7 @@ class GroupSampler:
             targets = torch.arange(first, first + len(starting), device=device)
             rows.copy_rows(source, origins, targets, source.tokens)
             self._active += [
-                self._request.begin(self._vocabulary, waiting.group, waiting.index) for waiting in starting
+                AnswerInProgress(self._request, self._vocabulary, waiting.group, waiting.index) for waiting in starting
             ]
             self._lengths += [waiting.tokens for waiting in starting]
             self._free -= len(starting)

@@ -28,10 +28,10 @@ def tokens() -> list[Any]:
 def test_losses_agree_between_libraries_and_are_their_own_slopes(tokens: list[Any]) -> None:
     logprobs, *others = (torch.from_numpy(array) for array in tokens)
     leaf = logprobs.clone().requires_grad_()
-    losses = token_losses(torch, leaf, logprobs, *others, 1.5)
+    losses = token_losses(torch, leaf, logprobs, *others, importance_cap=1.5)
     torch.autograd.backward(losses.sum())
     assert leaf.grad is not None
-    expected = token_losses(np, tokens[0], *tokens, 1.5)
+    expected = token_losses(np, tokens[0], *tokens, importance_cap=1.5)
     np.testing.assert_allclose(losses.detach().numpy(), expected, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(leaf.grad.numpy(), expected, rtol=1e-12, atol=1e-14)
 
@@ -114,5 +114,5 @@ def test_k3_is_zero_between_equals_and_positive_otherwise(tokens: list[Any]) -> 
 
 def test_an_advantage_that_is_not_a_number_shows_in_the_slope(tokens: list[Any]) -> None:
     tokens[2][5] = np.nan
-    slopes = token_losses(np, tokens[0], *tokens, 2.0)
+    slopes = token_losses(np, tokens[0], *tokens, importance_cap=2.0)
     assert np.isnan(slopes[5]) and np.isfinite(np.delete(slopes, 5)).all()

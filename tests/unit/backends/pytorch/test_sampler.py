@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from sapo_edge.backends.common import draw as categorical
-from sapo_edge.backends.common.request import Request
+from sapo_edge.backends.common.request import AnswerInProgress, Request
 from sapo_edge.backends.pytorch.attention import CachedAttention
 from sapo_edge.backends.pytorch.place import CPU
 from sapo_edge.backends.pytorch.policy import TorchPolicy
@@ -45,7 +45,9 @@ def test_draws_are_the_same_as_in_numpy(temperature: float) -> None:
 
 def test_a_greedy_answer_has_no_random_stream(make: Callable[..., TorchPolicy]) -> None:
     vocabulary = make().vocabulary
-    greedy, drawn = (Request((), 1, 5, temperature, 7, b"").begin(vocabulary, 2, 3) for temperature in (0.0, 1.0))
+    greedy, drawn = (
+        AnswerInProgress(Request((), 1, 5, temperature, 7, b""), vocabulary, 2, 3) for temperature in (0.0, 1.0)
+    )
     assert not greedy.uniforms.any() and (drawn.uniforms == categorical.uniforms(7, 2, 3, 5)).all()
 
 

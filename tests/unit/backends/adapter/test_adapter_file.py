@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sapo_edge.backends.llama.adapter_file import AdapterFile
+from sapo_edge.backends.adapter.gguf import AdapterFile
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.policy import LoraSettings
 from tests.contract.training import STRONG, own_group
