@@ -9,7 +9,6 @@ import hashlib
 import shutil
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -45,7 +44,7 @@ def download(name: HubName, progress: Progress) -> Path:
     progress(0, total)
     path = Path()
     for file in files:
-        bar = _reporting(partial(_add, progress, done, total))
+        bar = _reporting(lambda arrived, before=done: progress(before + arrived, total))
         path = Path(
             hf_hub_download(
                 name.repository, file.rfilename, revision=info.sha, cache_dir=constants.HF_HUB_CACHE,
@@ -59,10 +58,6 @@ def download(name: HubName, progress: Progress) -> Path:
     if name.file:
         return path
     return _snapshot_of(name, path, files[-1].rfilename)
-
-
-def _add(progress: Progress, before: int, total: int, bytes: int) -> None:
-    progress(before + bytes, total)
 
 
 def _snapshot_of(name: HubName, path: Path, file: str) -> Path:

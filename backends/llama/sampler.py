@@ -76,29 +76,25 @@ def sampling_shape(request: Request, slots: int) -> SamplingShape:
     return SamplingShape(-(-cells // 256) * 256, 1 + group_slots + slots, slots, group_slots)
 
 
+@dataclass
 class GroupSampler:
     """One call of group sampling on a context of this shape.
 
-    Args:
+    Attributes:
         between_steps: called before each decode step.
     """
 
-    def __init__(
-        self,
-        context: LlamaContext,
-        request: Request,
-        shape: SamplingShape,
-        handle: CallHandle,
-        *,
-        between_steps: Callable[[], None],
-    ) -> None:
-        self.context = context
-        self.request = request
-        self.handle = handle
-        self.between_steps = between_steps
-        self.shared = common_prefix(request.prompts)
-        self.prefix = list(request.prompts[0][: self.shared])
-        groups = (_Group(index, list(prompt[self.shared :])) for index, prompt in enumerate(request.prompts))
+    context: LlamaContext
+    request: Request
+    shape: SamplingShape
+    handle: CallHandle
+    between_steps: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        prompts, shape = self.request.prompts, self.shape
+        self.shared = common_prefix(prompts)
+        self.prefix = list(prompts[0][: self.shared])
+        groups = (_Group(index, list(prompt[self.shared :])) for index, prompt in enumerate(prompts))
         # Prompts that begin alike are decoded together.
         self.pending = deque(sorted(groups, key=lambda group: group.suffix))
         self.waiting: deque[tuple[_Group, int]] = deque()
@@ -106,7 +102,7 @@ class GroupSampler:
         self.slots = shape.slots
         self.free_groups = list(range(1, 1 + shape.group_slots))
         self.free_slots = list(range(1 + shape.group_slots, shape.sequences))
-        self.results = Results(request, handle)
+        self.results = Results(self.request, self.handle)
 
     def run(self) -> list[list[Sample]]:
         """Decode until every answer is finished."""

@@ -176,36 +176,28 @@ class TorchLearner(PackedLearner):
             self.optimizer.step()
         return norm
 
-    def _state(self) -> Arrays:
-        """Adapter and optimizer as named arrays; the optimizer's exist from the first step on."""
-        arrays = self.weights()
-        for name, parameter in self.parameters.items():
-            state = self.optimizer.state.get(parameter, {})
-            for key in ("exp_avg", "exp_avg_sq", "step"):
-                if key in state:
-                    arrays[f"{key}.{name}"] = state[key].detach().cpu().numpy()
-        return arrays
-
-    def _set_state(self, arrays: Arrays) -> None:
-        self.optimizer.state.clear()
-        self.set_weights(arrays)
-        for name, parameter in self.parameters.items():
-            if f"step.{name}" in arrays:
-                moments = {key: self._tensor(np.array(arrays[f"{key}.{name}"])) for key in ("exp_avg", "exp_avg_sq")}
-                # torch keeps the number of steps in the computer's memory, whatever the device.
-                step = torch.from_numpy(np.array(arrays[f"step.{name}"])).reshape(())
-                self.optimizer.state[parameter] = {"step": step, **moments}
-
     def save(self, directory: Path) -> None:
         self.model.peft_config["default"].save_pretrained(str(directory))
-        state = self._state()
-        write_tensors(directory / ADAPTER_FILE, {name: state[name] for name in self.parameters})
-        write_tensors(directory / OPTIMIZER_FILE, {name: a for name, a in state.items() if name not in self.parameters})
+        optimizer = {
+            f"{key}.{name}": values.cpu().numpy()
+            for name, parameter in self.parameters.items()
+            for key, values in self.optimizer.state.get(parameter, {}).items()
+        }
+        write_tensors(directory / ADAPTER_FILE, self.weights())
+        write_tensors(directory / OPTIMIZER_FILE, optimizer)
 
     def load(self, directory: Path) -> None:
         shapes = {name: tuple(parameter.shape) for name, parameter in self.parameters.items()}
         adapter, optimizer = read_checked(directory, shapes)
-        self._set_state(adapter | optimizer)
+        self.set_weights(adapter)
+        self.optimizer.state.clear()
+        if not optimizer:
+            return
+        for name, parameter in self.parameters.items():
+            moments = {key: self._tensor(np.array(optimizer[f"{key}.{name}"])) for key in ("exp_avg", "exp_avg_sq")}
+            # torch keeps the number of steps in the computer's memory, whatever the device.
+            step = torch.from_numpy(np.array(optimizer[f"step.{name}"])).reshape(())
+            self.optimizer.state[parameter] = {"step": step, **moments}
 
 
 def _to_logprobs(logits: Tensor, temperature: float) -> Tensor:

@@ -35,11 +35,6 @@ ROPES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_directory(tmp_path_factory.mktemp("directory") / "tiny-instruct", SHAPES["llama-gqa"])
-
-
 @pytest.fixture
 def copied(directory: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(directory, tmp_path / "copied"))
