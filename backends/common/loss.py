@@ -54,6 +54,7 @@ def token_losses(
     advantages: Array,
     trust: Array,
     weights: Array,
+    *,
     importance_cap: float,
 ) -> Array:
     """The loss of each token, which is also its derivative by `logprobs`: the ratio is 1.
@@ -187,7 +188,7 @@ class PackLoss:
         arrays = layout.sampler_logprobs, layout.advantages, layout.weights
         sampler, advantages, weights = (self.convert(array[rows]) for array in arrays)
         trust, cap = self.convert(self._trust(rows, values, tails)), self.update.settings.importance_cap
-        losses = token_losses(library, logprobs, values, sampler, advantages, trust, weights, cap)
+        losses = token_losses(library, logprobs, values, sampler, advantages, trust, weights, importance_cap=cap)
         sums.tokens += len(values)
         sums.loss += losses.sum().item()
         own = ~library.isnan(sampler)
