@@ -106,8 +106,7 @@ class PackAttention:
     ) -> Tensor:
         """See `Attention`; the pack is one row."""
         self._check()
-        if query.requires_grad:
-            query.register_hook(lambda _gradient: self._check())  # type: ignore[no-untyped-call]
+        query.register_hook(lambda _gradient: self._check())  # type: ignore[no-untyped-call]
         if self._on_cpu:
             return self._attend(query, key, value, scaling, window, grouped=True)
         # Each branch's copy of the prompt's keys and values would be kept, twice as much as all else where prompts are
