@@ -107,17 +107,15 @@ class UpdateStatistics:
     """Statistics of one update. Means are over answer tokens unless noted.
 
     Attributes:
-        loss: the clipped surrogate (plus KL term if any), averaged over optimizer steps.
-        gradient_norm: L2 norm of the adapter's gradient before clipping, averaged over steps.
-        clip_fraction: share of tokens whose ratio was clipped.
+        gradient_norm: L2 norm of the adapter's gradient before clipping.
+        clip_fraction, reference_kl: 0; nodes that passed over a batch several times, or had a KL term, reported them.
         entropy: of the learner's next-token distribution, nats.
         mismatch_kl: sampler against learner on own tokens, nats: k3 estimate of KL(sampler || learner).
-        reference_kl: k3 estimate of KL(policy || base), nats; 0 without a KL term.
         answer_tokens: mean length of all answers, in tokens.
         ended: share of all answers that the policy ended.
         informative: groups that had a gradient.
         tokens: answer tokens trained on.
-        learning_rate: of the last step.
+        learning_rate: of the step.
     """
 
     loss: float = 0.0
@@ -187,11 +185,8 @@ class UpdateSettings:
         learning_rate: Adam's, after the warm-up.
         warmup: updates over which the rate rises linearly to `learning_rate`.
         decay_after: update from which the rate falls with the inverse square root of their number; 0: never.
-        clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high].
         importance_cap: upper bound of the sampler/learner importance weight.
         max_gradient_norm: the gradient is scaled down to this L2 norm.
-        kl_coefficient: weight of the KL term against the base model; 0: no such term.
-        epochs: passes over the batch; from the second on, old log-probabilities are those before the first pass.
         temperature: of sampling; the learner's logits are divided by it.
         max_tokens: external answers are cut to this length, the limit of own ones; 0: never.
         external_rule: what external answers may do.
@@ -201,12 +196,8 @@ class UpdateSettings:
     warmup: int = 5
     decay_after: int = 20
     betas: tuple[float, float] = (0.9, 0.99)
-    clip_low: float = 0.2
-    clip_high: float = 0.28
     importance_cap: float = 2.0
     max_gradient_norm: float = 1.0
-    kl_coefficient: float = 0.0
-    epochs: int = 1
     temperature: float = 1.0
     max_tokens: int = 0
     external_rule: ExternalRule = ExternalRule()

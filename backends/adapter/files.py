@@ -115,14 +115,8 @@ def read_adapter(directory: Path) -> Arrays:
     return _read(directory / ADAPTER_FILE)
 
 
-def read_optimizer(directory: Path) -> Arrays:
-    """The optimizer's state; empty if the adapter comes without one."""
-    path = directory / OPTIMIZER_FILE
-    return _read(path) if path.exists() else {}
-
-
 def read_checked(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
-    """Read adapter and optimizer and check both; see `read_adapter` and `read_optimizer`.
+    """Read adapter and optimizer and check both. The optimizer's state is empty if the adapter comes without one.
 
     Args:
         shapes: expected shape of every weight of the adapter, by PEFT's name.
@@ -130,7 +124,8 @@ def read_checked(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> tupl
     Raises:
         CheckpointError: if a weight is missing, unknown, of another shape or not finite.
     """
-    adapter, optimizer = read_adapter(directory), read_optimizer(directory)
+    adapter, path = read_adapter(directory), directory / OPTIMIZER_FILE
+    optimizer = _read(path) if path.exists() else {}
     if {name: array.shape for name, array in adapter.items()} != shapes:
         raise CheckpointError(
             f"the adapter in {directory} was made for another model or another rank",

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from sapo_edge.backends.adapter.export import BITS, Quantisation
 from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays, read_adapter, read_alpha, system_errors
 from sapo_edge.backends.adapter.gguf import REMEDY, fits, pairs_of
-from sapo_edge.backends.adapter.quantisation import BITS, Quantisation
 from sapo_edge.backends.machine.disk import nearest_existing
 from sapo_edge.backends.model.architectures import rope_heads, to_gguf_rows
 from sapo_edge.backends.model.gguf_header import GgufHeader

@@ -57,11 +57,6 @@ class MlxAdapter:
                 self.layers.append(AdaptedLayer(f"model.layers.{index}.{name}", block, attribute, adapted))
         self._evaluate()
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each weight by PEFT's name: A is (rank, inputs), B is (outputs, rank)."""
-        return {name: array.shape[::-1] for name, array in self.parameters().items()}
-
     def parameters(self) -> dict[str, mx.array]:
         """MLX's arrays by PEFT's names, each the transpose of PEFT's."""
         arrays: dict[str, mx.array] = {}

@@ -16,7 +16,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.adapter.files import Arrays, read_checked, write_state
+from sapo_edge.backends.adapter.files import Arrays, adapter_shapes, read_checked, write_state
 from sapo_edge.backends.apple.adapter import MlxAdapter, from_peft, to_peft
 from sapo_edge.backends.apple.memory import KEPT_BYTES, LOGIT_ROWS, PACK_TOKENS, kept_bytes
 from sapo_edge.backends.apple.runtime import set_threads
@@ -27,7 +27,6 @@ from sapo_edge.backends.common.packing import EncodedGroup, Pack
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.policy import CallHandle, UpdateSettings, UpdateStatistics
 
-Floats = npt.NDArray[np.float64]
 ADAM_EPSILON = 1e-8
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """Adam's moments by the names that torch gives them in the optimizer's file."""
@@ -41,7 +40,7 @@ class AdamState:
     moments: Mapping[str, tuple[mx.array, mx.array]] = field(default_factory=dict)
 
 
-class MlxLearner(PackedLearner[Floats]):
+class MlxLearner(PackedLearner):
     """An adapted model and its Adam optimizer.
 
     Args:
@@ -73,14 +72,6 @@ class MlxLearner(PackedLearner[Floats]):
         finally:
             mx.clear_cache()
 
-    def _keep(self, epochs: int) -> tuple[dict[str, mx.array], AdamState]:
-        # MLX's arrays are immutable: keeping them costs nothing.
-        return self.adapter.parameters(), self._adam
-
-    def _restore(self, kept: tuple[dict[str, mx.array], AdamState]) -> None:
-        parameters, self._adam = kept
-        self.adapter.set_parameters(parameters)
-
     def _clear_gradient(self) -> None:
         self.gradient = {}
 
@@ -89,43 +80,38 @@ class MlxLearner(PackedLearner[Floats]):
         keep = kept_bytes(self._shape, len(layout.token_ids), pairs) <= KEPT_BYTES
         return Trunk(self.model, layout, keep=keep, check=check)
 
-    def _accumulate(self, layout: Pack, before: Floats | None, update: Update) -> Floats:
-        trunk, reference = self._trunk(layout, update.check), None
-        if update.settings.kl_coefficient > 0.0:
-            reference = self._logprobs(trunk.base(), layout, update.settings.temperature)
+    def _accumulate(self, layout: Pack, update: Update) -> None:
+        trunk = self._trunk(layout, update.check)
         # `np.float64` itself makes a scalar of a single value before numpy 2.
-        convert = partial(np.asarray, dtype=np.float64)
-        loss = PackLoss(np, convert, layout, before, reference, update)
+        loss = PackLoss(np, partial(np.asarray, dtype=np.float64), layout, update)
         hidden, targets = trunk.forward(), mx.array(layout.targets)
-        by_hidden, parts = [], []
+        by_hidden = []
         for start in range(0, len(layout.targets), LOGIT_ROWS):
             update.check()
             rows = slice(start, start + LOGIT_ROWS)
-            gradient, values = self._rows(hidden[rows], targets[rows], rows, loss)
-            by_hidden.append(gradient)
-            parts.append(values)
+            by_hidden.append(self._rows(hidden[rows], targets[rows], rows, loss))
         arrays = [array for layer in trunk.backward(mx.concatenate(by_hidden)) for array in layer]
         for name, array in zip(self.adapter.parameters(), arrays, strict=True):
             self.gradient[name] = self.gradient[name] + array if name in self.gradient else array
         mx.eval(self.gradient)
-        return np.concatenate(parts, axis=1)
 
-    def _rows(self, hidden: mx.array, targets: mx.array, rows: slice, loss: PackLoss) -> tuple[mx.array, Floats]:
-        """Gradient of the loss by some rows of final states, and (2, rows) their log-probabilities and tails."""
+    def _rows(self, hidden: mx.array, targets: mx.array, rows: slice, loss: PackLoss) -> mx.array:
+        """Gradient of the loss by some rows of final states."""
         update, temperature = loss.update, loss.update.settings.temperature
         at_targets, probabilities, entropy = _distribution(self._head(hidden) / temperature, targets)
         likelier = probabilities > mx.take_along_axis(probabilities, targets[:, None], axis=-1)
         tails = mx.where(likelier, 0.0, probabilities).sum(axis=-1)
         mx.eval(at_targets, probabilities, entropy, tails)
         update.sums.entropy += float(np.array(entropy, np.float64).sum())
-        values = np.stack([np.array(at_targets, np.float64), np.array(tails, np.float64)])
-        _, slopes = loss.add(rows, values[0], values[0], values[1])
+        values = np.array(at_targets, np.float64)
+        # Each loss is also its own slope.
+        slopes = loss.add(rows, values, values, np.array(tails, np.float64))
         # Gradient by each logit: slope x (1 for the target, else 0, minus its probability) / temperature.
         scaled = mx.array((slopes / (update.all_tokens * temperature)).astype(np.float32))
         by_logit = (-scaled[:, None] * probabilities).at[mx.arange(len(slopes)), targets].add(scaled)
         _, (by_hidden,) = mx.vjp(self._head, [hidden], [by_logit])
         mx.eval(by_hidden)
-        return by_hidden, values
+        return by_hidden
 
     def _head(self, hidden: mx.array) -> mx.array:
         """(rows, vocabulary) logits of final states."""
@@ -135,14 +121,6 @@ class MlxLearner(PackedLearner[Floats]):
         hidden = hidden if scale == 1.0 else hidden / scale
         logits: mx.array = model.lm_head(hidden) if "lm_head" in model else model.model.embed_tokens.as_linear(hidden)
         return logits
-
-    def _logprobs(self, hidden: mx.array, layout: Pack, temperature: float) -> Floats:
-        parts = []
-        for start in range(0, len(layout.targets), LOGIT_ROWS):
-            rows = slice(start, start + LOGIT_ROWS)
-            logits = self._head(hidden[rows]) / temperature
-            parts.append(np.array(_distribution(logits, mx.array(layout.targets[rows]))[0], np.float64))
-        return np.concatenate(parts)
 
     def _step(self, rate: float, settings: UpdateSettings) -> float:
         # Adam as in 1412.6980, in torch's order of operations.
@@ -180,7 +158,7 @@ class MlxLearner(PackedLearner[Floats]):
         self.adapter.set_weights(dict(weights))
 
     def load(self, directory: Path) -> None:
-        weights, optimizer = read_checked(directory, self.adapter.shapes)
+        weights, optimizer = read_checked(directory, adapter_shapes(self._shape, self.adapter.lora.rank))
         self.adapter.set_weights(weights)
         self._adam = AdamState()
         if optimizer:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sapo_edge.backends.adapter.files import read_checked
+from sapo_edge.backends.adapter.files import adapter_shapes, read_checked
 from sapo_edge.backends.apple.memory import BATCH, SLOTS, estimate_memory
 from sapo_edge.backends.apple.runtime import hide_torch, on_gpu, processor, require_mlx, set_threads
 from sapo_edge.backends.backend import OpenOptions, RoundShape
@@ -35,6 +35,8 @@ class MlxPolicy(BasePolicy):
         BackendError: if MLX is missing.
     """
 
+    backend = "mlx"
+
     def __init__(self, options: OpenOptions, *, quantised: bool | None = None) -> None:
         return_freed_memory()
         super().__init__(open_source(options.model, mlx=True), options.lora, options.threads)
@@ -59,10 +61,6 @@ class MlxPolicy(BasePolicy):
     @property
     def name(self) -> str:
         return f"MLX {processor().split(',')[0]}, {self.source.model_name}"
-
-    @property
-    def backend(self) -> str:
-        return "mlx"
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -96,8 +94,8 @@ class MlxPolicy(BasePolicy):
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
         from sapo_edge.backends.apple.adapter import MlxAdapter
 
+        weights, _ = read_checked(directory, adapter_shapes(self.shape, lora.rank))
         adapter = MlxAdapter(self.model, lora)
-        weights, _ = read_checked(directory, adapter.shapes)
         adapter.set_weights(weights)
         adapter.install()
         self.adapter = adapter

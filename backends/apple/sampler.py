@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -101,38 +102,31 @@ class _Sampler:
         return mx.array(tokens, mx.uint32)
 
 
+@dataclass
 class GroupSampler:
     """One call of group sampling.
 
-    Args:
+    Attributes:
         batch: most tokens of a prompt computed in one pass.
         between_steps: called before each decode step.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        vocabulary: Vocabulary,
-        request: Request,
-        handle: CallHandle,
-        *,
-        slots: int,
-        batch: int,
-        between_steps: Callable[[], None],
-    ) -> None:
-        self.model = model
-        self.vocabulary = vocabulary
-        self.request = request
-        self.slots = slots
-        self.batch = batch
-        self.handle = handle
-        self.between_steps = between_steps
-        self.shared = common_prefix(request.prompts)
-        self.prefix = request.prompts[0][: self.shared]
-        self.pending = deque(enumerate(prompt[self.shared :] for prompt in request.prompts))
-        self.sampler = _Sampler(request.temperature)
+    model: nn.Module
+    vocabulary: Vocabulary
+    request: Request
+    handle: CallHandle
+    slots: int
+    batch: int
+    between_steps: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        prompts = self.request.prompts
+        shared = common_prefix(prompts)
+        self.prefix = prompts[0][:shared]
+        self.pending = deque(enumerate(prompt[shared:] for prompt in prompts))
+        self.sampler = _Sampler(self.request.temperature)
         self.drawing: dict[int, _Drawing] = {}
-        self.results = Results(request, handle)
+        self.results = Results(self.request, self.handle)
 
     def run(self) -> list[list[Sample]]:
         """Decode until every answer is finished."""
@@ -165,7 +159,7 @@ class GroupSampler:
         cache = copy.deepcopy(shared)
         self._compute(suffix[:-1], cache)
         answers = self.request.answers
-        started = [_Drawing(self.request.begin(self.vocabulary, group, index)) for index in range(answers)]
+        started = [_Drawing(AnswerInProgress(self.request, self.vocabulary, group, index)) for index in range(answers)]
         self.sampler.waiting += started
         uids = generator.insert(
             [list(suffix[-1:])] * answers,

@@ -48,9 +48,7 @@ class PackIndices:
     def visible(self, window: int | None) -> list[Array]:
         """(branches, 1, 1, l, k) of each segment, True where a query sees a key within a window; None is all."""
         if window not in self._visible:
-            every = (segment.visible for segment in self._pack.segments)
-            masks = every if window is None else within_window(self._pack, window)
-            self._visible[window] = [mx.array(mask)[:, None, None] for mask in masks]
+            self._visible[window] = [mx.array(mask)[:, None, None] for mask in within_window(self._pack, window)]
         return self._visible[window]
 
 
@@ -109,18 +107,17 @@ class LayerOnPack:
         self.of_expand: list[LoRALinear] = [self.mlp.gate_proj, self.mlp.up_proj]
         self.of_contract: list[LoRALinear] = [self.mlp.down_proj]
 
-    def forward(self, states: Array, *, adapted: bool = True) -> tuple[Array, Kept]:
+    def forward(self, states: Array) -> tuple[Array, Kept]:
         """(n, width) input of the next layer, and what to keep for the backward pass."""
-        pairs = _pairs if adapted else lambda _layers: []
-        query, key, value = self._project(states, *pairs(self.of_project))
+        query, key, value = self._project(states, *_pairs(self.of_project))
         attention = [
             softmax(scores, visible) for scores, visible in zip(self._scores(query, key), self.visible, strict=True)
         ]
         attended = self._attend(value, *attention)
-        middle = states + self._output(attended, *pairs(self.of_output))
-        gate, up = self._expand(middle, *pairs(self.of_expand))
+        middle = states + self._output(attended, *_pairs(self.of_output))
+        gate, up = self._expand(middle, *_pairs(self.of_expand))
         opened = sigmoid(gelu_argument(gate) if self.is_gemma else gate)
-        after = middle + self._contract(gate, opened, up, *pairs(self.of_contract))
+        after = middle + self._contract(gate, opened, up, *_pairs(self.of_contract))
         return after, Kept(states, query, key, value, attention, attended, middle, gate, up, opened)
 
     def backward(self, kept: Kept, gradient: Array) -> tuple[Array, list[Array]]:
@@ -229,9 +226,7 @@ def _pairs(layers: Sequence[LoRALinear]) -> list[Array]:
 
 
 def _adapted(layers: Sequence[LoRALinear], pairs: Pairs) -> list[Callable[[Array], Array]]:
-    """The layers as functions with this A and B; without pairs, the base model's layers."""
-    if not pairs:
-        return [layer.linear for layer in layers]
+    """The layers as functions with this A and B."""
 
     def call(layer: LoRALinear, a: Array, b: Array) -> Callable[[Array], Array]:
         return lambda states: layer.linear(states) + layer.scale * ((states @ a) @ b)
@@ -270,15 +265,11 @@ class Trunk:
         """Tokens that a token sees in a layer; None for all."""
         return int(self.model.window_size) if getattr(layer.self_attn, "is_sliding", False) else None
 
-    def _embed(self) -> Array:
-        """(n, width) input of the first layer."""
-        states: Array = self.model.embed_tokens(self.indices.token_ids)
-        scale = getattr(self.model, "embedding_multiplier", 1.0)
-        return states if scale == 1.0 else states * scale
-
     def forward(self) -> Array:
         """(m, width) final states at the positions that predict an answer token."""
-        states = self._embed()
+        states: Array = self.model.embed_tokens(self.indices.token_ids)
+        scale = getattr(self.model, "embedding_multiplier", 1.0)
+        states = states if scale == 1.0 else states * scale
         self._kept = []
         for layer in self.layers:
             self.check()
@@ -289,15 +280,6 @@ class Trunk:
             self._kept.append(kept if self.keep else states)
             states = after
         self._last = states
-        return self._final(states)
-
-    def base(self) -> Array:
-        """Like `forward`, without the adapter and without a backward pass."""
-        states = self._embed()
-        for layer in self.layers:
-            self.check()
-            states, _ = layer.forward(states, adapted=False)
-            mx.eval(states)
         return self._final(states)
 
     def backward(self, gradient: Array) -> list[list[Array]]:

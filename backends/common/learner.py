@@ -1,4 +1,4 @@
-"""What all learners share: packs, epochs, progress, cancellation, and the statistics of an update."""
+"""What all learners share: packs, progress, cancellation, and the statistics of an update."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy.typing as npt
 
@@ -23,12 +23,8 @@ from sapo_edge.backends.common.packing import (
 )
 from sapo_edge.policy import CallHandle, UpdateSettings, UpdateStatistics
 
-Values = TypeVar("Values")
-"""(2, m) log-probabilities and tails of a pack's answer tokens (see `loss.trust_in_answer`), in the learner's own array
-type."""
 
-
-class PackedLearner(ABC, Generic[Values]):
+class PackedLearner(ABC):
     """A LoRA adapter on a model, and its Adam optimizer.
 
     Attributes:
@@ -69,24 +65,12 @@ class PackedLearner(ABC, Generic[Values]):
         """
 
     @abstractmethod
-    def _keep(self, epochs: int) -> Any:
-        """A copy of what `_restore` needs, given the number of epochs: a step in the last one is never undone."""
-
-    @abstractmethod
-    def _restore(self, kept: Any) -> None:
-        """Undo the steps taken since `_keep`."""
-
-    @abstractmethod
     def _clear_gradient(self) -> None:
-        """Set the accumulated gradient to zero."""
+        """Forget the accumulated gradient."""
 
     @abstractmethod
-    def _accumulate(self, layout: Pack, before: Values | None, update: Update) -> Values:
-        """Add a pack's gradient.
-
-        Args:
-            before: what this returned in the first epoch; None in that epoch.
-        """
+    def _accumulate(self, layout: Pack, update: Update) -> None:
+        """Add a pack's gradient."""
 
     @abstractmethod
     def _step(self, rate: float, settings: UpdateSettings) -> float:
@@ -96,52 +80,35 @@ class PackedLearner(ABC, Generic[Values]):
         """One policy-gradient update; see `sapo_edge.backends.common.loss` for the loss.
 
         Raises:
-            Cancelled: between layers; adapter and optimizer are then as they were before.
+            Cancelled: between layers; adapter and optimizer are then as they were before: the step comes last.
         """
-        kept = self._keep(settings.epochs)
         try:
             return self._update(groups, settings, handle)
-        except Exception:
-            # Cancelled, or out of memory.
-            self._restore(kept)
-            raise
         finally:
             self._clear_gradient()
 
     def _update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         informative = [group for group in groups if group.informative]
-        trained = [group for group in weighted(groups, settings) if group.answers]
-        if settings.kl_coefficient == 0.0:
-            # Only the KL term has a gradient where there is no advantage.
-            trained = [without_flat_answers(group) for group in trained if group.informative]
+        trained = [without_flat_answers(group) for group in weighted(groups, settings) if group.informative]
         all_tokens = counted_tokens(groups, settings)
         parts = [part for group in trained for part in split(group, self.group_tokens)]
         layouts = [pack(members) for members in packs(parts, self.pack_tokens)]
-        epochs = settings.epochs if layouts else 0
-        before: list[Values] = []
-        sums, norms, steps, rate = LossSums(), [], 0, 0.0
+        sums, norm, steps, rate = LossSums(), 0.0, 0, 0.0
         update = Update(settings, all_tokens, sums, handle.end_if_cancelled)
         if layouts:
-            handle.report(0, epochs * len(layouts))
-        for epoch in range(epochs):
-            self._clear_gradient()
+            handle.report(0, len(layouts))
             for index, layout in enumerate(layouts):
                 handle.check()
-                kept = before[index] if epoch else None
-                values = self._accumulate(layout, kept, update)
-                if epoch == 0:
-                    before.append(values)
-                handle.report(epoch * len(layouts) + index + 1, epochs * len(layouts))
+                self._accumulate(layout, update)
+                handle.report(index + 1, len(layouts))
             rate = settings.rate(self.steps + 1)
-            norms.append(self._step(rate, settings))
-            steps += math.isfinite(norms[-1])
+            norm = self._step(rate, settings)
+            steps = int(math.isfinite(norm))
         return UpdateStatistics(
-            loss=sums.loss / max(all_tokens * settings.epochs, 1),
-            gradient_norm=sum(norms) / max(len(norms), 1),
-            clip_fraction=sums.clipped / max(sums.tokens, 1),
+            loss=sums.loss / all_tokens,
+            gradient_norm=norm,
             entropy=sums.entropy / max(sums.tokens, 1),
             mismatch_kl=sums.mismatch_kl / max(sums.own_tokens, 1),
-            reference_kl=sums.reference_kl / max(sums.tokens, 1),
             groups=len(groups),
             informative=len(informative),
             tokens=sum(len(layout.targets) for layout in layouts),

@@ -1,19 +1,19 @@
-"""The policy-gradient loss: GRPO's clipped surrogate with the corrections that a quantised sampler needs.
+"""The policy-gradient loss: GRPO's surrogate with the corrections that a quantised sampler needs.
 
 Per answer token, with its log-probability p under the policy and its answer's advantage A:
 
-    ratio  = exp(p - p_old)                      p_old: the learner before the first epoch
+    ratio  = exp(p - p_old)                      p_old: p as a constant, so that the ratio is 1 and has p's gradient
     weight = min(exp(p_old - p_sampler), cap)    own tokens
            = `trust_in_answer`                   external tokens
-    loss   = -weight * min(ratio * A, clip(ratio, 1 - low, 1 + high) * A) + beta * k3(p, p_base)
+    loss   = -weight * ratio * A
 
-The loss of an update is the sum, with the weights of `packing.weighted`, divided by `packing.counted_tokens`. Both
-count what has no advantage as if it were computed. Leaving it out of the forward pass therefore saves time and changes
-nothing. With a KL term, which has a gradient everywhere, none is left out.
+A batch is passed over once, so there is nothing to clip. The loss of an update is the sum, with the weights of
+`packing.weighted`, divided by `packing.counted_tokens`. Both count what has no advantage as if it were computed.
+Leaving it out of the forward pass therefore saves time and changes nothing.
 
-Sources: PPO (1707.06347), GRPO (2402.03300), asymmetric clip range (DAPO, 2503.14476), truncated importance sampling
-for the sampler's mismatch (fengyao.notion.site/off-policy-rl), k3 (joschu.net/blog/kl-approx.html), cumulative sums
-(Page, Biometrika 41, 1954). Those of the external tokens' weights are at `sapo_edge.policy.ExternalRule`.
+Sources: PPO (1707.06347), GRPO (2402.03300), truncated importance sampling for the sampler's mismatch
+(fengyao.notion.site/off-policy-rl), k3 (joschu.net/blog/kl-approx.html), cumulative sums (Page, Biometrika 41, 1954).
+Those of the external tokens' weights are at `sapo_edge.policy.ExternalRule`.
 
 One definition serves all learners: it computes with numpy's arrays and with torch's tensors. torch differentiates it by
 itself, which keeps its gradients on the device and bit-equal to those of earlier versions; MLX's learner calls it in
@@ -54,36 +54,22 @@ def token_losses(
     advantages: Array,
     trust: Array,
     weights: Array,
-    reference: Array | None,
-    settings: UpdateSettings,
-) -> tuple[Array, Array, Array]:
-    """The loss of each token, its derivative, and whether clipping removed its gradient.
+    *,
+    importance_cap: float,
+) -> Array:
+    """The loss of each token, which is also its derivative by `logprobs`: the ratio is 1.
 
     Args:
         library: numpy or torch, which the arrays belong to.
-        old: under the learner before the first epoch.
+        old: the same log-probabilities without a gradient.
         sampler: under the sampler; NaN where a token is not the policy's own.
         trust: what is left of the loss of each external token.
         weights: of each token in the loss.
-        reference: under the base model, or None without a KL term.
-        settings: clip range, cap, KL coefficient.
-
-    Returns:
-        Losses, their derivatives by `logprobs`, booleans.
     """
-    ratio = library.exp(logprobs - old)
-    clipped_ratio = ratio.clip(1.0 - settings.clip_low, 1.0 + settings.clip_high)
-    clipped = (ratio != clipped_ratio) & (clipped_ratio * advantages < ratio * advantages)
-    surrogate = library.minimum(ratio * advantages, clipped_ratio * advantages)
     own = ~library.isnan(sampler)
-    importance = library.exp(old - library.where(own, sampler, 0.0)).clip(max=settings.importance_cap)
-    weight = library.where(own, importance, trust)
-    losses = -weight * surrogate
-    slopes = -weight * library.where(clipped, 0.0, ratio * advantages)
-    if reference is not None:
-        losses = losses + settings.kl_coefficient * k3(library, logprobs, reference)
-        slopes = slopes + settings.kl_coefficient * (1.0 - library.exp(reference - logprobs))
-    return weights * losses, weights * slopes, clipped
+    importance = library.exp(old - library.where(own, sampler, 0.0)).clip(max=importance_cap)
+    surrogate = library.exp(logprobs - old) * advantages
+    return weights * (-library.where(own, importance, trust) * surrogate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +112,7 @@ def trust_in_answer(
     never falls again in its answer.
 
     Args:
-        logprobs: of the tokens, under the learner before the first epoch.
+        logprobs: of the tokens, under the learner.
         tails: of the tokens, likewise.
         doubt: where the tokens go on an answer.
 
@@ -154,10 +140,8 @@ class LossSums:
     tokens: int = 0
     own_tokens: int = 0
     loss: float = 0.0
-    clipped: float = 0.0
     entropy: float = 0.0
     mismatch_kl: float = 0.0
-    reference_kl: float = 0.0
     doubt: Doubt = Doubt()
 
 
@@ -185,56 +169,42 @@ class PackLoss:
         library: numpy or torch.
         convert: makes the library's arrays of numpy's.
         layout: the pack.
-        before: (2, m) log-probabilities and tails before the first epoch; None in that epoch, when the learner is still
-            as it was before.
-        reference: see `token_losses`.
     """
 
     library: ModuleType
     convert: Callable[[npt.NDArray[Any]], Array]
     layout: Pack
-    before: Array | None
-    reference: Array | None
     update: Update
 
-    def add(self, rows: slice, logprobs: Array, values: Array, tails: Array) -> tuple[Array, Array]:
-        """Losses of some rows and their derivatives.
+    def add(self, rows: slice, logprobs: Array, values: Array, tails: Array) -> Array:
+        """Losses of some rows; see `token_losses`.
 
         Args:
-                logprobs: of these rows, to differentiate by.
+            logprobs: of these rows, to differentiate by.
             values: the same without a gradient.
             tails: see `trust_in_answer`.
         """
         sums, library, layout = self.update.sums, self.library, self.layout
         arrays = layout.sampler_logprobs, layout.advantages, layout.weights
         sampler, advantages, weights = (self.convert(array[rows]) for array in arrays)
-        old, tails = (values, tails) if self.before is None else self.before[:, rows]
-        reference = None if self.reference is None else self.reference[rows]
-        trust = self.convert(self._trust(rows, old, tails))
-        losses, slopes, clipped = token_losses(
-            library, logprobs, old, sampler, advantages, trust, weights, reference, self.update.settings
-        )
+        trust, cap = self.convert(self._trust(rows, values, tails)), self.update.settings.importance_cap
+        losses = token_losses(library, logprobs, values, sampler, advantages, trust, weights, importance_cap=cap)
         sums.tokens += len(values)
         sums.loss += losses.sum().item()
-        sums.clipped += float(clipped.sum())
-        if reference is not None:
-            sums.reference_kl += float(k3(library, values, reference).sum())
-        if self.before is None:
-            # The mismatch of sampler and learner, before the learner changes.
-            own = ~library.isnan(sampler)
-            sums.own_tokens += int(own.sum())
-            sums.mismatch_kl += float(k3(library, sampler[own], values[own]).sum())
-        return losses, slopes
+        own = ~library.isnan(sampler)
+        sums.own_tokens += int(own.sum())
+        sums.mismatch_kl += float(k3(library, sampler[own], values[own]).sum())
+        return losses
 
-    def _trust(self, rows: slice, old: Array, tails: Array) -> npt.NDArray[np.float32]:
+    def _trust(self, rows: slice, logprobs: Array, tails: Array) -> npt.NDArray[np.float32]:
         """What is left of the loss of each row's external token; 1 for own ones."""
-        layout, sums, trust = self.layout, self.update.sums, np.ones(len(old), np.float32)
+        layout, sums, trust = self.layout, self.update.sums, np.ones(len(logprobs), np.float32)
         for start, end in layout.external:
             here = slice(max(start, rows.start), min(end, rows.stop))
             if here.start < here.stop:
                 part = slice(here.start - rows.start, here.stop - rows.start)
                 trust[part], sums.doubt = trust_in_answer(
-                    old[part].tolist(),
+                    logprobs[part].tolist(),
                     tails[part].tolist(),
                     float(layout.advantages[start]),
                     self.update.settings.external_rule,

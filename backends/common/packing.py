@@ -191,9 +191,9 @@ class Pack:
     external: tuple[tuple[int, int], ...]
 
 
-def within_window(pack: Pack, window: int) -> tuple[npt.NDArray[np.bool_], ...]:
-    """`visible` of each segment for layers in which a token sees itself and the `window` - 1 tokens before it."""
-    if pack.positions.max() < window:
+def within_window(pack: Pack, window: int | None) -> tuple[npt.NDArray[np.bool_], ...]:
+    """`visible` of each segment for layers in which a token sees itself and the `window` - 1 before it; None: all."""
+    if window is None or pack.positions.max() < window:
         return tuple(segment.visible for segment in pack.segments)
     distances = (
         pack.positions[segment.queries][:, :, None] - pack.positions[segment.keys][:, None, :]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from sapo_edge.backends.adapter.files import read_alpha
 from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.common.learner import PackedLearner
 from sapo_edge.backends.common.packing import encode_group
-from sapo_edge.backends.common.request import Request
+from sapo_edge.backends.common.request import AnswerInProgress, Request
 from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.source import ModelSource, shape_of
 from sapo_edge.backends.model.vocabularies import Vocabulary
@@ -47,8 +47,9 @@ class BasePolicy(ABC):
         learner: None if the policy only samples.
     """
 
+    backend: ClassVar[str]
     vocabulary: Vocabulary
-    learner: PackedLearner[Any] | None = None
+    learner: PackedLearner | None = None
 
     def __init__(self, source: ModelSource, lora: LoraSettings, threads: int) -> None:
         self.source = source
@@ -58,13 +59,7 @@ class BasePolicy(ABC):
 
     @property
     @abstractmethod
-    def name(self) -> str:
-        """Backend and model in a few words, for people."""
-
-    @property
-    @abstractmethod
-    def backend(self) -> str:
-        """The backend's name in the settings."""
+    def name(self) -> str: ...
 
     @property
     @abstractmethod
@@ -73,26 +68,21 @@ class BasePolicy(ABC):
 
     @property
     def model_digest(self) -> str:
-        """SHA-256 (hex) of the model's file, or over those of its directory."""
         return self.source.digest
 
     @property
     def threads(self) -> int:
-        """CPU threads of the step in progress."""
         return self.governor.threads
 
     def room(self, prompt: Prompt) -> int:
-        """Tokens left after a prompt; see `Policy.room`."""
         return self.shape.context - len(self.vocabulary.encode_prompt(prompt))
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a completion's text."""
         return self.vocabulary.tokenize(text, special=False)
 
     def cut(self, text: str, ended: bool, max_tokens: int) -> CutAnswer:
-        """Cut another node's answer as this policy's sampler would have stopped; see `Policy.cut`."""
         stop = STOP_TEXT.encode()
-        answer = Request((), 1, max_tokens, 0.0, 0, stop).begin(self.vocabulary, 0, 0)
+        answer = AnswerInProgress(Request((), 1, max_tokens, 0.0, 0, stop), self.vocabulary, 0, 0)
         # A token may go on after the stop text, but not for long: the rest need not be encoded.
         close = text.find(STOP_TEXT)
         visible = text if close < 0 else text[: close + len(STOP_TEXT) + MAX_PIECE]
@@ -128,7 +118,6 @@ class BasePolicy(ABC):
         use_adapter: bool = True,
         stop_text: str = STOP_TEXT,
     ) -> list[list[Sample]]:
-        """Sample `answers` completions of each prompt; see `Policy.generate`."""
         if not prompts:
             return []
         encoded = [self.vocabulary.encode_prompt(prompt) for prompt in prompts]
@@ -144,12 +133,11 @@ class BasePolicy(ABC):
 
     @abstractmethod
     def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
-        """Sample the answers to a request."""
+        """The answers to a request."""
 
     def update(
         self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
     ) -> UpdateStatistics:
-        """One update of the adapter; see `Policy.update`."""
         if self.learner is None:
             raise BackendError("this node samples only and can't train", "start it as a trainer")
         encoded = [encode_group(self.vocabulary, group, settings.max_tokens) for group in groups]
@@ -172,24 +160,20 @@ class BasePolicy(ABC):
         """Tell the sampler that the learner's adapter has changed."""
 
     def weights(self) -> dict[str, npt.NDArray[Any]]:
-        """A copy of the adapter's weights; see `Policy.weights`."""
         return {} if self.learner is None else {n: np.array(array) for n, array in self.learner.weights().items()}
 
     def set_weights(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Replace the adapter's weights; see `Policy.set_weights`."""
         if self.learner is None:
             raise BackendError("this node samples only and can't train", "start it as a trainer")
         self.learner.set_weights(weights)
         self._learned()
 
     def save(self, directory: Path) -> None:
-        """Write adapter and optimizer; see `Policy.save`."""
         if self.learner is None:
             raise BackendError("this node samples only and has nothing to save", "start it as a trainer")
         self.learner.save(directory)
 
     def load(self, directory: Path) -> None:
-        """Read an adapter, and the optimizer if this policy trains; see `Policy.load`."""
         lora = LoraSettings(*read_alpha(directory))
         if self.learner is None:
             self._load_for_sampling(directory, lora)
@@ -212,14 +196,12 @@ class BasePolicy(ABC):
         """
 
     def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
-        """Bytes at the peak of a round, on the model's device; see `Policy.memory_estimate`."""
         trainable = self.learner is not None
         return self._estimate(RoundShape(self.lora.rank, groups, answers, prompt_tokens, max_tokens, trainable))
 
     @abstractmethod
     def _estimate(self, size: RoundShape) -> MemoryEstimate:
-        """See `memory_estimate`."""
+        """Bytes at the peak of such a round, on the model's device."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Free native memory."""
+    def close(self) -> None: ...

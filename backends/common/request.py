@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from sapo_edge.backends.common.draw import uniforms
 from sapo_edge.backends.model.vocabularies import Vocabulary
@@ -24,7 +23,6 @@ class Request:
     Attributes:
         prompts: token ids, none empty.
         answers: number of answers to each prompt.
-        max_tokens, temperature, seed: see `sapo_edge.policy.Policy.generate`.
         stop: text that ends an answer; empty for none.
     """
 
@@ -35,43 +33,27 @@ class Request:
     seed: int
     stop: bytes
 
-    def begin(self, vocabulary: Vocabulary, group: int, index: int) -> AnswerInProgress:
-        """A new answer without tokens; see `AnswerInProgress`."""
-        # A random stream takes as long to make as some steps of a small model.
-        numbers = uniforms(self.seed, group, index, self.max_tokens) if self.temperature else np.zeros(self.max_tokens)
-        return AnswerInProgress(vocabulary, group, index, numbers, max_tokens=self.max_tokens, stop=self.stop)
-
 
 class AnswerInProgress:
     """An answer that grows token by token.
 
     Args:
         group, index: which answer to which prompt.
-        uniforms: (max_tokens,) the random number for each of its tokens; zeros at temperature 0.
-        max_tokens: most tokens, the end token included.
-        stop: text that ends it; empty for none.
+
+    Attributes:
+        uniforms: (max_tokens,) the random number for each of its tokens; zeros at temperature 0, because a random
+            stream takes as long to make as some steps of a small model.
     """
 
     __slots__ = ("_ended", "_logprobs", "_max_tokens", "_stop", "_text", "_vocabulary", "group", "index", "token_ids",
                  "uniforms")  # fmt: skip
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        group: int,
-        index: int,
-        uniforms: npt.NDArray[np.float64],
-        *,
-        max_tokens: int,
-        stop: bytes,
-    ) -> None:
-        self.group = group
-        self.index = index
-        self.uniforms = uniforms
+    def __init__(self, request: Request, vocabulary: Vocabulary, group: int, index: int) -> None:
+        self.group, self.index = group, index
+        self._max_tokens, self._stop, self._vocabulary = request.max_tokens, request.stop, vocabulary
+        draws = request.temperature != 0.0
+        self.uniforms = uniforms(request.seed, group, index, self._max_tokens) if draws else np.zeros(self._max_tokens)
         self.token_ids: list[int] = []
-        self._vocabulary = vocabulary
-        self._max_tokens = max_tokens
-        self._stop = stop
         self._logprobs: list[float] = []
         self._text = bytearray()
         self._ended = False

@@ -9,7 +9,6 @@ import hashlib
 import shutil
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -45,11 +44,10 @@ def download(name: HubName, progress: Progress) -> Path:
     progress(0, total)
     path = Path()
     for file in files:
-        bar = _reporting(partial(_add, progress, done, total))
         path = Path(
             hf_hub_download(
                 name.repository, file.rfilename, revision=info.sha, cache_dir=constants.HF_HUB_CACHE,
-                endpoint=constants.ENDPOINT, tqdm_class=bar,
+                endpoint=constants.ENDPOINT, tqdm_class=_reporting(progress, done, total),
             )
         )  # fmt: skip
         _check_sum(name, path, file)
@@ -59,10 +57,6 @@ def download(name: HubName, progress: Progress) -> Path:
     if name.file:
         return path
     return _snapshot_of(name, path, files[-1].rfilename)
-
-
-def _add(progress: Progress, before: int, total: int, bytes: int) -> None:
-    progress(before + bytes, total)
 
 
 def _snapshot_of(name: HubName, path: Path, file: str) -> Path:
@@ -143,8 +137,8 @@ def _check_sum(name: HubName, path: Path, file: RepoSibling) -> None:
     )
 
 
-def _reporting(report: Callable[[int], None]) -> Any:
-    """A progress bar class, as the hub's client takes it, that shows nothing and reports."""
+def _reporting(progress: Progress, before: int, total: int) -> Any:
+    """A progress bar class, as the hub's client takes it, that shows nothing and reports, beginning at some bytes."""
     from tqdm import tqdm  # type: ignore[import-untyped]
 
     class Reporting(tqdm):  # type: ignore[misc] # it has no types
@@ -154,12 +148,12 @@ def _reporting(report: Callable[[int], None]) -> Any:
             super().__init__(*arguments, **options | {"disable": False})
 
         def display(self, *_arguments: Any, **_options: Any) -> bool:
-            report(int(self.n))
+            progress(before + int(self.n), total)
             return True
 
         def update(self, n: float | None = 1) -> None:
             super().update(n)
-            report(int(self.n))
+            self.display()
 
         def close(self) -> None:
             self.disable = True

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sapo_edge.backends.adapter.files import read_adapter
+from sapo_edge.backends.adapter.gguf import AdapterFile
 from sapo_edge.backends.backend import OpenOptions, RoundShape
 from sapo_edge.backends.common.policy import BasePolicy
 from sapo_edge.backends.common.request import Request
-from sapo_edge.backends.llama.adapter_file import AdapterFile
 from sapo_edge.backends.llama.plan import BATCH, DEFAULT, estimate_memory, fitting_plan
 from sapo_edge.backends.llama.requantise import SamplerChoice, choose_sampler, fixed_sampler, own_file
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
@@ -34,6 +34,8 @@ class LlamaCppPolicy(BasePolicy):
         ModelError: if the file is missing, truncated, or not supported.
         BackendError: if llama-cpp-python or, for a trainable policy, torch is missing.
     """
+
+    backend = "llama_cpp"
 
     def __init__(self, options: OpenOptions) -> None:
         self.header: GgufHeader = read_header(options.model)
@@ -70,10 +72,6 @@ class LlamaCppPolicy(BasePolicy):
     def name(self) -> str:
         programs = "llama.cpp" if self.learner is None else "llama.cpp + torch"
         return f"{programs} on the CPU, {self.header.model_name}"
-
-    @property
-    def backend(self) -> str:
-        return "llama_cpp"
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -34,15 +34,7 @@ def _never() -> bool:
 
 
 class LlamaModel(GgufVocabulary):
-    """A model's weights, vocabulary and chat template. Weights are mapped, not copied.
-
-    Args:
-        rearranged: whether some matrices are in memory a second time, rearranged for faster products.
-        thinking: whether prompts let the model think before it answers.
-
-    Raises:
-        ModelError: if llama.cpp can't load the file.
-    """
+    """A model's weights, vocabulary and chat template. Weights are mapped, not copied."""
 
     def __init__(self, header: GgufHeader, *, rearranged: bool = True, thinking: bool = False) -> None:
         super().__init__(header, weights=True, rearranged=rearranged, thinking=thinking)
@@ -97,11 +89,6 @@ class LlamaContext:
         length = (ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)).strlen
         self._asked = ctypes.cast(length, self.library.ggml_abort_callback)
         self.library.llama_set_abort_callback(self.pointer, self._asked, ctypes.cast(self._aborts, ctypes.c_void_p))
-
-    @property
-    def room(self) -> int:
-        """Tokens that still fit into the batch."""
-        return self.batch_size - self._filled
 
     def set_threads(self, threads: int) -> None:
         """Change the number of threads between two decodes."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +19,7 @@ import numpy.typing as npt
 from sapo_edge.backends.common.draw import FloatRows, draw
 from sapo_edge.backends.common.packing import common_prefix
 from sapo_edge.backends.common.request import AnswerInProgress, Request, Results
-from sapo_edge.backends.common.runs import cut_into_runs
-from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
+from sapo_edge.backends.llama.runtime import LlamaContext
 from sapo_edge.policy import CallHandle, Sample
 
 SHARED = 0
@@ -76,30 +76,25 @@ def sampling_shape(request: Request, slots: int) -> SamplingShape:
     return SamplingShape(-(-cells // 256) * 256, 1 + group_slots + slots, slots, group_slots)
 
 
+@dataclass
 class GroupSampler:
     """One call of group sampling on a context of this shape.
 
-    Args:
+    Attributes:
         between_steps: called before each decode step.
     """
 
-    def __init__(
-        self,
-        context: LlamaContext,
-        request: Request,
-        shape: SamplingShape,
-        handle: CallHandle,
-        *,
-        between_steps: Callable[[], None],
-    ) -> None:
-        self.context = context
-        self.model: LlamaModel = context.model
-        self.request = request
-        self.handle = handle
-        self.between_steps = between_steps
-        self.shared = common_prefix(request.prompts)
-        self.prefix = list(request.prompts[0][: self.shared])
-        groups = (_Group(index, list(prompt[self.shared :])) for index, prompt in enumerate(request.prompts))
+    context: LlamaContext
+    request: Request
+    shape: SamplingShape
+    handle: CallHandle
+    between_steps: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        prompts, shape = self.request.prompts, self.shape
+        self.shared = common_prefix(prompts)
+        self.prefix = list(prompts[0][: self.shared])
+        groups = (_Group(index, list(prompt[self.shared :])) for index, prompt in enumerate(prompts))
         # Prompts that begin alike are decoded together.
         self.pending = deque(sorted(groups, key=lambda group: group.suffix))
         self.waiting: deque[tuple[_Group, int]] = deque()
@@ -107,7 +102,7 @@ class GroupSampler:
         self.slots = shape.slots
         self.free_groups = list(range(1, 1 + shape.group_slots))
         self.free_slots = list(range(1 + shape.group_slots, shape.sequences))
-        self.results = Results(request, handle)
+        self.results = Results(self.request, self.handle)
 
     def run(self) -> list[list[Sample]]:
         """Decode until every answer is finished."""
@@ -178,7 +173,7 @@ class GroupSampler:
             assert group.logits is not None
             slot = self.free_slots.pop()
             self.context.copy(group.sequence, slot)
-            started = self.request.begin(self.model, group.index, answer)
+            started = AnswerInProgress(self.request, self.context.model, group.index, answer)
             active = _Active(group, started, slot, self.shared + len(group.suffix))
             ids, logprobs = draw(group.logits[None], self.request.temperature, started.uniforms[:1])
             if self._append(active, ids[0], logprobs[0]):
@@ -210,3 +205,47 @@ class GroupSampler:
             self.free_groups.append(group.sequence)
             group.logits = None
         self.results.add(active.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Tokens that one prompt has to itself up to its end, or that several prompts share.
+
+    Attributes:
+        start: position of the first token in these prompts.
+        tokens: at least one.
+        members: the prompts, by index; they are equal up to the run's last token.
+    """
+
+    start: int
+    tokens: tuple[int, ...]
+    members: tuple[int, ...]
+
+
+def cut_into_runs(prompts: Sequence[Sequence[int]]) -> list[Run]:
+    """The tree of what prompts begin with, each run after those that it continues.
+
+    Each prompt is the concatenation of its runs. The last of them is its own, and its last token predicts the answers.
+
+    Args:
+        prompts: none empty; equal ones are allowed.
+    """
+    return _branches(prompts, sorted(range(len(prompts)), key=lambda index: list(prompts[index])), 0)
+
+
+def _branches(prompts: Sequence[Sequence[int]], members: Sequence[int], start: int) -> list[Run]:
+    """The runs from position `start` on of prompts that are equal before it, in sorted order."""
+    runs: list[Run] = []
+    for _, same in groupby(members, key=lambda index: prompts[index][start]):
+        branch = tuple(same)
+        # A last token is its prompt's own, even if others have it too.
+        own = [index for index in branch if len(prompts[index]) == start + 1]
+        shared = tuple(index for index in branch if index not in own)
+        if len(shared) > 1:
+            end = start + common_prefix([prompts[index][start:] for index in shared])
+            runs.append(Run(start, tuple(prompts[shared[0]][start:end]), shared))
+            runs += _branches(prompts, shared, end)
+        else:
+            own += shared
+        runs += [Run(start, tuple(prompts[index][start:]), (index,)) for index in own]
+    return runs

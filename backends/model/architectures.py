@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.model.families import Values, gemma3_values, granite_values, nothing
+from sapo_edge.backends.model.families import Values, gemma3_values, granite_values
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.errors import ModelError
 
@@ -44,7 +44,7 @@ class Architecture:
     raised_norms: bool = False
     factors: bool = False
     tied: bool = False
-    further: Callable[[GgufHeader, Values], Values] = nothing
+    further: Callable[[GgufHeader, Values], Values] = lambda _header, _values: {}
 
 
 ROPE_FACTORS = "rope_freqs.weight"

@@ -19,11 +19,6 @@ GEMMA3_PERIOD = 6
 """Gemma 3's every sixth layer attends to everything, the others to a window."""
 
 
-def nothing(_header: GgufHeader, _values: Values) -> Values:
-    """Most architectures add nothing."""
-    return {}
-
-
 def granite_values(header: GgufHeader, values: Values) -> Values:
     """Granite's scales of embedding, residual stream, attention and logits.
 

@@ -97,8 +97,7 @@ class PackAttention:
     def visible(self, window: int | None) -> list[Tensor]:
         """(branches, 1, l, k) of each segment, True where a query sees a key within a window."""
         if window not in self._visible:
-            every = (segment.visible for segment in self._pack.segments)
-            masks = every if window is None else within_window(self._pack, window)
+            masks = within_window(self._pack, window)
             self._visible[window] = [torch.from_numpy(mask).to(self._device)[:, None] for mask in masks]
         return self._visible[window]
 
@@ -107,8 +106,7 @@ class PackAttention:
     ) -> Tensor:
         """See `Attention`; the pack is one row."""
         self._check()
-        if query.requires_grad:
-            query.register_hook(lambda _gradient: self._check())  # type: ignore[no-untyped-call]
+        query.register_hook(lambda _gradient: self._check())  # type: ignore[no-untyped-call]
         if self._on_cpu:
             return self._attend(query, key, value, scaling, window, grouped=True)
         # Each branch's copy of the prompt's keys and values would be kept, twice as much as all else where prompts are

@@ -36,7 +36,7 @@ _LOGGER = logging.getLogger(__name__)
 Tensor = torch.Tensor
 
 
-class TorchLearner(PackedLearner[Tensor]):
+class TorchLearner(PackedLearner):
     """A base model with a LoRA adapter and its Adam optimizer.
 
     Args:
@@ -111,30 +111,22 @@ class TorchLearner(PackedLearner[Tensor]):
     def _clear_gradient(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _accumulate(self, layout: Pack, before: Tensor | None, update: Update) -> Tensor:
+    def _accumulate(self, layout: Pack, update: Update) -> None:
         hidden, targets = self._hidden(layout, update.check), self._tensor(layout.targets)
-        reference = None
-        if update.settings.kl_coefficient > 0.0:
-            with torch.no_grad(), self.model.disable_adapter():
-                base = self._hidden(layout, update.check)
-                reference = self._logprobs(base, targets, update.settings.temperature)
-        loss = PackLoss(torch, self._tensor, layout, before, reference, update)
+        loss = PackLoss(torch, self._tensor, layout, update)
         # The gradient of the logits is collected on this leaf, rows at a time, and goes through the trunk once.
         leaf = hidden.detach().requires_grad_()
-        parts = []
         with by_onednn(self.place.products):
             for start in range(0, len(targets), self.place.logit_rows):
-                rows = slice(start, start + self.place.logit_rows)
-                parts.append(self._rows(leaf, targets, rows, loss))
+                self._rows(leaf, targets, slice(start, start + self.place.logit_rows), loss)
         assert leaf.grad is not None
         torch.autograd.backward(hidden, leaf.grad)
         del hidden, leaf
         if self.place.on_cpu:
             return_freed_memory()
-        return torch.cat(parts, dim=1)
 
-    def _rows(self, leaf: Tensor, targets: Tensor, rows: slice, loss: PackLoss) -> Tensor:
-        """Add loss and gradient of some rows; returns (2, rows) their log-probabilities and tails, detached."""
+    def _rows(self, leaf: Tensor, targets: Tensor, rows: slice, loss: PackLoss) -> None:
+        """Add loss and gradient of some rows."""
         ids, update, temperature = targets[rows, None], loss.update, loss.update.settings.temperature
         update.check()
         logits = self.head(leaf[rows])
@@ -145,14 +137,13 @@ class TorchLearner(PackedLearner[Tensor]):
         parts = zip(_slices(distribution), _slices(ids), strict=True)
         entropies, tails = torch.cat([_to_probabilities(part, some) for part, some in parts], dim=1)
         update.sums.entropy += float(entropies.sum())
-        losses, _ = loss.add(rows, logprobs, logprobs.detach(), tails)
+        losses = loss.add(rows, logprobs, logprobs.detach(), tails)
         torch.autograd.backward(losses.sum() / update.all_tokens)
         assert logprobs.grad is not None
         slopes = logprobs.grad[:, None]
         distribution.mul_(-slopes).scatter_add_(1, ids, slopes)
         update.check()
         torch.autograd.backward(logits, distribution if temperature == 1.0 else distribution.div_(temperature))
-        return torch.stack([logprobs.detach(), tails])
 
     def _hidden(self, layout: Pack, check: Callable[[], None] = go_on) -> Tensor:
         """(m, width) final states at the positions that predict an answer token."""
@@ -177,14 +168,6 @@ class TorchLearner(PackedLearner[Tensor]):
             return kept
         return forward(*states, **options)
 
-    def _logprobs(self, hidden: Tensor, targets: Tensor, temperature: float) -> Tensor:
-        parts = []
-        size = self.place.logit_rows
-        with by_onednn(self.place.products):
-            for rows, ids in zip(torch.split(hidden, size), torch.split(targets, size), strict=True):
-                parts.append(_to_logprobs(self.head(rows), temperature).gather(1, ids[:, None])[:, 0])
-        return torch.cat(parts)
-
     def _step(self, rate: float, settings: UpdateSettings) -> float:
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), settings.max_gradient_norm))
         if math.isfinite(norm):
@@ -193,44 +176,28 @@ class TorchLearner(PackedLearner[Tensor]):
             self.optimizer.step()
         return norm
 
-    def _keep(self, epochs: int) -> Arrays:
-        # With one epoch, the step is the last thing that happens.
-        return {name: array.copy() for name, array in self._state().items()} if epochs > 1 else {}
-
-    def _restore(self, kept: Arrays) -> None:
-        if kept:
-            self._set_state(kept)
-
-    def _state(self) -> Arrays:
-        """Adapter and optimizer as named arrays; the optimizer's exist from the first step on."""
-        arrays = self.weights()
-        for name, parameter in self.parameters.items():
-            state = self.optimizer.state.get(parameter, {})
-            for key in ("exp_avg", "exp_avg_sq", "step"):
-                if key in state:
-                    arrays[f"{key}.{name}"] = state[key].detach().cpu().numpy()
-        return arrays
-
-    def _set_state(self, arrays: Arrays) -> None:
-        self.optimizer.state.clear()
-        self.set_weights(arrays)
-        for name, parameter in self.parameters.items():
-            if f"step.{name}" in arrays:
-                moments = {key: self._tensor(np.array(arrays[f"{key}.{name}"])) for key in ("exp_avg", "exp_avg_sq")}
-                # torch keeps the number of steps in the computer's memory, whatever the device.
-                step = torch.from_numpy(np.array(arrays[f"step.{name}"])).reshape(())
-                self.optimizer.state[parameter] = {"step": step, **moments}
-
     def save(self, directory: Path) -> None:
         self.model.peft_config["default"].save_pretrained(str(directory))
-        state = self._state()
-        write_tensors(directory / ADAPTER_FILE, {name: state[name] for name in self.parameters})
-        write_tensors(directory / OPTIMIZER_FILE, {name: a for name, a in state.items() if name not in self.parameters})
+        optimizer = {
+            f"{key}.{name}": values.cpu().numpy()
+            for name, parameter in self.parameters.items()
+            for key, values in self.optimizer.state.get(parameter, {}).items()
+        }
+        write_tensors(directory / ADAPTER_FILE, self.weights())
+        write_tensors(directory / OPTIMIZER_FILE, optimizer)
 
     def load(self, directory: Path) -> None:
         shapes = {name: tuple(parameter.shape) for name, parameter in self.parameters.items()}
         adapter, optimizer = read_checked(directory, shapes)
-        self._set_state(adapter | optimizer)
+        self.set_weights(adapter)
+        self.optimizer.state.clear()
+        if not optimizer:
+            return
+        for name, parameter in self.parameters.items():
+            moments = {key: self._tensor(np.array(optimizer[f"{key}.{name}"])) for key in ("exp_avg", "exp_avg_sq")}
+            # torch keeps the number of steps in the computer's memory, whatever the device.
+            step = torch.from_numpy(np.array(optimizer[f"step.{name}"])).reshape(())
+            self.optimizer.state[parameter] = {"step": step, **moments}
 
 
 def _to_logprobs(logits: Tensor, temperature: float) -> Tensor:

@@ -48,6 +48,8 @@ class TorchPolicy(BasePolicy):
         BackendError: if torch, transformers, peft, or what the device needs is missing.
     """
 
+    backend = "torch"
+
     def __init__(self, options: OpenOptions, device: str = "auto", *, place: Place | None = None) -> None:
         super().__init__(open_source(options.model), options.lora, options.threads)
         require_torch()
@@ -74,10 +76,6 @@ class TorchPolicy(BasePolicy):
     @property
     def name(self) -> str:
         return f"torch on {self.place.device}, {self.source.model_name}"
-
-    @property
-    def backend(self) -> str:
-        return "torch"
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -92,15 +92,20 @@ def _multiplies_bfloat16(device: str) -> bool:
     return torch.cuda.get_device_capability(device) >= LEAST_BFLOAT16
 
 
-def free_memory(device: str) -> int:
-    """Free bytes on a device, what torch holds in reserve included."""
+def _module(device: str) -> Any:
+    """torch's module of a GPU's kind: `torch.cuda`, `torch.xpu` or `torch.mps`."""
     import torch
 
+    return getattr(torch, device.partition(":")[0])
+
+
+def free_memory(device: str) -> int:
+    """Free bytes on a device, what torch holds in reserve included."""
     if device in ("cpu", "mps"):
         import psutil
 
         return int(psutil.virtual_memory().available)
-    module: Any = torch.xpu if device.startswith("xpu") else torch.cuda
+    module = _module(device)
     reserved = int(module.memory_reserved(device))
     try:
         free = int(module.mem_get_info(device)[0])
@@ -112,10 +117,7 @@ def free_memory(device: str) -> int:
 
 def _describe(device: str) -> tuple[str, int]:
     """Name and free bytes of a GPU."""
-    import torch
-
-    module: Any = torch.xpu if device.startswith("xpu") else torch.cuda
-    return str(module.get_device_name(device)), free_memory(device)
+    return str(_module(device).get_device_name(device)), free_memory(device)
 
 
 def _check(device: str) -> None:
@@ -210,15 +212,4 @@ def release_device_memory(device: str) -> None:
         return
     # Modules refer to each other in cycles, and a GPU runs out of memory earlier than a computer.
     gc.collect()
-    if device.startswith("cuda"):
-        import torch
-
-        torch.cuda.empty_cache()
-    elif device.startswith("xpu"):
-        import torch
-
-        torch.xpu.empty_cache()
-    elif device == "mps":
-        import torch
-
-        torch.mps.empty_cache()
+    _module(device).empty_cache()

@@ -36,89 +36,83 @@ class _Waiting:
     logits: Tensor
 
 
+@dataclass
 class GroupSampler:
     """One call of group sampling.
 
-    Args:
+    Attributes:
         between_steps: called before each decode step.
     """
 
-    def __init__(
-        self,
-        step_cache: StepCache,
-        vocabulary: Vocabulary,
-        request: Request,
-        handle: CallHandle,
-        *,
-        slots: int,
-        use_adapter: bool,
-        between_steps: Callable[[], None],
-    ) -> None:
-        self._step_cache = step_cache
-        self._vocabulary = vocabulary
-        self._request = request
-        self._handle = handle
-        self._use_adapter = use_adapter
-        self._between_steps = between_steps
-        self._shared = common_prefix(request.prompts)
-        self._suffixes = [list(prompt[self._shared :]) for prompt in request.prompts]
-        self._pending = deque(range(len(request.prompts)))
+    step_cache: StepCache
+    vocabulary: Vocabulary
+    request: Request
+    handle: CallHandle
+    slots: int
+    use_adapter: bool
+    between_steps: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        prompts = self.request.prompts
+        self._shared = common_prefix(prompts)
+        self._suffixes = [list(prompt[self._shared :]) for prompt in prompts]
+        self._pending = deque(range(len(prompts)))
         self._waiting: deque[_Waiting] = deque()
         self._active: list[AnswerInProgress] = []
         self._lengths: list[int] = []
-        self._free = min(slots, request.answers * len(request.prompts))
-        self._results = Results(request, handle)
+        self._free = min(self.slots, self.request.answers * len(prompts))
+        self._results = Results(self.request, self.handle)
 
     def run(self) -> list[list[Sample]]:
         """Decode until every answer is finished."""
-        tokens = max(map(len, self._suffixes)) + self._request.max_tokens
-        with self._step_cache.network.sampling(use_adapter=self._use_adapter):
-            steps = self._step_cache.prepare(self._free, tokens, self._shared, use_adapter=self._use_adapter)
-            steps.check = self._handle.end_if_cancelled
+        tokens = max(map(len, self._suffixes)) + self.request.max_tokens
+        with self.step_cache.network.sampling(use_adapter=self.use_adapter):
+            steps = self.step_cache.prepare(self._free, tokens, self._shared, use_adapter=self.use_adapter)
+            steps.check = self.handle.end_if_cancelled
             try:
                 self._compute_prefix(steps)
                 while self._pending or self._waiting or self._active:
-                    self._handle.check()
-                    self._between_steps()
+                    self.handle.check()
+                    self.between_steps()
                     if self._pending and not self._waiting and self._free:
                         self._compute_prompts(steps)
                     self._start_answers(steps.rows)
                     if self._active:
-                        self._handle.check()
+                        self.handle.check()
                         self._step(steps)
             finally:
-                self._step_cache.done()
+                self.step_cache.done()
         return self._results.groups()
 
     def _compute_prefix(self, steps: Steps) -> None:
         if steps.prefix is not None:
-            common = self._request.prompts[0][: self._shared]
+            common = self.request.prompts[0][: self._shared]
             for start in range(0, self._shared, BATCH):
-                self._handle.check()
+                self.handle.check()
                 steps.forward(steps.prefix, [common[start : start + BATCH]], [start])
 
     def _compute_prompts(self, steps: Steps) -> None:
         """Compute as many prompts as have free rows for their answers, and as fit into one batch."""
         groups: list[int] = []
         longest = 0
-        while self._pending and len(groups) * self._request.answers < self._free:
+        while self._pending and len(groups) * self.request.answers < self._free:
             longest = max(longest, len(self._suffixes[self._pending[0]]))
             if groups and longest * (len(groups) + 1) > BATCH:
                 break
             groups.append(self._pending.popleft())
         suffixes = [self._suffixes[group] for group in groups]
-        source = self._step_cache.scratch(len(groups), max(map(len, suffixes)))
+        source = self.step_cache.scratch(len(groups), max(map(len, suffixes)))
         start = 0
         # A prompt longer than a batch is alone here.
         while len(suffixes[0]) - start > BATCH:
             steps.forward(source, [suffixes[0][start : start + BATCH]], [start])
-            self._handle.check()
+            self.handle.check()
             start += BATCH
         logits = steps.forward(source, [suffix[start:] for suffix in suffixes], [start] * len(suffixes))
         for row, group in enumerate(groups):
             self._waiting.extend(
                 _Waiting(group, index, source, row, len(suffixes[row]), logits[row])
-                for index in range(self._request.answers)
+                for index in range(self.request.answers)
             )
 
     def _start_answers(self, rows: RowCache) -> None:
@@ -134,7 +128,7 @@ class GroupSampler:
             targets = torch.arange(first, first + len(starting), device=device)
             rows.copy_rows(source, origins, targets, source.tokens)
             self._active += [
-                self._request.begin(self._vocabulary, waiting.group, waiting.index) for waiting in starting
+                AnswerInProgress(self.request, self.vocabulary, waiting.group, waiting.index) for waiting in starting
             ]
             self._lengths += [waiting.tokens for waiting in starting]
             self._free -= len(starting)
@@ -149,12 +143,12 @@ class GroupSampler:
         """Draw a token for each active answer from `first` on, and remove the answers that this completes."""
         answers = self._active[first:]
         numbers = torch.tensor([answer.uniform for answer in answers], dtype=torch.float64)
-        ids, logprobs = draw(logits, self._request.temperature, numbers)
+        ids, logprobs = draw(logits, self.request.temperature, numbers)
         drawn = zip(answers, ids.tolist(), logprobs.tolist(), strict=True)
         completed = [
             first + index
             for index, (answer, token, logprob) in enumerate(drawn)
-            if not answer.append(token, logprob, self._handle)
+            if not answer.append(token, logprob, self.handle)
         ]
         # Last row first, so that the row that moves into a place is not complete itself.
         for row in reversed(completed):

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sapo_edge.backends.adapter.export import ExportFormat
-from sapo_edge.backends.adapter.quantisation import Quantisation
+from sapo_edge.backends.adapter.export import ExportFormat, Quantisation
 from sapo_edge.cli.options import Adapter, Backend, Home, Json, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.workspace import Workspace, open_workspace

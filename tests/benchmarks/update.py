@@ -156,7 +156,7 @@ def run(repeats: int, path: Path, count: int, answers: int, tokens: int, threads
     fastest = learners[FORMATS[0]]
     fastest.update(batch[:1], replace(SETTINGS, learning_rate=1e-3), CallHandle())  # B is no longer zero
     for learner in learners.values():
-        learner._set_state(fastest._state())
+        learner.set_weights(fastest.weights())
     plain = plain_model(header, fastest)
     padded_gradient(plain, batch)
     padded = gradients(adapter_parameters(plain))

@@ -11,7 +11,10 @@ import pytest
 
 from sapo_edge.policy import LoraSettings, Policy
 from tests.directories import reference_for
-from tests.models import SHAPES, ReferenceModel, opening, write_model
+from tests.models import SHAPES, ReferenceModel, opening
+from tests.unit.backends.conftest import models
+
+__all__ = ["models"]
 
 RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
 
@@ -36,14 +39,12 @@ class Backend:
 
 
 def _llama_cpp() -> Backend:
-    from sapo_edge.backends.backend import OpenOptions
     from sapo_edge.backends.llama import policy as llama_cpp
     from sapo_edge.backends.llama.runtime import LlamaContext
     from sapo_edge.backends.llama.sampler import sampling_shape
 
     def make(model: Path, directory: Path, lora: LoraSettings, trainable: bool) -> Policy:
-        options = OpenOptions(model, directory / "cache", directory, lora=lora, threads=1, trainable=trainable)
-        return llama_cpp.LlamaCppPolicy(options)
+        return llama_cpp.LlamaCppPolicy(opening(model, directory, lora=lora, trainable=trainable))
 
     def limit_slots(monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
         monkeypatch.setattr(llama_cpp, "sampling_shape", lambda request, _slots: sampling_shape(request, slots))
@@ -154,12 +155,6 @@ BACKENDS: dict[str, Callable[[], Backend]] = {
 @pytest.fixture(scope="session", params=list(BACKENDS))
 def backend(request: pytest.FixtureRequest) -> Backend:
     return BACKENDS[request.param]()
-
-
-@pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Tiny models by name, each alone in its directory, as transformers wants it."""
-    return {name: write_model(tmp_path_factory.mktemp(name) / f"{name}.gguf", shape) for name, shape in SHAPES.items()}
 
 
 @pytest.fixture(scope="session")

@@ -25,14 +25,12 @@ Gradients = dict[str, np.ndarray]
 
 @dataclass
 class Expected:
-    """Results of an epoch: the adapter's gradient by PEFT's names, and means over the tokens trained on."""
+    """Results of an update: the adapter's gradient by PEFT's names, and means over the tokens trained on."""
 
     gradients: Gradients = field(default_factory=dict)
     loss: float = 0.0
     entropy: float = 0.0
     mismatch_kl: float = 0.0
-    reference_kl: float = 0.0
-    clip_fraction: float = 0.0
     tokens: int = 0
 
 
@@ -62,11 +60,11 @@ def distribution(model: Any, group: TrainingGroup, answer: TrainingAnswer, tempe
 
 
 def expected(
-    model: ReferenceModel, adapter: Path, before: Path, groups: Sequence[TrainingGroup], settings: UpdateSettings
+    model: ReferenceModel, adapter: Path, groups: Sequence[TrainingGroup], settings: UpdateSettings
 ) -> Expected:
-    """One epoch over all groups, from `adapter`; `before` is the adapter before the first epoch."""
-    policy, old_policy = adapted(model, adapter), adapted(model, before)
-    result, own_tokens, clipped = Expected(), 0, 0
+    """An update of an adapter by all groups."""
+    policy = adapted(model, adapter)
+    result, own_tokens = Expected(), 0
     loss = torch.zeros((), dtype=torch.float64)
     rule = settings.external_rule
 
@@ -82,11 +80,8 @@ def expected(
 
     strongest = max(pull(group) for group in own)
     for group in groups:
-        # The KL term has a gradient in every group.
-        if not group.informative and settings.kl_coefficient == 0.0:
-            continue
         for answer in group.answers:
-            if answer.advantage == 0.0 and settings.kl_coefficient == 0.0:
+            if answer.advantage == 0.0:
                 continue
             share = 1 / total
             if group.external:
@@ -94,16 +89,10 @@ def expected(
             ids = torch.tensor(answer_ids(answer))[:, None]
             rows = distribution(policy, group, answer, settings.temperature)
             new = rows.gather(1, ids)[:, 0]
-            with torch.no_grad():
-                old_rows = distribution(old_policy, group, answer, settings.temperature)
-                old = old_rows.gather(1, ids)[:, 0]
-                tails = (old_rows.exp() * (old_rows <= old[:, None])).sum(1)
-                with policy.disable_adapter():
-                    base = distribution(policy, group, answer, settings.temperature).gather(1, ids)[:, 0]
+            old_rows, old = rows.detach(), new.detach()
+            tails = (old_rows.exp() * (old_rows <= old[:, None])).sum(1)
             doubt, limit = 0.0, math.inf
             for k in range(len(ids)):
-                ratio = torch.exp(new[k] - old[k])
-                bounded = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
                 least = doubt if doubt > limit else 0.0
                 limit = limit if doubt > limit else rule.patience + (1 + rule.slack) * math.log(k + 1)
                 doubt = max(least, doubt - math.log(tails[k]) - 1 - rule.slack)
@@ -115,13 +104,7 @@ def expected(
                     weight = min(math.exp(gap), settings.importance_cap)
                     result.mismatch_kl += math.exp(gap) - 1 - gap
                     own_tokens += 1
-                loss = loss - share * weight * torch.minimum(ratio * answer.advantage, bounded * answer.advantage)
-                clipped += int(bounded * answer.advantage < ratio * answer.advantage)
-                if settings.kl_coefficient > 0.0:
-                    difference = base[k] - new[k]
-                    divergence = torch.exp(difference) - 1 - difference
-                    loss = loss + share * settings.kl_coefficient * divergence
-                    result.reference_kl += float(divergence.detach())
+                loss = loss - share * weight * torch.exp(new[k] - old[k]) * answer.advantage
             result.entropy -= float((rows.exp() * rows).sum().detach())
             result.tokens += len(ids)
     torch.autograd.backward(loss)
@@ -132,8 +115,6 @@ def expected(
     }
     result.loss = float(loss.detach())
     result.entropy /= result.tokens
-    result.reference_kl /= result.tokens
-    result.clip_fraction = clipped / result.tokens
     result.mismatch_kl /= max(own_tokens, 1)
     return result
 

@@ -6,15 +6,16 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from sapo_edge.errors import CheckpointError, ModelError
 from sapo_edge.policy import LoraSettings, Policy, TrainingGroup, UpdateSettings
 from tests.contract.conftest import RANK, Backend
-from tests.contract.training import PROMPT, STRONG, assert_identical, own_group, saved
+from tests.contract.training import PROMPT, STRONG, assert_identical, edit, own_group, saved
 from tests.models import SHAPES, make_tensors, question, write_model
 
 MakePolicy = Callable[..., Policy]
@@ -57,15 +58,6 @@ def test_training_resumes_bit_for_bit(make_policy: MakePolicy, tmp_path: Path) -
     assert straight.generate([PROMPT], 4, 12, 1.0, seed=1) == resumed.generate([PROMPT], 4, 12, 1.0, seed=1)
 
 
-def test_loading_undoes_later_updates(make_policy: MakePolicy, checkpoint: Path, tmp_path: Path) -> None:
-    policy = make_policy()
-    policy.load(checkpoint)
-    before = saved(policy, tmp_path / "before")
-    policy.update(training_set(policy), STRONG)
-    policy.load(checkpoint)
-    assert_identical(before, saved(policy, tmp_path / "after"))
-
-
 def test_a_policy_saved_before_its_first_update_loads(make_policy: MakePolicy, tmp_path: Path) -> None:
     first = saved(make_policy(), tmp_path / "first")
     policy = make_policy(lora=LoraSettings(RANK.rank, RANK.alpha, seed=99))
@@ -100,12 +92,6 @@ def test_a_policy_that_only_samples_loads_an_adapter(make_policy: MakePolicy, ch
     assert adapted != base
 
 
-def edit(path: Path, change: Callable[[dict[str, np.ndarray]], object]) -> None:
-    arrays = dict(load_file(path))
-    change(arrays)
-    save_file(arrays, path)
-
-
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -123,7 +109,8 @@ def poison(arrays: dict[str, np.ndarray]) -> None:
     arrays[min(arrays)].flat[0] = np.nan
 
 
-ADAPTER_DAMAGE: dict[str, Callable[[Path], object]] = {
+Damage = dict[str, Callable[[Path], object]]
+ADAPTER_DAMAGE: Damage = {
     "no directory": shutil.rmtree,
     "no adapter": lambda d: (d / ADAPTER).unlink(),
     "no configuration": lambda d: (d / "adapter_config.json").unlink(),
@@ -135,7 +122,7 @@ ADAPTER_DAMAGE: dict[str, Callable[[Path], object]] = {
     "weight of another shape": lambda d: edit(d / ADAPTER, lambda a: shrink(a, "lora_B.weight")),
     "weight not a number": lambda d: edit(d / ADAPTER, poison),
 }
-OPTIMIZER_DAMAGE: dict[str, Callable[[Path], object]] = {
+OPTIMIZER_DAMAGE: Damage = {
     "truncated optimizer": lambda d: truncate(d / OPTIMIZER),
     "optimizer moment missing": lambda d: edit(d / OPTIMIZER, lambda a: drop(a, "exp_avg_sq.")),
     "optimizer step missing": lambda d: edit(d / OPTIMIZER, lambda a: drop(a, "step.")),
@@ -171,18 +158,15 @@ def test_a_policy_that_only_samples_refuses_a_damaged_adapter(
     assert policy.generate([PROMPT], 4, 8, 1.0, seed=1) == answers
 
 
-@pytest.mark.parametrize("lora", [LoraSettings(rank=8, alpha=8.0), LoraSettings(rank=4, alpha=16.0)])
-def test_an_adapter_of_another_rank_or_scale_is_refused(
-    make_policy: MakePolicy, checkpoint: Path, lora: LoraSettings
-) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [{"lora": LoraSettings(rank=8, alpha=8.0)}, {"lora": LoraSettings(rank=4, alpha=16.0)},
+     {"model": "qwen3"}, {"model": "qwen3", "trainable": False}],
+    ids=["rank", "scale", "model", "model, sampling only"],
+)  # fmt: skip
+def test_an_adapter_of_another_kind_is_refused(make_policy: MakePolicy, checkpoint: Path, other: Any) -> None:
     with pytest.raises(CheckpointError):
-        make_policy(lora=lora).load(checkpoint)
-
-
-@pytest.mark.parametrize("trainable", [True, False])
-def test_an_adapter_of_another_model_is_refused(make_policy: MakePolicy, checkpoint: Path, trainable: bool) -> None:
-    with pytest.raises(CheckpointError):
-        make_policy("qwen3", trainable=trainable).load(checkpoint)
+        make_policy(**other).load(checkpoint)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

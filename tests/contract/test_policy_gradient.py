@@ -81,7 +81,7 @@ def test_the_gradient_matches_the_formula_for_each_architecture(
     groups = batch(policy)
     policy.update(groups, SETTINGS)
     gradients = as_gradients(first_moments(policy, tmp_path / "end"))
-    assert distance(gradients, expected(reference(model), start, start, groups, SETTINGS).gradients) < LIMIT
+    assert distance(gradients, expected(reference(model), start, groups, SETTINGS).gradients) < LIMIT
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,9 @@ def test_the_gradient_matches_the_formula_for_each_architecture(
     [
         replace(SETTINGS, temperature=1.0),
         replace(SETTINGS, importance_cap=1.0),
-        replace(SETTINGS, kl_coefficient=0.3),
         replace(SETTINGS, external_rule=ExternalRule(slack=0.5, patience=1.5, negative_floor=0.5)),
     ],
-    ids=["temperature", "cap", "KL", "external"],
+    ids=["temperature", "cap", "external"],
 )
 def test_loss_gradient_and_statistics_match_the_formula(
     policy: Policy, reference: Reference, tmp_path: Path, settings: UpdateSettings
@@ -100,36 +99,16 @@ def test_loss_gradient_and_statistics_match_the_formula(
     start = randomise(policy, tmp_path / "start")
     groups = batch(policy)
     statistics = policy.update(groups, settings)
-    correct = expected(reference("llama-gqa"), start, start, groups, settings)
+    correct = expected(reference("llama-gqa"), start, groups, settings)
     assert distance(as_gradients(first_moments(policy, tmp_path / "end")), correct.gradients) < LIMIT
     norm = np.sqrt(sum(float((array**2).sum()) for array in correct.gradients.values()))
     assert statistics.gradient_norm == pytest.approx(float(norm), rel=1e-3)
-    for name in ("loss", "entropy", "mismatch_kl", "reference_kl"):
+    for name in ("loss", "entropy", "mismatch_kl"):
         assert getattr(statistics, name) == pytest.approx(getattr(correct, name), rel=1e-3), name
-    assert (statistics.tokens, statistics.clip_fraction) == (correct.tokens, 0.0)
+    assert statistics.tokens == correct.tokens
 
 
-@pytest.mark.parametrize("coefficient", [0.0, 0.3])
-def test_ratios_of_the_second_epoch_refer_to_the_policy_before_the_first(
-    make_policy: MakePolicy, reference: Reference, tmp_path: Path, coefficient: float
-) -> None:
-    settings = replace(SETTINGS, clip_low=0.1, clip_high=0.15, kl_coefficient=coefficient)
-    once, twice = make_policy(), make_policy()
-    start = randomise(once, tmp_path / "start")
-    twice.load(start)
-    groups = batch(once)
-    once.update(groups, settings)
-    statistics = twice.update(groups, replace(settings, epochs=2))
-    first, both = first_moments(once, tmp_path / "once"), first_moments(twice, tmp_path / "twice")
-    second = as_gradients({name: both[name] - FIRST_DECAY * first[name] for name in first})
-    correct = expected(reference("llama-gqa"), tmp_path / "once", start, groups, settings)
-    # The difference of two moments has lost a digit.
-    assert distance(second, correct.gradients) < 10 * LIMIT
-    assert correct.clip_fraction > 0.05
-    assert statistics.clip_fraction == pytest.approx(correct.clip_fraction / 2)
-
-
-@pytest.mark.parametrize("tokens", [1, 60])
+@pytest.mark.parametrize("tokens", [1, 20, 60])
 def test_the_size_of_packs_changes_nothing(make_policy: MakePolicy, tmp_path: Path, tokens: int) -> None:
     whole, parts = make_policy(), make_policy()
     parts.load(randomise(whole, tmp_path / "start"))

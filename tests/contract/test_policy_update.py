@@ -132,17 +132,11 @@ def test_a_fresh_adapter_changes_nothing(make_policy: MakePolicy, tmp_path: Path
     assert policy.generate([PROMPT], 6, 12, 1.0, seed=5) == before
 
 
-def test_the_learner_agrees_with_the_sampler(policy: Policy) -> None:
-    groups = [own_group(policy, question(text), answers=8) for text in ("a", "bb", "ccc")]
-    statistics = policy.update(groups, UpdateSettings(learning_rate=0.0))
-    assert 0.0 <= statistics.mismatch_kl < 1e-4
-
-
 def test_own_answers_are_evaluated_at_the_temperature_they_were_sampled_at(policy: Policy) -> None:
     (samples,) = policy.generate([PROMPT], 8, 16, 0.6, seed=1)
     answers = tuple(TrainingAnswer(s.text, s.ended, 1.0, s.token_ids, s.logprobs) for s in samples)
     group = TrainingGroup(PROMPT, answers)
-    assert policy.update([group], UpdateSettings(learning_rate=0.0, temperature=0.6)).mismatch_kl < 1e-4
+    assert 0.0 <= policy.update([group], UpdateSettings(learning_rate=0.0, temperature=0.6)).mismatch_kl < 1e-4
     assert policy.update([group], UpdateSettings(learning_rate=0.0, temperature=1.0)).mismatch_kl > 1e-2
 
 
@@ -203,42 +197,38 @@ def test_counts_include_all_answers(policy: Policy) -> None:
     assert statistics.answer_tokens == pytest.approx((5 + 5 + 3) / 3)
 
 
-@pytest.mark.parametrize("epochs", [1, 2])
-def test_learning_reports_progress(policy: Policy, epochs: int) -> None:
+def test_learning_reports_progress(policy: Policy) -> None:
     limit_packs(policy)
     groups = [own_group(policy, question(text)) for text in ("a", "b", "c")]
     reports: list[tuple[int, int]] = []
     handle = CallHandle(lambda done, total: reports.append((done, total)))
-    assert policy.update(groups, UpdateSettings(epochs=epochs), handle).steps == epochs
+    assert policy.update(groups, UpdateSettings(), handle).steps == 1
     assert [done for done, _ in reports] == sorted({done for done, _ in reports})
     assert reports[0][0] == 0 and reports[-1][0] == reports[-1][1]
     assert len(reports) >= 4
 
 
-@pytest.mark.parametrize(("epochs", "cancel_at"), [(1, 0), (1, 2), (2, 1), (2, 4), (3, 7)])
-def test_a_cancelled_update_leaves_everything_as_it_was(
-    policy: Policy, tmp_path: Path, epochs: int, cancel_at: int
-) -> None:
+@pytest.mark.parametrize("cancel_at", [0, 1, 2])
+def test_a_cancelled_update_leaves_everything_as_it_was(policy: Policy, tmp_path: Path, cancel_at: int) -> None:
     limit_packs(policy)
     groups = [own_group(policy, question(text)) for text in ("a", "b", "c")]
     policy.update(groups, STRONG)
     before, answers = saved(policy, tmp_path / "before"), policy.generate([PROMPT], 4, 8, 1.0, seed=5)
     with pytest.raises(Cancelled):
-        policy.update(groups, UpdateSettings(learning_rate=1e-2, warmup=1, epochs=epochs), cancel_after(cancel_at))
+        policy.update(groups, STRONG, cancel_after(cancel_at))
     assert_identical(before, saved(policy, tmp_path / "after"))
     assert policy.generate([PROMPT], 4, 8, 1.0, seed=5) == answers
     assert policy.update(groups, STRONG).steps == 1
 
 
 def test_an_update_can_be_cancelled_in_the_middle_of_a_pack(policy: Policy, tmp_path: Path) -> None:
-    groups, settings = [own_group(policy, question("a"))], UpdateSettings(learning_rate=1e-2, warmup=1, epochs=2)
-    looks, epochs, layers = Looks(), 2, SHAPES["llama"].layers
-    policy.update(groups, settings, looks)
-    assert looks.count >= epochs * 2 * layers, "forward and backward through each layer"
+    groups, looks = [own_group(policy, question("a"))], Looks()
+    policy.update(groups, STRONG, looks)
+    assert looks.count >= 2 * SHAPES["llama"].layers, "forward and backward through each layer"
     before = saved(policy, tmp_path / "before")
-    for cancel_at in (2, looks.count // 4, looks.count // 2, looks.count - 1, looks.count):
+    for cancel_at in range(1, looks.count + 1):
         with pytest.raises(Cancelled):
-            policy.update(groups, settings, Looks(cancel_at))
+            policy.update(groups, STRONG, Looks(cancel_at))
         assert_identical(before, saved(policy, tmp_path / str(cancel_at)))
 
 
@@ -251,48 +241,18 @@ def test_a_cancelled_update_does_not_change_the_next_one(make_policy: MakePolicy
         policy.update(groups, STRONG)
         if cancelled:
             with pytest.raises(Cancelled):
-                policy.update(groups, UpdateSettings(learning_rate=1e-2, warmup=1, epochs=2), cancel_after(3))
+                policy.update(groups, STRONG, cancel_after(1))
         policy.update(groups, STRONG)
         results.append(saved(policy, tmp_path / str(cancelled)))
     assert_identical(*results)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-@pytest.mark.parametrize("epochs", [1, 2])
-def test_a_gradient_that_is_not_finite_leaves_the_adapter_alone(
-    policy: Policy, tmp_path: Path, bad: float, epochs: int
-) -> None:
+def test_a_gradient_that_is_not_finite_leaves_the_adapter_alone(policy: Policy, tmp_path: Path, bad: float) -> None:
     group = own_group(policy, PROMPT)
     policy.update([group], STRONG)
     before = saved(policy, tmp_path / "before")
     broken = replace(group, answers=(replace(group.answers[0], advantage=bad), *group.answers[1:]))
-    assert policy.update([broken], replace(STRONG, epochs=epochs)).steps == 0
+    assert policy.update([broken], STRONG).steps == 0
     assert_identical(before, saved(policy, tmp_path / "after"))
     assert policy.update([group], STRONG).steps == 1
-
-
-def test_the_rate_rises_over_the_warm_up(policy: Policy) -> None:
-    settings = UpdateSettings(learning_rate=1e-3, warmup=4)
-    rates = [policy.update([own_group(policy, PROMPT)], settings).learning_rate for _ in range(6)]
-    assert rates == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3, 1e-3])
-
-
-def test_several_epochs_leave_the_clip_range_and_report_it(policy: Policy) -> None:
-    group = own_group(policy, PROMPT)
-    once = policy.update([group], STRONG)
-    assert once.clip_fraction == 0.0
-    several = policy.update([group], UpdateSettings(learning_rate=1e-2, warmup=1, epochs=4))
-    assert several.steps == 4
-    assert 0.0 < several.clip_fraction < 1.0
-
-
-def test_the_kl_term_keeps_the_policy_near_the_base_model(make_policy: MakePolicy) -> None:
-    distances = []
-    for coefficient in (0.01, 10.0):
-        policy = make_policy()
-        group = own_group(policy, PROMPT)
-        settings = UpdateSettings(learning_rate=5e-3, warmup=1, kl_coefficient=coefficient)
-        for _ in range(8):
-            statistics = policy.update([group], settings)
-        distances.append(statistics.reference_kl)
-    assert 0.0 < distances[1] < 0.5 * distances[0]

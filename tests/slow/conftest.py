@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from sapo_edge.backends.backend import OpenOptions
+from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.model.find import embedded_model
+from sapo_edge.policy import LoraSettings, Policy, TrainingGroup, UpdateSettings
+from sapo_edge.rollout import Task
+from sapo_edge.tasks.manifest import load_manifest
+from tests.contract.training import own_group
+
+MANIFEST = load_manifest("starter")
+RANK = LoraSettings(rank=8, alpha=16.0, seed=3)
+SETTINGS = UpdateSettings(learning_rate=1e-3, warmup=1)
 
 
 @pytest.fixture(scope="session")
@@ -32,3 +44,16 @@ def cache(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         choose_sampler(read_header(model), shared / "embedded" / "cache", 1, lambda _text: None)
     return shared / "embedded" / "cache"
+
+
+@pytest.fixture(scope="module")
+def cpu(model: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCppPolicy]:
+    """The CPU backend."""
+    directory = tmp_path_factory.mktemp("cpu")
+    with closing(LlamaCppPolicy(OpenOptions(model, cache, directory, lora=RANK, threads=1))) as policy:
+        yield policy
+
+
+def groups_of(policy: Policy, tasks: Sequence[Task]) -> list[TrainingGroup]:
+    """Two small groups, sampled by a policy."""
+    return [own_group(policy, MANIFEST.prompt_for(task.question), seed, 4, 16) for seed, task in enumerate(tasks[:2])]

@@ -10,24 +10,19 @@ import numpy as np
 import pytest
 
 from sapo_edge.backends.apple.policy import MlxPolicy
-from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.evaluate import Evaluation, evaluate
-from sapo_edge.policy import LoraSettings, Message, Policy, TrainingGroup, UpdateSettings
-from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.policy import Message, Policy, TrainingGroup
 from sapo_edge.tasks.source import TaskSource
 from tests import needs
-from tests.contract.training import assert_identical, own_group, saved
-from tests.memory_probe import measure_memory
+from tests.contract.training import assert_identical, own_group, saved, saved_in
 from tests.models import opening
+from tests.slow.conftest import MANIFEST, RANK, SETTINGS, groups_of
 
 pytestmark = [pytest.mark.slow, needs.MLX]
 
-MANIFEST = load_manifest("starter")
 SOURCE = TaskSource(MANIFEST)
 TASKS = SOURCE.held_out("test", 12)
-RANK = LoraSettings(rank=8, alpha=16.0, seed=3)
-SETTINGS = UpdateSettings(learning_rate=1e-3, warmup=1)
 TEXTS = ("\n 7", "12 + 345 = 357.", "<|im_end|>", "  two  spaces", "naïve ü € 日本 🙂", "def f(x):\n\treturn x**2\n")
 
 
@@ -39,17 +34,8 @@ def mlx(model: Path) -> Iterator[MlxPolicy]:
 
 
 @pytest.fixture(scope="module")
-def cpu(model: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCppPolicy]:
-    directory = tmp_path_factory.mktemp("cpu")
-    policy = LlamaCppPolicy(OpenOptions(model, cache, directory, lora=RANK, threads=1))
-    yield policy
-    policy.close()
-
-
-@pytest.fixture(scope="module")
 def groups(cpu: LlamaCppPolicy) -> list[TrainingGroup]:
-    """Two small groups, sampled by the CPU backend."""
-    return [own_group(cpu, MANIFEST.prompt_for(task.question), seed, 4, 16) for seed, task in enumerate(TASKS[:2])]
+    return groups_of(cpu, TASKS)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +93,7 @@ def test_training_continues_in_mlx_as_on_the_cpu_and_back(
     mlx.load(tmp_path / "mlx-middle")
     mlx.update(groups, SETTINGS)
     assert_identical(saved(mlx, tmp_path / "mlx-again"), ends[0])
-    begin = saved_at(checkpoint)
+    begin = saved_in(checkpoint)
     assert ends[0].keys() == ends[1].keys() == begin.keys()
     weights = [name for name in begin if name.startswith("adapter_model")]
     assert norm(ends[1], begin, weights) > 0.1
@@ -115,13 +101,6 @@ def test_training_continues_in_mlx_as_on_the_cpu_and_back(
     assert norm(ends[0], ends[1], weights) < 0.02 * norm(ends[1], begin, weights)
     cpu.load(tmp_path / "mlx")
     assert_identical(saved(cpu, tmp_path / "back"), ends[0])
-
-
-def saved_at(directory: Path) -> dict[str, np.ndarray]:
-    from safetensors.numpy import load_file
-
-    files = directory.glob("*.safetensors")
-    return {f"{file.stem}/{name}": array for file in files for name, array in load_file(file).items()}
 
 
 def norm(first: dict[str, np.ndarray], second: dict[str, np.ndarray], names: list[str]) -> float:
@@ -136,9 +115,3 @@ def test_an_adapter_gives_the_same_answers_on_both(mlx: MlxPolicy, cpu: LlamaCpp
     assert abs(first.right - second.right) <= 1
     # llama.cpp rounds activations, which decides near ties differently now and then.
     assert sum(a == b for a, b in zip(first.texts, second.texts, strict=True)) >= len(TASKS) // 2
-
-
-def test_memory_is_as_estimated(cache: Path) -> None:
-    """Of a small round in a fresh process, whose libraries count too."""
-    memory = measure_memory("mlx", cache)
-    assert memory["estimate"] == pytest.approx(memory["measured"], rel=0.2)

@@ -8,22 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.pytorch.policy import TorchPolicy
-from sapo_edge.policy import LoraSettings, TrainingGroup, UpdateSettings
-from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.policy import TrainingGroup
 from sapo_edge.tasks.source import TaskSource
+from tests import needs
 from tests.contract.training import own_group
 from tests.memory_probe import measure_memory
 from tests.models import opening
+from tests.slow.conftest import MANIFEST, RANK, SETTINGS, groups_of
 
 pytestmark = pytest.mark.slow
 
-MANIFEST = load_manifest("starter")
 TASKS = TaskSource(MANIFEST).held_out("test", 4)
-RANK = LoraSettings(rank=8, alpha=16.0, seed=3)
-SETTINGS = UpdateSettings(learning_rate=1e-3, warmup=1)
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +31,8 @@ def torch_policy(model: Path) -> Iterator[TorchPolicy]:
 
 
 @pytest.fixture(scope="module")
-def cpu(model: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCppPolicy]:
-    directory = tmp_path_factory.mktemp("cpu")
-    policy = LlamaCppPolicy(OpenOptions(model, cache, directory, lora=replace(RANK, seed=4), threads=1))
-    yield policy
-    policy.close()
-
-
-@pytest.fixture(scope="module")
 def groups(torch_policy: TorchPolicy) -> list[TrainingGroup]:
-    """Two small groups, sampled by the torch backend's base model."""
-    return [
-        own_group(torch_policy, MANIFEST.prompt_for(task.question), seed, 4, 16) for seed, task in enumerate(TASKS[:2])
-    ]
+    return groups_of(torch_policy, TASKS)
 
 
 def test_prompts_are_the_same_tokens(torch_policy: TorchPolicy, cpu: LlamaCppPolicy) -> None:
@@ -67,7 +53,7 @@ def test_what_is_sampled_is_what_learns_and_what_llama_cpp_samples(
     assert cpu.update(groups, still).mismatch_kl < 1e-7
 
 
-@pytest.mark.parametrize("backend", ["torch", "llama_cpp"])
+@pytest.mark.parametrize("backend", ["torch", "llama_cpp", pytest.param("mlx", marks=needs.MLX)])
 def test_memory_is_as_estimated(backend: str, cache: Path) -> None:
     """Of a small round in a fresh process, whose libraries count too."""
     memory = measure_memory(backend, cache)

@@ -18,8 +18,7 @@ from PIL import Image
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, OptionList
 
-from sapo_edge.backends.adapter.export import ExportFormat
-from sapo_edge.backends.adapter.quantisation import Quantisation
+from sapo_edge.backends.adapter.export import ExportFormat, Quantisation
 from sapo_edge.control.report import Report, TaskCourse
 from sapo_edge.control.report_words import spoken, verdict
 from sapo_edge.control.run_report import RunReport

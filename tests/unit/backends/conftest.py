@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
+from tests.directories import write_directory
 from tests.models import SHAPES, write_model
 
 
@@ -19,3 +20,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def headers(models: dict[str, Path]) -> dict[str, GgufHeader]:
     return {name: read_header(path) for name, path in models.items()}
+
+
+@pytest.fixture(scope="session")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model `llama-gqa` as transformers saves it."""
+    return write_directory(tmp_path_factory.mktemp("directory") / "tiny", SHAPES["llama-gqa"])

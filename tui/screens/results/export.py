@@ -12,8 +12,7 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from sapo_edge.backends.adapter.export import DEFAULT_QUANTISATION, ExportFormat
-from sapo_edge.backends.adapter.quantisation import BITS, Quantisation
+from sapo_edge.backends.adapter.export import BITS, DEFAULT_QUANTISATION, ExportFormat, Quantisation
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import JobResult, Launcher
 from sapo_edge.tui.widgets.ask import typed_path

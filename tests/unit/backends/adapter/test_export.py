@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 
 from sapo_edge.backends.adapter.export import ExportFormat, export
 from sapo_edge.errors import CheckpointError, StateError
 from tests import needs
+from tests.contract.training import edit
 from tests.directories import reference, write_directory
 from tests.models import SHAPES
 
@@ -82,10 +82,8 @@ def test_it_fits_beside_an_adapter_exported_for_peft(base: Path, adapter: Path, 
 def test_a_weight_that_mlx_lm_cannot_load_is_refused(base: Path, adapter: Path, tmp_path: Path) -> None:
     odd = tmp_path / "odd"
     shutil.copytree(adapter, odd)
-    file = odd / "adapter_model.safetensors"
-    weights = load_file(file)
-    weights["base_model.model.lm_head.lora_A.weight"] = np.zeros((4, 64), np.float32)
-    save_file(weights, file)
+    extra = {"base_model.model.lm_head.lora_A.weight": np.zeros((4, 64), np.float32)}
+    edit(odd / "adapter_model.safetensors", lambda weights: weights.update(extra))
     with pytest.raises(CheckpointError, match="lm_head") as caught:
         export(odd, tmp_path / "out", ExportFormat.MLX, base)
     assert caught.value.remedy

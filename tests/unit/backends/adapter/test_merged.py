@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sapo_edge.backends.adapter.export import ExportFormat, export, usage
+from sapo_edge.backends.adapter.export import ExportFormat, Quantisation, export, usage
 from sapo_edge.backends.adapter.files import ADAPTER_FILE, read_adapter, write_state, write_tensors
-from sapo_edge.backends.adapter.quantisation import Quantisation
 from sapo_edge.backends.llama.runtime import LlamaModel
 from sapo_edge.backends.model.gguf_header import read_header
 from sapo_edge.errors import CheckpointError, ModelError, StateError

@@ -31,7 +31,7 @@ def test_draws_invert_the_cumulative_distribution(temperature: float) -> None:
 
 @given(
     size=st.integers(1, 6 * BLOCK),
-    scale=st.sampled_from([0.0, 0.1, 3.0, 30.0, 200.0]),
+    scale=st.sampled_from([0.0, 0.1, 3.0, 30.0, 200.0, 1e4]),
     temperature=st.sampled_from([0.0, 0.2, 0.7, 1.0, 1.9]),
     impossible=st.sampled_from([0.0, 0.5, 0.999]),
     seed=st.integers(0, 2**32),
@@ -42,8 +42,9 @@ def test_blocks_give_the_ids_of_one_running_sum(
     generator = np.random.default_rng(seed)
     logits = rows(3, size, scale, seed)
     logits[:, 1:][generator.random((3, size - 1)) < impossible] = -np.inf
-    numbers = generator.random(3)
+    numbers, before = generator.random(3), logits.copy()
     ids, logprobs = draw(logits, temperature, numbers)
+    np.testing.assert_array_equal(logits, before, "the caller's logits are not changed")
     expected_ids, expected = plain_draw(logits, temperature, numbers)
     assert ids == expected_ids
     assert np.abs(np.subtract(logprobs, expected)).max() < 1e-11
@@ -67,41 +68,6 @@ def test_a_row_that_is_no_distribution_has_no_logprob(bad: float) -> None:
     ids, logprobs = draw(logits, 1.0, np.array([0.5, 0.5]))
     assert math.isnan(logprobs[0])
     assert (ids[1:], logprobs[1:]) == draw(logits[1:], 1.0, np.array([0.5]))
-
-
-def test_temperature_zero_takes_the_largest_and_reports_its_untempered_logprob() -> None:
-    logits = rows(20)
-    ids, logprobs = draw(logits, 0.0, np.full(20, 0.999))
-    assert ids == logits.argmax(axis=1).tolist()
-    assert np.abs(log_softmax(logits.astype(np.float64))[np.arange(20), ids] - logprobs).max() < 1e-5
-
-
-def test_a_token_without_probability_is_never_drawn() -> None:
-    logits = np.full((3, 6), -np.inf, np.float32)
-    logits[:, [1, 3]] = 0.0
-    ids, logprobs = draw(logits, 1.0, np.array([0.0, 0.5, 1.0 - 2**-53]))
-    assert ids == [1, 3, 3]
-    assert logprobs == pytest.approx([np.log(0.5)] * 3)
-
-
-def test_large_logits_do_not_overflow() -> None:
-    ids, logprobs = draw(np.array([[1e4, -1e4, 1e4]], np.float32), 0.5, np.array([0.75]))
-    assert ids == [2]
-    assert logprobs == pytest.approx([np.log(0.5)])
-
-
-def test_a_rows_draw_does_not_depend_on_the_other_rows() -> None:
-    logits, numbers = rows(9), np.random.default_rng(1).random(9)
-    together = draw(logits, 0.8, numbers)
-    alone = [draw(logits[i : i + 1], 0.8, numbers[i : i + 1]) for i in range(9)]
-    assert together == ([ids[0] for ids, _ in alone], [logprobs[0] for _, logprobs in alone])
-
-
-def test_the_callers_logits_are_not_changed() -> None:
-    logits = rows(4)
-    before = logits.copy()
-    draw(logits, 0.5, np.full(4, 0.5))
-    assert (logits == before).all()
 
 
 def test_each_answer_has_a_stream_of_its_own() -> None:

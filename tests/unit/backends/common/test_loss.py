@@ -1,9 +1,8 @@
-"""The loss: its written-out derivative is autograd's, in numpy and in torch, with clipping and a KL term."""
+"""The loss: in numpy and in torch it is the same, and its own derivative; what is left of external tokens' losses."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,51 +13,27 @@ from sapo_edge.backends.common.loss import Doubt, LossSums, PackLoss, Update, k3
 from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, pack
 from sapo_edge.policy import PUBLISHED, ExternalRule, UpdateSettings
 
-SETTINGS = UpdateSettings(kl_coefficient=0.3, importance_cap=1.5)
-
 
 @pytest.fixture
 def tokens() -> list[Any]:
-    """Log-probabilities now, before, of the sampler (some unknown), advantages, of the base; some will be clipped."""
+    """Log-probabilities, those of the sampler (some unknown), advantages, trust, weights."""
     generator = np.random.default_rng(0)
     logprobs = generator.uniform(-6.0, -0.1, 200)
-    old, sampler, base = (logprobs + generator.uniform(-0.6, 0.6, 200) for _ in range(3))
-    old[:20] = logprobs[:20]
+    sampler = logprobs + generator.uniform(-0.6, 0.6, 200)
     sampler[::3] = np.nan
     advantages = generator.choice([-1.2, 0.0, 0.7], 200)
-    return [
-        logprobs,
-        old,
-        sampler,
-        advantages,
-        generator.uniform(0.0, 1.0, 200),
-        generator.uniform(0.5, 2.0, 200),
-        base,
-    ]
+    return [logprobs, sampler, advantages, generator.uniform(0.0, 1.0, 200), generator.uniform(0.5, 2.0, 200)]
 
 
-def losses_of(library: Any, arrays: list[Any], settings: UpdateSettings = SETTINGS) -> tuple[Any, Any, Any]:
-    logprobs, old, sampler, advantages, trust, weights, base = arrays
-    return token_losses(library, logprobs, old, sampler, advantages, trust, weights, base, settings)
-
-
-@pytest.mark.parametrize("with_base", [True, False])
-def test_losses_agree_between_libraries_and_slopes_with_autograd(tokens: list[Any], with_base: bool) -> None:
-    tensors: list[Any] = [torch.from_numpy(array.copy()) for array in tokens]
-    arrays: list[Any] = [*tokens]
-    if not with_base:
-        tensors[-1] = arrays[-1] = None
-    leaf = tensors[0]
-    leaf.requires_grad_()
-    losses, slopes, clipped = losses_of(torch, tensors)
+def test_losses_agree_between_libraries_and_are_their_own_slopes(tokens: list[Any]) -> None:
+    logprobs, *others = (torch.from_numpy(array) for array in tokens)
+    leaf = logprobs.clone().requires_grad_()
+    losses = token_losses(torch, leaf, logprobs, *others, importance_cap=1.5)
     torch.autograd.backward(losses.sum())
     assert leaf.grad is not None
-    np.testing.assert_allclose(slopes.detach().numpy(), leaf.grad.numpy(), rtol=1e-12, atol=1e-14)
-    np_losses, np_slopes, np_clipped = losses_of(np, arrays)
-    np.testing.assert_allclose(np_losses, losses.detach().numpy(), rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(np_slopes, leaf.grad.numpy(), rtol=1e-12, atol=1e-14)
-    np.testing.assert_array_equal(np_clipped, clipped.numpy())
-    assert 20 < np_clipped.sum() < 180
+    expected = token_losses(np, tokens[0], *tokens, importance_cap=1.5)
+    np.testing.assert_allclose(losses.detach().numpy(), expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(leaf.grad.numpy(), expected, rtol=1e-12, atol=1e-14)
 
 
 def trusted_losses(surprises: list[float], ends: tuple[int, ...], chunk: int = 8) -> list[float]:
@@ -68,9 +43,9 @@ def trusted_losses(surprises: list[float], ends: tuple[int, ...], chunk: int = 8
     layout = pack([EncodedGroup((0,), answers, external=True)])
     logprobs = -np.array(surprises)
     settings = UpdateSettings(external_rule=ExternalRule(slack=1.0, patience=2.0))
-    loss = PackLoss(np, np.float64, layout, None, None, Update(settings, 1, LossSums(), lambda: None))
+    loss = PackLoss(np, np.float64, layout, Update(settings, 1, LossSums(), lambda: None))
     parts = [slice(start, start + chunk) for start in range(0, len(logprobs), chunk)]
-    values = [loss.add(part, logprobs[part], logprobs[part], np.exp(logprobs[part]))[0] for part in parts]
+    values = [loss.add(part, logprobs[part], logprobs[part], np.exp(logprobs[part])) for part in parts]
     return [float(value) for value in np.concatenate(values)]
 
 
@@ -133,13 +108,11 @@ def test_a_negative_advantage_counts_less_where_the_token_is_unlikely() -> None:
 
 
 def test_k3_is_zero_between_equals_and_positive_otherwise(tokens: list[Any]) -> None:
-    logprobs, old = tokens[:2]
-    assert (k3(np, logprobs, logprobs) == 0.0).all()
-    assert (k3(np, logprobs, old)[20:] > 0.0).all()
+    assert (k3(np, tokens[0], tokens[0]) == 0.0).all()
+    assert (k3(np, tokens[0], tokens[0] - 0.1) > 0.0).all()
 
 
 def test_an_advantage_that_is_not_a_number_shows_in_the_slope(tokens: list[Any]) -> None:
-    tokens[3][5] = np.nan
-    losses, slopes, _ = losses_of(np, tokens, replace(SETTINGS, kl_coefficient=0.0))
-    assert np.isnan(losses[5]) and np.isnan(slopes[5])
-    assert np.isfinite(np.delete(slopes, 5)).all()
+    tokens[2][5] = np.nan
+    slopes = token_losses(np, tokens[0], *tokens, importance_cap=2.0)
+    assert np.isnan(slopes[5]) and np.isfinite(np.delete(slopes, 5)).all()

@@ -22,7 +22,6 @@ from sapo_edge.backends.common.packing import (
     split,
     weighted,
     within_window,
-    without_flat_answers,
 )
 from sapo_edge.policy import PUBLISHED, UpdateSettings
 
@@ -118,11 +117,6 @@ def test_a_common_beginning_is_laid_out_once() -> None:
     assert layout.predictors.tolist() == [3, 4, 6, 7]
 
 
-def test_equal_prompts_keep_a_token_each() -> None:
-    groups = [EncodedGroup((1, 2), (EncodedAnswer((9,), 1.0, None),))] * 2
-    assert pack(groups).token_ids.tolist() == [1, 2, 9, 2, 9]
-
-
 @settings(max_examples=150, deadline=None)
 @given(encoded_groups(), st.integers(1, 40))
 def test_packs_keep_order_and_size(groups: list[EncodedGroup], limit: int) -> None:
@@ -133,11 +127,6 @@ def test_packs_keep_order_and_size(groups: list[EncodedGroup], limit: int) -> No
     for part, following in itertools.pairwise(parts):
         # No pack could have taken one group more.
         assert len(pack([*part, following[0]]).token_ids) > limit
-
-
-@pytest.mark.parametrize("limit", [1, 1000])
-def test_no_groups_give_no_packs(limit: int) -> None:
-    assert list(packs([], limit)) == []
 
 
 group_lists = st.lists(
@@ -184,11 +173,6 @@ def test_own_tokens_weigh_the_same_and_published_ones_too(groups: list[EncodedGr
         assert all(answer.weight == 1.0 for group in changed if group.external in whose for answer in group.answers)
     published = counted_tokens(groups, UpdateSettings(external_rule=PUBLISHED))
     assert published == sum(group.answer_tokens for group in groups)
-
-
-def test_answers_without_an_advantage_are_left_out_of_the_computation() -> None:
-    answers = tuple(EncodedAnswer((1, 2), advantage, None) for advantage in (0.5, 0.0, -1.0))
-    assert [answer.advantage for answer in without_flat_answers(EncodedGroup((1,), answers)).answers] == [0.5, -1.0]
 
 
 @given(encoded_groups(), st.integers(1, 12))

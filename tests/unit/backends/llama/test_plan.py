@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.backends.backend import OpenOptions, RoundShape
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.llama.backend import open_policy
 from sapo_edge.backends.llama.plan import DEFAULT, PLANS, SHARE, estimate_memory, fitting_plan
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
@@ -48,7 +48,7 @@ def test_packs_are_larger_where_there_is_room_and_always_the_same_without_a_size
 ) -> None:
     tokens = []
     for size in (replace(SIZE, memory=10_000_000_000), None):
-        policy = LlamaCppPolicy(OpenOptions(models["llama"], tmp_path, tmp_path, threads=1, size=size))
+        policy = LlamaCppPolicy(opening(models["llama"], tmp_path, size=size))
         assert policy.learner is not None
         tokens.append(policy.learner.pack_tokens)
         policy.close()
@@ -57,10 +57,8 @@ def test_packs_are_larger_where_there_is_room_and_always_the_same_without_a_size
 
 def test_a_policy_keeps_to_its_plan(models: dict[str, Path], headers: dict[str, GgufHeader], tmp_path: Path) -> None:
     memory = int(estimate_memory(headers["llama"], SIZE, PLANS[-1]).total / SHARE) + 1
-    options = OpenOptions(
-        models["llama"], tmp_path, tmp_path, threads=1, precision="bfloat16", size=replace(SIZE, memory=memory)
-    )
-    policy = LlamaCppPolicy(options)
+    size = replace(SIZE, memory=memory)
+    policy = LlamaCppPolicy(opening(models["llama"], tmp_path, precision="bfloat16", size=size))
     assert policy.plan is PLANS[-1] and policy.learner is not None
     assert policy.learner.place == replace(PLANS[-1].place, products="bfloat16")
     assert policy.learner.group_tokens == PLANS[-1].place.group_tokens
@@ -77,25 +75,14 @@ def test_a_policy_keeps_to_its_plan(models: dict[str, Path], headers: dict[str, 
         (1, False, ""),
         (2, True, "sampling from the model's own file, learning in small packs"),
         (2, False, "sampling from the model's own file"),
-        (4, False, "sampling 16 answers at a time from the model's own file"),
     ],
 )
-def test_a_plan_says_what_it_costs(plan: int, trainable: bool, price: str) -> None:
-    assert PLANS[plan].price(trainable=trainable) == price
-
-
-@pytest.mark.parametrize(
-    ("trainable", "name", "price"),
-    [
-        (True, "llama.cpp + torch on the CPU, ", "sampling from the model's own file, learning in small packs"),
-        (False, "llama.cpp on the CPU, ", "sampling from the model's own file"),
-    ],
-)
-def test_what_only_samples_speaks_of_no_learning(
-    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainable: bool, name: str, price: str
+def test_a_policy_says_what_its_plan_costs_and_of_learning_only_if_it_learns(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: int, trainable: bool, price: str
 ) -> None:
-    monkeypatch.setattr("sapo_edge.backends.llama.policy.fitting_plan", lambda *_: PLANS[2])
+    monkeypatch.setattr("sapo_edge.backends.llama.policy.fitting_plan", lambda *_: PLANS[plan])
     with closing(open_policy(opening(models["llama"], tmp_path, trainable=trainable, size=SIZE))) as policy:
-        assert policy.name.startswith(name)
-        assert f"to fit into the memory: {price}" in policy.reasons
+        assert policy.name.startswith("llama.cpp + torch on the CPU, " if trainable else "llama.cpp on the CPU, ")
+        costs = [reason for reason in policy.reasons if reason.startswith("to fit into the memory")]
+        assert costs == ([f"to fit into the memory: {price}"] if price else [])
         assert any("learning" in word for word in policy.reasons) == trainable

@@ -19,6 +19,7 @@ from sapo_edge.backends.model.llama_library import llama_library
 from sapo_edge.errors import ModelError
 
 Narration = list[str]
+Choose = Callable[[Narration], SamplerChoice]
 LOGITS = np.log(np.array([[1, 2, 5], [5, 2, 1]], np.float32))
 """Of any format: what is chosen depends on the rates alone."""
 SOME = np.array([[True, False, False], [False, False, False]])
@@ -30,7 +31,7 @@ def header(headers: dict[str, GgufHeader]) -> GgufHeader:
 
 
 @pytest.fixture
-def choose(header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Narration], SamplerChoice]:
+def choose(header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Choose:
     """Chooses for a tiny model as if it were large enough, on a host that is fastest with bf16."""
     monkeypatch.setattr(llama_requantise, "SMALL", 0)
     rates = {"llama-gqa": 100.0, "bf16": 300.0, "f16": 250.0, "q8_0": 200.0}
@@ -55,7 +56,7 @@ def test_weights_are_counted(header: GgufHeader) -> None:
 
 
 def test_the_fastest_format_is_made_and_remembered(
-    choose: Callable[[Narration], SamplerChoice], header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    choose: Choose, header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     narration: Narration = []
     choice = choose(narration)
@@ -95,9 +96,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", list(DAMAGE))
-def test_a_damaged_choice_is_made_again(
-    choose: Callable[[Narration], SamplerChoice], header: GgufHeader, tmp_path: Path, damage: str
-) -> None:
+def test_a_damaged_choice_is_made_again(choose: Choose, header: GgufHeader, tmp_path: Path, damage: str) -> None:
     narration: Narration = []
     first = choose(narration)
     content = first.path.read_bytes()
@@ -109,7 +108,7 @@ def test_a_damaged_choice_is_made_again(
 
 
 def test_the_original_can_win(
-    choose: Callable[[Narration], SamplerChoice], header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    choose: Choose, header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         llama_requantise, "_decode", lambda measured, _threads: (float(measured.path == header.path), LOGITS)
@@ -131,7 +130,7 @@ def test_the_original_can_win(
     ],
 )
 def test_a_format_that_moves_the_distribution_is_left_out(
-    choose: Callable[[Narration], SamplerChoice],
+    choose: Choose,
     header: GgufHeader,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -154,9 +153,7 @@ def test_a_format_that_moves_the_distribution_is_left_out(
     assert choose(narration) == choice, "remembered"
 
 
-def test_a_full_disk_keeps_the_original(
-    choose: Callable[[Narration], SamplerChoice], header: GgufHeader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_keeps_the_original(choose: Choose, header: GgufHeader, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
     choice = choose([])
@@ -165,7 +162,7 @@ def test_a_full_disk_keeps_the_original(
 
 
 def test_what_a_full_disk_cut_off_is_removed(
-    choose: Callable[[Narration], SamplerChoice],
+    choose: Choose,
     header: GgufHeader,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -179,9 +176,7 @@ def test_what_a_full_disk_cut_off_is_removed(
     assert [path.name for path in derived(tmp_path, header).iterdir()] == ["choice.json"]
 
 
-def test_a_cache_that_can_not_be_written_keeps_the_original(
-    choose: Callable[[Narration], SamplerChoice], header: GgufHeader, tmp_path: Path
-) -> None:
+def test_a_cache_that_can_not_be_written_keeps_the_original(choose: Choose, header: GgufHeader, tmp_path: Path) -> None:
     (tmp_path / "sampler").write_text("in the way")
     choice = choose([])
     assert choice.path == header.path and "can't be written" in choice.reason
@@ -197,7 +192,7 @@ def test_formats_are_measured(header: GgufHeader, tmp_path: Path, monkeypatch: p
 
 
 def test_a_format_that_is_asked_for_is_made_whichever_is_the_fastest(
-    choose: Callable[[Narration], SamplerChoice], header: GgufHeader, tmp_path: Path
+    choose: Choose, header: GgufHeader, tmp_path: Path
 ) -> None:
     narration: Narration = []
     choice = fixed_sampler(header, tmp_path, "q8_0", narration.append)

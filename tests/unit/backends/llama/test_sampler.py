@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.plan import SLOTS
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.llama.runtime import LlamaContext
 from sapo_edge.policy import Message
-from tests.models import question
+from tests.models import opening, question
 
 SYSTEM = Message("system", "Answer in tags.")
 KINDS = ("What is the sum of {} and 4?", "Spell the word for {} backward.", "How many letters has {}?")
@@ -20,7 +19,7 @@ KINDS = ("What is the sum of {} and 4?", "Spell the word for {} backward.", "How
 
 @pytest.fixture
 def policy(models: dict[str, Path], tmp_path: Path) -> Iterator[LlamaCppPolicy]:
-    policy = LlamaCppPolicy(OpenOptions(models["llama-gqa"], tmp_path, tmp_path, threads=1, trainable=False))
+    policy = LlamaCppPolicy(opening(models["llama-gqa"], tmp_path, trainable=False))
     yield policy
     policy.close()
 

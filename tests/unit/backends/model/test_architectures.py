@@ -16,13 +16,12 @@ from sapo_edge.backends.model.source import open_source
 from sapo_edge.backends.pytorch.model import load_base
 from sapo_edge.errors import ModelError
 from tests import needs
-from tests.directories import reference, reference_for, write_directory
+from tests.directories import reference, write_directory
 from tests.models import SHAPES, ModelShape, encode_text, write_model
 
 TEXT = encode_text("two plus two")
 Logits = Callable[[Path], np.ndarray]
 RECORDS = list(ARCHITECTURES.values())
-IN_GGUF = [record for record in RECORDS if record.gguf]
 UNLISTED = Architecture("seed_oss", "")
 """Not supported; transformers and mlx-lm have it, and it resembles Llama."""
 
@@ -58,14 +57,6 @@ BACKENDS = [pytest.param(torch_logits, id="torch"), pytest.param(mlx_logits, id=
 def test_a_directory_computes_what_transformers_computes(tmp_path: Path, record: Architecture, logits: Logits) -> None:
     path = write_directory(tmp_path / "model", shape_for(record))
     assert np.abs(logits(path) - reference(path).logits(TEXT)).max() < 1e-3
-
-
-@pytest.mark.parametrize("logits", BACKENDS)
-@pytest.mark.parametrize("record", IN_GGUF, ids=lambda record: record.name)
-def test_a_gguf_file_computes_what_transformers_computes(tmp_path: Path, record: Architecture, logits: Logits) -> None:
-    shape = shape_for(record)
-    path = write_model(tmp_path / "model.gguf", shape)
-    assert np.abs(logits(path) - reference_for(path, shape).logits(TEXT)).max() < 1e-3
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)

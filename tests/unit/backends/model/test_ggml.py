@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from gguf.constants import GGMLQuantizationType
+from gguf.quants import dequantize
 
 from sapo_edge.backends.model import ggml
 
-
-@pytest.fixture
-def without_llama_cpp(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    ggml._widener.cache_clear()
-    monkeypatch.setattr(ggml, "is_installed", lambda _name: False)
-    yield
-    ggml._widener.cache_clear()
+FORMATS = (
+    "F16", "BF16", "Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0", "Q4_K", "Q4_1", "Q4_0", "Q3_K", "Q2_K", "IQ4_NL", "IQ4_XS",
+)  # fmt: skip
 
 
-@pytest.mark.usefixtures("without_llama_cpp")
-@pytest.mark.parametrize("name", ["Q4_1", "Q8_0", "Q6_K", "BF16"])
-def test_values_are_those_of_gguf_py_where_the_library_is_missing(name: str) -> None:
-    kind = int(GGMLQuantizationType[name])
-    values = np.random.default_rng(0).standard_normal((4, 256)).astype(np.float32)
-    blocks = ggml.quantise(kind, values)
-    slow, fast = np.empty_like(values), np.empty_like(values)
-    assert not ggml.can_widen(kind)
-    ggml.widen(kind, blocks, slow)
+@pytest.mark.parametrize("installed", [True, False])
+@pytest.mark.parametrize("form", FORMATS)
+def test_values_are_those_of_gguf_py_to_the_bit(form: str, installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = GGMLQuantizationType[form]
+    values = np.random.default_rng(0).standard_normal((3, 512)).astype(np.float32)
+    blocks, wide = ggml.quantise(kind, values), np.empty_like(values)
+    monkeypatch.setattr(ggml, "is_installed", lambda _name: installed)
     ggml._widener.cache_clear()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ggml, "is_installed", lambda _name: True)
-        assert ggml.can_widen(kind)
-        ggml.widen(kind, blocks, fast)
-    assert (slow == fast).all() and np.abs(slow - values).max() < 0.5
+    assert ggml.can_widen(kind) == installed
+    ggml.widen(kind, blocks, wide)
+    ggml._widener.cache_clear()
+    assert wide.tobytes() == dequantize(blocks, kind).astype(np.float32).tobytes()
+    assert np.abs(wide - values).max() < 1.5
+
+
+def test_sizes_that_do_not_fit_are_refused_before_native_code_runs() -> None:
+    with pytest.raises(ValueError, match="not 512 values"):
+        ggml.widen(GGMLQuantizationType.Q8_0, np.zeros(34, np.uint8), np.empty(512, np.float32))
+    with pytest.raises(ValueError, match="side by side"):
+        ggml.widen(GGMLQuantizationType.Q8_0, np.zeros((2, 68), np.uint8)[:, :34], np.empty((2, 32), np.float32))

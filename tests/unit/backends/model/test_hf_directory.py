@@ -5,33 +5,34 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sapo_edge.backends.model.hf_directory import HfDirectory
+from sapo_edge.backends.apple.policy import MlxPolicy
+from sapo_edge.backends.model.hf_directory import WEIGHTS, HfDirectory
 from sapo_edge.backends.model.vocabularies import HfVocabulary
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings, Message
-from tests.contract.training import assert_as_reference
+from tests import needs
+from tests.contract.training import assert_as_reference, edit
 from tests.directories import reference, write_directory
 from tests.models import END_OF_TEXT, IM_END, SHAPES, decode_ids, encode_prompt, encode_text, opening, question
 
 PROMPT = question("What is 3 + 4?")
-RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
-LLAMA3 = {
-    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64, "rope_theta": 5000.0,
+ROPES: dict[str, dict[str, Any]] = {
+    "default": {"rope_type": "default"},
+    "linear": {"rope_type": "linear", "factor": 2.0},
+    "llama3": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
 }  # fmt: skip
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 5000.0}
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_directory(tmp_path_factory.mktemp("directory") / "tiny-instruct", SHAPES["llama-gqa"])
 
 
 @pytest.fixture
@@ -44,24 +45,24 @@ def change(path: Path, **values: Any) -> None:
     (path / "config.json").write_text(json.dumps(config | values))
 
 
+@pytest.mark.parametrize("backend", ["torch", pytest.param("mlx", marks=needs.MLX)])
 @pytest.mark.parametrize(
-    ("shape", "kind", "rope", "half"),
+    ("shape", "rope", "half"),
     [
-        ("llama-gqa", "llama", None, False), ("llama-gqa", "llama", LLAMA3, True), ("llama-gqa", "llama", YARN, False),
-        ("llama-gqa", "mistral", None, False), ("qwen2", "qwen2", None, True), ("qwen3", "qwen3", None, False),
+        ("llama-gqa", "default", False), ("llama-gqa", "linear", False), ("llama-gqa", "llama3", True),
+        ("llama-gqa", "yarn", False), ("qwen2", "default", True), ("qwen3", "default", False),
+        ("qwen3", "llama3", False),
     ],
 )  # fmt: skip
 def test_it_samples_and_learns_as_transformers_computes(
-    tmp_path: Path, shape: str, kind: str, rope: dict[str, Any] | None, *, half: bool
+    tmp_path: Path, backend: str, shape: str, rope: str, half: bool
 ) -> None:
-    path = write_directory(tmp_path / "model", SHAPES[shape], rope, half=half)
+    path = write_directory(tmp_path / "model", SHAPES[shape], ROPES[rope] | {"rope_theta": 5000.0}, half=half)
     named = json.loads((path / "config.json").read_text())
     assert (named.get("dtype") or named.get("torch_dtype")) == ("bfloat16" if half else "float32")
-    if kind == "mistral":
-        change(path, model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=None)
-    policy = TorchPolicy(opening(path, lora=RANK), device="cpu")
-    assert_as_reference(policy, reference(path), tmp_path / "adapter")
-    policy.close()
+    options = opening(path, lora=LoraSettings(rank=4, alpha=8.0, seed=3))
+    with closing(TorchPolicy(options, "cpu") if backend == "torch" else MlxPolicy(options)) as policy:
+        assert_as_reference(policy, reference(path), tmp_path / "adapter")
 
 
 def test_the_directorys_own_tokenizer_and_template_are_used(directory: Path) -> None:
@@ -128,18 +129,6 @@ def truncate(path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
 
 
-def rewrite(path: Path, edit: Callable[[dict[str, np.ndarray]], None]) -> None:
-    from safetensors.numpy import load_file, save_file
-
-    arrays = load_file(path / "model.safetensors")
-    edit(arrays)
-    save_file(arrays, path / "model.safetensors")
-
-
-def drop(arrays: dict[str, np.ndarray], name: str) -> None:
-    del arrays[name]
-
-
 def lengthen(arrays: dict[str, np.ndarray]) -> None:
     arrays["model.norm.weight"] = np.ones(65, np.float32)
 
@@ -151,6 +140,7 @@ def remove_tokenizer(path: Path) -> None:
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "another architecture": (lambda d: change(d, model_type="gpt2"), "gpt2"),
+    "a window that is asked for": (lambda d: change(d, sliding_window=8, use_sliding_window=True), "window"),
     "a sliding window": (lambda d: change(d, model_type="mistral", sliding_window=64), "window"),
     "layers with a window": (lambda d: change(d, layer_types=["sliding_attention"]), "window"),
     "capped logits": (lambda d: change(d, final_logit_softcapping=30.0), "final_logit_softcapping"),
@@ -172,9 +162,9 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "truncated weights": (truncate, "truncated"),
     "empty weights": (lambda d: (d / "model.safetensors").write_bytes(b""), "can't be read"),
     "no safetensors": (lambda d: (d / "model.safetensors").write_bytes(b"\x80\x02pickle" * 9), "can't be read"),
-    "a tensor missing": (lambda d: rewrite(d, lambda a: drop(a, "model.norm.weight")), "model.norm.weight"),
-    "a tensor of another shape": (lambda d: rewrite(d, lengthen), "(65,)"),
-    "a tensor too many": (lambda d: rewrite(d, lambda a: a.update({"x": np.ones(3, np.float32)})), "has a x"),
+    "a tensor missing": (lambda d: edit(d / WEIGHTS, lambda a: a.pop("model.norm.weight")), "model.norm.weight"),
+    "a tensor of another shape": (lambda d: edit(d / WEIGHTS, lengthen), "(65,)"),
+    "a tensor too many": (lambda d: edit(d / WEIGHTS, lambda a: a.update({"x": np.ones(3, np.float32)})), "has a x"),
     "no tokenizer": (remove_tokenizer, "tokenizer"),
 }
 

@@ -34,19 +34,6 @@ from tests.models import CHAT_TEMPLATE, CONTROL, NORMAL, SHAPES, add_metadata, b
 UNKNOWN, BYTE = 2, 6
 """Types of tokens in GGUF files."""
 
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-CL100K = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
-    r"\s+(?!\S)|\s+"
-)
-FAMILIES = {
-    "qwen2": CL100K.replace("DIGITS", ""),
-    "llama-bpe": CL100K.replace("DIGITS", "{1,3}"),
-    "smollm": GPT2,
-    "refact": GPT2,
-}
-"""Regular expressions that split a text, by llama.cpp's names: Qwen 2.5 and 3; Llama 3 and SmolLM3; SmolLM2; Granite 3.
-The last two set each digit apart before."""
 WORDS = ("12", "123", "1234", "ab", "abc", " a", " ab", " 7", " 12", "\n\n", "\n\n\n", "\r\n", "  ", " \n", "'s", "'S",
          "é", "ü", "漢", "字", "漢字", "🙂", "...", "!?", ". ", "½", "²", "٣٤", "_1", "-1", "=\n")  # fmt: skip
 """Texts that are one token, if nothing splits them before."""
@@ -98,8 +85,8 @@ def byte_level(directory: Path, family: str) -> Path:
         ignore_merges=family == "llama-bpe",
     )  # fmt: skip
     tokenizer = Tokenizer(model)
-    split: list[Any] = [pre_tokenizers.Split(Regex(FAMILIES[family]), behavior="isolated")]
-    if family in ("smollm", "refact"):
+    split: list[Any] = [pre_tokenizers.Split(Regex(gguf_tokenizer.SPLITS[family]), behavior="isolated")]
+    if family in gguf_tokenizer.EACH_DIGIT:
         split.insert(0, pre_tokenizers.Digits(individual_digits=True))
     byte_pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*split, byte_pieces])
@@ -172,7 +159,7 @@ def write_directory(path: Path, tokenizer: Any) -> None:
     (path / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
-@pytest.fixture(scope="module", params=[*FAMILIES, "gemma"])
+@pytest.fixture(scope="module", params=[*gguf_tokenizer.SPLITS, "gemma"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     directory = tmp_path_factory.mktemp("tokenizer")
     file = sentence_piece(directory) if request.param == "gemma" else byte_level(directory, request.param)
@@ -207,7 +194,7 @@ def test_control_tokens_are_read_in_templates_only(pair: Pair) -> None:
 
 def test_the_families_do_split_differently(tmp_path: Path) -> None:
     lengths = {}
-    for family in FAMILIES:
+    for family in gguf_tokenizer.SPLITS:
         directory = tmp_path / family
         directory.mkdir()
         with closing(GgufVocabulary(read_header(byte_level(directory, family)))) as vocabulary:

@@ -37,30 +37,25 @@ def test_weights_are_those_that_transformers_loads(
     assert np.abs(logits - theirs.logits(TEXT)).max() < 1e-4
 
 
-def test_a_missing_tensor_is_an_error(headers: dict[str, GgufHeader]) -> None:
-    header = headers["llama-gqa"]
-    tensors = {name: info for name, info in header.tensors.items() if name != "blk.1.attn_v.weight"}
-    with pytest.raises(ModelError, match="attn_v"):
-        load_base(replace(header, tensors=tensors))
-
-
-def test_a_tensor_that_torch_would_leave_out_is_an_error(headers: dict[str, GgufHeader]) -> None:
-    header = headers["llama-gqa"]
-    bias = replace(header.tensors["blk.0.attn_norm.weight"], name="blk.0.attn_q.bias")
-    with pytest.raises(ModelError, match="attn_q"):
-        load_base(replace(header, tensors=header.tensors | {"blk.0.attn_q.bias": bias}))
-
-
-def test_an_unsupported_architecture_is_an_error(headers: dict[str, GgufHeader]) -> None:
-    header = headers["llama-gqa"]
-    with pytest.raises(ModelError, match="gemma"):
-        load_base(replace(header, metadata=header.metadata | {"general.architecture": "gemma"}))
-
-
-def test_scaled_positions_are_an_error(headers: dict[str, GgufHeader]) -> None:
-    header = headers["llama-gqa"]
-    with pytest.raises(ModelError, match="RoPE"):
-        load_base(replace(header, metadata=header.metadata | {"llama.rope.scaling.type": "yarn"}))
+@pytest.mark.parametrize(
+    ("name", "tensor", "base", "metadata", "what"),
+    [
+        ("llama-gqa", "blk.1.attn_v.weight", "", {}, "attn_v"),
+        ("llama-gqa", "blk.0.attn_q.bias", "blk.0.attn_norm.weight", {}, "attn_q"),
+        ("llama-gqa", "", "", {"llama.rope.scaling.type": "yarn"}, "RoPE"),
+        ("qwen3", ROPE_FACTORS, "output_norm.weight", {}, "RoPE"),
+    ],
+    ids=["missing", "left out by torch", "scaled positions", "factors that llama.cpp would not use"],
+)
+def test_what_torch_would_compute_otherwise_is_an_error(
+    headers: dict[str, GgufHeader], name: str, tensor: str, base: str, metadata: dict[str, str], what: str
+) -> None:
+    header = headers[name]
+    tensors = {key: info for key, info in header.tensors.items() if key != tensor}
+    if base:
+        tensors[tensor] = replace(header.tensors[base], name=tensor)
+    with pytest.raises(ModelError, match=what):
+        load_base(replace(header, tensors=tensors, metadata=header.metadata | metadata))
 
 
 @pytest.mark.parametrize("numbers", [(1.0,) * 4, (1.0,) * 7 + (0.0,), (1.0,) * 7 + (float("nan"),)])
@@ -76,12 +71,6 @@ def test_unusable_factors_of_positions_are_an_error(
         file.write(np.array(numbers, np.float32).tobytes())
     with pytest.raises(ModelError, match="unusable rope_freqs"):
         load_base(replace(header, tensors=header.tensors | {ROPE_FACTORS: factors}))
-
-
-def test_factors_of_positions_that_llama_cpp_would_not_use_are_an_error(headers: dict[str, GgufHeader]) -> None:
-    header = headers["qwen3"]
-    with pytest.raises(ModelError, match="RoPE"):
-        load_base(replace(header, tensors=header.tensors | {ROPE_FACTORS: headers["llama-3.2"].tensors[ROPE_FACTORS]}))
 
 
 def adapter(header: GgufHeader, seed: int) -> dict[str, torch.Tensor]:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from gguf.constants import GGMLQuantizationType
-from gguf.quants import dequantize
 
 from sapo_edge.backends.model import ggml
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
@@ -24,16 +23,14 @@ from sapo_edge.backends.pytorch.place import CPU, PACKED, PART_WEIGHTS, Place, c
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.backends.pytorch.products import by_onednn
 from sapo_edge.backends.pytorch.rates import Products
-from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings
+from sapo_edge.policy import LoraSettings
 from tests.contract.formula import Gradients, distance
 from tests.contract.training import PROMPT, STRONG, own_group
 from tests.directories import write_directory
 from tests.models import SHAPES, ModelShape, encode_text, opening, write_model
-from tests.unit.backends.pytorch.test_update import make_groups
+from tests.unit.backends.model.test_ggml import FORMATS
+from tests.unit.backends.pytorch.test_update import Recorder
 
-FORMATS = (
-    "F16", "BF16", "Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0", "Q4_K", "Q4_1", "Q4_0", "Q3_K", "Q2_K", "IQ4_NL", "IQ4_XS",
-)  # fmt: skip
 # A k-quant's block has 256 weights.
 WIDE = {
     name: replace(SHAPES[name], width=256, inner=256, heads=8, kv_heads=4, head_dim=32, layers=2)
@@ -52,38 +49,11 @@ def quantised(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str],
     }
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_ggml_widens_as_gguf_does_to_the_bit(form: str) -> None:
-    kind = GGMLQuantizationType[form]
-    blocks = ggml.quantise(kind, np.random.default_rng(0).standard_normal((3, 512)).astype(np.float32))
-    values = np.empty((3, 512), np.float32)
-    ggml.widen(kind, blocks, values)
-    assert values.tobytes() == dequantize(blocks, kind).astype(np.float32).tobytes()
-
-
-def test_sizes_that_do_not_fit_are_refused_before_native_code_runs() -> None:
-    with pytest.raises(ValueError, match="not 512 values"):
-        ggml.widen(GGMLQuantizationType.Q8_0, np.zeros(34, np.uint8), np.empty(512, np.float32))
-    with pytest.raises(ValueError, match="side by side"):
-        ggml.widen(GGMLQuantizationType.Q8_0, np.zeros((2, 68), np.uint8)[:, :34], np.empty((2, 32), np.float32))
-
-
 def gradient(header: GgufHeader, place: Place, monkeypatch: pytest.MonkeyPatch) -> tuple[Gradients, TorchLearner]:
     """The gradient of an update with a random adapter."""
-    learner = TorchLearner(header, LoraSettings(rank=4, alpha=8.0), 2, place)
-    generator = torch.Generator().manual_seed(1)
-    kept: Gradients = {}
-    for parameter in learner.parameters.values():
-        with torch.no_grad():
-            parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
-
-    def keep(*_arguments: object) -> float:
-        kept.update({n: p.grad.numpy().copy() for n, p in learner.parameters.items() if p.grad is not None})
-        return 0.0
-
-    monkeypatch.setattr(learner, "_step", keep)
-    learner.update(make_groups(), UpdateSettings(kl_coefficient=0.1, temperature=0.8), CallHandle())
-    return kept, learner
+    recorder = Recorder(header, monkeypatch, place)
+    recorder.update()
+    return recorder.gradients[0], recorder.learner
 
 
 @pytest.mark.parametrize("part", [PART_WEIGHTS, 30_000])

@@ -25,14 +25,15 @@ from sapo_edge.backends.pytorch import place as torch_place
 from sapo_edge.backends.pytorch import rates, runtime
 from sapo_edge.backends.pytorch.attention import RowCache
 from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, load_base
-from sapo_edge.backends.pytorch.place import CPU, Place, estimate_memory, gpu_place, slots_for
+from sapo_edge.backends.pytorch.place import CPU, estimate_memory, gpu_place, slots_for
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.backends.pytorch.rates import Products
 from sapo_edge.backends.pytorch.runtime import choose_place
 from sapo_edge.errors import BackendError, ModelError
-from sapo_edge.policy import LoraSettings, UpdateSettings
+from sapo_edge.policy import PUBLISHED, LoraSettings, UpdateSettings
 from tests.contract.training import STRONG, own_group
 from tests.models import encode_text, opening, question
+from tests.unit.backends.pytorch.test_update import STILL, Recorder
 
 SMALL = ModelShape(576, 30, 1536, 9, 3, 64, 49152, 8192, True)
 """SmolLM2-135M."""
@@ -56,11 +57,33 @@ PROMPT = question("What is 3 + 4?")
 NARROW = replace(CPU, weights="bfloat16")
 
 
-def test_a_gpu_with_room_uses_large_packs_bfloat16_and_recorded_steps() -> None:
-    place = gpu_place(SMALL, "cuda", "RTX", 24_000_000_000, four_bits=False)
-    assert (place.weights, place.graphs, place.slots) == ("bfloat16", True, torch_place.GPU_SLOTS)
-    assert place.pack_tokens > 4096 and place.logit_rows > torch_place.LOGIT_ROWS
-    assert "RTX" in place.reason and "bfloat16" in place.reason
+@pytest.mark.parametrize(
+    ("shape", "gigabytes", "four_bits", "bfloat16", "weights", "why"),
+    [
+        (SMALL, 24, False, True, "bfloat16", "in bfloat16"),
+        (SMALL, 6, False, False, "float32", "no bfloat16"),
+        (LARGE, 40, True, True, "bfloat16", "in bfloat16"),
+        (LARGE, 14, True, True, "nf4", "4 bits"),
+        (LARGE, 11.4, True, True, "nf4", "4 bits"),
+        (LARGE, 24, True, False, "nf4", "float32 needs"),
+    ],
+)
+def test_the_format_follows_the_gpus_room_and_what_it_multiplies(
+    shape: ModelShape, gigabytes: float, four_bits: bool, bfloat16: bool, weights: str, why: str
+) -> None:
+    place = gpu_place(shape, "cuda", "RTX", int(gigabytes * 1e9), four_bits=four_bits, bfloat16=bfloat16)
+    assert (place.weights, place.graphs, place.slots) == (weights, weights != "nf4", torch_place.GPU_SLOTS)
+    assert "RTX" in place.reason and why in place.reason
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "four_bits", "problem", "remedy"),
+    [(14, False, r"14\.0 GB free", "pip install 'bitsandbytes>="), (4, True, "in 4 bits", "smaller model")],
+)
+def test_a_model_too_large_for_a_gpu_is_an_error(gigabytes: int, four_bits: bool, problem: str, remedy: str) -> None:
+    with pytest.raises(ModelError, match=problem) as caught:
+        gpu_place(LARGE, "cuda", "RTX", gigabytes * 1_000_000_000, four_bits=four_bits)
+    assert remedy in caught.value.remedy
 
 
 def test_a_gpu_with_less_room_uses_smaller_packs() -> None:
@@ -68,33 +91,11 @@ def test_a_gpu_with_less_room_uses_smaller_packs() -> None:
     places = [gpu_place(SMALL, "cuda", "RTX", free, four_bits=False) for free in frees]
     sizes = [place.pack_tokens for place in places]
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1] == torch_place.GPU_PACK_TOKENS
+    assert places[0].logit_rows < places[-1].logit_rows == torch_place.GPU_LOGIT_ROWS
     for place, free in zip(places, frees, strict=True):
         need = estimate_memory(SMALL, RoundShape(16, 8, 8, 200, 64), place)
         # Free memory is measured when the GPU's context already exists.
         assert need.total - need.runtime < free
-
-
-def test_a_model_too_large_for_bfloat16_uses_four_bits_if_it_can() -> None:
-    place = gpu_place(LARGE, "cuda", "RTX", 14_000_000_000, four_bits=True)
-    assert place.weights == "nf4" and not place.graphs and "4 bits" in place.reason
-    with pytest.raises(ModelError, match=r"14\.0 GB free") as caught:
-        gpu_place(LARGE, "cuda", "RTX", 14_000_000_000, four_bits=False)
-    assert "pip install 'bitsandbytes>=" in caught.value.remedy
-    with pytest.raises(ModelError, match="in 4 bits") as caught:
-        gpu_place(LARGE, "cuda", "RTX", 4_000_000_000, four_bits=True)
-    assert "smaller model" in caught.value.remedy
-
-
-def test_eight_billion_weights_in_four_bits_fit_into_12_gb() -> None:
-    assert gpu_place(LARGE, "cuda", "RTX 3060", 11_400_000_000, four_bits=True).weights == "nf4"
-
-
-def test_a_gpu_without_bfloat16_computes_in_float32_or_four_bits() -> None:
-    place = gpu_place(SMALL, "cuda", "GTX 1660", 6_000_000_000, four_bits=False, bfloat16=False)
-    assert (place.weights, place.graphs) == ("float32", True) and "no bfloat16" in place.reason
-    place = gpu_place(LARGE, "cuda", "V100", 24_000_000_000, four_bits=True, bfloat16=False)
-    assert place.weights == "nf4" and "float32 needs" in place.reason
-    assert gpu_place(LARGE, "cuda", "A100", 40_000_000_000, four_bits=True).weights == "bfloat16"
 
 
 @pytest.mark.parametrize(
@@ -105,14 +106,16 @@ def test_a_gpu_without_bfloat16_computes_in_float32_or_four_bits() -> None:
         ("xpu", (0, 0), None, "bfloat16"),
     ],
 )  # fmt: skip
-def test_the_format_follows_the_gpus_capability(
+def test_a_place_on_a_gpu_follows_its_capability(
     monkeypatch: pytest.MonkeyPatch, device: str, capability: tuple[int, int], hip: str | None, weights: str
 ) -> None:
     monkeypatch.setattr(runtime, "_check", lambda _device: None)
     monkeypatch.setattr(runtime, "_describe", lambda _device: ("a GPU", 20_000_000_000))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
     monkeypatch.setattr(torch.version, "hip", hip)
-    assert choose_place(SMALL, device).weights == weights
+    place = choose_place(SMALL, device)
+    assert (place.device, place.weights, place.on_cpu) == (device, weights, False) and "a GPU" in place.reason
+    assert choose_place(SMALL, "mps").weights == "float32"
 
 
 def test_a_gpu_that_torch_has_no_code_for_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,19 +181,6 @@ def test_four_bits_need_bitsandbytes(headers: dict[str, GgufHeader]) -> None:
         assert "FourBitLinear" in repr(load_base(headers["llama"], replace(CPU, weights="nf4")))
 
 
-def test_four_bits_sample_and_learn(models: dict[str, Path], tmp_path: Path) -> None:
-    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
-    lora, place = LoraSettings(rank=4, alpha=8.0), replace(CPU, weights="nf4")
-    policy = TorchPolicy(opening(models["llama-gqa"], lora=lora), place=place)
-    group = own_group(policy, PROMPT, answers=8)
-    assert policy.update([group], UpdateSettings(learning_rate=0.0)).mismatch_kl < 1e-3
-    base = policy.generate([PROMPT], 2, 8, 1.0, seed=0)
-    assert policy.update([group], STRONG).steps == 1
-    assert policy.generate([PROMPT], 2, 8, 1.0, seed=0, use_adapter=False) == base
-    policy.save(tmp_path)
-    policy.load(tmp_path)
-
-
 def test_only_the_linear_layers_of_blocks_are_narrow(headers: dict[str, GgufHeader]) -> None:
     model = add_adapter(load_base(headers["qwen2"], NARROW), LoraSettings(rank=4), "tiny")
     for name, parameter in model.named_parameters():
@@ -210,38 +200,41 @@ def test_narrow_weights_move_probabilities_little(
         assert float((wide.exp() * (wide - narrow)).sum(-1).mean()) < 2e-3
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_a_narrow_model_samples_and_learns(models: dict[str, Path], tmp_path: Path, device: str) -> None:
+@pytest.mark.parametrize(("device", "weights"), [("cpu", "bfloat16"), ("cpu", "nf4"), ("cuda", "bfloat16")])
+def test_a_narrow_model_samples_and_learns(models: dict[str, Path], tmp_path: Path, device: str, weights: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA device here")
-    lora, place = LoraSettings(rank=4, alpha=8.0), NARROW if device == "cpu" else None
-    policy = TorchPolicy(opening(models["llama-gqa"], lora=lora), device=device, place=place)
-    assert policy.place.weights == "bfloat16"
+    if weights == "nf4":
+        pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    options = opening(models["llama-gqa"], lora=LoraSettings(rank=4, alpha=8.0))
+    policy = TorchPolicy(options, device, place=replace(CPU, weights=weights) if device == "cpu" else None)
+    assert policy.place.weights == weights
     group = own_group(policy, PROMPT, answers=8)
     # Sampler and learner round in the same way, but add up in different orders.
     assert policy.update([group], UpdateSettings(learning_rate=0.0)).mismatch_kl < 1e-3
+    base = policy.generate([PROMPT], 2, 8, 1.0, seed=0)
     for _ in range(4):
         policy.update([group], STRONG)
+    assert policy.generate([PROMPT], 2, 8, 1.0, seed=0, use_adapter=False) == base
     again = own_group(policy, PROMPT, answers=8)
     assert [answer.token_ids for answer in again.answers] != [answer.token_ids for answer in group.answers]
     policy.save(tmp_path)
-    wide = TorchPolicy(opening(models["llama-gqa"], lora=LoraSettings(rank=4, alpha=8.0)), place=CPU)
-    wide.load(tmp_path)
-    assert wide.update([again], UpdateSettings(learning_rate=0.0)).mismatch_kl < 1e-2
+    policy.load(tmp_path)
+    if weights == "bfloat16":
+        wide = TorchPolicy(options, place=CPU)
+        wide.load(tmp_path)
+        assert wide.update([again], UpdateSettings(learning_rate=0.0)).mismatch_kl < 1e-2
 
 
-def test_a_gradient_through_narrow_weights_is_close_to_the_wide_one(headers: dict[str, GgufHeader]) -> None:
-    from sapo_edge.backends.pytorch.learner import TorchLearner
-    from sapo_edge.policy import PUBLISHED, CallHandle
-    from tests.unit.backends.pytorch.test_update import SETTINGS, make_groups
-
-    gradients = []
+def test_a_gradient_through_narrow_weights_is_close_to_the_wide_one(
+    headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The rule for external tokens multiplies by their probabilities, and so by their rounding.
+    settings, gradients = replace(STILL, external_rule=PUBLISHED), []
     for place in (CPU, NARROW):
-        learner = TorchLearner(headers["llama-gqa"], LoraSettings(rank=4, alpha=8.0), 1, place)
-        # The rule for external tokens multiplies by their probabilities, and so by their rounding.
-        settings = replace(SETTINGS, external_rule=PUBLISHED)
-        learner.update(make_groups(), settings, CallHandle())
-        gradients.append(np.concatenate([state["exp_avg"].flatten() for state in learner.optimizer.state.values()]))
+        recorder = Recorder(headers["llama-gqa"], monkeypatch, place)
+        recorder.update(settings)
+        gradients.append(np.concatenate([array.flatten() for array in recorder.gradients[0].values()]))
     wide, narrow = gradients
     assert np.dot(wide, narrow) / np.linalg.norm(wide) / np.linalg.norm(narrow) > 0.999
 
@@ -378,15 +371,6 @@ def test_large_biases_do_not_swallow_products_in_four_bits(
         # Numbers of this size are 2 apart in bfloat16.
         assert (linear(x) - 300.0 - product).abs().max() < 0.1
     assert not any(p.is_meta for p in model.parameters()) and linear.bias.dtype == torch.float32
-
-
-def test_a_place_on_a_gpu_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "_check", lambda _device: None)
-    monkeypatch.setattr(runtime, "_describe", lambda _device: ("RTX 4090", 20_000_000_000))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (8, 9))
-    place = choose_place(SMALL, "cuda:0")
-    assert isinstance(place, Place) and place.device == "cuda:0" and not place.on_cpu and "RTX 4090" in place.reason
-    assert choose_place(SMALL, "mps").weights == "float32"
 
 
 @pytest.mark.skipif(not multiplies_bfloat16(), reason="oneDNN compiles nothing for these products")

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.backends.common.runs import Run, cut_into_runs
+from sapo_edge.backends.llama.sampler import Run, cut_into_runs
 
 PROMPTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=12)
 

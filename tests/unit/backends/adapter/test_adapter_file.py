@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from sapo_edge.backends.backend import OpenOptions
-from sapo_edge.backends.llama.adapter_file import AdapterFile
+from sapo_edge.backends.adapter.gguf import AdapterFile
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.policy import LoraSettings
 from tests.contract.training import STRONG, own_group
-from tests.models import question
+from tests.models import opening, question
 
 
 def sampled_after_updates(model: Path, workspace: Path) -> list[str]:
-    policy = LlamaCppPolicy(OpenOptions(model, workspace / "cache", workspace, lora=LoraSettings(rank=4), threads=1))
+    policy = LlamaCppPolicy(opening(model, workspace, lora=LoraSettings(rank=4)))
     for _ in range(2):
         policy.update([own_group(policy, question("a"))], STRONG)
     answers = [sample.text for sample in policy.generate([question("b")], 4, 8, 1.0, 1)[0]]
@@ -42,7 +41,7 @@ def test_updates_in_a_row_write_the_adapter_once(
         write(self, *arguments)
 
     monkeypatch.setattr(AdapterFile, "write", watched)
-    policy = LlamaCppPolicy(OpenOptions(models["llama-gqa"], tmp_path, tmp_path, threads=1))
+    policy = LlamaCppPolicy(opening(models["llama-gqa"], tmp_path))
     group = own_group(policy, question("a"))
     for updates in (3, 1):
         for _ in range(updates):
