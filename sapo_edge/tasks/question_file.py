@@ -312,28 +312,13 @@ def _question(record: object) -> tuple[OwnQuestion, bool]:
         require(compile_pattern(check.pattern) is not None, "pattern is not valid, or needs too much memory", remedy)
     split = record.get("split", "")
     is_example = split == EXAMPLE
-    question = OwnQuestion(record["question"], _answer(record["answer"], name), check, "" if is_example else split)
+    question = OwnQuestion(record["question"], check.text_of(record["answer"]), check, "" if is_example else split)
     return question, is_example
 
 
 def _remedy(option: str) -> str:
     name = next(name for name, kind in CHECKS.items() if kind.option == option)
     return f'add "check": "{name}", or leave {option} out'
-
-
-def _answer(answer: Any, check: object) -> Any:
-    """The answer as text: JSON may have a number, and a list for a set."""
-    if isinstance(answer, list) and check == "set":
-        whole = all(isinstance(item, str | int | float) and "," not in str(item) for item in answer)
-        require(whole, "an item of answer is not text, or has a comma", "write texts without commas")
-        return ", ".join(str(_answer(item, check)) for item in answer)
-    if isinstance(answer, dict) and check in ("json", "calls"):
-        return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-    if isinstance(answer, list) and check == "lines":
-        return "\n".join(map(str, answer))
-    if isinstance(answer, int | float) and not isinstance(answer, bool):
-        return repr(answer)
-    return answer
 
 
 def _choose_examples(questions: list[OwnQuestion], count: int) -> list[OwnQuestion]:

@@ -95,7 +95,7 @@ def make_check(name: object, value: object) -> Check:
         raise ManifestError("check is not known", nearest(str(name)[:64], CHECKS))
     kind: Any = CHECKS[name]
     if value is None:
-        require(name not in ("choice", "matches", "regex"), f"{kind.option} is missing", f"add {kind.option}")
+        require(not kind.needs_option(), f"{kind.option} is missing", f"add {kind.option}")
         return kind()  # type: ignore[no-any-return]
     require(kind.option != "", f"check {name} has no option", "leave it out")
     return kind(value)  # type: ignore[no-any-return]

@@ -332,7 +332,7 @@ def _reading(entry: TaskEntry, generated: Mapping[str, Any]) -> str:
     """The reading by which content is judged: the entry's, or the one that fits its check."""
     if entry.reading not in (TAGS, FIT):
         return entry.reading
-    return fitting(entry.generator, generated["own"].check_name if entry.questions else "")
+    return generated["own"].check.reading if entry.questions else fitting(entry.generator)
 
 
 def _answers(reading: str, task: Task, text: str) -> tuple[str, ...]:

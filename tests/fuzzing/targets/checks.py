@@ -31,6 +31,8 @@ def check(data: bytes) -> None:
 
 def value_of(name: str, option: str) -> Any:
     """The option in the type that a manifest has for it."""
+    if not CHECKS[name].option:
+        return None
     match name:
         case "exact":
             return bool(option)
@@ -41,8 +43,6 @@ def value_of(name: str, option: str) -> Any:
                 return 0.0
         case "choice" | "matches":
             return option.split("|")
-        case "set" | "lines" | "calls":
-            return None
         case _:
             return option
 
