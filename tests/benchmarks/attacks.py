@@ -121,8 +121,6 @@ class Phase:
 
 
 class Node(MemberProcess):
-    """The node, with its process's use of the machine."""
-
     def __init__(self, before: tuple[str, ...], **options: Any) -> None:
         super().__init__(before, **options)
         self.line("addresses")
@@ -140,7 +138,6 @@ class Node(MemberProcess):
         return waited / 1e9
 
     def memory(self) -> float:
-        """MiB that it has in memory."""
         return float(self.used.memory_info().rss) / 2**20
 
 
@@ -156,8 +153,6 @@ def namespace() -> Iterator[tuple[str, ...]]:
 
 
 class Lab:
-    """The node, honest members, and what these publish."""
-
     def __init__(self, run: tuple[str, ...], source: TaskSource, upload: int = 0) -> None:
         self._run, self._source, self._upload = run, source, upload
         self._stack = contextlib.ExitStack()
@@ -169,12 +164,10 @@ class Lab:
         self.join(3, "20.3.0.1", self.at(self.honest[0], "20.2.0.1"))
 
     def close(self) -> None:
-        """End all processes."""
         self._stack.close()
 
     @staticmethod
     def at(member: MemberProcess, ip: str) -> str:
-        """A member's address at an IP address."""
         port = member.address.split("/")[4]
         return f"/ip4/{ip}/tcp/{port}/p2p/{member.peer_id}"
 
@@ -280,7 +273,6 @@ def _charged(status: Mapping[str, Any]) -> float:
 
 
 def measure(attack: Attack, run: tuple[str, ...], source: TaskSource, seconds: float) -> dict[str, Any]:
-    """Run one attack against a new node."""
     lab = Lab(run, source, attack.upload)
     try:
         deadline = time.monotonic() + 60

@@ -36,19 +36,15 @@ class Seat:
 
 
 def resident(pid: int) -> float:
-    """Resident memory in MB."""
     with open(f"/proc/{pid}/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def handles(pid: int) -> int:
-    """Open files and sockets."""
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 class Swarm:
-    """All seats."""
-
     def __init__(self) -> None:
         self.ports = [free_port() for _ in range(MEMBERS)]
         self.bootstrap: list[str] = []
@@ -69,19 +65,16 @@ class Swarm:
         seat.process.kill()
 
     def restart(self, seat: Seat) -> None:
-        """Put a new process on a seat."""
         seat.process, seat.started = self._start(seat.number), time.monotonic()
         seat.lives += 1
         seat.published.clear()
 
     def close(self) -> None:
-        """End all."""
         for seat in self.seats:
             seat.process.kill()
 
 
 def run(minutes: float) -> None:
-    """Print what was received, memory over time, and every fault."""
     rng = random.Random(1)
     swarm = Swarm()
     begin = time.monotonic()

@@ -13,7 +13,6 @@ LIBRARIES = ("llama-cpp-python", "torch", "transformers", "peft", "reasoning-gym
 
 
 def machine() -> str:
-    """Processor, cores and versions."""
     model = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo") as file:
@@ -32,7 +31,6 @@ def _version(name: str) -> str:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Wall-clock of one call."""
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin

@@ -71,7 +71,6 @@ class Member:
             pause = min(2 * pause, 60.0)
 
     def is_connected(self) -> bool:
-        """Whether it has a connection to the relay."""
         return bool(self.host.get_network().get_connections(ID.from_string(self._relay.peer_id)))
 
     async def _try(self) -> bool:
@@ -108,8 +107,6 @@ async def members(relay: Address, count: int, first: int) -> None:
 
 
 class Gauge:
-    """Memory and processor of the relay's process."""
-
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
 
@@ -122,7 +119,6 @@ class Gauge:
         return float(getattr(self._process.memory_full_info(), "pss", 0) / 1e6)
 
     def cpu(self) -> float:
-        """Seconds since its start."""
         times = self._process.cpu_times()
         return float(times.user + times.system)
 

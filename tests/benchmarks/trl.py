@@ -100,7 +100,6 @@ def run(repeats: int, questions: int, answers: int, tokens: int) -> None:
 
 
 def is_trl(name: str) -> bool:
-    """Whether `name` is one of TRL's."""
     return name.startswith("TRL")
 
 
@@ -161,8 +160,6 @@ def our_round(policy: Policy, asked: list[Any], answers: int, tokens: int, seed:
 
 
 class Counter:
-    """Answer tokens that TRL has made so far."""
-
     tokens = 0
 
 
@@ -186,7 +183,6 @@ def trl_steps(
 def make_trainer(
     workspace: Path, name: str, asked: list[Any], answers: int, tokens: int, steps: int, counted: Counter
 ) -> Any:
-    """TRL's trainer on the embedded model."""
     from datasets import Dataset
     from peft import LoraConfig
     from transformers import AutoTokenizer

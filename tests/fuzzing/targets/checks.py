@@ -17,7 +17,6 @@ NAMES = tuple(sorted(CHECKS))
 
 
 def check(data: bytes) -> None:
-    """A question as a manifest holds it, asked."""
     name = NAMES[(data[0] if data else 0) % len(NAMES)]
     option, expected, answer, *_ = [*data[1:].decode("utf-8", "replace").split("\0"), "", ""]
     try:
