@@ -46,8 +46,6 @@ _AROUND_A_CHOICE = " \t\n()[]{}.:;,'\"*`"
 
 @dataclass(frozen=True)
 class Check(ABC):
-    """A way to check answers."""
-
     __slots__ = ()
     option: ClassVar[str] = ""
     """The field that is its option, and its key in a file of questions; "" if it has none."""
@@ -65,11 +63,7 @@ class Check(ABC):
         return list(value) if isinstance(value, tuple) else value
 
     def check_expected(self, expected: str) -> None:  # noqa: B027 - any will do where a check says nothing else
-        """Make sure that answers can be compared with the expected one.
-
-        Raises:
-            ManifestError: if they can't.
-        """
+        """Make sure that answers can be compared with the expected one."""
 
     @abstractmethod
     def score(self, expected: str, answer: str) -> float:

@@ -60,14 +60,11 @@ def resolve_questions(raw: dict[str, Any], where: str, directory: Path | None, s
     examples go to those of the manifest: questions with the split `EXAMPLE`, and as many more as `examples` says.
 
     Args:
-        raw: what TOML gave; may be anything.
-        where: the manifest's name in messages.
         directory: of the file; None: a manifest may name none.
         store: where to put the questions of files, which become `QuestionData`; None: they are a part of the manifest.
 
     Raises:
         TooManyError: if there are too many questions for the manifest.
-        ManifestError: if a file can't be read, or a question is not valid.
     """
     tasks = raw.get("tasks")
     for task in tasks if isinstance(tasks, list) else ():
@@ -100,10 +97,6 @@ def import_questions(path: Path, store: Path, wanted: int) -> tuple[QuestionData
 
     Args:
         wanted: number of worked examples, beside those that the file names; they stay among the questions.
-
-    Raises:
-        ManifestError: if the file can't be read, or a question is not valid.
-        StateError: if the questions can't be written.
     """
     remove_unused(store, "*")
     before = _digest(path)
@@ -214,11 +207,7 @@ def _opened(path: Path, size: int) -> Iterator[io.BufferedReader]:
 
 
 def _lines(file: io.BufferedReader, where: str) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not empty, each with its number.
-
-    Raises:
-        ManifestError: if the whole file is of another form.
-    """
+    """The lines that are not empty, each with its number."""
     # Until the first object, the lines may be those of a file of another form.
     held: list[tuple[int, bytes]] | None = []
     require(file.peek(2)[:2] not in (b"\xff\xfe", b"\xfe\xff"), f"{where} is UTF-16", "save it as UTF-8")
@@ -264,7 +253,6 @@ def _json_remedy(text: str) -> str:
 
 
 def is_beside(name: str) -> bool:
-    """Whether a text is the name of a file in the same directory."""
     return bool(name) and name == Path(name).name and name not in (".", "..")
 
 

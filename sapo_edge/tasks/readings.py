@@ -48,7 +48,6 @@ _ENDS = ".!,;:"
 
 
 def fitting(generator: str) -> str:
-    """The reading that fits a generator."""
     if generator in OBJECTS:
         return "json"
     return "number" if generator in NUMERIC else "line"
@@ -59,8 +58,6 @@ def read(reading: str, completion: str, lines: int = 1, question: str = "") -> t
 
     Args:
         reading: one of `READINGS` except `FIT`.
-        lines: of the expected answer.
-        question: that is answered.
 
     Returns:
         At most four candidates, each of at most `MAX_ANSWER_CHARACTERS` characters; none without an answer.
@@ -81,7 +78,6 @@ def read(reading: str, completion: str, lines: int = 1, question: str = "") -> t
 
 
 def is_bare(completion: str, candidate: str) -> bool:
-    """Whether a completion is the answer and nothing else."""
     return completion.strip() == candidate
 
 

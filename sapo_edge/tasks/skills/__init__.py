@@ -32,7 +32,6 @@ class _Lazy:
     """A skill in a module of this package, which loads when it is first used, as its data does.
 
     Attributes:
-        module: its name; it has a function `version`.
         maker: name of the class of its tasks, whose arguments are the settings of a manifest.
     """
 

@@ -81,12 +81,7 @@ class Extract:
         self.kinds = tuple(kinds)
 
     def generate(self, seed: int, part: Part = "train") -> dict[str, Any]:
-        """One message, as question, answer and metadata.
-
-        Args:
-            seed: 0 to 2**63 - 1.
-            part: of the templates and of what fills them.
-        """
+        """One message, as question, answer and metadata."""
         draw, data, share = Draw(seed), _load(), PARTS.index(part)
         kind = draw.of(self.kinds)
         template: _Template = draw.of(data.templates[kind][share])
@@ -114,7 +109,6 @@ class Extract:
         }
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """A message for training."""
         return self.generate(index)
 
 

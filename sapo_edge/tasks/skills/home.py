@@ -46,10 +46,6 @@ class Home:
         """One request, as question, answer and metadata.
 
         Intents are drawn by the square root of their templates: timers have a hundred, and would be half of all.
-
-        Args:
-            seed: 0 to 2**63 - 1.
-            part: of the templates and names.
         """
         draw = Draw(seed)
         code = self.languages[draw.below(len(self.languages))]
@@ -77,7 +73,6 @@ class Home:
         }
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """A request for training."""
         return self.generate(index)
 
 

@@ -41,10 +41,6 @@ class Tools:
         """One question, as question, answer and metadata.
 
         Of the three tools that are not asked for, one or two are of the same domain.
-
-        Args:
-            seed: 0 to 2**63 - 1.
-            part: of the tools, with their requests, and names.
         """
         draw = Draw(seed)
         data, parts = _load()
@@ -67,7 +63,6 @@ class Tools:
         }
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """A question for training."""
         return self.generate(index)
 
 
