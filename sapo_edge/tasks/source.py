@@ -33,7 +33,7 @@ from sapo_edge.tasks.questions import (
     split_questions,
 )
 from sapo_edge.tasks.readings import FIT, TAGS, fitting, is_bare, read
-from sapo_edge.tasks.skills import SKILLS
+from sapo_edge.tasks.skills import SKILLS, make_skill
 from sapo_edge.tasks.verifiers import verify
 
 MAX_SKIPPED = 200
@@ -294,7 +294,7 @@ class TaskSource:
 
     def _skill_held_out(self, entry: TaskEntry) -> dict[Split, tuple[Task, ...]]:
         """Tasks of a skill's parts for validation and test, distinct within a part. No draw gives their references."""
-        skill, version = SKILLS[entry.generator].make(entry.config), generator_version(entry.generator)
+        skill, version = make_skill(entry.generator, entry.config), generator_version(entry.generator)
         seed, parts = derive_seed("held-out", self.manifest.digest), dict[Split, tuple[Task, ...]]()
         for part in ("validation", "test"):
             tasks: dict[str, Task] = {}
