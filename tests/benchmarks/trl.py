@@ -29,10 +29,11 @@ from sapo_edge.backends.pytorch.model import load_base
 from sapo_edge.backends.pytorch.place import weight_bytes
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.care.sensors import peak_memory
-from sapo_edge.policy import LoraSettings, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.policy import LoraSettings, Policy, UpdateSettings
 from sapo_edge.state.paths import Paths
 from tests.benchmarks.measure import report
 from tests.benchmarks.sampling import prompts
+from tests.contract.training import alternating
 from tests.models import opening
 
 LORA = LoraSettings(rank=16, alpha=32.0)
@@ -145,17 +146,7 @@ def our_round(policy: Policy, asked: list[Any], answers: int, tokens: int, seed:
     begin = time.perf_counter()
     sampled = policy.generate(asked, answers, tokens, 1.0, seed, stop_text="")
     middle = time.perf_counter()
-    groups = [
-        TrainingGroup(
-            prompt,
-            tuple(
-                TrainingAnswer(one.text, one.ended, 1.0 - 2.0 * (index % 2), one.token_ids, one.logprobs)
-                for index, one in enumerate(group)
-            ),
-        )
-        for prompt, group in zip(asked, sampled, strict=True)
-    ]
-    policy.update(groups, UpdateSettings(learning_rate=1e-6))
+    policy.update(list(map(alternating, asked, sampled)), UpdateSettings(learning_rate=1e-6))
     return sum(len(one.token_ids) for group in sampled for one in group), middle - begin, time.perf_counter() - middle
 
 
