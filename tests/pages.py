@@ -41,7 +41,6 @@ def commands(command: Any = None, path: str = "sapo") -> Iterator[tuple[str, Any
 
 
 def command_list() -> str:
-    """Every command with its options, by the headings of `sapo --help`."""
     shared, usual = (
         {option.__metadata__[0].help: option.__metadata__[0].default for option in options}
         for options in (SHARED, USUAL)
@@ -61,7 +60,6 @@ def command_list() -> str:
 
 
 def shared_options() -> str:
-    """What the options of many commands mean."""
     lines = []
     for option in SHARED:
         name, text = option.__metadata__[0].default, option.__metadata__[0].help
@@ -93,7 +91,6 @@ def _parameter(item: Any) -> str:
 
 
 def setting_list() -> str:
-    """Every setting with its default, its meaning and what is allowed."""
     lines = []
     for item in SETTINGS.values():
         default = "" if item.default is None else str(item.default) or "empty"
@@ -107,7 +104,6 @@ def setting_list() -> str:
 
 
 def glossary() -> str:
-    """The words of the terminal app."""
     return "\n".join(f"- **{name}**: {term.meaning}" for name, term in GLOSSARY.items())
 
 
@@ -189,7 +185,6 @@ def with_part(text: str, name: str, part: str) -> str:
 
 
 def main() -> None:
-    """Renew every part."""
     for name, (page, make) in PARTS.items():
         path = DOCS / page
         path.write_text(with_part(path.read_text("utf-8"), name, make()), "utf-8")

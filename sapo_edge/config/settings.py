@@ -37,6 +37,7 @@ class Setting:
         unit: of a number; "" without one.
         explanation: what it does, and what special values mean.
         live: whether a running node accepts a new value, from its next round on.
+        compared: whether runs may learn otherwise by it, the end of a run aside, which its length tells.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Setting:
     unit: str = ""
     explanation: str = ""
     live: bool = False
+    compared: bool = True
 
     @property
     def allowed(self) -> str:
@@ -219,7 +221,13 @@ class Settings:
         live=True,
     )
     rounds: int = _setting(
-        0, "Stop after this round. 0: run until stopped.", low=0, high=1_000_000_000, unit="rounds", live=True
+        0,
+        "Stop after this round. 0: run until stopped.",
+        low=0,
+        high=1_000_000_000,
+        unit="rounds",
+        live=True,
+        compared=False,
     )
     temperature: float = _setting(1.0, "Sampling temperature of own answers.", low=0.05, high=2, live=True)
     max_tokens: int = _setting(0, "Longest answer. 0: the manifest's limit.", low=0, high=2048, unit="tokens")
@@ -274,9 +282,10 @@ class Settings:
         "Scheduling priority (nice value) of the node; on Linux its disk I/O too. 0: normal priority.",
         low=0,
         high=19,
+        compared=False,
     )
     on_battery: str = _setting(
-        "pause", "Pause while the machine runs on battery, or run.", choices=("pause", "run"), live=True
+        "pause", "Pause while the machine runs on battery, or run.", choices=("pause", "run"), live=True, compared=False
     )
     max_temperature: int = _setting(
         90,
@@ -287,6 +296,7 @@ class Settings:
         parse=_temperature,
         unit="°C",
         live=True,
+        compared=False,
     )
     busy: int = _setting(
         0,
@@ -295,6 +305,7 @@ class Settings:
         high=90,
         unit="percent",
         live=True,
+        compared=False,
     )
     quiet_hours: str = _setting(
         "",
@@ -302,6 +313,7 @@ class Settings:
         form=quiet_hours.FORM,
         parse=quiet_hours.parse,
         live=True,
+        compared=False,
     )
     evaluate_every: int = _setting(
         10,
@@ -326,9 +338,10 @@ class Settings:
         high=1440,
         unit="minutes",
         live=True,
+        compared=False,
     )
     keep_checkpoints: int = _setting(
-        3, "Newest checkpoints to keep, besides the best one.", low=1, high=1000, unit="checkpoints"
+        3, "Newest checkpoints to keep, besides the best one.", low=1, high=1000, unit="checkpoints", compared=False
     )
     network: str = _setting(
         "swarm", "swarm: share rollouts with other nodes. solo: work alone.", choices=("swarm", "solo")
@@ -337,6 +350,7 @@ class Settings:
         "ask",
         "Share only after the owner has agreed, on the first screen or when `sapo run` asks. given: the owner agrees.",
         choices=("ask", "given"),
+        compared=False,
     )
     port: int = _setting(
         0, "TCP port to listen on. 0: any free port, and the same one after a restart.", low=0, high=65535
@@ -378,7 +392,7 @@ class Settings:
     )
     download: int = _setting(0, "Download limit. 0: no limit.", low=0, high=1_000_000_000, unit="bytes/s")
     metrics_port: int = _setting(
-        0, "Port on 127.0.0.1 that gives Prometheus the node's figures. 0: none.", low=0, high=65535
+        0, "Port on 127.0.0.1 that gives Prometheus the node's figures. 0: none.", low=0, high=65535, compared=False
     )
     seed: int | None = _setting(
         None, "Seed of tasks and sampling. Without one, it is derived from the node's identity.", low=0, high=MAX_SEED
@@ -388,13 +402,15 @@ class Settings:
         "ask",
         "Keep or stop the node when the terminal app quits. ask: ask the user, and save the answer here.",
         choices=("ask", "keep", "stop"),
+        compared=False,
     )
     desktop_notice: str = _setting(
         "off",
         "Show a notice on the desktop when a run ends, or a node ends by itself, in terminals that can.",
         choices=("off", "on"),
+        compared=False,
     )
-    theme: str = _setting("", "Theme of the terminal app. Empty: one that fits the terminal.")
+    theme: str = _setting("", "Theme of the terminal app. Empty: one that fits the terminal.", compared=False)
 
     def as_dict(self) -> dict[str, int | float | str | None]:
         return asdict(self)

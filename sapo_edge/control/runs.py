@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from sapo_edge.config.settings import SETTINGS
 from sapo_edge.control.journal_view import COMPARABLE, last_event, reading
 from sapo_edge.control.report import Report, paired, read_report
 from sapo_edge.errors import CheckpointError, StateError
@@ -23,13 +24,6 @@ _BEST = f"""
 SELECT round, correct, questions, split, answers, question_set {COMPARABLE}
 ORDER BY correct DESC, round LIMIT 1
 """
-NOT_COMPARED = frozenset(
-    {
-        "nice", "on_battery", "max_temperature", "busy", "quiet_hours", "save_every", "keep_checkpoints",
-        "metrics_port", "on_quit", "desktop_notice", "theme", "consent", "rounds",
-    }
-)  # fmt: skip
-"""Settings that change nothing about what is learned, and the end of a run, which its length tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +113,13 @@ def differing(one: RunView, other: RunView) -> list[tuple[str, str, str]]:
 
     Settings that only one of them has, made with another version, are left out.
     """
+    not_compared = {setting.name for setting in SETTINGS.values() if not setting.compared}
     views = [
         {
             "manifest's digest": view.manifest[:12] or "?",
             "model's name": view.model or "?",
             "backend's name": view.backend or "?",
-            **{name: str(value) for name, value in view.settings.items() if name not in NOT_COMPARED},
+            **{name: str(value) for name, value in view.settings.items() if name not in not_compared},
         }
         for view in (one, other)
     ]

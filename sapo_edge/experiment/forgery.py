@@ -25,7 +25,6 @@ class Public:
     Attributes:
         source: tasks, ground truths and verifiers of the manifest.
         encode: token ids of a text by the victims' tokenizer.
-        max_tokens: most tokens of an answer.
         answers: L, answers of an honest rollout.
         clock: Unix seconds, the time of a rollout.
     """

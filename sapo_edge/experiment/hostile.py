@@ -50,11 +50,7 @@ def carries(text: str) -> bool:
 class Attacker(ABC):
     """A hostile member: questions of a sequence of its own, and rollouts with increasing numbers.
 
-    Args:
-        seed: of all that is random.
-
     Attributes:
-        description: what it does, in plain words.
         volume: how many times as much as others it publishes.
     """
 
@@ -88,7 +84,6 @@ class Attacker(ABC):
         return published
 
     def questions(self, seen: Sequence[Rollout]) -> Iterator[Question]:
-        """Endless questions to answer."""
         while True:
             yield self.own_question()
 
@@ -107,7 +102,6 @@ class Attacker(ABC):
         raise ManifestError("the manifest has no task that suits the attack", "choose another attack")
 
     def suits(self, question: Question) -> bool:
-        """Whether the member answers a question of its sequence."""
         return True
 
     @abstractmethod

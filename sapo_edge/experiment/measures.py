@@ -45,9 +45,7 @@ class Measures:
         by_answers: (own answers of all members so far, validation accuracy).
         by_seconds: (processor seconds of all members so far, validation accuracy).
         own_by_round: (round, mean own reward).
-        seconds: processor seconds of all members.
         members: of any kind, with a record.
-        questions: question set -> its size.
     """
 
     seed: int
@@ -72,11 +70,7 @@ def mean(values: Iterable[float]) -> float:
 
 
 def drawdown(series: Sequence[float]) -> float:
-    """Largest fall of a series below its running maximum; 0 for a series that never falls.
-
-    Args:
-        series: accuracies in the order of their rounds.
-    """
+    """Largest fall of a series below its running maximum; 0 for a series that never falls."""
     best, largest = -math.inf, 0.0
     for value in series:
         best = max(best, value)
@@ -187,7 +181,6 @@ def _validation(evaluations: Iterable[EvaluationRecord]) -> list[tuple[float, fl
 
 
 def _last(evaluations: Iterable[EvaluationRecord]) -> list[EvaluationRecord]:
-    """The last evaluation of each node on each set."""
     latest: dict[tuple[str, int], EvaluationRecord] = {}
     for item in evaluations:
         key = item.questions, item.node

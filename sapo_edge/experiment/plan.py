@@ -23,8 +23,6 @@ class Training:
 
     Attributes:
         own, external: I and J, own and external rollouts in an update.
-        answers: L.
-        strategy: of SampleExternal, by its name in the settings.
         rule: what external answers may do.
         cut: whether external answers are cut as own ones are, before they are scored. Without it, all answers of a
             group count, by their last pair of tags, as in versions before the cure.
@@ -83,8 +81,6 @@ class Setting:
 
     Attributes:
         name: unique within the plan; names files.
-        title: the same in plain words.
-        arms: in the order of the tables.
         baseline: name of the arm with which the others are compared.
         every: rounds between evaluations on the validation set.
         models: of the members, in turn: names that the scale knows.
@@ -120,11 +116,9 @@ class Setting:
                 raise ValueError(f"{self.nodes} members of setting {self.name} leave no honest one in arm {arm.name}")
 
     def arm(self, name: str) -> Arm:
-        """The arm of this name, or a KeyError."""
         return {arm.name: arm for arm in self.arms}[name]
 
     def rounds_of(self, arm: Arm) -> int:
-        """Rounds of each member in an arm."""
         return max(1, round(self.rounds * arm.rounds))
 
 
@@ -153,7 +147,6 @@ class Plan:
     """A whole experiment.
 
     Attributes:
-        settings: in the order of the report; names are unique.
         seeds: swarms of each arm; their seeds are the same in all arms.
         manifest: what the members train on: a shipped name or a file; "" for the scale's own.
         model: file or directory; "" for the scale's own.
@@ -200,15 +193,12 @@ def swarm_digest(setting: Setting, arm: Arm) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One swarm to run."""
-
     setting: Setting
     arm: Arm
     seed: int
 
     @property
     def name(self) -> str:
-        """For people."""
         return f"{self.setting.name} {self.arm.name}, swarm {self.seed}"
 
     @property
@@ -227,7 +217,6 @@ class Job:
         return swarm_digest(self.setting, self.arm), self.seed
 
     def state(self, directory: Path) -> Path:
-        """The directory of its state while it runs."""
         return state_of(self.key, directory)
 
 

@@ -53,7 +53,6 @@ def read_plan(path: Path) -> Plan:
     Raises:
         ConfigError: if it is no TOML, or has an unknown name, or a value of another type or out of bounds; names the
             place.
-        StateError: if it can't be read.
     """
     with reported("read", path, "give another file"):
         data = path.read_bytes()
@@ -68,7 +67,6 @@ def read_plan(path: Path) -> Plan:
 
 
 def _built(kind: type[T], content: Mapping[str, Any], where: str) -> T:
-    """A dataclass from a table."""
     if kind is Arm:
         if "training" in content:
             raise ConfigError(f"{where}: there is no training", "write its numbers beside the name of the arm")
@@ -113,7 +111,6 @@ def _fields(kind: type[Any]) -> dict[str, Field[Any]]:
 
 
 def _value(name: str, value: Any, kind: Any, where: str) -> Any:
-    """A value of the type that its field has."""
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
             raise ConfigError(f"{where}: {name} is not a list", "docs/results.md has an example")

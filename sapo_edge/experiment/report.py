@@ -53,10 +53,6 @@ def write_report(
 
     Returns:
         The files, in a fixed order.
-
-    Raises:
-        SapoError: if a library is missing.
-        StateError: if a file can't be written.
     """
     check_libraries(plots=plots)
     results = evaluate(plan, records)
@@ -80,11 +76,7 @@ def write_report(
 
 
 def check_libraries(*, plots: bool = True) -> None:
-    """Check that the libraries of a report can be loaded: before hours of work rather than after.
-
-    Raises:
-        SapoError: if one is missing or can't be loaded; names the remedy.
-    """
+    """Check that the libraries of a report can be loaded: before hours of work rather than after."""
     purposes = {"scipy.stats": "the intervals", **({"matplotlib.figure": "the plots"} if plots else {})}
     for module, purpose in purposes.items():
         try:

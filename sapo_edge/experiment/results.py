@@ -42,7 +42,6 @@ class RoundRecord:
     """One round of one member, learning or not.
 
     Attributes:
-        round: from 1.
         node: the member's number, the same in all rounds.
         own: mean reward of its own answers before any filter; 0 if it generated none.
         external: mean reward of the external answers as sampled; None if it sampled none.
@@ -95,7 +94,6 @@ class SwarmRecord:
 
     Attributes:
         digest: of all that determines it, the seed aside: `plan.swarm_digest`.
-        seed: from 0.
         rounds: of all members, those that do not learn included.
         evaluations: of honest learning nodes: "validation" every few rounds, all other sets after the last one.
         entries: question set -> the task entry of each question, in the order of `EvaluationRecord.correct`.
@@ -126,7 +124,6 @@ class _Line:
 
 @cache
 def decoder(kind: type[T]) -> TypeAdapter[T]:
-    """Checks JSON against a dataclass."""
     # Takes a moment to load.
     from pydantic import TypeAdapter
 
@@ -157,11 +154,7 @@ class Results(Generic[T]):
         self._end = self._lines = 0
 
     def read(self) -> None:
-        """Read the lines that are new. The beginning of one, which a kill can leave at the end, does not count.
-
-        Raises:
-            StateError: if the file can't be read, or a line is damaged.
-        """
+        """Read the lines that are new. The beginning of one, which a kill can leave at the end, does not count."""
         with reported("read", self._path), suppress(FileNotFoundError), open(self._path, "rb") as file:
             if os.fstat(file.fileno()).st_size < self._end:
                 # Another experiment took its place.
@@ -198,11 +191,7 @@ class Results(Generic[T]):
             self._append({"origin": dict(origin)})
 
     def add(self, record: SwarmRecord) -> None:
-        """Add a swarm.
-
-        Raises:
-            StateError: if it can't be written.
-        """
+        """Add a swarm."""
         self._append({"swarm": asdict(record)})
 
     def _append(self, fields: Mapping[str, Any]) -> None:
@@ -232,11 +221,7 @@ class Results(Generic[T]):
 
 
 def read_records(directory: Path, plan: Plan) -> list[SwarmRecord]:
-    """Records of the finished swarms of a plan, in its order.
-
-    Raises:
-        StateError: if the directory holds another experiment, or its file is damaged.
-    """
+    """Records of the finished swarms of a plan, in its order."""
     results = Results(directory, lambda record: record)
     results.check(plan, {})
     return [results.swarms[job.key] for job in plan.jobs if job.key in results.swarms]

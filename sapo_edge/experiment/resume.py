@@ -109,7 +109,6 @@ def _write(swarm: Swarm, directory: Path) -> None:
 
 
 def _read(member: Member, directory: Path) -> None:
-    """Read a member's adapter and pool."""
     place = member.shelf.place(member.place)
     shutil.rmtree(place)
     shutil.copytree(directory / f"adapter-{member.number}", place)
@@ -127,5 +126,4 @@ def _round_of(state: Path) -> int:
 
 
 def _states(directory: Path) -> list[Path]:
-    """The complete states, oldest first."""
     return sorted(directory.glob("round-*"), key=_round_of)

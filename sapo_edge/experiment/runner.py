@@ -42,12 +42,7 @@ _MEMORY_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Progress of a run.
-
-    Attributes:
-        job: the swarm that went on.
-        is_done: whether its record is written.
-    """
+    """Progress of a run."""
 
     job: Job
     finished: int
@@ -58,13 +53,6 @@ def run_jobs(plan: Plan, directory: Path, cache: Path, workers: int, narrate: Na
     """Run all swarms that are not done, in worker processes; yields their progress.
 
     Closing the generator ends the workers. Call it in the main thread.
-
-    Args:
-        cache: for files that a backend derives from a model.
-        narrate: receives lines about what takes time.
-
-    Raises:
-        SapoError: if the directory holds another experiment or another process works in it, or a worker fails.
     """
     with exclusive(directory):
         results = Results(directory, lambda record: None)
@@ -196,9 +184,6 @@ def run_job(
 
     Args:
         report: called with the number of finished rounds, at once and after each.
-
-    Raises:
-        SapoError: if it can't be run, or its state can't be written.
     """
     state = job.state(directory)
     swarm = _continued(job, scene, state)

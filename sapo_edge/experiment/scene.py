@@ -31,9 +31,7 @@ class Scene:
     """Models, tasks and questions of a plan.
 
     Args:
-        cache: for files that a backend derives from a model.
         workspace: a directory of its own, for adapters.
-        narrate: receives lines about what takes time.
         tell_origin: receives what the results are made with, by name.
         opening: held while a model is opened. What one process derives from a model, such as the file to sample from,
             the next one finds in the cache.
@@ -114,21 +112,12 @@ class Scene:
 
 
 def training_manifest(plan: Plan) -> Manifest:
-    """What the members of a plan train on.
-
-    Raises:
-        ManifestError: if there is no such manifest.
-    """
+    """What the members of a plan train on."""
     return load_manifest(plan.manifest) if plan.manifest else tiny_manifest()
 
 
 def model_path(plan: Plan, name: str) -> Path:
-    """A model's file or directory.
-
-    Raises:
-        ConfigError: if the plan has no model of this name.
-        ModelError: if it is missing.
-    """
+    """A model's file or directory."""
     from sapo_edge.backends.model.find import find_model
 
     if plan.scale == TINY and not plan.model:

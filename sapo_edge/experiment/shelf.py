@@ -42,11 +42,7 @@ class Shelf:
         self._holder, self._members = None, 0
 
     def add(self, seed: int) -> int:
-        """A new member, whose adapter is untrained; returns its number.
-
-        Args:
-            seed: of the adapter's initial values.
-        """
+        """A new member, whose adapter is untrained; returns its number."""
         number = self._members
         self._members += 1
         shutil.copytree(self._fresh, self.place(number))
@@ -58,7 +54,6 @@ class Shelf:
         return self._directory / str(number)
 
     def take(self, number: int) -> Policy:
-        """The policy with a member's adapter."""
         if self._holder != number:
             self._holder = None
             self.policy.load(self.place(number))
@@ -66,7 +61,6 @@ class Shelf:
         return self.policy
 
     def keep(self, number: int) -> None:
-        """Save the adapter of the member that took the policy last."""
         if self._members > 1:
             self.policy.save(self.place(number))
 

@@ -59,7 +59,6 @@ class Estimate:
 
     Attributes:
         low, high: 95 % bootstrap interval; None if there is none.
-        count: swarms, or pairs of swarms.
         note: why there is no interval, in plain words; empty if there is one.
         t_low, t_high: Student's interval of the same mean, wider for few swarms; None if there is none.
     """
@@ -138,8 +137,6 @@ class ArmResult:
 
 @dataclass(frozen=True, slots=True)
 class SettingResult:
-    """All arms of a setting, in the order of the plan."""
-
     setting: Setting
     arms: tuple[ArmResult, ...]
 
@@ -216,7 +213,6 @@ def evaluate(plan: Plan, records: Iterable[SwarmRecord]) -> list[SettingResult]:
     """All statistics of an experiment.
 
     Args:
-        plan: names of settings and arms; records of others are left out.
         records: of the finished swarms, in any order, each once.
     """
     swarms = {(record.setting, record.arm, record.seed): measure(record) for record in records}

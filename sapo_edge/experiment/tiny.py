@@ -21,11 +21,7 @@ KINDS: Mapping[str, str] = {"base": "mixed", "mixed": "mixed", "hard": "hard", "
 
 
 def tiny_model(name: str) -> Path:
-    """The directory of a model.
-
-    Raises:
-        ConfigError: if there is none of this name.
-    """
+    """The directory of a model."""
     if name not in KINDS:
         raise ConfigError(f"there is no tiny model {name}", f"choose {', '.join(KINDS)}")
     return Path(__file__).parent / "models" / KINDS[name]

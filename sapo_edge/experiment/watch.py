@@ -112,6 +112,5 @@ def _arm(results: Results[float], setting: Setting, arm: Arm, seeds: int) -> Arm
 
 
 def _accuracy(record: SwarmRecord) -> float:
-    """Mean test accuracy of the honest learning nodes."""
     rows = [item.correct for item in record.evaluations if item.questions == TEST]
     return mean(row.count("1") / len(row) for row in rows) if rows else 0.0

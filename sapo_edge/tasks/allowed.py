@@ -29,7 +29,6 @@ class Integer:
     default: int
 
     def check(self, where: str, value: object) -> int:
-        """The value, if it is within the bounds."""
         if isinstance(value, bool) or not isinstance(value, int):
             raise ManifestError(f"{where} is not an integer", f"write an integer from {self.low} to {self.high}")
         if not self.low <= value <= self.high:
@@ -57,12 +56,9 @@ class Real:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """True or false."""
-
     default: bool
 
     def check(self, where: str, value: object) -> bool:
-        """The value, if it is a boolean."""
         if not isinstance(value, bool):
             raise ManifestError(f"{where} is not a boolean", "write true or false")
         return value
@@ -76,7 +72,6 @@ class Choice:
     default: str
 
     def check(self, where: str, value: object) -> str:
-        """The value, if it is one of the options."""
         if not isinstance(value, str) or value not in self.options:
             raise ManifestError(f"{where} has a value that is not allowed", f"choose one of {', '.join(self.options)}")
         return value
@@ -91,7 +86,6 @@ class Choices:
 
     @property
     def default(self) -> tuple[str, ...]:
-        """The options that are used if a manifest lists none."""
         return self.options[: self.first]
 
     def check(self, where: str, value: object) -> tuple[str, ...]:
@@ -269,14 +263,7 @@ def check_generator(name: str) -> str:
 
 
 def check_config(where: str, generator: str, config: Mapping[str, object]) -> dict[str, ConfigValue]:
-    """The settings of an allowed generator, checked and in canonical form: sorted, each with its own type.
-
-    Args:
-        where: name of the entry in messages.
-
-    Raises:
-        ManifestError: if a setting is unknown or out of bounds.
-    """
+    """The settings of an allowed generator, checked and in canonical form: sorted, each with its own type."""
     bounds = ALLOWED[generator]
     checked: dict[str, ConfigValue] = {}
     for key in config:

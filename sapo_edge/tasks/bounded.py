@@ -30,7 +30,6 @@ class OvertimeError(Exception):
     """The work took too long and was interrupted.
 
     Args:
-        message: what happened.
         busy: processor seconds that the work took; infinite for work that could not be interrupted.
     """
 
@@ -98,7 +97,6 @@ class BoundedWorker:
 
         Args:
             work: must leave nothing half-done when interrupted; a lock held in a `with` statement is released.
-            seconds: its time limit, wall-clock.
 
         Raises:
             OvertimeError: if it took longer.

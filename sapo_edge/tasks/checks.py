@@ -7,10 +7,11 @@ compares have at most `MAX_ANSWER_CHARACTERS` characters.
 from __future__ import annotations
 
 import decimal
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, fields
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -45,11 +46,15 @@ _AROUND_A_CHOICE = " \t\n()[]{}.:;,'\"*`"
 
 @dataclass(frozen=True)
 class Check(ABC):
-    """A way to check answers."""
-
     __slots__ = ()
     option: ClassVar[str] = ""
     """The field that is its option, and its key in a file of questions; "" if it has none."""
+    reading: ClassVar[str] = "line"
+    """The one of `readings.READINGS` that fits its answers."""
+
+    @classmethod
+    def needs_option(cls) -> bool:
+        return any(field.default is MISSING for field in fields(cls))
 
     @property
     def value(self) -> Any:
@@ -58,15 +63,17 @@ class Check(ABC):
         return list(value) if isinstance(value, tuple) else value
 
     def check_expected(self, expected: str) -> None:  # noqa: B027 - any will do where a check says nothing else
-        """Make sure that answers can be compared with the expected one.
-
-        Raises:
-            ManifestError: if they can't.
-        """
+        """Make sure that answers can be compared with the expected one."""
 
     @abstractmethod
     def score(self, expected: str, answer: str) -> float:
         """0 to 1, for an answer without surrounding space."""
+
+    def text_of(self, answer: Any) -> Any:
+        """An expected answer as text, where a file of questions has a value of JSON; what can't be one stays."""
+        if isinstance(answer, dict) and self.reading == "json":
+            return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+        return repr(answer) if isinstance(answer, int | float) and not isinstance(answer, bool) else answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,7 @@ class Number(Check):
 
     tolerance: float = 0.0
     option: ClassVar[str] = "tolerance"
+    reading: ClassVar[str] = "number"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tolerance", Real(0.0, MAX_TOLERANCE, 0.0).check("tolerance", self.tolerance))
@@ -149,6 +157,13 @@ class Set(Check):
         given = _items(answer if _AND.search(expected) else _AND.sub(",", answer))
         return len(right & given) / len(right | given) if given else 0.0
 
+    def text_of(self, answer: Any) -> Any:
+        if not isinstance(answer, list):
+            return Check.text_of(self, answer)
+        whole = all(isinstance(item, str | int | float) and "," not in str(item) for item in answer)
+        require(whole, "an item of answer is not text, or has a comma", "write texts without commas")
+        return ", ".join(str(Check.text_of(self, item)) for item in answer)
+
 
 @dataclass(frozen=True, slots=True)
 class Pattern(Check):
@@ -174,6 +189,8 @@ class Json(Number):
     The score is the share of right fields; those of nested objects count one by one.
     """
 
+    reading: ClassVar[str] = "json"
+
     def check_expected(self, expected: str) -> None:
         require(parse_object(expected) is not None, "answer is not a JSON object", 'write it as {"key": "value"}')
 
@@ -188,6 +205,8 @@ class Calls(Check):
 
     Another tool scores 0, the same one the share of right arguments.
     """
+
+    reading: ClassVar[str] = "json"
 
     def check_expected(self, expected: str) -> None:
         require(_call(expected) is not None, "answer is not a call", 'write {"name": "tool", "arguments": {"key": 1}}')
@@ -211,6 +230,9 @@ class Lines(Check):
         right, given = _text_lines(expected), _text_lines(answer)
         placed = sum(first == second for first, second in zip(right, given, strict=False))
         return placed / max(len(right), len(given))
+
+    def text_of(self, answer: Any) -> Any:
+        return "\n".join(map(str, answer)) if isinstance(answer, list) else Check.text_of(self, answer)
 
 
 @dataclass(frozen=True, slots=True)

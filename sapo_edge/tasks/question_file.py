@@ -60,14 +60,11 @@ def resolve_questions(raw: dict[str, Any], where: str, directory: Path | None, s
     examples go to those of the manifest: questions with the split `EXAMPLE`, and as many more as `examples` says.
 
     Args:
-        raw: what TOML gave; may be anything.
-        where: the manifest's name in messages.
         directory: of the file; None: a manifest may name none.
         store: where to put the questions of files, which become `QuestionData`; None: they are a part of the manifest.
 
     Raises:
         TooManyError: if there are too many questions for the manifest.
-        ManifestError: if a file can't be read, or a question is not valid.
     """
     tasks = raw.get("tasks")
     for task in tasks if isinstance(tasks, list) else ():
@@ -100,10 +97,6 @@ def import_questions(path: Path, store: Path, wanted: int) -> tuple[QuestionData
 
     Args:
         wanted: number of worked examples, beside those that the file names; they stay among the questions.
-
-    Raises:
-        ManifestError: if the file can't be read, or a question is not valid.
-        StateError: if the questions can't be written.
     """
     remove_unused(store, "*")
     before = _digest(path)
@@ -214,11 +207,7 @@ def _opened(path: Path, size: int) -> Iterator[io.BufferedReader]:
 
 
 def _lines(file: io.BufferedReader, where: str) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not empty, each with its number.
-
-    Raises:
-        ManifestError: if the whole file is of another form.
-    """
+    """The lines that are not empty, each with its number."""
     # Until the first object, the lines may be those of a file of another form.
     held: list[tuple[int, bytes]] | None = []
     require(file.peek(2)[:2] not in (b"\xff\xfe", b"\xfe\xff"), f"{where} is UTF-16", "save it as UTF-8")
@@ -264,7 +253,6 @@ def _json_remedy(text: str) -> str:
 
 
 def is_beside(name: str) -> bool:
-    """Whether a text is the name of a file in the same directory."""
     return bool(name) and name == Path(name).name and name not in (".", "..")
 
 
@@ -312,28 +300,13 @@ def _question(record: object) -> tuple[OwnQuestion, bool]:
         require(compile_pattern(check.pattern) is not None, "pattern is not valid, or needs too much memory", remedy)
     split = record.get("split", "")
     is_example = split == EXAMPLE
-    question = OwnQuestion(record["question"], _answer(record["answer"], name), check, "" if is_example else split)
+    question = OwnQuestion(record["question"], check.text_of(record["answer"]), check, "" if is_example else split)
     return question, is_example
 
 
 def _remedy(option: str) -> str:
     name = next(name for name, kind in CHECKS.items() if kind.option == option)
     return f'add "check": "{name}", or leave {option} out'
-
-
-def _answer(answer: Any, check: object) -> Any:
-    """The answer as text: JSON may have a number, and a list for a set."""
-    if isinstance(answer, list) and check == "set":
-        whole = all(isinstance(item, str | int | float) and "," not in str(item) for item in answer)
-        require(whole, "an item of answer is not text, or has a comma", "write texts without commas")
-        return ", ".join(str(_answer(item, check)) for item in answer)
-    if isinstance(answer, dict) and check in ("json", "calls"):
-        return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-    if isinstance(answer, list) and check == "lines":
-        return "\n".join(map(str, answer))
-    if isinstance(answer, int | float) and not isinstance(answer, bool):
-        return repr(answer)
-    return answer
 
 
 def _choose_examples(questions: list[OwnQuestion], count: int) -> list[OwnQuestion]:

@@ -31,12 +31,8 @@ class OwnQuestion:
     """A question with its answer.
 
     Attributes:
-        question: the text that a policy is asked.
         answer: the expected answer, without tags; items of a set are separated by commas.
         split: one of `SPLITS`.
-
-    Raises:
-        ManifestError: if a field is outside its bounds.
     """
 
     question: str
@@ -56,7 +52,6 @@ class OwnQuestion:
 
     @property
     def check_name(self) -> str:
-        """The name of its check."""
         return next(name for name, kind in CHECKS.items() if type(self.check) is kind)
 
     def as_list(self) -> list[Any]:
@@ -65,11 +60,7 @@ class OwnQuestion:
 
     @classmethod
     def from_list(cls, raw: object) -> OwnQuestion:
-        """Read what `as_list` wrote.
-
-        Raises:
-            ManifestError: if it is anything else.
-        """
+        """Read what `as_list` wrote."""
         shaped = isinstance(raw, list) and len(raw) == 5
         require(shaped, "it is not a list of 5 fields", "fetch the manifest again")
         assert isinstance(raw, list)
@@ -86,16 +77,12 @@ class SplitQuestions(NamedTuple):
 
 
 def make_check(name: object, value: object) -> Check:
-    """The check of a name, with its option (None: the default).
-
-    Raises:
-        ManifestError: if there is no such check, or it has no such option.
-    """
+    """The check of a name, with its option (None: the default)."""
     if not isinstance(name, str) or name not in CHECKS:
         raise ManifestError("check is not known", nearest(str(name)[:64], CHECKS))
     kind: Any = CHECKS[name]
     if value is None:
-        require(name not in ("choice", "matches", "regex"), f"{kind.option} is missing", f"add {kind.option}")
+        require(not kind.needs_option(), f"{kind.option} is missing", f"add {kind.option}")
         return kind()  # type: ignore[no-any-return]
     require(kind.option != "", f"check {name} has no option", "leave it out")
     return kind(value)  # type: ignore[no-any-return]

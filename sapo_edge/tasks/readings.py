@@ -30,8 +30,8 @@ NUMERIC = frozenset(
     }
 )  # fmt: skip
 """Generators whose answer is a decimal number; the others' are read by lines."""
-OBJECTS = frozenset({"extract", "home", "tools", "json", "calls"})
-"""Generators and checks whose answer is a JSON object."""
+OBJECTS = frozenset({"extract", "home", "tools"})
+"""Generators whose answer is a JSON object."""
 
 # A sign counts where it can't be a minus between two numbers.
 _NUMBER = re.compile(
@@ -47,11 +47,10 @@ _AROUND = " \t*`\"'\u201c\u201d"
 _ENDS = ".!,;:"
 
 
-def fitting(generator: str, check: str) -> str:
-    """The reading that fits a generator, or the check of an own question."""
-    if generator in OBJECTS or check in OBJECTS:
+def fitting(generator: str) -> str:
+    if generator in OBJECTS:
         return "json"
-    return "number" if generator in NUMERIC or check == "number" else "line"
+    return "number" if generator in NUMERIC else "line"
 
 
 def read(reading: str, completion: str, lines: int = 1, question: str = "") -> tuple[str, ...]:
@@ -59,8 +58,6 @@ def read(reading: str, completion: str, lines: int = 1, question: str = "") -> t
 
     Args:
         reading: one of `READINGS` except `FIT`.
-        lines: of the expected answer.
-        question: that is answered.
 
     Returns:
         At most four candidates, each of at most `MAX_ANSWER_CHARACTERS` characters; none without an answer.
@@ -81,7 +78,6 @@ def read(reading: str, completion: str, lines: int = 1, question: str = "") -> t
 
 
 def is_bare(completion: str, candidate: str) -> bool:
-    """Whether a completion is the answer and nothing else."""
     return completion.strip() == candidate
 
 

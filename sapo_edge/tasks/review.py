@@ -49,8 +49,6 @@ class Room:
     """What a model has room for.
 
     Attributes:
-        prompt_tokens: the length of a prompt as the model gets it.
-        answer_tokens: the length of an answer.
         context: most tokens of a prompt and its answer.
         max_tokens: most tokens of an answer, with its end.
     """
@@ -62,15 +60,7 @@ class Room:
 
 
 def read_own(path: Path, store: Path) -> tuple[Manifest, Iterator[Placed]]:
-    """A manifest with its own questions, worked examples included; or questions alone, in a manifest around them.
-
-    Args:
-        path: a TOML file, or one of questions, whose name ends in one of `SUFFIXES`.
-        store: as for `Manifest.read`.
-
-    Raises:
-        ManifestError: if a file can't be read or is not valid; naming file and line.
-    """
+    """A manifest with its own questions, worked examples included; or questions alone, in a manifest around them."""
     manifest = Manifest.read(path, store)
     if path.suffix.lower() in SUFFIXES:
         return manifest, _placed_in(path)
@@ -79,11 +69,7 @@ def read_own(path: Path, store: Path) -> tuple[Manifest, Iterator[Placed]]:
 
 
 def find_mistakes(path: Path) -> list[ManifestError]:
-    """What is wrong with the lines of questions: at most `MAX_MISTAKES` errors.
-
-    Args:
-        path: a TOML file, or one of questions, whose name ends in one of `SUFFIXES`.
-    """
+    """What is wrong with the lines of questions: at most `MAX_MISTAKES` errors."""
     if path.suffix.lower() in SUFFIXES:
         return find_mistakes_in(path)
     try:
@@ -102,8 +88,6 @@ def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) 
     """What may be wrong, question by question.
 
     Args:
-        manifest: gives the prompts.
-        questions: of the manifest, with their places.
         room: of the model; None: lengths are not looked at.
     """
     # Digests and places, not texts: there may be 200,000 questions.

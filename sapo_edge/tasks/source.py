@@ -33,7 +33,7 @@ from sapo_edge.tasks.questions import (
     split_questions,
 )
 from sapo_edge.tasks.readings import FIT, TAGS, fitting, is_bare, read
-from sapo_edge.tasks.skills import SKILLS
+from sapo_edge.tasks.skills import SKILLS, make_skill
 from sapo_edge.tasks.verifiers import verify
 
 MAX_SKIPPED = 200
@@ -135,9 +135,6 @@ class TaskSource:
     def training_tasks(self, seed: int, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
         """The next tasks of a node's sequence, without held-out ones.
 
-        Args:
-            cursor: index of the first one.
-
         Returns:
             The tasks, and the cursor for the next call.
 
@@ -165,9 +162,6 @@ class TaskSource:
         """The first `count` tasks of a held-out set: distinct questions, the same on all nodes, over all entries.
 
         Each set has at most `held_out.SPLIT_QUESTIONS`; both together have at most a third of an entry's distinct ones.
-
-        Raises:
-            ManifestError: if an entry of the manifest generates no questions.
         """
         with self._lock:
             if self._held_out is None:
@@ -203,11 +197,7 @@ class TaskSource:
         return question in self._held_out_questions
 
     def score(self, task: Task, text: str) -> float:
-        """The reward of a completion, in [0, 1]. No text raises an error, and none is evaluated as code.
-
-        Raises:
-            UnknownTaskError: if the task is not of this manifest.
-        """
+        """The reward of a completion, in [0, 1]. No text raises an error, and none is evaluated as code."""
         entry, question = self._entry(task), self._generated(task)
         reading = _reading(entry, question) if entry.reading == FIT else entry.reading
         score, answer = self._best(entry, question, _answers(reading, task, text))
@@ -216,11 +206,7 @@ class TaskSource:
         return reward if not entry.form or is_bare(text, answer) else reward * (1.0 - entry.form)
 
     def judge(self, task: Task, text: str) -> Judgement:
-        """Whether a completion is right, in any form and in the one that the manifest asks for.
-
-        Raises:
-            UnknownTaskError: if the task is not of this manifest.
-        """
+        """Whether a completion is right, in any form and in the one that the manifest asks for."""
         entry, question = self._entry(task), self._generated(task)
         score, answer = self._best(entry, question, _answers(_reading(entry, question), task, text))
         if entry.reading == TAGS:
@@ -308,7 +294,7 @@ class TaskSource:
 
     def _skill_held_out(self, entry: TaskEntry) -> dict[Split, tuple[Task, ...]]:
         """Tasks of a skill's parts for validation and test, distinct within a part. No draw gives their references."""
-        skill, version = SKILLS[entry.generator].make(entry.config), generator_version(entry.generator)
+        skill, version = make_skill(entry.generator, entry.config), generator_version(entry.generator)
         seed, parts = derive_seed("held-out", self.manifest.digest), dict[Split, tuple[Task, ...]]()
         for part in ("validation", "test"):
             tasks: dict[str, Task] = {}
@@ -332,7 +318,7 @@ def _reading(entry: TaskEntry, generated: Mapping[str, Any]) -> str:
     """The reading by which content is judged: the entry's, or the one that fits its check."""
     if entry.reading not in (TAGS, FIT):
         return entry.reading
-    return fitting(entry.generator, generated["own"].check_name if entry.questions else "")
+    return generated["own"].check.reading if entry.questions else fitting(entry.generator)
 
 
 def _answers(reading: str, task: Task, text: str) -> tuple[str, ...]:

@@ -13,17 +13,12 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def require(condition: bool, message: str, remedy: str) -> None:
-    """Raise a ManifestError unless the condition holds."""
     if not condition:
         raise ManifestError(message, remedy)
 
 
 def check_text(where: str, text: object, limit: int = MAX_TEXT_BYTES) -> str:
-    """The text, if it has at most `limit` bytes and no control characters.
-
-    Raises:
-        ManifestError: if it has, or is no text.
-    """
+    """The text, if it has at most `limit` bytes and no control characters."""
     require(isinstance(text, str), f"{where} is not text", "write it between quotes")
     assert isinstance(text, str)
     # A peer's text reaches terminals, so escape sequences are rejected. Lone surrogates can't be encoded.

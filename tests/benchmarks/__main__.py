@@ -17,7 +17,6 @@ Arguments = argparse.Namespace
 
 
 def shape(arguments: Arguments) -> tuple[int, ...]:
-    """Questions, answers, tokens."""
     return tuple(map(int, arguments.shape.split("x")))
 
 
@@ -71,7 +70,6 @@ RUNS: dict[str, Callable[[Any, Arguments], None]] = {
 
 
 def main() -> None:
-    """Run the benchmarks that are named."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*RUNS, []])
     parser.add_argument("--repeats", type=int, default=5)

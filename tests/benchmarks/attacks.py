@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
-from tests.benchmarks.measure import machine
+from tests.benchmarks.measure import Gauge, machine
 from tests.swarm.member.hostile import HostilePeer
 from tests.swarm.member.member_processes import MemberProcess
 from tests.swarm.namespaces import Namespaces, ip, name, permitted
 
+MIB = 2**20 / 1e6
+"""In MB."""
 MEMORY_MIB, SHARE = 16.0, 0.25
 """What an attack may cost: memory, and of one core."""
 PUBLISH_SECONDS = 2.0
@@ -121,27 +121,16 @@ class Phase:
 
 
 class Node(MemberProcess):
-    """The node, with its process's use of the machine."""
-
     def __init__(self, before: tuple[str, ...], **options: Any) -> None:
         super().__init__(before, **options)
         self.line("addresses")
-        self.used = psutil.Process(self.process.pid)
-
-    def processor(self) -> float:
-        """Seconds of processor time since its start."""
-        times = self.used.cpu_times()
-        return float(times.user + times.system)
+        self.gauge = Gauge(self.process.pid)
 
     def waited(self) -> float:
         """Seconds for which its busiest thread was ready to run, and did not."""
         tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
         _, waited = max(tuple(map(int, task.read_text().split()[:2])) for task in tasks)
         return waited / 1e9
-
-    def memory(self) -> float:
-        """MiB that it has in memory."""
-        return float(self.used.memory_info().rss) / 2**20
 
 
 @contextlib.contextmanager
@@ -156,8 +145,6 @@ def namespace() -> Iterator[tuple[str, ...]]:
 
 
 class Lab:
-    """The node, honest members, and what these publish."""
-
     def __init__(self, run: tuple[str, ...], source: TaskSource, upload: int = 0) -> None:
         self._run, self._source, self._upload = run, source, upload
         self._stack = contextlib.ExitStack()
@@ -169,12 +156,10 @@ class Lab:
         self.join(3, "20.3.0.1", self.at(self.honest[0], "20.2.0.1"))
 
     def close(self) -> None:
-        """End all processes."""
         self._stack.close()
 
     @staticmethod
     def at(member: MemberProcess, ip: str) -> str:
-        """A member's address at an IP address."""
         port = member.address.split("/")[4]
         return f"/ip4/{ip}/tcp/{port}/p2p/{member.peer_id}"
 
@@ -234,8 +219,8 @@ class Lab:
     def phase(self, name: str, seconds: float, newcomer: bool = False) -> Phase:
         """Let honest members publish for a time, and watch the node."""
         begin, waited = time.monotonic(), self.node.waited()
-        status, processor = self.node.status(), self.node.processor()
-        published, highest = begin - PUBLISH_SECONDS, self.node.memory()
+        status, processor = self.node.status(), self.node.gauge.cpu()
+        published, highest = begin - PUBLISH_SECONDS, self.node.gauge.resident() / MIB
         while (now := time.monotonic()) < begin + seconds:
             if newcomer and now > begin + JOIN_SECONDS:
                 self.join(4, "20.4.0.1", self.at(self.node, "20.0.0.1"))
@@ -243,12 +228,12 @@ class Lab:
             if now >= published + PUBLISH_SECONDS:
                 published = now
                 self._publish(self.published.setdefault(name, {}))
-            highest = max(highest, self.node.memory())
+            highest = max(highest, self.node.gauge.resident() / MIB)
             time.sleep(0.2)
         after = self.node.status()
         return Phase(
-            time.monotonic() - begin, self.node.processor() - processor, _charged(after) - _charged(status),
-            self.node.waited() - waited, highest, self.node.memory(),
+            time.monotonic() - begin, self.node.gauge.cpu() - processor, _charged(after) - _charged(status),
+            self.node.waited() - waited, highest, self.node.gauge.resident() / MIB,
             sent=after["bytes_out"] - status["bytes_out"], received=after["bytes_in"] - status["bytes_in"],
         )  # fmt: skip
 
@@ -280,7 +265,6 @@ def _charged(status: Mapping[str, Any]) -> float:
 
 
 def measure(attack: Attack, run: tuple[str, ...], source: TaskSource, seconds: float) -> dict[str, Any]:
-    """Run one attack against a new node."""
     lab = Lab(run, source, attack.upload)
     try:
         deadline = time.monotonic() + 60

@@ -148,13 +148,11 @@ class ByRate(SubsetSelector):
     rate = float(QUESTIONS)
 
     def observe(self, received: int) -> None:
-        """Turn it."""
         wanted = self.rate * (self.budget / max(1, received)) ** SMOOTHING
         self.rate = min(float(QUESTIONS), max(wanted, self.budget / LARGEST_SWARM))
 
     @property
     def share(self) -> float:
-        """As it was turned."""
         return self.rate
 
 

@@ -58,7 +58,6 @@ def is_possible(possible: Mapping[str, Mapping[str, list[Any]]], answer: str) ->
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file."""
     for line in path.read_text("utf-8").splitlines():
         yield json.loads(line)
 

@@ -46,7 +46,6 @@ class KnownModel:
 
     @property
     def shape(self) -> ModelShape:
-        """Its sizes."""
         return ModelShape.of_values(self.values)
 
     @property
@@ -56,7 +55,6 @@ class KnownModel:
 
 
 def known_models() -> list[KnownModel]:
-    """The models of the table, smallest first."""
     records = json.loads(DATA.read_text("utf-8"))["models"]
     return [KnownModel(record.pop("name"), record.pop("parameters"), record) for record in records]
 
@@ -95,7 +93,6 @@ def _tensor(name: str, outputs: int, inputs: int, form: str) -> TensorInfo:
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    """The table's cells, row by row."""
     models = known_models()
     for model in models:
         header, shape = header_of(model), model.shape
@@ -113,7 +110,6 @@ def rows() -> Iterator[tuple[str, ...]]:
 
 
 def table() -> str:
-    """The table as Markdown."""
     head = (
         "model", "architecture", "Q4_K_M file, GB", "llama.cpp, GB", "torch on a GPU, GB", "MLX on a Mac, GB",
         "tokens/s, CPU",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 import time
@@ -10,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.benchmarks.measure import Gauge
 from tests.cli.test_metrics import free_port
 from tests.swarm.member.member_processes import MemberProcess
 
@@ -35,20 +35,7 @@ class Seat:
     published: list[tuple[float, int]] = field(default_factory=list)
 
 
-def resident(pid: int) -> float:
-    """Resident memory in MB."""
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def handles(pid: int) -> int:
-    """Open files and sockets."""
-    return len(os.listdir(f"/proc/{pid}/fd"))
-
-
 class Swarm:
-    """All seats."""
-
     def __init__(self) -> None:
         self.ports = [free_port() for _ in range(MEMBERS)]
         self.bootstrap: list[str] = []
@@ -69,19 +56,16 @@ class Swarm:
         seat.process.kill()
 
     def restart(self, seat: Seat) -> None:
-        """Put a new process on a seat."""
         seat.process, seat.started = self._start(seat.number), time.monotonic()
         seat.lives += 1
         seat.published.clear()
 
     def close(self) -> None:
-        """End all."""
         for seat in self.seats:
             seat.process.kill()
 
 
 def run(minutes: float) -> None:
-    """Print what was received, memory over time, and every fault."""
     rng = random.Random(1)
     swarm = Swarm()
     begin = time.monotonic()
@@ -105,8 +89,10 @@ def run(minutes: float) -> None:
                 seat.process.tell("publish", count=1)
         if now >= next_sample:
             next_sample += 60.0
-            pids = {seat.number: seat.process.process.pid for seat in swarm.seats if not (away and away[0] is seat)}
-            samples.append({number: (resident(pid), handles(pid)) for number, pid in pids.items()})
+            here = {
+                seat.number: Gauge(seat.process.process.pid) for seat in swarm.seats if not (away and away[0] is seat)
+            }
+            samples.append({number: (gauge.resident(), gauge.handles()) for number, gauge in here.items()})
         time.sleep(0.1)
     _report(swarm, samples, kills, minutes)
     swarm.close()

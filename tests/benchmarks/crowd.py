@@ -108,14 +108,12 @@ class Member:
         other.hold(self)
 
     def learn(self, source: Member) -> None:
-        """Ask a peer for others."""
         for group in source.directory.members(TAG, self.peer_id):
             self.book.add(group[0], Origin.PEER, source=source.peer_id)
         for known in self.book.peers.values():
             known.due = 0.0
 
     def dial(self, members: dict[str, Member]) -> None:
-        """Dial as long as the dialler wants to."""
         while peers := self.dialler._select_peers():
             for peer in peers:
                 other = members[peer.peer_id]
@@ -209,7 +207,6 @@ class Observer:
         self._estimate, self._estimated = 0.0, -MEDIAN_SECONDS
 
     def time(self) -> float:
-        """Simulated seconds."""
         return self.now
 
     def offer(self, message: Message) -> None:
@@ -269,7 +266,6 @@ class Node:
         self.selector = SubsetSelector(BUDGET, self.believed)
 
     def believed(self) -> float:
-        """How many others publish."""
         view = self.view
         if self.own is None:
             return view.estimate()

@@ -15,7 +15,6 @@ VOCABULARIES = (49_152, 151_936, 262_144)
 
 
 def run(repeats: int) -> None:
-    """Print a table for each size of vocabulary."""
     generator = np.random.default_rng(0)
     for size in VOCABULARIES:
         logits = (3.0 * generator.standard_normal((ROWS, size))).astype(np.float32)

@@ -12,11 +12,12 @@ from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.find import find_model
-from sapo_edge.policy import Sample, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.policy import UpdateSettings
 from sapo_edge.state.paths import Paths
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.benchmarks.measure import seconds
+from tests.contract.training import alternating
 
 ROUND, ANSWERS, QUESTIONS = 8, 8, 200
 
@@ -34,13 +35,10 @@ def run(repeats: int, threads: int = 0) -> None:
         policy = LlamaCppPolicy(options)
 
         def train() -> None:
-            groups = policy.generate(prompts, ANSWERS, manifest.max_tokens, 1.0, 0)
-            training = [
-                TrainingGroup(prompt, tuple(_answer(index, sample) for index, sample in enumerate(group)))
-                for prompt, group in zip(prompts, groups, strict=True)
-            ]
+            sampled = policy.generate(prompts, ANSWERS, manifest.max_tokens, 1.0, 0)
             # So slow that the model, and with it the length of its answers, stays as it is.
-            policy.update(training, UpdateSettings(learning_rate=1e-9, max_tokens=manifest.max_tokens))
+            settings = UpdateSettings(learning_rate=1e-9, max_tokens=manifest.max_tokens)
+            policy.update(list(map(alternating, prompts, sampled)), settings)
 
         def evaluate() -> None:
             policy.generate(held_out, 1, manifest.max_tokens, 0.0, 0)
@@ -59,8 +57,3 @@ def _timed(work: Callable[[], object]) -> tuple[float, float]:
     begin = time.process_time()
     elapsed = seconds(work)
     return elapsed, time.process_time() - begin
-
-
-def _answer(index: int, sample: Sample) -> TrainingAnswer:
-    """With an advantage, so that every answer is trained on."""
-    return TrainingAnswer(sample.text, sample.ended, 1.0 - 2.0 * (index % 2), sample.token_ids, sample.logprobs)

@@ -22,7 +22,6 @@ Answer = Callable[[Prompt], str]
 
 
 def sapo(*arguments: str) -> str:
-    """What a command prints on stdout."""
     command = [sys.executable, "-m", "sapo_edge", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -74,7 +73,6 @@ def with_peft(adapter: Path, manifest: Manifest) -> Answer:
 
 
 def run(home: Path) -> None:
-    """Compare the best adapter of a state directory in three programs."""
     manifest = load_manifest("starter")
     source = TaskSource(manifest)
     tasks = source.held_out("test", 100)

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 
+import psutil
+
 LIBRARIES = ("llama-cpp-python", "torch", "transformers", "peft", "reasoning-gym", "mlx", "mlx-lm", "trl")
 
 
 def machine() -> str:
-    """Processor, cores and versions."""
     model = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo") as file:
@@ -32,7 +33,6 @@ def _version(name: str) -> str:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Wall-clock of one call."""
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
@@ -43,6 +43,29 @@ def processor_seconds(work: Callable[[], object]) -> float:
     begin = time.process_time()
     work()
     return time.process_time() - begin
+
+
+class Gauge:
+    """Memory and processor of another process."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = psutil.Process(pid)
+
+    def resident(self) -> float:
+        """MB."""
+        return float(self._process.memory_info().rss / 1e6)
+
+    def proportional(self) -> float:
+        """MB, of which what it shares with other processes counts in part; 0 where the system does not tell (Linux)."""
+        return float(getattr(self._process.memory_full_info(), "pss", 0) / 1e6)
+
+    def cpu(self) -> float:
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+    def handles(self) -> int:
+        """Open files and sockets."""
+        return int(self._process.num_fds())
 
 
 def interleaved(candidates: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:

@@ -3,7 +3,6 @@ padded one. Both sides compute in float32 with the same adapter, on the CPU with
 
 from __future__ import annotations
 
-import random
 import time
 import types
 from collections.abc import Callable
@@ -14,17 +13,17 @@ from typing import Any
 import numpy as np
 
 from sapo_edge.backends.apple.policy import MlxPolicy
-from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup
+from sapo_edge.backends.common.packing import EncodedGroup
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.find import find_model
 from sapo_edge.policy import CallHandle, Message, Prompt, UpdateSettings
 from tests.benchmarks.measure import interleaved, report, seconds
+from tests.benchmarks.work import SUBJECTS, packed_gradient, random_groups, sampling_rate
 from tests.models import opening
 
 GROUPS, ANSWERS, TOKENS, PROMPT = 8, 8, 64, 200
 OURS = "sapo-edge"
 FILLING = "Once upon a time there was a tree that stood alone on a wide hill above a village by the sea. "
-SUBJECTS = ("a river", "an old clock", "two foxes", "the sea", "a lost key", "a winter", "a lighthouse", "some bread")
 
 
 def prompts(policy: MlxPolicy) -> list[Prompt]:
@@ -36,24 +35,6 @@ def prompts(policy: MlxPolicy) -> list[Prompt]:
             text += FILLING
         made.append((Message("user", text),))
     return made
-
-
-def groups() -> list[EncodedGroup]:
-    """Random tokens; no two prompts have a beginning in common, which is the packing's worst case."""
-    rng = random.Random(0)
-    some = partial(lambda count: tuple(rng.randrange(100, 40_000) for _ in range(count)))
-    made = []
-    for _ in range(GROUPS):
-        answers = tuple(EncodedAnswer(some(TOKENS), rng.choice((-1.0, 1.0)), None) for _ in range(ANSWERS))
-        made.append(EncodedGroup(some(PROMPT), answers))
-    return made
-
-
-def sampled(policy: MlxPolicy) -> float:
-    """Tokens a second of a group-sampling call."""
-    samples: list[Any] = []
-    elapsed = seconds(lambda: samples.extend(policy.generate(prompts(policy), ANSWERS, TOKENS, 1.0, 0, stop_text="")))
-    return sum(len(sample.token_ids) for group in samples for sample in group) / elapsed
 
 
 def batch_generated(policy: MlxPolicy) -> float:
@@ -98,23 +79,6 @@ def padded_gradient(policy: MlxPolicy, batch: list[EncodedGroup]) -> Any:
         mx.eval(gradients)
     model.update(parameters)
     return gradients
-
-
-def packed_gradient(policy: MlxPolicy, batch: list[EncodedGroup]) -> dict[str, Any]:
-    """The gradient that `update` makes, without its step."""
-    learner = policy.learner
-    assert learner is not None
-    kept: dict[str, Any] = {}
-
-    def keep(_rate: float, _settings: UpdateSettings) -> float:
-        kept.update(learner.gradient)
-        return 0.0
-
-    step = learner._step
-    learner._step = keep  # type: ignore[method-assign, assignment]
-    learner.update(batch, UpdateSettings(), CallHandle())
-    learner._step = step  # type: ignore[method-assign]
-    return kept
 
 
 def apart(packed: dict[str, Any], padded: Any) -> float:
@@ -163,15 +127,20 @@ def run(repeats: int) -> None:
     """Print the tables, and the relative difference of the gradients."""
     cores = available_cores()
     policy = MlxPolicy(opening(find_model(""), threads=cores))
-    assert policy.learner is not None
-    batch = groups()
-    policy.learner.update(batch[:1], UpdateSettings(learning_rate=1e-3), CallHandle())  # B is no longer zero
+    learner = policy.learner
+    assert learner is not None
+    batch = random_groups(GROUPS, ANSWERS, TOKENS, PROMPT)
+    learner.update(batch[:1], UpdateSettings(learning_rate=1e-3), CallHandle())  # B is no longer zero
     figures = interleaved(
-        {OURS: lambda: sampled(policy), "mlx_lm.batch_generate": lambda: batch_generated(policy)}, repeats
+        {
+            OURS: lambda: sampling_rate(policy, prompts(policy), ANSWERS, TOKENS, stop_text=""),
+            "mlx_lm.batch_generate": lambda: batch_generated(policy),
+        },
+        repeats,
     )
     shape = f"{GROUPS} x {ANSWERS} answers of {TOKENS} tokens, prompts of {PROMPT}, {policy.reasons[0]}"
     report(f"Sampling {shape}", "tokens/s", figures, OURS, higher_is_better=True)
-    packed = Update(partial(packed_gradient, policy, batch))
+    packed = Update(partial(packed_gradient, learner, batch, UpdateSettings(), lambda: learner.gradient))
     padded = Update(partial(padded_gradient, policy, batch))
     updates = {OURS: packed, "padded batches": padded}
     figures = interleaved({name: update.seconds for name, update in updates.items()}, repeats)

@@ -30,7 +30,6 @@ def peak_memory(process: subprocess.Popen[str]) -> int:
 
 
 def run(rounds: int) -> None:
-    """Print the figures of a short run and of `--help`."""
     with tempfile.TemporaryDirectory() as home:
         # A warm start: the sampler's format is chosen and its file is made.
         if (cache := Paths.default().cache).is_dir():

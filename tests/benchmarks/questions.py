@@ -36,7 +36,6 @@ def write_file(path: Path, questions: int = MAX_DATA_QUESTIONS, size: int = FILE
 
 
 def run() -> None:
-    """Print a line for each step."""
     with tempfile.TemporaryDirectory() as directory:
         path = write_file(Path(directory) / "mine.jsonl")
         print(f"{MAX_DATA_QUESTIONS:,} questions, {path.stat().st_size / 1e6:.0f} MB")

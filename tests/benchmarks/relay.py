@@ -19,7 +19,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import psutil
 import trio
 from libp2p.peer.id import ID
 from libp2p.relay.circuit_v2.pb.circuit_pb2 import HopMessage
@@ -35,6 +34,7 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits.relay import FILL_SECONDS, MEMBERS
 from sapo_edge.swarm.wire.exchange import ExchangeRequest
+from tests.benchmarks.measure import Gauge
 from tests.swarm.lines import LineProcess
 
 PER_PROCESS = 50
@@ -71,7 +71,6 @@ class Member:
             pause = min(2 * pause, 60.0)
 
     def is_connected(self) -> bool:
-        """Whether it has a connection to the relay."""
         return bool(self.host.get_network().get_connections(ID.from_string(self._relay.peer_id)))
 
     async def _try(self) -> bool:
@@ -105,26 +104,6 @@ async def members(relay: Address, count: int, first: int) -> None:
         await trio.to_thread.run_sync(sys.stdin.read)
         print(json.dumps({"connected": sum(member.is_connected() for member in everybody)}), flush=True)
         os._exit(0)  # an orderly end of all hosts takes long, and is not measured
-
-
-class Gauge:
-    """Memory and processor of the relay's process."""
-
-    def __init__(self, pid: int) -> None:
-        self._process = psutil.Process(pid)
-
-    def resident(self) -> float:
-        """MB."""
-        return float(self._process.memory_info().rss / 1e6)
-
-    def proportional(self) -> float:
-        """MB, of which what it shares with other processes counts in part; 0 where the system does not tell (Linux)."""
-        return float(getattr(self._process.memory_full_info(), "pss", 0) / 1e6)
-
-    def cpu(self) -> float:
-        """Seconds since its start."""
-        times = self._process.cpu_times()
-        return float(times.user + times.system)
 
 
 def run(count: int, idle_seconds: float) -> None:

@@ -11,15 +11,15 @@ from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.gguf_header import GgufHeader
-from sapo_edge.policy import Message, Prompt, Sample
+from sapo_edge.policy import Message, Prompt
 from sapo_edge.state.paths import Paths
 from tests.benchmarks.measure import interleaved, report, seconds
+from tests.benchmarks.work import SUBJECTS, sampling_rate
 
 QUESTIONS, ANSWERS, TOKENS = 8, 8, 64
 FLOOR_STEPS = 8
 CONTEXT = 512
 """Tokens of a prompt and its answer, for llama-cpp-python."""
-SUBJECTS = ("a river", "an old clock", "two foxes", "the sea", "a lost key", "a winter", "a lighthouse", "some bread")
 
 
 def prompts() -> list[Prompt]:
@@ -50,7 +50,9 @@ def run(repeats: int, path: Path) -> None:
         options = OpenOptions(path, Paths.default().cache, Path(workspace), threads=cores, trainable=False)
         policy = LlamaCppPolicy(options)
         torch.set_num_threads(cores)
-        candidates: dict[str, Callable[[], float]] = {"sapo-edge": lambda: _ours(policy)}
+        candidates: dict[str, Callable[[], float]] = {
+            "sapo-edge": lambda: sampling_rate(policy, prompts(), ANSWERS, TOKENS)
+        }
         texts = [policy.model.encode_prompt(prompt) for prompt in prompts()]
         files = {policy.sampler.path: policy.sampler.format} | {policy.header.path: "its own file"}
         for file, label in files.items():
@@ -93,12 +95,6 @@ def _products(header: GgufHeader, number_format: str) -> Callable[[], float]:
 
     work()
     return work
-
-
-def _ours(policy: LlamaCppPolicy) -> float:
-    samples: list[list[Sample]] = []
-    elapsed = seconds(lambda: samples.extend(policy.generate(prompts(), ANSWERS, TOKENS, 1.0, 0)))
-    return sum(len(sample.token_ids) for group in samples for sample in group) / elapsed
 
 
 def _loop(llama: Any, texts: list[list[int]]) -> Callable[[], float]:

@@ -74,7 +74,6 @@ def shaped_model(name: str, directory: Path) -> Path:
 
 
 def _tensors(shape: ModelShape) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    """Name, shape (outputs first) and number format of each tensor."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
 
     def matrix(name: str, outputs: int, inputs: int, form: str) -> tuple[str, tuple[int, ...], str]:

@@ -13,7 +13,6 @@ WINDOW = 10
 
 
 def run(homes: Iterable[Path]) -> None:
-    """Print a row for each state directory."""
     print("\n### Stability\n")
     print("| rounds | best mean of 10 | mean of the last 10 | last / best | held-out accuracy |")
     print("|---|---|---|---|---|")

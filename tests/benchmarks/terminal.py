@@ -62,14 +62,12 @@ class Terminal:
         return time.perf_counter() - begin
 
     def read(self, seconds: float) -> None:
-        """Take in what the app draws for some time."""
         ready, _, _ = select.select([self._master], [], [], seconds)
         if ready:
             with contextlib.suppress(OSError):
                 self.output += os.read(self._master, 65536)
 
     def drain(self, seconds: float) -> None:
-        """Let it run for some time."""
         until = time.perf_counter() + seconds
         while time.perf_counter() < until:
             self.read(0.05)
@@ -123,7 +121,6 @@ def training_node(home: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def run(repeats: int) -> None:
-    """Print all figures."""
     print("\n### Terminal app, 80x24\n\n| what | median | max | asked |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)

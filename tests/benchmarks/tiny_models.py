@@ -84,8 +84,6 @@ QUESTIONS = 16000
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Sizes of a model; `inner` is the MLP's."""
-
     width: int = 64
     heads: int = 4
     inner: int = 192
@@ -209,8 +207,6 @@ def fit(model: Any, batches: Iterable[Batch], steps: int, learning_rate: float) 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Token ids of a question and of an answer to it."""
-
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
 
@@ -241,8 +237,6 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question and its token ids."""
-
     task: Task
     prompt: tuple[int, ...]
 
@@ -327,7 +321,6 @@ class Parts:
 
 
 def parts_of(task: Task) -> Parts:
-    """The parts of a task's answer."""
     return PARTS[task.generated["metadata"]["source_dataset"]](task)
 
 

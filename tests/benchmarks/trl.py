@@ -29,10 +29,11 @@ from sapo_edge.backends.pytorch.model import load_base
 from sapo_edge.backends.pytorch.place import weight_bytes
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.care.sensors import peak_memory
-from sapo_edge.policy import LoraSettings, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.policy import LoraSettings, Policy, UpdateSettings
 from sapo_edge.state.paths import Paths
 from tests.benchmarks.measure import report
 from tests.benchmarks.sampling import prompts
+from tests.contract.training import alternating
 from tests.models import opening
 
 LORA = LoraSettings(rank=16, alpha=32.0)
@@ -100,7 +101,6 @@ def run(repeats: int, questions: int, answers: int, tokens: int) -> None:
 
 
 def is_trl(name: str) -> bool:
-    """Whether `name` is one of TRL's."""
     return name.startswith("TRL")
 
 
@@ -146,23 +146,11 @@ def our_round(policy: Policy, asked: list[Any], answers: int, tokens: int, seed:
     begin = time.perf_counter()
     sampled = policy.generate(asked, answers, tokens, 1.0, seed, stop_text="")
     middle = time.perf_counter()
-    groups = [
-        TrainingGroup(
-            prompt,
-            tuple(
-                TrainingAnswer(one.text, one.ended, 1.0 - 2.0 * (index % 2), one.token_ids, one.logprobs)
-                for index, one in enumerate(group)
-            ),
-        )
-        for prompt, group in zip(asked, sampled, strict=True)
-    ]
-    policy.update(groups, UpdateSettings(learning_rate=1e-6))
+    policy.update(list(map(alternating, asked, sampled)), UpdateSettings(learning_rate=1e-6))
     return sum(len(one.token_ids) for group in sampled for one in group), middle - begin, time.perf_counter() - middle
 
 
 class Counter:
-    """Answer tokens that TRL has made so far."""
-
     tokens = 0
 
 
@@ -186,7 +174,6 @@ def trl_steps(
 def make_trainer(
     workspace: Path, name: str, asked: list[Any], answers: int, tokens: int, steps: int, counted: Counter
 ) -> Any:
-    """TRL's trainer on the embedded model."""
     from datasets import Dataset
     from peft import LoraConfig
     from transformers import AutoTokenizer

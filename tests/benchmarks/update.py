@@ -5,7 +5,6 @@ Figures are processor time of all threads, in which other programs take little p
 
 from __future__ import annotations
 
-import random
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 from peft import get_peft_model
 
-from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, pack, packs
+from sapo_edge.backends.common.packing import EncodedGroup, pack, packs
 from sapo_edge.backends.llama.plan import ROOMY
 from sapo_edge.backends.machine.host import multiplies_bfloat16
 from sapo_edge.backends.machine.threads import available_cores
@@ -29,6 +28,7 @@ from sapo_edge.backends.pytorch.place import PACK_TOKENS
 from sapo_edge.backends.pytorch.products import by_onednn, wide_linear, wide_product
 from sapo_edge.policy import PUBLISHED, CallHandle, LoraSettings, UpdateSettings
 from tests.benchmarks.measure import interleaved, processor_seconds, report
+from tests.benchmarks.work import packed_gradient, random_groups
 
 PROMPT = 100
 SHORT_GROUPS, SHARED, SHORT = 8, 70, 16
@@ -37,21 +37,6 @@ SETTINGS = UpdateSettings(external_rule=PUBLISHED)
 """The rule for external tokens would leave next to nothing of random ones."""
 FORMATS = ("bfloat16", "float32") if multiplies_bfloat16() else ("float32",)
 """Number formats of products, the fastest first."""
-
-
-def groups(count: int, answers: int, tokens: int, shared: int = 0) -> list[EncodedGroup]:
-    """Groups of random tokens, whose prompts have so many tokens in common; none is the packing's worst case."""
-    rng = random.Random(0)
-
-    def some(count: int) -> tuple[int, ...]:
-        return tuple(rng.randrange(100, 40_000) for _ in range(count))
-
-    beginning = some(shared)
-    made = []
-    for _ in range(count):
-        group = tuple(EncodedAnswer(some(tokens), rng.choice((-1.0, 1.0)), None) for _ in range(answers))
-        made.append(EncodedGroup(beginning + some(PROMPT - shared), group))
-    return made
 
 
 def plain_model(header: GgufHeader, learner: TorchLearner) -> Any:
@@ -90,19 +75,8 @@ def gradients(parameters: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
     return {name: p.grad.detach().numpy().copy() for name, p in parameters.items() if p.grad is not None}
 
 
-def packed_gradient(learner: TorchLearner, batch: list[EncodedGroup]) -> dict[str, np.ndarray]:
-    """The gradient that `update` makes, without its step."""
-    found: dict[str, np.ndarray] = {}
-
-    def keep(_rate: float, _settings: UpdateSettings) -> float:
-        found.update(gradients(learner.parameters))
-        return 0.0
-
-    step = learner._step
-    learner._step = keep  # type: ignore[method-assign, assignment]
-    learner.update(batch, SETTINGS, CallHandle())
-    learner._step = step  # type: ignore[method-assign]
-    return found
+def gradient(learner: TorchLearner, batch: list[EncodedGroup]) -> dict[str, np.ndarray]:
+    return packed_gradient(learner, batch, SETTINGS, lambda: gradients(learner.parameters))
 
 
 def products_alone(learner: TorchLearner, batch: list[EncodedGroup]) -> Callable[[], None]:
@@ -151,7 +125,7 @@ def run(repeats: int, path: Path, count: int, answers: int, tokens: int, threads
         threads: 0: one a core.
     """
     threads = threads or available_cores()
-    header, batch = read_header(path), groups(count, answers, tokens)
+    header, batch = read_header(path), random_groups(count, answers, tokens, PROMPT)
     learners = {name: TorchLearner(header, LoraSettings(), threads, replace(ROOMY, products=name)) for name in FORMATS}
     fastest = learners[FORMATS[0]]
     fastest.update(batch[:1], replace(SETTINGS, learning_rate=1e-3), CallHandle())  # B is no longer zero
@@ -160,9 +134,9 @@ def run(repeats: int, path: Path, count: int, answers: int, tokens: int, threads
     plain = plain_model(header, fastest)
     padded_gradient(plain, batch)
     padded = gradients(adapter_parameters(plain))
-    differences = {name: compared(packed_gradient(learner, batch), padded) for name, learner in learners.items()}
+    differences = {name: compared(gradient(learner, batch), padded) for name, learner in learners.items()}
     candidates: dict[str, Callable[[], object]] = {
-        f"sapo-edge ({name})": partial(packed_gradient, learner, batch) for name, learner in learners.items()
+        f"sapo-edge ({name})": partial(gradient, learner, batch) for name, learner in learners.items()
     }
     candidates |= {f"floor: products in {name}": products_alone(learner, batch) for name, learner in learners.items()}
     candidates["padded batch, transformers and PEFT, float32"] = partial(padded_gradient, plain, batch)
@@ -170,11 +144,11 @@ def run(repeats: int, path: Path, count: int, answers: int, tokens: int, threads
     _report(title, candidates, repeats, threads)
     for name, difference in differences.items():
         print(f"\nGradient of {name} and the padded one: {difference}")
-    short = groups(SHORT_GROUPS, answers, SHORT, SHARED)
+    short = random_groups(SHORT_GROUPS, answers, SHORT, PROMPT, SHARED)
 
     def in_packs(size: int) -> None:
         fastest.pack_tokens = size
-        packed_gradient(fastest, short)
+        gradient(fastest, short)
 
     sizes = {f"packs of {size}": partial(in_packs, size) for size in (ROOMY.pack_tokens, PACK_TOKENS)}
     shared = f"{SHARED} of {PROMPT} of the prompts in common"

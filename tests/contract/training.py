@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,8 @@ LOGPROB_MAX = 0.06
 with these models' logits single tokens are off by up to 0.03."""
 
 
-def own_group(policy: Policy, prompt: Prompt, seed: int = 1, answers: int = 4, tokens: int = 16) -> TrainingGroup:
-    """A group sampled from the policy; every other answer has a positive advantage."""
-    (samples,) = policy.generate([prompt], answers, tokens, 1.0, seed)
+def alternating(prompt: Prompt, samples: Sequence[Sample]) -> TrainingGroup:
+    """A group in which every other answer has a positive advantage, the others a negative one: all are trained on."""
     return TrainingGroup(
         prompt,
         tuple(
@@ -31,6 +30,11 @@ def own_group(policy: Policy, prompt: Prompt, seed: int = 1, answers: int = 4, t
             for index, sample in enumerate(samples)
         ),
     )
+
+
+def own_group(policy: Policy, prompt: Prompt, seed: int = 1, answers: int = 4, tokens: int = 16) -> TrainingGroup:
+    (samples,) = policy.generate([prompt], answers, tokens, 1.0, seed)
+    return alternating(prompt, samples)
 
 
 def limit_packs(policy: Policy, tokens: int = 1) -> None:

@@ -5,55 +5,33 @@ A skill makes tasks for training and, in words and about things that training ne
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
-from types import ModuleType
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 Part: TypeAlias = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
+SKILLS: Mapping[str, str] = {"extract": "Extract", "home": "Home", "tools": "Tools"}
+"""By the name of the generator, the class of its tasks, whose arguments are the settings of a manifest. Its module has
+the generator's name and a function `version`; it loads when it is first used, as its data does."""
 
 
-class Skill(Protocol):
-    """What makes and checks the tasks of one configuration."""
+class Skill(ABC):
+    """What makes the tasks of one configuration. Thread-safe."""
 
+    @abstractmethod
     def generate(self, seed: int, part: Part = "train") -> dict[str, Any]:
         """Question, answer and metadata: a pure function of configuration, seed (0 to 2**63 - 1) and part."""
-        ...
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """The task for training whose seed is the index."""
-        ...
+        return self.generate(index)
 
 
-@dataclass(frozen=True, slots=True)
-class _Lazy:
-    """A skill in a module of this package, which loads when it is first used, as its data does.
-
-    Attributes:
-        module: its name; it has a function `version`.
-        maker: name of the class of its tasks, whose arguments are the settings of a manifest.
-    """
-
-    module: str
-    maker: str
-
-    def make(self, config: Mapping[str, Any]) -> Skill:
-        skill: Skill = getattr(self._load(), self.maker)(**config)
-        return skill
-
-    def version(self) -> str:
-        version: str = self._load().version()
-        return version
-
-    def _load(self) -> ModuleType:
-        return import_module(f"{__name__}.{self.module}")
+def make_skill(generator: str, config: Mapping[str, Any]) -> Skill:
+    return cast(Skill, getattr(import_module(f"{__name__}.{generator}"), SKILLS[generator])(**config))
 
 
-SKILLS: Mapping[str, _Lazy] = {
-    "extract": _Lazy("extract", "Extract"),
-    "home": _Lazy("home", "Home"),
-    "tools": _Lazy("tools", "Tools"),
-}
-"""By the name of the generator."""
+def version_of(generator: str) -> str:
+    return cast(str, import_module(f"{__name__}.{generator}").version())

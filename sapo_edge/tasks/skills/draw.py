@@ -27,7 +27,6 @@ class Draw:
 
 
 def read_data(file: str) -> bytes:
-    """A file of the skills' data."""
     return resources.files(__package__).joinpath("data", file).read_bytes()
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
-from sapo_edge.tasks.skills import PARTS, Part
+from sapo_edge.tasks.skills import PARTS, Part, Skill
 from sapo_edge.tasks.skills.draw import Draw, misspell, read_data, skill_version
 
 KINDS = ("appointment", "complaint", "invitation", "invoice", "notice", "order", "request")
@@ -74,19 +74,13 @@ class _Data:
     templates: Mapping[str, _Split]
 
 
-class Extract:
-    """Makes messages of some kinds, each drawn as often. Thread-safe."""
+class Extract(Skill):
+    """Makes messages of some kinds, each drawn as often."""
 
     def __init__(self, kinds: Sequence[str] = KINDS) -> None:
         self.kinds = tuple(kinds)
 
     def generate(self, seed: int, part: Part = "train") -> dict[str, Any]:
-        """One message, as question, answer and metadata.
-
-        Args:
-            seed: 0 to 2**63 - 1.
-            part: of the templates and of what fills them.
-        """
         draw, data, share = Draw(seed), _load(), PARTS.index(part)
         kind = draw.of(self.kinds)
         template: _Template = draw.of(data.templates[kind][share])
@@ -112,10 +106,6 @@ class Extract:
             "answer": json.dumps(answer, ensure_ascii=False, separators=(",", ":")),
             "metadata": {"kind": kind, "template": template.text},
         }
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        """A message for training."""
-        return self.generate(index)
 
 
 @cache

@@ -16,7 +16,7 @@ from functools import cache
 from itertools import accumulate
 from typing import Any
 
-from sapo_edge.tasks.skills import PARTS, Part
+from sapo_edge.tasks.skills import PARTS, Part, Skill
 from sapo_edge.tasks.skills.draw import Draw, dress, misspell, read_data, skill_version
 
 LANGUAGES = ("en", "de", "fr", "es", "pt")
@@ -36,21 +36,14 @@ def version() -> str:
     return skill_version("home", _RULES, (f"{code}.json" for code in LANGUAGES))
 
 
-class Home:
-    """Makes the requests of some languages, each drawn as often. Thread-safe."""
+class Home(Skill):
+    """Makes the requests of some languages, each drawn as often."""
 
     def __init__(self, languages: Sequence[str] = ("en",)) -> None:
         self.languages = tuple(languages)
 
     def generate(self, seed: int, part: Part = "train") -> dict[str, Any]:
-        """One request, as question, answer and metadata.
-
-        Intents are drawn by the square root of their templates: timers have a hundred, and would be half of all.
-
-        Args:
-            seed: 0 to 2**63 - 1.
-            part: of the templates and names.
-        """
+        """Intents are drawn by the square root of their templates: timers have a hundred, and would be half of all."""
         draw = Draw(seed)
         code = self.languages[draw.below(len(self.languages))]
         data, share = _load(code), PARTS.index(part)
@@ -75,10 +68,6 @@ class Home:
             "answer": json.dumps(answer, ensure_ascii=False, separators=(",", ":")),
             "metadata": {"language": code, "template": sentence},
         }
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        """A request for training."""
-        return self.generate(index)
 
 
 @cache

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sapo_edge.tasks.skills import PARTS, Part
+from sapo_edge.tasks.skills import PARTS, Part, Skill
 from sapo_edge.tasks.skills.draw import Draw, dress, read_data, skill_version
 
 _RULES = 1
@@ -34,18 +34,11 @@ def version() -> str:
     return skill_version("tools", _RULES, [_FILE])
 
 
-class Tools:
-    """Makes questions about four tools, each of which is asked for as often. Thread-safe."""
+class Tools(Skill):
+    """Makes questions about four tools, each of which is asked for as often."""
 
     def generate(self, seed: int, part: Part = "train") -> dict[str, Any]:
-        """One question, as question, answer and metadata.
-
-        Of the three tools that are not asked for, one or two are of the same domain.
-
-        Args:
-            seed: 0 to 2**63 - 1.
-            part: of the tools, with their requests, and names.
-        """
+        """Of the three tools that are not asked for, one or two are of the same domain."""
         draw = Draw(seed)
         data, parts = _load()
         tools = parts[PARTS.index(part)]
@@ -65,10 +58,6 @@ class Tools:
             "answer": json.dumps(call, ensure_ascii=False, separators=(",", ":")),
             "metadata": {"tools": [other["name"] for other in shown], "template": template},
         }
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        """A question for training."""
-        return self.generate(index)
 
 
 def describe(name: str, parameters: Mapping[str, str], description: str) -> str:

@@ -262,7 +262,7 @@ DEFENCES = (
         "sapo_edge/tasks/verifiers.py",
         '    if len(answer) > max(SHORT_FORMULA, sum(map(len, metadata["premises"]))):\n',
         "    if False:\n",
-        ("tests/unit/tasks/test_verifiers.py::test_a_conclusion_scores_if_it_follows_from_the_premises",),
+        ("tests/unit/tasks/test_verifiers.py::test_a_verifier_of_our_own_scores",),
     ),
     Defence("length of a text that is read", _READINGS, "completion[-MAX_ANSWER_CHARACTERS:]", "completion", (_READ,)),
     Defence(

@@ -20,7 +20,6 @@ NETWORKS = LocalNetworks(("192.168.1.20",), (), loopback=False)
 
 
 def check(data: bytes) -> None:
-    """As an address, and as a peer id."""
     text = data.decode("utf-8", "replace")
     assert len(readable_name(text)) < 64
     with suppress(ValueError):
@@ -38,7 +37,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Addresses of every kind."""
     others = ("/ip6/::ffff:10.0.0.1/tcp/1024/p2p/", "/ip6/1:0:0:2:3:4:5:6/tcp/00080/p2p/", "/dns/x-y.z/tcp/65536/p2p/")
     return [
         *(str(address).encode() for address in ADDRESSES),

@@ -68,7 +68,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Honest rollouts of every entry, one with a false ground truth, and a whole message."""
     bodies = []
     for task in source().training_tasks(5, 0, 12)[0]:
         answers = (Answer(f"<answer>{task.ground_truth}</answer>", True), Answer("I think", False))

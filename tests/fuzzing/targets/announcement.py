@@ -12,7 +12,6 @@ NETWORKS = LocalNetworks(("192.168.1.20", "fd00::1"), (), loopback=False)
 
 
 def check(data: bytes) -> None:
-    """Read a record, with and without the name of the swarm before it."""
     mark = OTHER.mark
     for record in (data, bytes([len(mark)]) + mark + data):
         addresses = OWN.read(record)
@@ -21,7 +20,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Another node's record, this node's own, and one of another program."""
     return [OTHER.txt(NETWORKS), OWN.txt(NETWORKS), b"\x05a=b=c\xff", b"\x09dnsaddr=\xff"]
 
 

@@ -19,13 +19,11 @@ SOURCE = TaskSource(Manifest("all", tuple(TaskEntry(name, name, partial_credit=T
 
 @cache
 def tasks() -> list[Task]:
-    """A task of each generator."""
     drawn = {task.ref.entry: task for task in (SOURCE.draw(1, index) for index in range(400))}
     return [drawn[name] for name in sorted(ALLOWED)]
 
 
 def check(data: bytes) -> None:
-    """As a completion, and as an answer between tags."""
     task = tasks()[(data[0] if data else 0) % len(tasks())]
     text = data[1:].decode("utf-8", "surrogateescape")
     for completion in (text, f"{OPEN_TAG}{text}{CLOSE_TAG}"):

@@ -9,7 +9,6 @@ from tests.fuzzing.vectors import field
 
 
 def check(data: bytes) -> None:
-    """Both decoders read the same bytes."""
     try:
         claim = decode_claim(data)
     except WireError:
@@ -24,7 +23,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """The vectors, and every answer."""
     claims = field("codes.json", "claim_of_inviter") + field("codes.json", "claim_of_joiner")
     return claims + [encode_answer(answer) for answer in Answer]
 

@@ -8,7 +8,6 @@ from tests.fuzzing.target import KIB, Target
 
 
 def check(data: bytes) -> None:
-    """As somebody typed it."""
     text = data.decode("utf-8", "surrogateescape")
     assert isinstance(looks_like_code(text), bool)
     try:
@@ -21,7 +20,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Codes as people and programs write them."""
     typed = ("7-guitar-revolver", " 999 Aardvark–AARDVARK ", "'7 gui rev'", "٣-guitar-revolver", "7-guitar", "0-a-b")
     return [text.encode() for text in typed]
 

@@ -38,26 +38,21 @@ class Node(NodeControl):
         self.node.settings = Settings()
 
     def status(self) -> Mapping[str, Any]:
-        """Nothing."""
         return {}
 
     def roll_back(self, round: int | None) -> Mapping[str, Any]:
-        """The round."""
         assert round is None or 0 <= round <= MAX_INTEGER
         return {"to": round}
 
     def question(self) -> Mapping[str, Any]:
-        """Nothing."""
         return {}
 
     def share_answers(self, given: PersonAnswers) -> Mapping[str, Any]:
-        """The answers, read once more."""
         assert PersonAnswers.from_dict(given.as_dict()) == given
         return given.as_dict()
 
 
 def past(count: int) -> Sequence[Event]:
-    """Past events."""
     return [Notice(level="info", text=str(number), time=float(number)) for number in range(min(count, 3))]
 
 
@@ -69,7 +64,6 @@ def served() -> tuple[Node, ControlServer]:
 
 
 def check(data: bytes) -> None:
-    """A client that sends these bytes."""
     node, server = served()
     node.node.settings = Settings()
     parts = [part for part in (data[: len(data) // 2], data[len(data) // 2 :]) if part]
@@ -94,7 +88,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Every method, right and wrong."""
     answers = {"ref": ["sums", "0.1.25", 7, 1], "answers": ["4"], "manifest": "ab" * 32, "time": 1.0}
     query = {
         "limit": 5,

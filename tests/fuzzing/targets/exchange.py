@@ -16,7 +16,6 @@ SENDER = Identity(bytes(32)).peer_id
 
 
 def check(data: bytes) -> None:
-    """Both decoders read the same bytes."""
     try:
         request = exchange.decode_request(data, SENDER)
     except WireError:
@@ -36,7 +35,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Requests and responses with and without addresses."""
     seen, tag = ADDRESSES[0].host, bytes(range(32))
     responses = [
         ExchangeResponse(True, seen, True, 1763712345.25, tuple((address,) for address in ADDRESSES)),

@@ -19,7 +19,6 @@ class Stream:
         self.data, self.portion = data, portion
 
     async def read(self, size: int) -> bytes:
-        """The next bytes."""
         assert 0 < size <= LIMIT, "more is asked for than a frame may have"
         part = self.data[: min(size, self.portion)]
         self.data = self.data[len(part) :]
@@ -49,7 +48,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """The vectors, a length that is too large, and one that is cut off."""
     frames = [*field("requests.json", "frame"), *field("responses.json", "frame")]
     return [*(bytes([portion]) + frame for frame in frames for portion in (0, 255)), b"\xff" * 5, b"\x01\x00\x00"]
 

@@ -11,7 +11,6 @@ from tests.fuzzing.target import KIB, Target
 
 
 def check(data: bytes) -> None:
-    """Read it, and the numbers that backends ask for."""
     path = file("model.gguf")
     path.write_bytes(data)
     try:
@@ -23,7 +22,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Small models, and one that claims more than it has."""
     values = [
         entry("general.architecture", 8, text("llama")),
         entry("llama.embedding_length", 4, struct.pack("<I", 4)),
@@ -39,7 +37,6 @@ def seeds() -> list[bytes]:
 
 
 def text(value: str) -> bytes:
-    """A string of GGUF."""
     return struct.pack("<Q", len(value)) + value.encode()
 
 

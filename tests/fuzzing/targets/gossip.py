@@ -31,7 +31,6 @@ class Stream:
         self.muxed_conn = SimpleNamespace(peer_id=PEER, unfinished=0)
 
     async def read(self, size: int) -> bytes:
-        """The next bytes."""
         assert 0 < size <= MAX_RPC_BYTES
         part, self.data = self.data[:size], self.data[size:]
         return part
@@ -42,18 +41,15 @@ class Stream:
 
 @cache
 def host() -> IHost:
-    """A host that is not running."""
     return bare_host()
 
 
 def check(data: bytes) -> None:
-    """The bytes as a whole stream, and as one frame."""
     for content in (data, frame(data)):
         trio.run(read, content)
 
 
 async def read(content: bytes) -> None:
-    """Read a stream with a router of its own."""
     tally = Tally(lambda event: None)
     taken: list[bytes] = []
 
@@ -78,7 +74,6 @@ async def read(content: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Frames of every kind of content, of this topic and of others."""
     graft = rpc_pb2.ControlMessage(
         graft=[rpc_pb2.ControlGraft(topicID=TOPIC)], prune=[rpc_pb2.ControlPrune(topicID=TOPIC, backoff=60)],
         ihave=[rpc_pb2.ControlIHave(topicID=TOPIC, messageIDs=[b"ab" * 23] * 3)],
@@ -98,7 +93,6 @@ def seeds() -> list[bytes]:
 
 
 def framed(data: bytes) -> bytes:
-    """A frame with its length."""
     return frame(data)
 
 

@@ -51,7 +51,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Every message of one exchange, and those of the vectors."""
     sealed = deepcopy(INVITER).answer(RIGHT)
     hello, guess = field("codes.json", "hello")[0], field("codes.json", "guess")[0]
     return [b"g" + RIGHT, b"g" + guess, b"h" + INVITER.hello, b"h" + hello, b"s" + sealed, b"hB" + b"\xff" * 32]

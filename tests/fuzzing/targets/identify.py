@@ -26,7 +26,6 @@ class AnyStream(Stream):
     """A stream that may be asked for any number of bytes up to the bound of an answer."""
 
     async def read(self, size: int) -> bytes:
-        """The next bytes."""
         assert 0 < size <= MAX_IDENTIFY_BYTES
         part, self.data = self.data[:size], self.data[size:]
         return part
@@ -50,23 +49,18 @@ class Host:
         self._observed_addr_manager = SimpleNamespace(record_observation=self._observe)
 
     def get_network(self) -> Any:
-        """Itself."""
         return self
 
     def get_connections(self, peer_id: ID) -> list[Any]:
-        """The one connection."""
         return self.connections[peer_id]
 
     def get_peerstore(self) -> PeerStore:
-        """The library's."""
         return self.store
 
     def get_transport_addrs(self) -> list[Multiaddr]:
-        """None."""
         return []
 
     async def new_stream(self, peer_id: ID, protocols: Any) -> AnyStream:
-        """The stream with the answer."""
         return self._stream
 
     def kept(self) -> tuple[list[str], list[Multiaddr]]:
@@ -100,7 +94,6 @@ async def exchange(host: Host) -> bool:
 
 
 def seeds() -> list[bytes]:
-    """Answers with addresses of many kinds, one of another protocol, and one that is too long."""
     texts = (f"/ip4/192.0.2.1/tcp/4001/p2p/{ONE}", "/ip6/::1/udp/1/quic-v1", "/dns/a.example/tcp/443/tls/ws", "/unix/a")
     listen = [Multiaddr(text).to_bytes() for text in texts]
     usual = Identify(

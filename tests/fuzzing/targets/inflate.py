@@ -12,7 +12,6 @@ LIMIT = 64 * KIB
 
 
 def check(data: bytes) -> None:
-    """Decompress, compress the result, and decompress that."""
     assert decompress(compress(data), len(data), "the data") == data
     try:
         plain = decompress(data, LIMIT, "the data")
@@ -23,7 +22,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """The vectors, and zeros that compress to a thousandth."""
     bombs = [b"\1" + zlib.compress(bytes(size), 9) for size in (LIMIT, LIMIT + 1, 16 * 1024 * KIB)]
     return [*field("messages.json", "compressed"), *field("messages.json", "plain"), *bombs, b"", b"\1", b"\2"]
 

@@ -29,7 +29,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Lines, and fields without a checksum."""
     lines = [vector["invite"] for vector in vectors("codes.json")]
     lines.append(Swarm(bytes(range(32)), "starter", tuple(map(str, ADDRESSES)), bytes(32)).to_line())
     fields = [line.removeprefix(PREFIX).rpartition("+check=")[0] for line in lines]

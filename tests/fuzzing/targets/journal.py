@@ -19,7 +19,6 @@ from tests.fuzzing.target import KIB, MIB, Target
 
 @cache
 def good() -> bytes:
-    """A journal with a row in every table."""
     path = file("good.sqlite")
     path.unlink(missing_ok=True)
     journal = Journal(path)
@@ -64,7 +63,6 @@ def check(data: bytes) -> None:
 
 
 def show(reader: JournalReader) -> None:
-    """One rollout with all its answers."""
     rollout = reader.rollout(1, 0)
     if rollout is not None:
         in_full(1, 0, rollout)

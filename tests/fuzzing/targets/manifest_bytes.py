@@ -24,7 +24,6 @@ OWN = tuple(
 
 
 def check(data: bytes) -> None:
-    """Decode, and encode again."""
     try:
         manifest = Manifest.from_bytes(data)
     except ManifestError:
@@ -34,7 +33,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """The shipped ones, some with own questions, and claims."""
     tasks = (TaskEntry("mine", questions=OWN), TaskEntry("more", questions=QuestionData(9, bytes(32), 99)))
     own = [Manifest("own", tasks[:count]).to_bytes() for count in (1, 2)]
     return [*(load_manifest(name).to_bytes() for name in shipped_manifests()), *CLAIMS, *own]

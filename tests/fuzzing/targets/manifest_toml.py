@@ -10,7 +10,6 @@ from tests.fuzzing.target import MIB, Target
 
 
 def check(data: bytes) -> None:
-    """As the text of a file."""
     if len(data) > MAX_FILE_BYTES:
         return
     try:
@@ -29,7 +28,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """The shipped ones, and texts that parsers find hard."""
     files = resources.files("sapo_edge.tasks").joinpath("manifests")
     shipped = [files.joinpath(f"{name}.toml").read_bytes() for name in shipped_manifests()]
     hard = (

@@ -32,7 +32,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """The vectors, plain and compressed."""
     return field("messages.json", "plain") + field("messages.json", "compressed") + invalid("message", "data")
 
 

@@ -32,7 +32,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """The body of a file, and a whole file."""
     rollouts = [SavedRollout(replace(rollout, digest="ab" * 32), 1.0, "private") for rollout in ROLLOUTS.values()]
     path = file("pool")
     write_pool(path, SavedPool(["cd" * 32], [bytes(16)], [bytes(16)], rollouts))

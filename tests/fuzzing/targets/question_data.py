@@ -15,7 +15,6 @@ from tests.fuzzing.targets import manifest_bytes
 
 
 def check(data: bytes) -> None:
-    """Decode each question, and encode it again."""
     named = QuestionData(1, hashlib.sha256(data).digest(), max(1, len(data)))
     try:
         for record, _ in named.scan(io.BytesIO(data)):
@@ -27,7 +26,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Questions of each check, and containers that claim more than they have."""
     own = [bytes(msgpack.packb(question.as_list())) for question in manifest_bytes.OWN]
     return [*own, b"".join(own), *manifest_bytes.CLAIMS]
 

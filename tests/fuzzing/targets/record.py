@@ -11,7 +11,6 @@ SIGNATURE = bytes(64)
 
 
 def check(data: bytes) -> None:
-    """Decode a body, and encode its rollout again."""
     try:
         signed = decode_record(RawRecord(data, SIGNATURE))
     except WireError:
@@ -25,7 +24,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """The vectors."""
     return field("rollouts.json", "body") + invalid("record", "body")
 
 

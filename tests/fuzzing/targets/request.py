@@ -9,7 +9,6 @@ from tests.fuzzing.vectors import field, invalid
 
 
 def check(data: bytes) -> None:
-    """Decode, and encode again."""
     try:
         request = decode_request(data)
     except WireError:
@@ -19,7 +18,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """The vectors."""
     return field("requests.json", "data") + invalid("request", "data")
 
 

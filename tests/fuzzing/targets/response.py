@@ -29,7 +29,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """The vectors."""
     return field("responses.json", "data") + invalid("response", "data")
 
 

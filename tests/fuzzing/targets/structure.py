@@ -19,7 +19,6 @@ LIMIT = 64 * KIB
 
 
 def check(data: bytes) -> None:
-    """Decode, count, and encode again."""
     try:
         fields = decode(data, LIMIT, "the map")
     except WireError:
@@ -31,7 +30,6 @@ def check(data: bytes) -> None:
 
 
 def count(value: object, depth: int = 0) -> int:
-    """The number of values, keys included."""
     assert depth <= MAX_DEPTH + 1
     if isinstance(value, dict):
         assert len(value) <= MAX_ENTRIES and all(isinstance(key, str) for key in value)
@@ -45,7 +43,6 @@ def count(value: object, depth: int = 0) -> int:
 
 
 def seeds() -> list[bytes]:
-    """Every vector that is a map, and one of all kinds of values."""
     kinds = {"v": 1, "x": [None, True, -1, 2**63, 1.5, "text", b"bytes", {"y": [[]]}], "z": -(2**63)}
     vectors = field("rollouts.json", "body") + field("messages.json", "unpacked") + field("requests.json", "data")
     return [*vectors, encode(kinds)]

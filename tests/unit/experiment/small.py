@@ -39,12 +39,10 @@ SETTING = Setting("small", "Small", (*RESUMABLE, LOST), "4/0", nodes=3, rounds=8
 
 
 def shelves(directory: Path, *names: str) -> Shelves:
-    """Shelves of fake models."""
     return {name: Shelf(SavedPolicy(), directory / name) for name in names or ("base",)}
 
 
 def new_swarm(arm: Arm, models: Shelves, seed: int = 1, setting: Setting = SETTING) -> Swarm:
-    """A swarm that has not begun."""
     return Swarm(setting, arm, Learning(), seed, SOURCE, models, SETS)
 
 

@@ -39,7 +39,6 @@ def files(directory: Path) -> Mapping[str, bytes]:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole report with plots."""
     directory = tmp_path_factory.mktemp("report") / "new" / "folder"
     paths = write_report(PLAN, swarms(), directory)
     assert sorted(path.name for path in paths) == sorted(files(directory))

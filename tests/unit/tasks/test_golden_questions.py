@@ -22,7 +22,6 @@ GOLDEN: dict[str, Any] = json.loads(FILE.read_text("utf-8"))
 
 
 def make(generator: str, config: dict[str, Any], seed: int, index: int) -> dict[str, Any]:
-    """The record of one question."""
     source = TaskSource(Manifest("golden", (TaskEntry(generator, generator, config),)))
     task = source.regenerate(TaskRef(generator, generator_version(generator), seed, index))
     return {"config": config, "seed": seed, "index": index, "question": task.question, "answer": task.ground_truth}

@@ -1,38 +1,21 @@
-"""The skill `home`: the same tasks everywhere, held-out words and names, and one call for each request."""
+"""The skill `home`: held-out words and names, credit by fields, languages, and what it takes to load."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import subprocess
 import sys
 import time
 from importlib import resources
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from sapo_edge.errors import ManifestError, UnknownTaskError
-from sapo_edge.rollout import TaskRef
-from sapo_edge.tasks.library import generator_version
-from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
-from sapo_edge.tasks.skills import Part
-from sapo_edge.tasks.skills.home import LANGUAGES, Home, version
+from sapo_edge.errors import ManifestError
+from sapo_edge.tasks.manifest import Manifest, TaskEntry
+from sapo_edge.tasks.skills.home import LANGUAGES, Home
 from sapo_edge.tasks.source import TaskSource
-
-DIGESTS = {
-    "en": "3fb526dffb29ce354fd62214d36b6f28e96e3dccffa9ad7d819cbe7128bb57af",
-    "de": "9326b41a5e567cc37f66517b8abe1cbb74d96f3a1af037d2b9f0e48a4fa8c694",
-    "fr": "ffb06fcc140906c1d392c594b1b03198a9eeba6859a01c72d0de62090163aa92",
-    "es": "7e156e66fda642064aa2f07a603710a0909e48625f89d0e241a92a6fae3e7b7e",
-    "pt": "0bf0173b6b1a00da5ae9c0be76725f6bd2e91c8950cab8159ec4d3098fc571c9",
-}
-"""Of 50 tasks of each part. Renew them after a deliberate change, which is also a new `version`."""
-VERSION = "home-445eb2a31121"
-PARTS: tuple[Part, ...] = ("train", "validation", "test")
-SOURCE = TaskSource(load_manifest("home"))
 
 
 def data(code: str) -> dict[str, Any]:
@@ -44,18 +27,6 @@ def data(code: str) -> dict[str, Any]:
 def bare(sentence: str) -> str:
     """A sentence without what its slots agree with."""
     return re.sub(r"\{(\w+)=\w+/[^}]*\}", r"{\1}", sentence)
-
-
-@pytest.mark.parametrize("code", LANGUAGES)
-def test_tasks_are_the_same_on_every_system_and_version_of_python(code: str) -> None:
-    home = Home((code,))
-    made = [home.generate(seed, part) for part in PARTS for seed in range(50)]
-    text = json.dumps([(task["question"], task["answer"]) for task in made])
-    assert hashlib.sha256(text.encode()).hexdigest() == DIGESTS[code]
-
-
-def test_the_version_names_data_and_code() -> None:
-    assert version() == generator_version("home") == VERSION
 
 
 @pytest.mark.parametrize("code", LANGUAGES)
@@ -73,44 +44,12 @@ def test_parts_share_no_sentence_and_no_name(code: str) -> None:
     assert len(intents[2]) >= len(intents[0]) / 2
 
 
-@pytest.mark.parametrize("code", LANGUAGES)
-def test_no_request_has_two_answers(code: str) -> None:
-    home, answers = Home((code,)), dict[str, str]()
-    for seed in range(5000):
-        task = home.generate(seed, PARTS[seed % 3])
-        assert (
-            answers.setdefault(task["question"].lower().rstrip(".!?"), task["answer"].lower()) == task["answer"].lower()
-        )
-
-
-def test_every_answer_is_right_for_its_own_request_alone() -> None:
-    tasks = [*SOURCE.training_tasks(3, 0, 200)[0], *SOURCE.held_out("test", 200), *SOURCE.held_out("validation", 200)]
-    assert len({task.question for task in tasks[200:]}) == 400
-    for task, other in pairwise(tasks):
-        assert SOURCE.score(task, f"<answer>{task.ground_truth}</answer>") == 1.0
-        reordered = json.dumps(dict(reversed(json.loads(task.ground_truth).items())), indent=1)
-        assert SOURCE.score(task, f"<answer>{reordered}</answer>") == 1.0
-        same = task.ground_truth == other.ground_truth
-        assert SOURCE.score(task, f"<answer>{other.ground_truth}</answer>") == float(same)
-    assert SOURCE.verifier_errors == 0
-
-
 def test_partial_credit_counts_the_fields() -> None:
     source = TaskSource(Manifest("one", (TaskEntry("home", "home", partial_credit=True),)))
     task = next(task for task in source.training_tasks(1, 0, 200)[0] if len(json.loads(task.ground_truth)) == 3)
     call = json.loads(task.ground_truth)
     assert source.score(task, f"<answer>{json.dumps({**call, 'intent': 'Nothing'})}</answer>") == pytest.approx(2 / 3)
     assert source.score(task, f"<answer>{json.dumps({**call, 'more': 1})}</answer>") == pytest.approx(3 / 4)
-
-
-def test_what_a_reference_gives_is_a_task_for_training() -> None:
-    held_out = {task.generated["metadata"]["template"] for task in SOURCE.held_out("test", 200)}
-    held_out |= {task.generated["metadata"]["template"] for task in SOURCE.held_out("validation", 200)}
-    for task in (*SOURCE.held_out("test", 20), *SOURCE.training_tasks(1, 0, 200)[0]):
-        made = SOURCE.regenerate(task.ref)
-        assert made.generated["metadata"]["template"] not in held_out
-    with pytest.raises(UnknownTaskError, match="another version of sapo-edge"):
-        SOURCE.regenerate(TaskRef("home", "home-000000000000", 1, 1))
 
 
 def test_languages_are_checked() -> None:

@@ -27,6 +27,7 @@ from sapo_edge.tasks.manifest import (
 )
 
 TINY = Manifest("tiny", (TaskEntry("sums", "chain_sum", {"max_terms": 2, "min_terms": 2}),), max_tokens=16)
+ENTRY = TINY.tasks[0].as_dict()
 HEAD = 'name = "test"\n'
 TASK = '[[tasks]]\nname = "sums"\ngenerator = "chain_sum"\n'
 
@@ -186,6 +187,11 @@ def test_an_unknown_manifest_lists_the_shipped_ones_and_the_nearest_name() -> No
         (HEAD + 'examples = [{ question = "1 + 1?" }]\n' + TASK, "answer is missing", "add answer"),
         (HEAD + 'examples = [{ question = 1, answer = "" }]\n' + TASK, "question of example 1 is not text", "quotes"),
         (HEAD + f"examples = {[['q', '<answer>a</answer>']] * 9}\n" + TASK, "9 entries", "8"),
+        (HEAD + TASK.replace("chain_sum", "countdown"), "countdown evaluates text as code", "choose one of"),
+        (HEAD + TASK.replace("chain_sum", "string_insertion"), "string_insertion evaluates text as code", "chain_sum"),
+        (HEAD + TASK.replace("chain_sum", "ransom_note"), "ransom_note can't be verified by others: ", "chain_sum"),
+        (HEAD + TASK.replace("chain_sum", "time_intervals"), "depend on the current day", "chain_sum"),
+        (HEAD + TASK.replace("chain_sum", "chainsum"), "chainsum is not on the allow-list", "did you mean chain_sum"),
     ],
 )
 def test_an_invalid_manifest_is_rejected_with_a_remedy(text: str, message: str, remedy: str) -> None:
@@ -215,26 +221,6 @@ def test_an_invalid_manifest_is_rejected_with_a_remedy(text: str, message: str, 
 def test_settings_are_bounded_for_each_generator(generator: str, config: str, message: str) -> None:
     error = refusal(f'{HEAD}[[tasks]]\nname = "t"\ngenerator = "{generator}"\nconfig = {config}')
     assert message in error.remedy
-
-
-@pytest.mark.parametrize(
-    ("generator", "message"),
-    [
-        ("countdown", "evaluates text as code"),
-        ("string_insertion", "evaluates text as code"),
-        ("ransom_note", "hash seed"),
-        ("time_intervals", "current day"),
-        ("chainsum", "not on the allow-list"),
-    ],
-)
-def test_a_generator_off_the_allow_list_is_rejected_by_name(generator: str, message: str) -> None:
-    error = refusal(HEAD + TASK.replace("chain_sum", generator))
-    assert generator in error.message
-    assert message in error.message
-
-
-def test_a_mistyped_generator_names_the_nearest_match() -> None:
-    assert "did you mean chain_sum" in refusal(HEAD + TASK.replace("chain_sum", "chainsum")).remedy
 
 
 @pytest.mark.parametrize("key", ["\\u001b", "k" * 9000, "\\u001b" + "k" * 9000])
@@ -310,19 +296,12 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.sampled_from(["name", "tasks", "system", "examples", "max_tokens", "protocol"]), VALUES)
-def test_no_value_of_a_field_raises_anything_but_a_manifest_error(key: str, value: object) -> None:
-    with contextlib.suppress(ManifestError):
-        Manifest.from_bytes(packed(**{key: value}))
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.sampled_from(["name", "generator", "config", "weight", "partial_credit", "reading", "form"]), VALUES)
-def test_no_value_of_an_entry_raises_anything_but_a_manifest_error(key: str, value: object) -> None:
-    entry = {**TINY.tasks[0].as_dict(), key: value}
-    with contextlib.suppress(ManifestError):
-        Manifest.from_bytes(packed(tasks=[entry]))
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from([*msgpack.unpackb(TINY.to_bytes())]), st.sampled_from([*ENTRY, "reading", "form"]), VALUES)
+def test_no_value_of_a_field_raises_anything_but_a_manifest_error(key: str, inner: str, value: object) -> None:
+    for changes in ({key: value}, {"tasks": [{**ENTRY, inner: value}]}):
+        with contextlib.suppress(ManifestError):
+            Manifest.from_bytes(packed(**changes))
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -150,8 +150,6 @@ def inside(manifest: Manifest) -> tuple[OwnQuestion, ...]:
 
 
 def table(path: Path, records: Sequence[Mapping[str, Any]], delimiter: str = ",", ending: str = "\r\n") -> Path:
-    """Write records as a spreadsheet does."""
-
     def cell(value: object) -> str:
         return "|".join(value) if isinstance(value, list) else str(value)
 

@@ -29,7 +29,7 @@ from sapo_edge.tasks.source import JUDGED, TaskSource, derive_seed
 
 STARTER = TaskSource(load_manifest("starter"))
 NINE = TaskSource(load_manifest("reasoning-gym-nine"))
-SOURCES = [STARTER, NINE]
+each_source = pytest.mark.parametrize("source", [STARTER, NINE], ids=lambda source: source.manifest.name)
 SPLITS: tuple[Split, ...] = ("validation", "test")
 
 
@@ -41,14 +41,14 @@ def questions(source: TaskSource, split: Split) -> set[str]:
     return {task.question for task in source.held_out(split, SPLIT_QUESTIONS)}
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=["starter", "reasoning-gym-nine"])
+@each_source
 def test_a_sequence_is_a_pure_function_of_seed_and_index(source: TaskSource) -> None:
     fresh = TaskSource(source.manifest)
     backwards = [fresh.draw(5, index) for index in reversed(range(60))]
     assert backwards[::-1] == [source.draw(5, index) for index in range(60)]
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=["starter", "reasoning-gym-nine"])
+@each_source
 def test_a_task_of_every_entry_is_regenerated_from_its_reference(source: TaskSource) -> None:
     drawn = [source.draw(seed_from_secret(b"n"), index) for index in range(150)]
     assert all(source.is_drawn(task.ref) for task in drawn)
@@ -98,7 +98,7 @@ def test_another_version_of_the_library_is_rejected_with_a_remedy() -> None:
         STARTER.regenerate(TaskRef("sums", "0.1.0", 1, 1))
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=["starter", "reasoning-gym-nine"])
+@each_source
 def test_training_never_draws_a_held_out_question(source: TaskSource) -> None:
     held_out = questions(source, "validation") | questions(source, "test")
     for seed in (1, 2):
@@ -116,22 +116,16 @@ def test_training_continues_at_its_cursor() -> None:
     assert (first + second, last) == (together, end)
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=["starter", "reasoning-gym-nine"])
+@each_source
 def test_held_out_questions_are_the_same_on_all_nodes_and_distinct(source: TaskSource) -> None:
     again = TaskSource(source.manifest)
     for split in SPLITS:
         tasks = source.held_out(split, SPLIT_QUESTIONS)
         assert again.held_out(split, SPLIT_QUESTIONS) == tasks
-        assert len(questions(source, split)) == len(tasks)
+        assert len(questions(source, split)) == len(source.held_out(split, 1000)) == 200 == len(tasks)
         assert source.held_out(split, 20) == tasks[:20]
         assert all(source.is_held_out(task.question) for task in tasks)
     assert not questions(source, "validation") & questions(source, "test")
-
-
-@pytest.mark.parametrize("name", ["starter", "reasoning-gym-nine"])
-def test_a_shipped_manifest_has_200_questions_for_choosing_and_200_for_reporting(name: str) -> None:
-    source = TaskSource(load_manifest(name))
-    assert [len(source.held_out(split, 1000)) for split in SPLITS] == [200, 200]
 
 
 def test_a_set_has_a_mark_of_its_questions_and_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +144,7 @@ def test_both_sets_have_the_same_share_of_every_entry() -> None:
     assert all(abs(counts[0][entry] - counts[1][entry]) <= (3 if entry == "sums" else 1) for entry in counts[0])
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=["starter", "reasoning-gym-nine"])
+@each_source
 def test_held_out_questions_are_spread_over_the_entries(source: TaskSource) -> None:
     entries = len(source.manifest.tasks)
     for split in SPLITS:

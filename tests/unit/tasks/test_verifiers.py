@@ -12,19 +12,11 @@ from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.allowed import ALLOWED
 from sapo_edge.tasks.answers import extract_answer
+from sapo_edge.tasks.library import make_dataset
 from sapo_edge.tasks.logic import truth_table
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.source import TaskSource
-from sapo_edge.tasks.verifiers import (
-    LIBRARY_VERIFIED,
-    OWN_VERIFIERS,
-    verify_binary_matrix,
-    verify_bitwise_arithmetic,
-    verify_fraction_simplification,
-    verify_propositional_logic,
-    verify_spell_backward,
-    verify_word_sorting,
-)
+from sapo_edge.tasks.verifiers import LIBRARY_VERIFIED, OWN_VERIFIERS, verify
 
 
 def source_of(generator: str, partial_credit: bool = False) -> TaskSource:
@@ -109,101 +101,44 @@ def test_the_answer_before_the_first_closing_tag_counts(completion: str, answer:
 
 
 MATRIX = {"answer": "0 1\n1 2"}
-
-
-@pytest.mark.parametrize(
-    ("answer", "score"),
-    [
-        ("0 1\n1 2", 1.0),
-        ("[[0, 1], [1, 2]]", 0.1),
-        ("[[0,1],\n[1,2]]", 0.1),
-        ("[[0, 1], [1, 3]]", 0.0),
-        ("[[0, 1, 1, 2]]", 0.0),
-        ("[[__import__('os')]]", 0.0),
-        ("[[", 0.0),
-        ("[" * 4000, 0.0),
-    ],
-)
-def test_a_matrix_is_read_without_evaluating_it(answer: str, score: float) -> None:
-    assert verify_binary_matrix(answer, MATRIX) == score
-
-
-@pytest.mark.parametrize(("answer", "score"), [("-0x1f", 1.0), ("-31", 1.0), ("0x1f", 0.0), ("-0b11111", 1.0)])
-def test_bitwise_results_are_compared_as_integers(answer: str, score: float) -> None:
-    assert verify_bitwise_arithmetic(answer, {"answer": "-0x1f"}) == score
-
-
-@pytest.mark.parametrize(
-    ("answer", "score"),
-    [("a, b, c", 1.0), ("a,b,c", 1.0), ("a, b, c, d", 0.75), ("c, b, a", 1 / 3), ("b, c, a", 0.2), ("x", 0.0)],
-)
-def test_sorted_words_score_by_position_and_extra_words_cost(answer: str, score: float) -> None:
-    assert verify_word_sorting(answer, {"metadata": {"sorted_words": ["a", "b", "c"]}}) == score
-
-
+BITS = {"answer": "-0x1f"}
+WORDS = {"metadata": {"sorted_words": ["a", "b", "c"]}}
 FRACTION = {"metadata": {"numerator": 10, "denominator": 20, "simplified_numerator": 1, "simplified_denominator": 2}}
+PREMISES = {"metadata": {"variables": ["P", "Q"], "premises": ["(P → Q)", "P"]}}
+SCORES: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
+    # Read without evaluating it.
+    "binary_matrix": (MATRIX, {
+        "0 1\n1 2": 1.0, "[[0, 1], [1, 2]]": 0.1, "[[0,1],\n[1,2]]": 0.1, "[[0, 1], [1, 3]]": 0.0,
+        "[[0, 1, 1, 2]]": 0.0, "[[__import__('os')]]": 0.0, "[[": 0.0, "[" * 4000: 0.0,
+    }),
+    "bitwise_arithmetic": (BITS, {"-0x1f": 1.0, "-31": 1.0, "0x1f": 0.0, "-0b11111": 1.0}),
+    # By position: extra words, and extra letters, cost.
+    "word_sorting": (WORDS, {
+        "a, b, c": 1.0, "a,b,c": 1.0, "a, b, c, d": 0.75, "c, b, a": 1 / 3, "b, c, a": 0.2, "x": 0.0,
+    }),
+    "spell_backward": ({"answer": "nus"}, {"nus": 1.0, "NUS": 1.0, "nusnus": 0.5, "nut": 2 / 3, "": 0.0}),
+    # By its terms.
+    "fraction_simplification": (FRACTION, {
+        "1/2": 1.0, "$1 / 2$": 1.0, r"$\frac{1}{2}$": 1.0, r"\DFRAC { 1 } { 2 }": 1.0, r"\frac{1}{2} or so": 0.0,
+        "1/2/1": 0.0, "0.5": 0.0, "10/3": 0.1, "3/4": 0.05,
+    }),
+    # If it follows from the premises.
+    "propositional_logic": (PREMISES, {
+        "P ∧ Q": 1.0, "(P∧Q)": 1.0, "¬¬Q": 1.0, "Q": 0.25, "(Q)": 0.25, "P ∨ ¬P": 0.25, "¬Q": 0.05, "P ∧ R": 0.0,
+        "P and Q": 0.0, "P ∧": 0.0, "P Q": 0.0, "P ¬ Q": 0.0, "(P ∧ Q": 0.0, "P ∧ Q)": 0.0, "()": 0.0, "": 0.0,
+        "(" * 10 + "P" + ")" * 10: 0.25, "(" * 2000 + "P" + ")" * 2000: 0.0, "¬" * 4000 + "Q": 0.0,
+    }),
+}  # fmt: skip
+"""Of each verifier of our own: a task's record, and the scores of answers to it."""
 
 
 @pytest.mark.parametrize(
-    ("answer", "score"),
-    [
-        ("1/2", 1.0),
-        ("$1 / 2$", 1.0),
-        (r"$\frac{1}{2}$", 1.0),
-        (r"\DFRAC { 1 } { 2 }", 1.0),
-        (r"\frac{1}{2} or so", 0.0),
-        ("1/2/1", 0.0),
-        ("0.5", 0.0),
-        ("10/3", 0.1),
-        ("3/4", 0.05),
-    ],
+    ("generator", "answer"), [(generator, answer) for generator, (_, scores) in SCORES.items() for answer in scores]
 )
-def test_fractions_are_compared_by_their_terms(answer: str, score: float) -> None:
-    try:
-        actual = verify_fraction_simplification(answer, FRACTION)
-    except ValueError:
-        actual = 0.0
-    assert actual == score
-
-
-@pytest.mark.parametrize(("answer", "score"), [("nus", 1.0), ("NUS", 1.0), ("nusnus", 0.5), ("nut", 2 / 3), ("", 0.0)])
-def test_letters_score_by_position_and_extra_letters_cost(answer: str, score: float) -> None:
-    assert verify_spell_backward(answer, {"answer": "nus"}) == score
-
-
-PREMISES: dict[str, Any] = {"metadata": {"variables": ["P", "Q"], "premises": ["(P → Q)", "P"]}}
-
-
-@pytest.mark.parametrize(
-    ("answer", "score"),
-    [
-        ("P ∧ Q", 1.0),
-        ("(P∧Q)", 1.0),
-        ("¬¬Q", 1.0),
-        ("Q", 0.25),
-        ("(Q)", 0.25),
-        ("P ∨ ¬P", 0.25),
-        ("¬Q", 0.05),
-        ("P ∧ R", 0.0),
-        ("P and Q", 0.0),
-        ("P ∧", 0.0),
-        ("P Q", 0.0),
-        ("P ¬ Q", 0.0),
-        ("(P ∧ Q", 0.0),
-        ("P ∧ Q)", 0.0),
-        ("()", 0.0),
-        ("", 0.0),
-        ("(" * 10 + "P" + ")" * 10, 0.25),
-        ("(" * 2000 + "P" + ")" * 2000, 0.0),
-        ("¬" * 4000 + "Q", 0.0),
-    ],
-)
-def test_a_conclusion_scores_if_it_follows_from_the_premises(answer: str, score: float) -> None:
-    try:
-        actual = verify_propositional_logic(answer, PREMISES)
-    except ValueError:
-        actual = 0.0
-    assert actual == score
+def test_a_verifier_of_our_own_scores(generator: str, answer: str) -> None:
+    generated, scores = SCORES[generator]
+    dataset = make_dataset(generator, {})
+    assert verify(generator, dataset, answer, generated) == scores[answer]
 
 
 FORMULAS = st.recursive(

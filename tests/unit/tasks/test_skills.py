@@ -1,0 +1,83 @@
+"""What all skills have in common: the same tasks everywhere, one right answer, and nothing held out in training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from itertools import pairwise
+
+import pytest
+
+from sapo_edge.errors import UnknownTaskError
+from sapo_edge.rollout import TaskRef
+from sapo_edge.tasks.library import generator_version
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.skills import PARTS, SKILLS, Skill
+from sapo_edge.tasks.skills.extract import Extract
+from sapo_edge.tasks.skills.home import Home
+from sapo_edge.tasks.skills.tools import Tools
+from sapo_edge.tasks.source import TaskSource
+
+MADE: dict[str, tuple[Skill, str]] = {
+    "extract": (Extract(), "bf8e64966f2f20f8779e0f42647b9f2c2be75142edef655e479b52bfe75284f9"),
+    "tools": (Tools(), "9e2dd15b1ab3f655d558c980151da94bff243f5aec303e5f8cd6664a498c779e"),
+    "home en": (Home(("en",)), "3fb526dffb29ce354fd62214d36b6f28e96e3dccffa9ad7d819cbe7128bb57af"),
+    "home de": (Home(("de",)), "9326b41a5e567cc37f66517b8abe1cbb74d96f3a1af037d2b9f0e48a4fa8c694"),
+    "home fr": (Home(("fr",)), "ffb06fcc140906c1d392c594b1b03198a9eeba6859a01c72d0de62090163aa92"),
+    "home es": (Home(("es",)), "7e156e66fda642064aa2f07a603710a0909e48625f89d0e241a92a6fae3e7b7e"),
+    "home pt": (Home(("pt",)), "0bf0173b6b1a00da5ae9c0be76725f6bd2e91c8950cab8159ec4d3098fc571c9"),
+}
+"""The SHA-256 of 50 tasks of each part. Renew it after a deliberate change, which is also a new `version`."""
+VERSIONS = {"extract": "extract-b9ac914da777", "home": "home-445eb2a31121", "tools": "tools-84f603b8fac9"}
+SOURCES = {name: TaskSource(load_manifest(name)) for name in SKILLS}
+each_source = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_tasks_are_the_same_on_every_system_and_version_of_python(name: str) -> None:
+    skill, digest = MADE[name]
+    made = [skill.generate(seed, part) for part in PARTS for seed in range(50)]
+    text = json.dumps([(task["question"], task["answer"]) for task in made])
+    assert hashlib.sha256(text.encode()).hexdigest() == digest
+
+
+def test_versions_name_data_and_code() -> None:
+    assert {name: generator_version(name) for name in SKILLS} == VERSIONS
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_no_request_has_two_answers(name: str) -> None:
+    answers: dict[str, str] = {}
+    for seed in range(5000):
+        task = MADE[name][0].generate(seed, PARTS[seed % 3])
+        # Of tools not even where others are shown: the request alone decides.
+        request = task["question"].split("\n\n")[1] if name == "tools" else task["question"]
+        answer = task["answer"].lower()
+        assert answers.setdefault(request.lower().rstrip(".!?"), answer) == answer
+
+
+def reordered(value: object) -> object:
+    return {key: reordered(value[key]) for key in reversed(value)} if isinstance(value, dict) else value
+
+
+@each_source
+def test_every_answer_is_right_for_its_own_request_alone(source: TaskSource) -> None:
+    held_out = [task for part in ("validation", "test") for task in source.held_out(part, 100)]
+    for task, other in pairwise([*source.training_tasks(3, 0, 200)[0], *held_out]):
+        for answer in (task.ground_truth, json.dumps(reordered(json.loads(task.ground_truth)), indent=1)):
+            assert source.score(task, f"<answer>{answer}</answer>") == 1.0
+            assert source.judge(task, f"Sure: {answer}").right
+        assert source.judge(task, other.ground_truth).right == (task.ground_truth == other.ground_truth)
+        assert source.score(task, task.question) == 0.0
+    assert source.verifier_errors == 0
+
+
+@each_source
+def test_what_a_reference_gives_is_a_task_for_training(source: TaskSource) -> None:
+    held_out = [task for part in ("validation", "test") for task in source.held_out(part, 200)]
+    assert len({task.question for task in held_out}) == 400
+    templates = {task.generated["metadata"]["template"] for task in held_out}
+    for task in (*held_out[:20], *source.training_tasks(1, 0, 200)[0]):
+        assert source.regenerate(task.ref).generated["metadata"]["template"] not in templates
+    with pytest.raises(UnknownTaskError, match="another version of sapo-edge"):
+        source.regenerate(TaskRef(source.manifest.tasks[0].name, "home-000000000000", 1, 1))
