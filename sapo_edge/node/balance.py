@@ -61,9 +61,6 @@ def is_fall(best: Sequence[bool], correct: Sequence[bool], contenders: int) -> b
     Args:
         best, correct: whether each question was answered right.
         contenders: earlier evaluations, of which `best` is the best.
-
-    Raises:
-        ValueError: if the evaluations have different numbers of questions.
     """
     pairs = list(zip(best, correct, strict=True))
     lost, gained = pairs.count((True, False)), pairs.count((False, True))
