@@ -97,11 +97,12 @@ def test_a_restarted_node_continues_like_an_unbroken_one(trained: Trained) -> No
 def reductions(trained: Trained) -> list[object]:
     """What the status says of it at each checkpoint."""
     seen: list[object] = []
-    trained.then(
-        lambda event: (
-            isinstance(event, CheckpointSaved) and seen.append(NodeControl(trained.node, None).status()["reduced"])
-        )
-    )
+
+    def look(event: Event) -> None:
+        if isinstance(event, CheckpointSaved):
+            seen.append(NodeControl(trained.node, None).status()["reduced"])
+
+    trained.then(look)
     return seen
 
 

@@ -174,7 +174,7 @@ def test_another_seed_model_or_manifest_on_the_same_state_is_rejected(machine: M
 
 @pytest.mark.parametrize("step", ["before_generate", "before_update"])
 def test_the_first_stop_finishes_the_round_and_saves_it(machine: Machine, step: str) -> None:
-    hooks = {step: at_call(2, lambda: machine.node.stop.after_round())}
+    hooks: dict[str, Any] = {step: at_call(2, lambda: machine.node.stop.after_round())}
     stopped = machine.start(replace(SETTINGS, rounds=0), **hooks)
     assert machine.rounds == [1, 2] and stopped.reason == "asked to stop" and stopped.rounds == 2
     assert machine.policy.log[-1] == "save"
@@ -183,7 +183,7 @@ def test_the_first_stop_finishes_the_round_and_saves_it(machine: Machine, step: 
 
 @pytest.mark.parametrize("step", ["before_generate", "before_update"])
 def test_the_second_stop_loses_the_round_in_progress_and_no_other(machine: Machine, tmp_path: Path, step: str) -> None:
-    hooks = {step: at_call(2, lambda: machine.node.stop.immediately())}
+    hooks: dict[str, Any] = {step: at_call(2, lambda: machine.node.stop.immediately())}
     stopped = machine.start(replace(SETTINGS, rounds=0), **hooks)
     assert machine.rounds == [1] and stopped.rounds == 1 and "immediately" in stopped.reason
     # The step itself is not finished either.
@@ -487,9 +487,12 @@ def test_progress_is_reported_at_most_ten_times_a_second_and_at_the_end_of_a_ste
 
 def test_the_settings_reach_the_policy(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(
-        FakePolicy, "update", lambda _policy, _groups, settings, _handle: seen.append(settings) or UpdateStatistics()
-    )
+
+    def update(_policy: FakePolicy, _groups: object, settings: object, _handle: object) -> UpdateStatistics:
+        seen.append(settings)
+        return UpdateStatistics()
+
+    monkeypatch.setattr(FakePolicy, "update", update)
     changed: dict[str, Any] = {"learning_rate": 1e-3, "warmup": 7, "decay_after": 9, "temperature": 0.75}
     machine.start(replace(SETTINGS, rounds=1, external_negatives=0.5, **changed))
     (settings,) = seen
