@@ -30,6 +30,7 @@ from sapo_edge.policy import (
 )
 from sapo_edge.rollout import Answer, Rollout, Task, TaskRef
 from sapo_edge.tasks.source import Judgement, TaskSource
+from sapo_edge.transport import Receiver
 
 RIGHT = "right"
 WRONG = "wrong"
@@ -235,6 +236,25 @@ def numbered_tasks(cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
     indices = range(cursor, cursor + count)
     tasks = (Task(TaskRef("sums", "1", 1, index), f"question {index}", RIGHT) for index in indices)
     return tuple(tasks), cursor + count
+
+
+@dataclass
+class FakeTransport:
+    """A transport that remembers what was published, and who receives."""
+
+    log: list[str] = field(default_factory=list)
+    published: list[Rollout] = field(default_factory=list)
+    receivers: list[Receiver] = field(default_factory=list)
+
+    def publish(self, rollouts: Sequence[Rollout]) -> None:
+        self.log.append("publish")
+        self.published += rollouts
+
+    def subscribe(self, receiver: Receiver) -> None:
+        self.receivers[:] = [receiver]
+
+    def close(self) -> None:
+        self.log.append("close")
 
 
 class Clock:
