@@ -55,6 +55,17 @@ def ask(question: str) -> Prompt:
 
 
 @dataclass
+class Asked:
+    """What a policy was asked to generate."""
+
+    prompts: tuple[Prompt, ...]
+    max_tokens: int
+    greedy: bool
+    use_adapter: bool
+    stop_text: str
+
+
+@dataclass
 class FakePolicy:
     """A policy whose whole state is one line of text, which every update changes.
 
@@ -63,6 +74,8 @@ class FakePolicy:
         steps: that an update reports; 0 stands for a gradient that is not finite.
         context: most characters of a prompt, and tokens of its answer.
         log: the calls made, in order, for tests of the order.
+        asked: each call of `generate`; `prompts` and `seeds` are those of the calls that are not greedy.
+        before_evaluate, before_generate, before_update: called at the beginning of these steps; the first is greedy.
     """
 
     script: Script | None = None
@@ -77,6 +90,8 @@ class FakePolicy:
     prompts: list[tuple[Prompt, ...]] = field(default_factory=list)
     updates: list[tuple[TrainingGroup, ...]] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+    before_evaluate: Callable[[FakePolicy], None] | None = None
     before_generate: Callable[[FakePolicy], None] | None = None
     before_update: Callable[[FakePolicy], None] | None = None
 
@@ -95,11 +110,13 @@ class FakePolicy:
         handle = handle or CallHandle()
         greedy = temperature == 0
         self.log.append("evaluate" if greedy else "generate")
+        self.asked.append(Asked(tuple(prompts), max_tokens, greedy, use_adapter, stop_text))
         if not greedy:
             self.prompts.append(tuple(prompts))
             self.seeds.append(seed)
-            if self.before_generate is not None:
-                self.before_generate(self)
+        before = self.before_evaluate if greedy else self.before_generate
+        if before is not None:
+            before(self)
         groups = []
         for number, prompt in enumerate(prompts):
             handle.check()

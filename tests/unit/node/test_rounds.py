@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from sapo_edge import events
+from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import read_report
 from sapo_edge.errors import CheckpointError, ConfigError, ModelError
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
-from sapo_edge.policy import ExternalRule, Sample, UpdateStatistics
+from sapo_edge.policy import ExternalRule, Prompt, UpdateStatistics
 from sapo_edge.pool.pool import PoolOutcome
 from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.room import Room
@@ -195,24 +196,15 @@ def test_the_second_stop_loses_the_round_in_progress_and_no_other(machine: Machi
     assert machine.policy.state == unbroken.policy.state
 
 
-class Impatient(FakePolicy):
-    """Asks for an immediate stop in its evaluation number `number`."""
-
-    def __init__(self, machine: Machine, number: int) -> None:
-        super().__init__()
-        self.machine, self.number = machine, number
-
-    def generate(self, *arguments: Any, **options: Any) -> list[list[Sample]]:
-        if arguments[3] == 0.0:
-            self.number -= 1
-            if not self.number:
-                self.machine.node.stop.immediately()
-        return super().generate(*arguments, **options)
+def stopped_in_evaluation(machine: Machine, number: int, settings: Settings = SETTINGS) -> events.NodeStopped:
+    """Ask for an immediate stop in the evaluation of this number."""
+    stop = at_call(number, lambda: machine.node.stop.immediately())
+    return machine.start(settings, before_evaluate=stop)
 
 
 def test_a_stop_during_an_evaluation_loses_no_round_and_the_next_start_evaluates(machine: Machine) -> None:
     settings = replace(SETTINGS, evaluate_every=2)
-    stopped = machine.start(settings, Impatient(machine, 2))
+    stopped = stopped_in_evaluation(machine, 2, settings)
     assert stopped.rounds == 2 and stopped.reason == "stopped immediately; no round is lost"
     assert not machine.node.interrupted and len(machine.of(events.CheckpointSaved)) == 2
     assert machine.start(settings).rounds == 1 and machine.rounds == [3]
@@ -225,7 +217,7 @@ def test_a_stop_during_an_evaluation_loses_no_round_and_the_next_start_evaluates
 
 def test_a_stop_during_the_last_evaluations_is_made_up_for_at_the_next_start(machine: Machine) -> None:
     for number, done in ((2, ["held_out"]), (2, ["held_out"]), (1, ["comparison"])):
-        stopped = machine.start(policy=Impatient(machine, number))
+        stopped = stopped_in_evaluation(machine, number)
         assert stopped.reason == "stopped immediately; no round is lost" and not machine.node.interrupted
         names = [event.event for event in machine.events if event.event in ("held_out", "comparison")]
         assert names == done[: len(names)]
@@ -354,15 +346,8 @@ def test_it_evaluates_at_start_at_the_end_and_at_the_interval(
 
 
 def test_checkpoints_are_chosen_on_the_validation_set_and_compared_on_the_test_set(machine: Machine) -> None:
-    asked: list[tuple[str, ...]] = []
-
-    class Recording(FakePolicy):
-        def generate(self, *arguments: Any, **options: Any) -> list[list[Sample]]:
-            if arguments[3] == 0.0:
-                asked.append(tuple(prompt[-1].content for prompt in arguments[0]))
-            return super().generate(*arguments, **options)
-
-    machine.start(policy=Recording())
+    machine.start()
+    asked = [tuple(prompt[-1].content for prompt in call.prompts) for call in machine.policy.asked if call.greedy]
     validation, test = (
         tuple(task.question for task in machine.source.held_out(split, 4)) for split in ("validation", "test")
     )
@@ -392,13 +377,17 @@ def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(machine: Machin
     # Right answers to the four questions after each round; an even length is right.
     right = {0: 1, 1: 2, 2: 4, 3: 3, 4: 0}
 
-    class Known(FakePolicy):
-        def generate(self, *arguments: Any, **options: Any) -> list[list[Sample]]:
-            left = iter("1" * right[len(self.updates)]) if arguments[3] == 0.0 else None
-            self.script = None if left is None else lambda prompt, position: "x" * (1 + bool(next(left, "")))
-            return super().generate(*arguments, **options)
+    left = iter("")
 
-    stopped = machine.start(replace(SETTINGS, rounds=4, evaluate_every=1, keep_checkpoints=1), Known())
+    def before(policy: FakePolicy) -> None:
+        nonlocal left
+        left = iter("1" * right[len(policy.updates)])
+
+    def answer(prompt: Prompt, position: int) -> str:
+        return "xx" if machine.policy.asked[-1].greedy and next(left, "") else "x" * (1 + position % 2)
+
+    settings = replace(SETTINGS, rounds=4, evaluate_every=1, keep_checkpoints=1)
+    stopped = machine.start(settings, before_evaluate=before, script=answer)
     with Store(machine.paths, keep_checkpoints=1) as store:
         assert store.checkpoints.rounds() == [2, 4]
         best, comparison = store.checkpoints.best(), store.journal.last_comparison()
