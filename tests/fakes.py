@@ -74,6 +74,7 @@ class FakePolicy:
         steps: that an update reports; 0 stands for a gradient that is not finite.
         context: most characters of a prompt, and tokens of its answer.
         log: the calls made, in order, for tests of the order.
+        updates, settings: of each call of `update`.
         asked: each call of `generate`; `prompts` and `seeds` are those of the calls that are not greedy.
         before_evaluate, before_generate, before_update: called at the beginning of these steps; the first is greedy.
     """
@@ -89,6 +90,7 @@ class FakePolicy:
     log: list[str] = field(default_factory=list)
     prompts: list[tuple[Prompt, ...]] = field(default_factory=list)
     updates: list[tuple[TrainingGroup, ...]] = field(default_factory=list)
+    settings: list[UpdateSettings] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     before_evaluate: Callable[[FakePolicy], None] | None = None
@@ -138,6 +140,7 @@ class FakePolicy:
         handle = handle or CallHandle()
         self.log.append("update")
         self.updates.append(tuple(groups))
+        self.settings.append(settings)
         if self.before_update is not None:
             self.before_update(self)
         for number, _ in enumerate(groups):

@@ -256,7 +256,7 @@ def _bounded(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def _look_at(path: Path) -> tuple[int, int, int]:
-    """A file's number, which stays when it is renamed, its bytes, and when it was changed, ns; zeros if there is none."""
+    """A file's number, which stays when it is renamed, its bytes, and the ns of its last change; zeros without one."""
     try:
         found = path.stat()
     except OSError:

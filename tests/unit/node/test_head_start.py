@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import read_report
 from sapo_edge.node.head_start import FEWEST, TRIES, WAIT, HeadStart, HeadStartState
 from sapo_edge.node.rounds import Node
-from sapo_edge.policy import CallHandle, ExternalRule, Prompt, TrainingGroup, UpdateSettings, UpdateStatistics
+from sapo_edge.policy import CallHandle, ExternalRule, Prompt, UpdateSettings
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
@@ -86,7 +86,7 @@ class Rising(FakePolicy):
     def __init__(self, course: dict[int, int]) -> None:
         super().__init__()
         self.course = course
-        self.asked = 0
+        self.judged = 0
 
     def right(self) -> int:
         made = len(self.updates)
@@ -102,8 +102,8 @@ class Judged(TaskSource):
         self.policy = policy
 
     def judge(self, task: Task, text: str) -> Judgement:
-        right = self.policy.asked % 3 < self.policy.right()
-        self.policy.asked += 1
+        right = self.policy.judged % 3 < self.policy.right()
+        self.policy.judged += 1
         return Judgement(right, right)
 
 
@@ -186,20 +186,6 @@ def test_a_node_that_is_stopped_goes_on_from_the_best_validation(tmp_path: Path)
     assert not validations(run(tmp_path / "generator", generator, source(*OWN), FakePolicy()))
 
 
-class Watched(FakePolicy):
-    """Keeps the settings of each update."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.settings: list[UpdateSettings] = []
-
-    def update(
-        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
-    ) -> UpdateStatistics:
-        self.settings.append(settings)
-        return super().update(groups, settings, handle)
-
-
 def test_a_head_start_that_does_harm_is_not_kept(tmp_path: Path) -> None:
     policy = Rising({0: 2, 20: 1})
     last = run(tmp_path, AUTO, Judged(policy), policy).of(events.HeadStart)[-1]
@@ -232,7 +218,7 @@ def test_a_head_start_is_made_before_the_first_round_only(tmp_path: Path) -> Non
 
 
 def test_rounds_learn_at_the_rate_that_they_have_without_it(tmp_path: Path) -> None:
-    policy = Watched()
+    policy = FakePolicy()
     run(tmp_path, replace(SETTINGS, head_start="30", rounds=3), source(*OWN), policy)
     rates = [settings.rate(update) for update, settings in enumerate(policy.settings, start=1)]
     assert rates[10] == pytest.approx(5 * SETTINGS.learning_rate)
@@ -260,7 +246,7 @@ def test_answers_that_are_wrong_or_too_long_are_left_out() -> None:
 
 
 def test_the_gradient_is_that_of_cross_entropy() -> None:
-    policy = Watched()
+    policy = FakePolicy()
     advanced(policy, source(*OWN))
     settings, (answer,) = policy.settings[0], policy.updates[0][0].answers
     layout = pack([EncodedGroup((0,), (EncodedAnswer((0,) * 200, answer.advantage, None, known=answer.known),))])
@@ -303,7 +289,7 @@ def even_are_right(prompt: Prompt, position: int) -> str:
 
 
 def test_where_only_a_verifier_exists_its_first_right_answers_are_learned(tmp_path: Path) -> None:
-    tasks, policy = source(*DATES), Watched()
+    tasks, policy = source(*DATES), FakePolicy()
     policy.script = even_are_right
     settings = replace(AUTO, learning_rate=1e-4)
     machine = run(tmp_path, settings, tasks, policy)
@@ -319,7 +305,7 @@ def test_where_only_a_verifier_exists_its_first_right_answers_are_learned(tmp_pa
     assert not any(map(tasks.is_held_out, asked)), "nor are answers to held-out questions sampled"
     used = policy.settings[0]
     assert used.external_rule == ExternalRule() and used.rate(10) == pytest.approx(5e-4)
-    again = Watched()
+    again = FakePolicy()
     again.script = even_are_right
     assert run(tmp_path / "again", settings, tasks, again) and again.updates == policy.updates
 

@@ -474,17 +474,10 @@ def test_progress_is_reported_at_most_ten_times_a_second_and_at_the_end_of_a_ste
     assert len(reports) <= 7 + 7 * 2 and PROGRESS_INTERVAL == 0.1
 
 
-def test_the_settings_reach_the_policy(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-
-    def update(_policy: FakePolicy, _groups: object, settings: object, _handle: object) -> UpdateStatistics:
-        seen.append(settings)
-        return UpdateStatistics()
-
-    monkeypatch.setattr(FakePolicy, "update", update)
+def test_the_settings_reach_the_policy(machine: Machine) -> None:
     changed: dict[str, Any] = {"learning_rate": 1e-3, "warmup": 7, "decay_after": 9, "temperature": 0.75}
     machine.start(replace(SETTINGS, rounds=1, external_negatives=0.5, **changed))
-    (settings,) = seen
+    (settings,) = machine.policy.settings
     assert {name: getattr(settings, name) for name in changed} == changed
     # Nothing else of the rule is a setting: the floors stay.
     assert settings.external_rule == ExternalRule(negatives=0.5)
