@@ -55,7 +55,7 @@ def ask(question: str) -> Prompt:
 
 
 @dataclass
-class Asked:
+class Call:
     """What a policy was asked to generate."""
 
     prompts: tuple[Prompt, ...]
@@ -75,7 +75,7 @@ class FakePolicy:
         context: most characters of a prompt, and tokens of its answer.
         log: the calls made, in order, for tests of the order.
         updates, settings: of each call of `update`.
-        asked: each call of `generate`; `prompts` and `seeds` are those of the calls that are not greedy.
+        calls: of `generate`; `prompts` and `seeds` are those of the calls that are not greedy.
         before_evaluate, before_generate, before_update: called at the beginning of these steps; the first is greedy.
     """
 
@@ -92,7 +92,7 @@ class FakePolicy:
     updates: list[tuple[TrainingGroup, ...]] = field(default_factory=list)
     settings: list[UpdateSettings] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
     before_evaluate: Callable[[FakePolicy], None] | None = None
     before_generate: Callable[[FakePolicy], None] | None = None
     before_update: Callable[[FakePolicy], None] | None = None
@@ -112,7 +112,7 @@ class FakePolicy:
         handle = handle or CallHandle()
         greedy = temperature == 0
         self.log.append("evaluate" if greedy else "generate")
-        self.asked.append(Asked(tuple(prompts), max_tokens, greedy, use_adapter, stop_text))
+        self.calls.append(Call(tuple(prompts), max_tokens, greedy, use_adapter, stop_text))
         if not greedy:
             self.prompts.append(tuple(prompts))
             self.seeds.append(seed)

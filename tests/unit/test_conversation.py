@@ -26,7 +26,7 @@ def recorded(context: int = 100_000) -> FakePolicy:
     """A policy that answers with its name and the number of the question."""
 
     def answer(_prompt: Prompt, _position: int) -> str:
-        return f"{'adapter' if policy.asked[-1].use_adapter else 'base'} {len(policy.asked)}"
+        return f"{'adapter' if policy.calls[-1].use_adapter else 'base'} {len(policy.calls)}"
 
     policy = FakePolicy(answer, context=context)
     return policy
@@ -38,7 +38,7 @@ def ask(conversation: Conversation, text: str, *, task: bool = False, follow: bo
 
 def turns(policy: FakePolicy) -> list[list[str]]:
     """The turns of each prompt."""
-    return [[turn.content for turn in asked.prompts[0]] for asked in policy.asked]
+    return [[turn.content for turn in asked.prompts[0]] for asked in policy.calls]
 
 
 def test_each_remembers_its_own_answers() -> None:
@@ -49,11 +49,11 @@ def test_each_remembers_its_own_answers() -> None:
     assert turns(policy) == [
         ["first"], ["first"], ["first", "base 1", "second"], ["first", "adapter 2", "second"],
     ]  # fmt: skip
-    assert policy.asked[-1].prompts[0][1] == Message("assistant", "adapter 2")
-    assert {(asked.max_tokens, asked.stop_text) for asked in policy.asked} == {(PLAIN_TOKENS, "")}
+    assert policy.calls[-1].prompts[0][1] == Message("assistant", "adapter 2")
+    assert {(asked.max_tokens, asked.stop_text) for asked in policy.calls} == {(PLAIN_TOKENS, "")}
     ask(conversation, "a task", task=True)
     assert turns(policy)[-1] == ["Be brief.", "1 + 1?", "<answer>2</answer>", "a task"]
-    assert (policy.asked[-1].max_tokens, policy.asked[-1].stop_text) == (8, STOP_TEXT)
+    assert (policy.calls[-1].max_tokens, policy.calls[-1].stop_text) == (8, STOP_TEXT)
     conversation.memory.system = "Rhyme."
     ask(conversation, "third")
     assert turns(policy)[-1] == ["Rhyme.", "first", "adapter 2", "second", "adapter 4", "third"]
@@ -71,7 +71,7 @@ def test_each_remembers_its_own_answers() -> None:
 def test_who_answers(adapted: bool, base: bool, speakers: tuple[bool, ...]) -> None:
     policy = recorded()
     ask(Conversation(policy, MANIFEST, adapted=adapted, base=base), "x")
-    assert tuple(asked.use_adapter for asked in policy.asked) == speakers
+    assert tuple(asked.use_adapter for asked in policy.calls) == speakers
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=12), st.integers(20, 120))
@@ -85,7 +85,7 @@ def test_as_few_of_the_oldest_are_forgotten_as_needed(lengths: list[int], contex
         kept = conversation.memory.exchanges
         assert kept[:-1] == before[forgotten:] and kept[-1].question == text
         alone = context - length
-        for asked in policy.asked[2 * number :]:
+        for asked in policy.calls[2 * number :]:
             assert policy.room(asked.prompts[0]) >= 10 or alone < 10
         if forgotten:
             longer = sum(len(e.question) + max(map(len, e.answers.values())) for e in before[forgotten - 1 :])

@@ -171,4 +171,4 @@ def test_use_adapter_selects_base_model_or_adapter() -> None:
     policy = FakePolicy()
     for use_adapter in (True, False):
         evaluate(policy, [task("sums", 0)], ask, lambda task, text: YES, 8, use_adapter=use_adapter)
-    assert [asked.use_adapter for asked in policy.asked] == [True, False]
+    assert [asked.use_adapter for asked in policy.calls] == [True, False]

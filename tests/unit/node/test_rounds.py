@@ -347,7 +347,7 @@ def test_it_evaluates_at_start_at_the_end_and_at_the_interval(
 
 def test_checkpoints_are_chosen_on_the_validation_set_and_compared_on_the_test_set(machine: Machine) -> None:
     machine.start()
-    asked = [tuple(prompt[-1].content for prompt in call.prompts) for call in machine.policy.asked if call.greedy]
+    asked = [tuple(prompt[-1].content for prompt in call.prompts) for call in machine.policy.calls if call.greedy]
     validation, test = (
         tuple(task.question for task in machine.source.held_out(split, 4)) for split in ("validation", "test")
     )
@@ -384,7 +384,7 @@ def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(machine: Machin
         left = iter("1" * right[len(policy.updates)])
 
     def answer(prompt: Prompt, position: int) -> str:
-        return "xx" if machine.policy.asked[-1].greedy and next(left, "") else "x" * (1 + position % 2)
+        return "xx" if machine.policy.calls[-1].greedy and next(left, "") else "x" * (1 + position % 2)
 
     settings = replace(SETTINGS, rounds=4, evaluate_every=1, keep_checkpoints=1)
     stopped = machine.start(settings, before_evaluate=before, script=answer)
