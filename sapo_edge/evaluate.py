@@ -116,9 +116,6 @@ def paired_gain(base: Evaluation, adapter: Evaluation) -> Gain:
 
     The method combines the Wilson intervals of both shares with the correlation of the pairs, so that questions which
     both answer alike narrow the interval.
-
-    Raises:
-        ValueError: if the evaluations have different numbers of questions.
     """
     pairs = list(zip(base.correct, adapter.correct, strict=True))
     both, gained, lost, neither = (
@@ -155,9 +152,6 @@ def evaluate_base(
 
     Returns:
         The evaluation, and the number of worked examples beyond those of the manifest.
-
-    Raises:
-        Cancelled: between decode steps.
     """
     manifest = source.manifest
     plain = evaluate(policy, tasks, manifest.prompt_for, source.judge, max_tokens, handle(), use_adapter=False)
@@ -190,9 +184,6 @@ def evaluate(
     Args:
         prompt_for, judge: the manifest's prompt, and whether an answer is right.
         use_adapter: False evaluates the base model.
-
-    Raises:
-        Cancelled: between decode steps.
     """
     prompts = [prompt_for(task.question) for task in tasks]
     asked = [index for index, prompt in enumerate(prompts) if policy.room(prompt) >= max_tokens]

@@ -30,6 +30,7 @@ from sapo_edge.policy import (
 )
 from sapo_edge.rollout import Answer, Rollout, Task, TaskRef
 from sapo_edge.tasks.source import Judgement, TaskSource
+from sapo_edge.transport import Receiver
 
 RIGHT = "right"
 WRONG = "wrong"
@@ -54,6 +55,17 @@ def ask(question: str) -> Prompt:
 
 
 @dataclass
+class Call:
+    """What a policy was asked to generate."""
+
+    prompts: tuple[Prompt, ...]
+    max_tokens: int
+    greedy: bool
+    use_adapter: bool
+    stop_text: str
+
+
+@dataclass
 class FakePolicy:
     """A policy whose whole state is one line of text, which every update changes.
 
@@ -62,6 +74,9 @@ class FakePolicy:
         steps: that an update reports; 0 stands for a gradient that is not finite.
         context: most characters of a prompt, and tokens of its answer.
         log: the calls made, in order, for tests of the order.
+        updates, settings: of each call of `update`.
+        calls: of `generate`; `prompts` and `seeds` are those of the calls that are not greedy.
+        before_evaluate, before_generate, before_update: called at the beginning of these steps; the first is greedy.
     """
 
     script: Script | None = None
@@ -75,7 +90,10 @@ class FakePolicy:
     log: list[str] = field(default_factory=list)
     prompts: list[tuple[Prompt, ...]] = field(default_factory=list)
     updates: list[tuple[TrainingGroup, ...]] = field(default_factory=list)
+    settings: list[UpdateSettings] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    before_evaluate: Callable[[FakePolicy], None] | None = None
     before_generate: Callable[[FakePolicy], None] | None = None
     before_update: Callable[[FakePolicy], None] | None = None
 
@@ -94,11 +112,13 @@ class FakePolicy:
         handle = handle or CallHandle()
         greedy = temperature == 0
         self.log.append("evaluate" if greedy else "generate")
+        self.calls.append(Call(tuple(prompts), max_tokens, greedy, use_adapter, stop_text))
         if not greedy:
             self.prompts.append(tuple(prompts))
             self.seeds.append(seed)
-            if self.before_generate is not None:
-                self.before_generate(self)
+        before = self.before_evaluate if greedy else self.before_generate
+        if before is not None:
+            before(self)
         groups = []
         for number, prompt in enumerate(prompts):
             handle.check()
@@ -120,6 +140,7 @@ class FakePolicy:
         handle = handle or CallHandle()
         self.log.append("update")
         self.updates.append(tuple(groups))
+        self.settings.append(settings)
         if self.before_update is not None:
             self.before_update(self)
         for number, _ in enumerate(groups):
@@ -235,6 +256,25 @@ def numbered_tasks(cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
     indices = range(cursor, cursor + count)
     tasks = (Task(TaskRef("sums", "1", 1, index), f"question {index}", RIGHT) for index in indices)
     return tuple(tasks), cursor + count
+
+
+@dataclass
+class FakeTransport:
+    """A transport that remembers what was published, and who receives."""
+
+    log: list[str] = field(default_factory=list)
+    published: list[Rollout] = field(default_factory=list)
+    receivers: list[Receiver] = field(default_factory=list)
+
+    def publish(self, rollouts: Sequence[Rollout]) -> None:
+        self.log.append("publish")
+        self.published += rollouts
+
+    def subscribe(self, receiver: Receiver) -> None:
+        self.receivers[:] = [receiver]
+
+    def close(self) -> None:
+        self.log.append("close")
 
 
 class Clock:

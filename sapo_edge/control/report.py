@@ -115,11 +115,7 @@ def _better_head_start(connection: sqlite3.Connection, questions: int, right: in
 
 
 def paired(before: str, now: str) -> Gain:
-    """The gain from the marks of the same questions.
-
-    Raises:
-        ValueError: if their numbers differ.
-    """
+    """The gain from the marks of the same questions."""
     first, second = (Evaluation(marks, ("",) * len(marks), ("",) * len(marks)) for marks in (before, now))
     return paired_gain(first, second)
 

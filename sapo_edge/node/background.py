@@ -103,7 +103,7 @@ class Background:
         if self.running():
             return
         command = sapo_command("run", self._home, "--json", *options)
-        log, lock = _file(self._paths.log), _changed(self._paths.lock)
+        log, lock = _look_at(self._paths.log)[:2], _look_at(self._paths.lock)[2]
         output = self._paths.background_output
         with reported("start a node that writes to", output):
             # A new file stays small and holds the output of this node only.
@@ -167,7 +167,7 @@ class Background:
             holder = self._paths.lock.read_text("ascii").strip()
         except (OSError, ValueError):
             return False
-        return holder != str(record.pid) and _changed(self._paths.lock) != record.lock
+        return holder != str(record.pid) and _look_at(self._paths.lock)[2] != record.lock
 
     def _read_record(self) -> _Record | None:
         try:
@@ -226,7 +226,7 @@ def _from_log(log: Path, before: tuple[int, int] = (0, 0)) -> Ended:
     """
     file, size = before
     # Another file: it was rotated since then.
-    text = _tail(log, size if file == _file(log)[0] else 0)
+    text = _tail(log, size if file == _look_at(log)[0] else 0)
     lines = "\n".join(map(as_text, text.splitlines())).splitlines()
     events = [event for line in lines if (event := _event(line)) is not None]
     ends = [event for event in events if event["event"] in ("node_started", "node_stopped")]
@@ -255,21 +255,13 @@ def _bounded(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(line[:LINE_CHARACTERS] for line in lines[-LINES:])
 
 
-def _file(path: Path) -> tuple[int, int]:
-    """A file's number in its file system, which stays when it is renamed, and its bytes; (0, 0) if it is not there."""
+def _look_at(path: Path) -> tuple[int, int, int]:
+    """A file's number, which stays when it is renamed, its bytes, and the ns of its last change; zeros without one."""
     try:
         found = path.stat()
     except OSError:
-        return 0, 0
-    return found.st_ino, found.st_size
-
-
-def _changed(path: Path) -> int:
-    """When a file was last changed, nanoseconds; 0 if it is not there."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
+        return 0, 0, 0
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _tail(path: Path, start: int = 0) -> str:

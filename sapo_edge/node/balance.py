@@ -17,66 +17,34 @@ STEADY = 2
 """Evaluations in a row without a fall after which a reduced number doubles."""
 
 
-class Balance:
-    """Decides after each evaluation how many external rollouts the next updates may take.
-
-    The number is `external` halved `halvings` times, so a change of the setting carries over. Deterministic.
+def rebalanced(
+    external: int,
+    halvings: int,
+    steady: int,
+    correct: Sequence[bool],
+    best: Sequence[bool],
+    compared: int,
+    took_external: bool,
+) -> tuple[int, int]:
+    """How often J is halved after an evaluation, and how many evaluations in a row were no fall since that changed.
 
     Args:
         external: the setting J: most external rollouts in an update.
-        halvings: of a balance that is restored; as are the others.
-        steady: evaluations in a row without a fall since the number last changed.
-        compared: evaluations on the same questions so far.
-        best: whether each question was answered right in the best of them (the earliest on a tie); empty before any.
-
-    Attributes:
-        fell: whether the last evaluation was significantly worse than the best one.
+        halvings, steady: both before the evaluation.
+        correct: whether each question was answered right.
+        best: the same of the best earlier evaluation of these questions, the earliest on a tie; empty before any.
+        compared: number of those evaluations.
+        took_external: whether an update took external rollouts since the last evaluation.
     """
-
-    def __init__(
-        self, external: int, halvings: int = 0, steady: int = 0, compared: int = 0, best: Sequence[bool] = ()
-    ) -> None:
-        if min(external, halvings, steady, compared) < 0:
-            raise ValueError("numbers of a balance are not negative")
-        self.external = external
-        self.halvings = halvings
-        self.steady = steady
-        self.compared = compared
-        self.best = tuple(best)
-        self.fell = False
-
-    @property
-    def taken(self) -> int:
-        """Most external rollouts in an update now; `external` if the number is not reduced."""
-        return reduced(self.external, self.halvings)
-
-    def observe(self, correct: Sequence[bool], took_external: bool) -> int:
-        """Judge an evaluation.
-
-        Args:
-            correct: whether each question was answered right; always the same questions, in the same order. Another
-                number of them starts a new comparison.
-            took_external: whether an update took external rollouts since the last evaluation.
-
-        Returns:
-            `taken` from now on.
-        """
-        if len(correct) != len(self.best):
-            self.compared, self.best = 0, ()
-        self.compared += 1
-        self.fell = bool(self.best) and is_fall(self.best, correct, self.compared - 1)
-        is_best = sum(correct) > sum(self.best)
-        if is_best or not self.best:
-            self.best = tuple(correct)
-        # A setting that was lowered leaves fewer steps to zero.
-        self.halvings = min(self.halvings, self.external.bit_length())
-        self.steady = 0 if self.fell else self.steady + 1
-        if self.fell and took_external:
-            self.halvings = min(self.halvings + 1, self.external.bit_length())
-        elif self.halvings and not self.fell and (is_best or self.steady >= STEADY):
-            self.halvings -= 1
-            self.steady = 0
-        return self.taken
+    fell = len(best) == len(correct) and is_fall(best, correct, compared)
+    # A setting that was lowered leaves fewer steps to zero.
+    most = external.bit_length()
+    halvings, steady = min(halvings, most), 0 if fell else steady + 1
+    if fell and took_external:
+        return min(halvings + 1, most), 0
+    if halvings and not fell and (sum(correct) > sum(best) or steady >= STEADY):
+        return halvings - 1, 0
+    return halvings, steady
 
 
 def reduced(external: int, halvings: int) -> int:
@@ -93,9 +61,6 @@ def is_fall(best: Sequence[bool], correct: Sequence[bool], contenders: int) -> b
     Args:
         best, correct: whether each question was answered right.
         contenders: earlier evaluations, of which `best` is the best.
-
-    Raises:
-        ValueError: if the evaluations have different numbers of questions.
     """
     pairs = list(zip(best, correct, strict=True))
     lost, gained = pairs.count((True, False)), pairs.count((False, True))

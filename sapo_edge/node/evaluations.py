@@ -60,9 +60,6 @@ class Evaluations:
 
         The journal has the result first, then the checkpoint of the round, if there is one: a node that is killed in
         between completes the checkpoint here at its next start.
-
-        Raises:
-            Cancelled: between decode steps.
         """
         if not self.source.held_out("validation", self.questions):
             return
@@ -92,11 +89,7 @@ class Evaluations:
             self.store.record_accuracy(round, event.accuracy, event.questions, question_set)
 
     def ask_validation(self) -> Evaluation:
-        """The policy's answers to the validation set, which are not recorded.
-
-        Raises:
-            Cancelled: between decode steps.
-        """
+        """The policy's answers to the validation set, which are not recorded."""
         return self._answer("validation")
 
     def keep_ahead(self, result: Evaluation) -> None:
@@ -114,9 +107,6 @@ class Evaluations:
 
         Returns:
             The newest comparison; None if there is none.
-
-        Raises:
-            Cancelled: between decode steps.
         """
         questions = len(self.source.held_out("test", self.questions))
         question_set = self._question_set("test")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.event_words import format_share
 from sapo_edge.events import WRONG, HeldOut, Notice
-from sapo_edge.node.balance import Balance, reduced
+from sapo_edge.node.balance import rebalanced, reduced
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.journal import Journal
 
@@ -55,16 +55,18 @@ class Guard:
         if settings.protect == "off" or settings.network == "solo":
             return Judgement()
         compared, earlier = self._journal.best_held_out(event.asked)
-        balance = Balance(
+        before, took = self.external(settings), self._journal.external_since_evaluation(event.split)
+        best_answers = () if earlier is None else _correct(earlier)
+        self._halvings, steady = rebalanced(
             settings.external,
             self._halvings,
             self._journal.counter(STEADY),
+            _correct(event),
+            best_answers,
             compared,
-            () if earlier is None else _correct(earlier),
+            took > 0,
         )
-        before, took = balance.taken, self._journal.external_since_evaluation(event.split)
-        now = balance.observe(_correct(event), took > 0)
-        self._halvings = balance.halvings
+        now = self.external(settings)
         text = ""
         if now < before and earlier is not None:
             fall = f"validation accuracy fell from {format_share(earlier.accuracy)} to {format_share(event.accuracy)}"
@@ -73,7 +75,7 @@ class Guard:
         elif now > before:
             text = f"validation accuracy holds: taking up to {now} of {settings.external} rollouts from peers again"
         notice = Notice(level="warning" if now < before else "info", text=text) if text else None
-        return Judgement({HALVINGS: balance.halvings, STEADY: balance.steady}, notice)
+        return Judgement({HALVINGS: self._halvings, STEADY: steady}, notice)
 
 
 def _way_back(event: HeldOut, best: Checkpoint | None) -> str:

@@ -168,9 +168,6 @@ class HeadStart:
 
         Args:
             goes_on: called before each batch with the number of those sampled; False ends it.
-
-        Raises:
-            Cancelled: between decode steps.
         """
         for tried in range(TRIES):
             if self.answered >= FEWEST or not goes_on(tried):

@@ -410,9 +410,6 @@ class Node:
 
         Each validation that is the best so far is saved, with the state of the head start: a node that was stopped goes
         on from there.
-
-        Raises:
-            Cancelled: in an update or a validation.
         """
         limit = head_start_limit(self.settings.head_start)
         latest, begun = self.store.latest, self._head_start is not None

@@ -36,7 +36,7 @@ SEQUENCE = "sequence"
 WORKED, MEASURED, JOULES = "worked_seconds", "measured_seconds", "measured_joules"
 """The counters of a run's seconds of work, of those whose energy was measured, and of that energy."""
 KEEP_ROLLOUTS = 500
-"""Newest rounds whose rollouts are kept by default."""
+"""Newest rounds whose rollouts are kept."""
 KEEP_EVENTS = 10_000
 """Other events that are kept."""
 CHECKED_BYTES = 64 * 1024 * 1024
@@ -106,15 +106,13 @@ class JournaledRollout:
 class Journal:
     """Rounds, their rollouts, held-out evaluations and other events of one run."""
 
-    def __init__(self, path: Path, *, keep_rollouts: int = KEEP_ROLLOUTS) -> None:
+    def __init__(self, path: Path) -> None:
         """Open the journal; create it if it doesn't exist.
 
         Args:
             path: the SQLite file, in a directory of its own, which is created.
-            keep_rollouts: newest rounds whose rollouts are kept; 0 keeps all.
         """
         self.path = path
-        self.keep_rollouts = keep_rollouts
         self._guard = threading.RLock()
         needs_check = _needs_check(path)
         make_private_directory(path.parent)
@@ -155,7 +153,10 @@ class Journal:
             text = events.to_json(event)
             if isinstance(event, RoundFinished):
                 connection.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?, ?)", (event.round, event.time, text))
-                self._replace_rollouts(connection, event.round, rollouts)
+                connection.execute("DELETE FROM rollouts WHERE round = ?", (event.round,))
+                connection.execute("DELETE FROM rollouts WHERE round <= ?", (event.round - KEEP_ROLLOUTS,))
+                rows = [_row(event.round, position, scored) for position, scored in enumerate(rollouts)]
+                connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 17)})", rows)
             elif isinstance(event, HeldOut):
                 row = [getattr(event, name) for name in _HELD_OUT.split(", ")]
                 connection.execute(f"INSERT OR REPLACE INTO held_out VALUES ({', '.join('?' * len(row))})", row)
@@ -313,15 +314,6 @@ class Journal:
         if not tables:
             marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
             connection.executescript(f"BEGIN; {_SCHEMA} {marks} COMMIT;")
-
-    def _replace_rollouts(
-        self, connection: sqlite3.Connection, round: int, rollouts: Sequence[JournaledRollout]
-    ) -> None:
-        connection.execute("DELETE FROM rollouts WHERE round = ?", (round,))
-        rows = [_row(round, position, scored) for position, scored in enumerate(rollouts)]
-        connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 17)})", rows)
-        if self.keep_rollouts:
-            connection.execute("DELETE FROM rollouts WHERE round <= ?", (round - self.keep_rollouts,))
 
     def _newest(self, decode: Callable[..., T], source: str, order: str, limit: int) -> list[T]:
         return self._decoded(decode, f"SELECT {source} ORDER BY {order} LIMIT ?", (min(limit, MAX_ROWS),))[::-1]

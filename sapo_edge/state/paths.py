@@ -35,36 +35,32 @@ def check_run_name(name: str) -> str:
     return name
 
 
+class _Below:
+    """A path below a directory that its owner has."""
+
+    def __init__(self, directory: str, *parts: str) -> None:
+        self._directory, self._parts = directory, parts
+
+    def __get__(self, owner: object, kind: type | None = None) -> Path:
+        return Path(getattr(owner, self._directory), *self._parts)
+
+
 @dataclass(frozen=True, slots=True)
 class RunPaths:
     """What one run has for itself."""
 
     directory: Path
 
-    @property
-    def journal(self) -> Path:
-        """The SQLite journal of rounds, rollouts and events."""
-        return self.directory / "journal" / "journal.sqlite"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Directory of the checkpoints."""
-        return self.directory / "checkpoints"
-
-    @property
-    def pool(self) -> Path:
-        """The saved pool of other nodes' rollouts."""
-        return self.directory / "pool"
-
-    @property
-    def rollback(self) -> Path:
-        """A return to an earlier checkpoint that is decided and not complete."""
-        return self.directory / "rollback.json"
-
-    @property
-    def looked(self) -> Path:
-        """The last round that somebody has seen in the terminal app."""
-        return self.directory / "looked"
+    journal = _Below("directory", "journal", "journal.sqlite")
+    """The SQLite journal of rounds, rollouts and events."""
+    checkpoints = _Below("directory", "checkpoints")
+    """Directory of the checkpoints."""
+    pool = _Below("directory", "pool")
+    """The saved pool of other nodes' rollouts."""
+    rollback = _Below("directory", "rollback.json")
+    """A return to an earlier checkpoint that is decided and not complete."""
+    looked = _Below("directory", "looked")
+    """The last round that somebody has seen in the terminal app."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +76,27 @@ class Paths:
     config: Path
     cache: Path
     runtime: Path
+
+    config_file = _Below("config", "config.toml")
+    """The user's settings, TOML."""
+    runs = _Below("state", "runs")
+    """Directory of all runs."""
+    current_run = _Below("state", "current-run")
+    """The file that names the run which nodes continue; missing until one is chosen."""
+    identity = _Below("state", "identity")
+    """The node's secret."""
+    lock = _Below("state", "lock")
+    """The lock of the node that uses the state directory."""
+    questions = _Below("cache", "questions")
+    """Directory of the questions of files that are too many for a manifest, as they were last read."""
+    log = _Below("state", "sapo-edge.log")
+    """The node's log; older ones are beside it."""
+    background = _Below("state", "background.json")
+    """The process that was last started in the background."""
+    background_output = _Below("state", "background.log")
+    """Output of that process."""
+    consent = _Below("state", "consent.json")
+    """The user's consent from the terminal app's first screen."""
 
     @classmethod
     def default(cls, home: Path | None = None) -> Paths:
@@ -110,21 +127,6 @@ class Paths:
         """The one directory of all four; None for the platform's own."""
         root = self.state.parent
         return root if self == Paths.default(root) else None
-
-    @property
-    def config_file(self) -> Path:
-        """The user's settings, TOML."""
-        return self.config / "config.toml"
-
-    @property
-    def runs(self) -> Path:
-        """Directory of all runs."""
-        return self.state / "runs"
-
-    @property
-    def current_run(self) -> Path:
-        """The file that names the run which nodes continue; missing until one is chosen."""
-        return self.state / "current-run"
 
     @property
     def run_name(self) -> str:
@@ -158,41 +160,6 @@ class Paths:
     def checkpoints(self) -> Path:
         """Directory of the checkpoints of the current run."""
         return self.run.checkpoints
-
-    @property
-    def identity(self) -> Path:
-        """The node's secret."""
-        return self.state / "identity"
-
-    @property
-    def lock(self) -> Path:
-        """The lock of the node that uses the state directory."""
-        return self.state / "lock"
-
-    @property
-    def questions(self) -> Path:
-        """Directory of the questions of files that are too many for a manifest, as they were last read."""
-        return self.cache / "questions"
-
-    @property
-    def log(self) -> Path:
-        """The node's log; older ones are beside it."""
-        return self.state / "sapo-edge.log"
-
-    @property
-    def background(self) -> Path:
-        """The process that was last started in the background."""
-        return self.state / "background.json"
-
-    @property
-    def background_output(self) -> Path:
-        """Output of that process."""
-        return self.state / "background.log"
-
-    @property
-    def consent(self) -> Path:
-        """The user's consent from the terminal app's first screen."""
-        return self.state / "consent.json"
 
     def create(self) -> None:
         """Create all four directories with mode 0700; existing ones keep their mode."""

@@ -48,7 +48,6 @@ def begin_run(paths: Paths, name: str) -> None:
     """Begin a run beside the others: the next node starts it with the untrained model.
 
     Raises:
-        ConfigError: if there is a run of this name, or it can't be a name.
         StateLockedError: if a node runs.
     """
     check_run_name(name)
@@ -69,7 +68,6 @@ def use_run(paths: Paths, name: str) -> None:
     """Return to a run: the next node continues it from its last checkpoint.
 
     Raises:
-        ConfigError: if there is none of this name.
         StateLockedError: if a node runs.
     """
     with _locked(paths):
@@ -81,7 +79,6 @@ def remove_run(paths: Paths, name: str) -> None:
     """Delete a run with its checkpoints.
 
     Raises:
-        ConfigError: if there is none of this name, or it is the current one.
         StateLockedError: if a node runs.
     """
     with _locked(paths):
@@ -115,11 +112,7 @@ def write_looked(run: RunPaths, round: int) -> None:
 
 
 def check_run_exists(paths: Paths, name: str) -> None:
-    """Check that there is a run of this name.
-
-    Raises:
-        ConfigError: if there is none.
-    """
+    """Check that there is a run of this name."""
     names = run_names(paths)
     if name not in names:
         raise ConfigError(f"there is no run {name!r}", f"there are {', '.join(names)}")

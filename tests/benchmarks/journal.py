@@ -75,7 +75,9 @@ def _large(path: Path, repeats: int) -> None:
 
 def fill(path: Path, rounds: int, rollouts: int) -> Journal:
     """A journal of so many rounds, the rollouts spread evenly over them; written in one transaction."""
-    journal = Journal(path, keep_rollouts=0)
+    # All rollouts are kept.
+    journal_module.KEEP_ROLLOUTS = 1 << 62
+    journal = Journal(path)
     rng = random.Random(1)
     with journal._transaction() as connection:
         # Writing 100,000 rounds one by one takes minutes.
@@ -85,7 +87,7 @@ def fill(path: Path, rounds: int, rollouts: int) -> Journal:
             event = _round(number)
             connection.execute("INSERT INTO rounds VALUES (?, ?, ?)", (number, event.time, events.to_json(event)))
             made = [journal_module._row(number, place, _rollout(rng, number, place)) for place in range(per_round)]
-            connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 16)})", made)
+            connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 17)})", made)
         connection.execute("RELEASE filling")
     for number in range(0, rounds + 1, max(10, rounds // 200)):
         journal.record(HeldOut(round=number, accuracy=0.5, correct=50, questions=100, low=0.4, high=0.6))

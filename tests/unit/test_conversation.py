@@ -6,7 +6,6 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,82 +15,68 @@ from hypothesis import strategies as st
 from sapo_edge.cli.chat_session import ChatSession
 from sapo_edge.cli.conversation import PLAIN_TOKENS, Conversation, Models, Piece
 from sapo_edge.errors import Cancelled
-from sapo_edge.policy import STOP_TEXT, CallHandle, Message, Prompt, Sample
+from sapo_edge.policy import STOP_TEXT, Message, Prompt
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from tests.fakes import FakePolicy
 
 MANIFEST = Manifest("m", (TaskEntry("sums", "chain_sum"),), "Be brief.", (("1 + 1?", "<answer>2</answer>"),), 8)
 
 
-class Recorded(FakePolicy):
-    """Answers with its name, and keeps what it was asked."""
+def recorded(context: int = 100_000) -> FakePolicy:
+    """A policy that answers with its name and the number of the question."""
 
-    def __init__(self, context: int = 100_000) -> None:
-        super().__init__(context=context)
-        self.asked: list[tuple[Prompt, int, bool, str]] = []
+    def answer(_prompt: Prompt, _position: int) -> str:
+        return f"{'adapter' if policy.calls[-1].use_adapter else 'base'} {len(policy.calls)}"
 
-    def generate(
-        self,
-        prompts: Sequence[Prompt],
-        answers: int,
-        max_tokens: int,
-        temperature: float,
-        seed: int,
-        handle: CallHandle | None = None,
-        *,
-        use_adapter: bool = True,
-        stop_text: str = STOP_TEXT,
-    ) -> list[list[Sample]]:
-        (handle or CallHandle()).check()
-        self.asked.append((prompts[0], max_tokens, use_adapter, stop_text))
-        text = f"{'adapter' if use_adapter else 'base'} {len(self.asked)}"
-        return [[Sample((1,), text, (0.0,), True)]]
+    policy = FakePolicy(answer, context=context)
+    return policy
 
 
 def ask(conversation: Conversation, text: str, *, task: bool = False, follow: bool = True, again: bool = False) -> int:
     return conversation.ask(text, task=task, temperature=0.0, show=lambda piece: None, follow=follow, again=again)
 
 
-def turns(prompt: Prompt) -> list[str]:
-    return [turn.content for turn in prompt]
+def turns(policy: FakePolicy) -> list[list[str]]:
+    """The turns of each prompt."""
+    return [[turn.content for turn in asked.prompts[0]] for asked in policy.calls]
 
 
 def test_each_remembers_its_own_answers() -> None:
-    policy = Recorded()
+    policy = recorded()
     conversation = Conversation(policy, MANIFEST, adapted=True)
     ask(conversation, "first")
     ask(conversation, "second")
-    assert [turns(prompt) for prompt, _, _, _ in policy.asked] == [
+    assert turns(policy) == [
         ["first"], ["first"], ["first", "base 1", "second"], ["first", "adapter 2", "second"],
     ]  # fmt: skip
-    assert policy.asked[-1][0][1] == Message("assistant", "adapter 2")
-    assert {(limit, stop) for _, limit, _, stop in policy.asked} == {(PLAIN_TOKENS, "")}
+    assert policy.calls[-1].prompts[0][1] == Message("assistant", "adapter 2")
+    assert {(asked.max_tokens, asked.stop_text) for asked in policy.calls} == {(PLAIN_TOKENS, "")}
     ask(conversation, "a task", task=True)
-    assert turns(policy.asked[-1][0]) == ["Be brief.", "1 + 1?", "<answer>2</answer>", "a task"]
-    assert policy.asked[-1][1] == 8 and policy.asked[-1][3] == STOP_TEXT
+    assert turns(policy)[-1] == ["Be brief.", "1 + 1?", "<answer>2</answer>", "a task"]
+    assert (policy.calls[-1].max_tokens, policy.calls[-1].stop_text) == (8, STOP_TEXT)
     conversation.memory.system = "Rhyme."
     ask(conversation, "third")
-    assert turns(policy.asked[-1][0]) == ["Rhyme.", "first", "adapter 2", "second", "adapter 4", "third"]
+    assert turns(policy)[-1] == ["Rhyme.", "first", "adapter 2", "second", "adapter 4", "third"]
     ask(conversation, "third", again=True)
-    assert turns(policy.asked[-1][0]) == ["Rhyme.", "first", "adapter 2", "second", "adapter 4", "third"]
+    assert turns(policy)[-1] == ["Rhyme.", "first", "adapter 2", "second", "adapter 4", "third"]
     ask(conversation, "other", again=True)
-    assert turns(policy.asked[-1][0])[-3:] == ["third", "adapter 10", "other"], "nothing was asked a second time"
+    assert turns(policy)[-1][-3:] == ["third", "adapter 10", "other"], "nothing was asked a second time"
     ask(conversation, "anew", follow=False)
-    assert turns(policy.asked[-1][0]) == ["Rhyme.", "anew"] and len(conversation.memory.exchanges) == 1
+    assert turns(policy)[-1] == ["Rhyme.", "anew"] and len(conversation.memory.exchanges) == 1
 
 
 @pytest.mark.parametrize(("adapted", "base", "speakers"), [
     (True, True, (False, True)), (True, False, (True,)), (False, True, (False,)), (False, False, (False,)),
 ])  # fmt: skip
 def test_who_answers(adapted: bool, base: bool, speakers: tuple[bool, ...]) -> None:
-    policy = Recorded()
+    policy = recorded()
     ask(Conversation(policy, MANIFEST, adapted=adapted, base=base), "x")
-    assert tuple(use_adapter for _, _, use_adapter, _ in policy.asked) == speakers
+    assert tuple(asked.use_adapter for asked in policy.calls) == speakers
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=12), st.integers(20, 120))
 def test_as_few_of_the_oldest_are_forgotten_as_needed(lengths: list[int], context: int) -> None:
-    policy = Recorded(context)
+    policy = recorded(context)
     conversation = Conversation(policy, MANIFEST, adapted=True, max_tokens=10)
     for number, length in enumerate(lengths):
         text = "q" * length
@@ -100,8 +85,8 @@ def test_as_few_of_the_oldest_are_forgotten_as_needed(lengths: list[int], contex
         kept = conversation.memory.exchanges
         assert kept[:-1] == before[forgotten:] and kept[-1].question == text
         alone = context - length
-        for prompt, _, _, _ in policy.asked[2 * number :]:
-            assert policy.room(prompt) >= 10 or alone < 10
+        for asked in policy.calls[2 * number :]:
+            assert policy.room(asked.prompts[0]) >= 10 or alone < 10
         if forgotten:
             longer = sum(len(e.question) + max(map(len, e.answers.values())) for e in before[forgotten - 1 :])
             assert context - length - longer < 10, "one more would not fit"
@@ -111,7 +96,7 @@ def test_as_few_of_the_oldest_are_forgotten_as_needed(lengths: list[int], contex
 
 
 def test_a_cancelled_question_is_not_remembered() -> None:
-    conversation = Conversation(Recorded(), MANIFEST, adapted=True)
+    conversation = Conversation(recorded(), MANIFEST, adapted=True)
 
     def show(piece: Piece) -> None:
         conversation.cancel()
@@ -125,7 +110,7 @@ class Session:
     """Types lines into a session; keeps what the policy was asked."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, context: int = 100_000) -> None:
-        self.policy = Recorded(context)
+        self.policy = recorded(context)
         self._monkeypatch = monkeypatch
         conversation = Conversation(self.policy, MANIFEST, adapted=True, base=False)
         self._session = ChatSession(conversation, Models("tiny", "m"), task=False, temperature=0.0)
@@ -136,7 +121,7 @@ class Session:
 
     @property
     def asked(self) -> list[list[str]]:
-        return [turns(prompt) for prompt, _, _, _ in self.policy.asked]
+        return turns(self.policy)
 
 
 def test_commands_of_a_session(

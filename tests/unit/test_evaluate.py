@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import Cancelled
 from sapo_edge.evaluate import Evaluation, Gain, evaluate, evaluate_base, paired_gain, wilson_interval
-from sapo_edge.policy import CallHandle, Prompt, Sample
+from sapo_edge.policy import CallHandle, Prompt
 from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.source import Judgement, TaskSource
@@ -169,13 +168,7 @@ def test_an_evaluation_can_be_cancelled() -> None:
 
 
 def test_use_adapter_selects_base_model_or_adapter() -> None:
-    asked: list[bool] = []
-
-    class Recording(FakePolicy):
-        def generate(self, *arguments: Any, use_adapter: bool = True, **options: Any) -> list[list[Sample]]:
-            asked.append(use_adapter)
-            return super().generate(*arguments, **options)
-
+    policy = FakePolicy()
     for use_adapter in (True, False):
-        evaluate(Recording(), [task("sums", 0)], ask, lambda task, text: YES, 8, use_adapter=use_adapter)
-    assert asked == [True, False]
+        evaluate(policy, [task("sums", 0)], ask, lambda task, text: YES, 8, use_adapter=use_adapter)
+    assert [asked.use_adapter for asked in policy.calls] == [True, False]

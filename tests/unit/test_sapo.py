@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
@@ -15,28 +14,18 @@ from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES
-from tests.fakes import RIGHT, WRONG, Clock, FakePolicy, ask, first_is_right, make_rollout, numbered_tasks, score_text
-
-
-@dataclass
-class Shared:
-    """A transport that records what is published and then calls `on_publish`."""
-
-    published: list[Rollout] = field(default_factory=list)
-    log: list[str] = field(default_factory=list)
-    on_publish: Callable[[], None] | None = None
-
-    def publish(self, rollouts: Sequence[Rollout]) -> None:
-        self.log.append("publish")
-        self.published.extend(rollouts)
-        if self.on_publish is not None:
-            self.on_publish()
-
-    def subscribe(self, receiver: Callable[[Rollout, str], None]) -> None:
-        raise AssertionError("a round subscribes to nothing")
-
-    def close(self) -> None:
-        raise AssertionError("a round closes nothing")
+from tests.fakes import (
+    RIGHT,
+    WRONG,
+    Clock,
+    FakePolicy,
+    FakeTransport,
+    ask,
+    first_is_right,
+    make_rollout,
+    numbered_tasks,
+    score_text,
+)
 
 
 def score_external(rollout: Rollout, answers: int) -> ScoredRollout:
@@ -50,7 +39,7 @@ class Bench:
     def __init__(self, own: int = 2, external: int = 0, strategy: str = "informative") -> None:
         self.log: list[str] = []
         self.policy = FakePolicy(first_is_right, log=self.log)
-        self.transport = Shared(log=self.log)
+        self.transport = FakeTransport(self.log)
         self.clock = Clock()
         self.pool = Pool("me", PoolLimits(seconds=60, author_share=1.0), self.clock)
         self.settings = RoundSettings(own, external, 4, 16, 1.0, STRATEGIES[strategy], UpdateSettings())
@@ -114,14 +103,18 @@ def test_own_rollouts_carry_round_author_and_sequence() -> None:
     assert [scored.rollout.sequence for scored in result.own] == [100, 101, 102]
     assert {(scored.rollout.author, scored.rollout.round) for scored in result.own} == {("me", 7)}
     assert all(scored.rewards == (1.0, 0.0, 0.0, 0.0) for scored in result.own)
+    sampled = bench.trained[0].answers[0]
+    assert (sampled.token_ids, sampled.logprobs) == (tuple(RIGHT.encode()), (-1.0,) * len(RIGHT))
+    assert bench.transport.receivers == [], "a round subscribes to nothing"
     assert (result.number, result.cursor) == (7, 43)
     assert result.tokens == 3 * (len(RIGHT) + 3 * len(WRONG))
 
 
 def test_the_update_takes_i_own_and_j_external_whole_rollouts() -> None:
     bench = Bench(own=3, external=2)
-    bench.fill(*externals(5, texts=(RIGHT, WRONG, WRONG)))
+    bench.fill(*externals(5, texts=(RIGHT, RIGHT, WRONG)))
     result = bench.run()
+    assert result.reward_own == 0.25 and result.reward_external == pytest.approx(2 / 3)
     own = [group for group in bench.trained if is_own(group)]
     others = [group for group in bench.trained if not is_own(group)]
     assert (len(own), len(others), result.missing) == (3, 2, 0)
@@ -139,14 +132,6 @@ def test_answers_come_with_their_group_relative_advantages() -> None:
         advantages = group_advantages(rewards) if is_own(group) else external_advantages(rewards, ExternalRule())
         assert tuple(answer.advantage for answer in group.answers) == advantages
         assert group.external is not is_own(group)
-
-
-def test_own_answers_keep_their_sampled_ids() -> None:
-    bench = Bench(own=1)
-    bench.run()
-    (group,) = bench.trained
-    assert group.answers[0].token_ids == tuple(RIGHT.encode())
-    assert group.answers[0].logprobs == (-1.0,) * len(RIGHT)
 
 
 def test_external_text_brings_no_token_ids_into_training() -> None:
@@ -240,13 +225,6 @@ def test_rollouts_that_cannot_be_verified_leave_the_pool_untrained() -> None:
     assert len(bench.pool) == 0 and bench.pool.add(lie) is PoolOutcome.DUPLICATE
 
 
-def test_own_and_external_rewards_are_reported_apart() -> None:
-    bench = Bench(own=2, external=2)
-    bench.fill(*externals(2, texts=(RIGHT, RIGHT, RIGHT, WRONG)))
-    result = bench.run()
-    assert (result.reward_own, result.reward_external) == (0.25, 0.75)
-
-
 def test_a_node_alone_scores_no_external_rollouts() -> None:
     bench = Bench(own=1, external=0)
     bench.context = replace(bench.context, score_external=lambda rollout, answers: pytest.fail("scored for nothing"))
@@ -295,14 +273,6 @@ def test_cancellation_leaves_policy_and_pool_as_they_were(step: str) -> None:
         bench.run()
     assert (bench.policy.state, bench.pool.candidates()) == before
     assert bool(bench.transport.published) == (step == "updating")
-
-
-def test_progress_of_both_steps_is_reported() -> None:
-    bench, seen = Bench(own=2), []
-    bench.generating = CallHandle(lambda done, total: seen.append(("answers", done, total)))
-    bench.updating = CallHandle(lambda done, total: seen.append(("groups", done, total)))
-    bench.run()
-    assert seen == [("answers", 4, 8), ("answers", 8, 8), ("groups", 1, 2), ("groups", 2, 2)]
 
 
 def test_a_known_right_answer_teaches_where_all_own_ones_are_wrong() -> None:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sapo_edge.events import RoundFinished
 from sapo_edge.pool.saved import SavedPool, SavedRollout, write_pool
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.journal import Journal, JournaledRollout
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.secret import read_or_create_secret
 from sapo_edge.swarm.joining.identity import Identity
+from tests.fakes import round_event
 from tests.soak.accounts import Account, deaf, read_account, silent
 from tests.soak.checks import check
 from tests.soak.churn import QUIET, plan
@@ -37,17 +37,8 @@ def samples(seat: str, leak: float = 0.0, noise: float = 0.3, memory: float = 0.
         wander = memory * wander + math.sqrt(1 - memory**2) * noise * generator.standard_normal()
         rss = 470e6 + 1e6 * (wander + leak * second / HOUR)
         figures = {"rss": rss, "uss": rss - 300e6, "pss": rss - 200e6, "files": 40, "threads": 12, "processor": second}
-        records.append(
-            {
-                "kind": "sample",
-                "time": 1000.0 + second,
-                "seat": seat,
-                "life": 1,
-                "age": 60.0 + second,
-                **figures,
-                **changes,
-            }
-        )
+        record = {"kind": "sample", "time": 1000.0 + second, "seat": seat, "life": 1, "age": 60.0 + second}
+        records.append(record | figures | changes)
     return records
 
 
@@ -136,11 +127,16 @@ def life(begins: int, *rounds: int, checkpoints: bool = True) -> list[dict[str, 
     return events
 
 
+SURVIVED = {"event": "notice", "level": "warning", "text": "the swarm survived an error in its pulls (KeyError)"}
+MANY = list(range(1, 31))
+ALONE = {"events": life(0, *MANY), "rounds": MANY, "checkpoint": 30, "kept": {20: (0, []), 30: (0, [])}}
+
+
 def account(**changes: Any) -> Account:
     """A node that was killed after its second round, which it had not saved, and ended in order."""
     values: dict[str, Any] = {
         "name": "n1",
-        "events": [*life(0, 1), {"event": "round", "round": 2}, *life(1, 2, 3)],
+        "events": [*life(0, 1), {"event": "round", "round": 2}, *life(1, 2, 3), SURVIVED | {"text": "alone"}],
         "ends": [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)],
         "rounds": [1, 2, 3],
         "kept": {1: (0, []), 2: (1, ["a"]), 3: (1, ["b"])},
@@ -166,24 +162,13 @@ def account(**changes: Any) -> Account:
         ({"ends": [(signal.SIGTERM, None)]}, "life 1 ended with None after signal 15"),
         ({"faults": ["stderr: Traceback (most recent call last):"]}, "stderr: Traceback (most recent call last):"),
         ({"damaged": ["the saved pool is damaged"]}, "the saved pool is damaged"),
+        ({"events": [*life(0, 1, 2, 3), SURVIVED]}, SURVIVED["text"]),
+        (ALONE, "in 30 rounds it trained on nothing of others"),
     ],
 )
 def test_what_is_lost_or_counted_twice_is_found(changes: dict[str, Any], problem: str) -> None:
-    assert account().problems() == []
+    assert account().problems() == account(**ALONE | {"kept": {20: (1, ["a"]), 30: (0, [])}}).problems() == []
     assert account(**changes).problems() == [f"n1: {problem}"]
-
-
-def test_a_node_that_learns_nothing_from_others_is_a_problem() -> None:
-    rounds = list(range(1, 31))
-    alone = {"events": life(0, *rounds), "rounds": rounds, "checkpoint": 30, "kept": {20: (0, []), 30: (0, [])}}
-    assert account(**alone).problems() == ["n1: in 30 rounds it trained on nothing of others"]
-    assert account(**alone | {"kept": {20: (1, ["a"]), 30: (0, [])}}).problems() == []
-
-
-def test_notices_of_survived_errors_are_problems() -> None:
-    notice = {"event": "notice", "level": "warning", "text": "the swarm survived an error in its pulls (KeyError)"}
-    assert account(events=[*life(0, 1, 2, 3), notice]).problems() == [f"n1: {notice['text']}"]
-    assert account(events=[*life(0, 1, 2, 3), notice | {"text": "alone"}]).problems() == []
 
 
 def test_who_was_not_heard_is_named() -> None:
@@ -206,10 +191,7 @@ def make_home(path: Path, rounds: list[int], heard: str, arrived: float, events:
     paths.create()
     journal = Journal(paths.journal)
     for round in rounds:
-        event = RoundFinished(
-            round=round, time=1.0, reward_own=0.5, reward_external=None, groups=2, informative=1, own=1, external=1,
-            tokens=8, seconds_generate=0.1, seconds_update=0.1, statistics={}, shared=1, received=0,
-        )  # fmt: skip
+        event = round_event(round, groups=2, informative=1, own=1, external=1, shared=1)
         pair = [
             JournaledRollout(rollout(author, round, 100.0 + round), (1.0,), (0.0,), own)
             for author, own in (("me", True), ("other", False))

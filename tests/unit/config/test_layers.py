@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import reprlib
 from pathlib import Path
 
 import pytest
@@ -60,33 +61,45 @@ def test_the_manifest_wins_over_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "values"),
     [
-        ("own", "0"),
-        ("own", "257"),
-        ("own", "8.5"),
-        ("own", "many"),
-        ("answers", "1"),
-        ("temperature", "nan"),
-        ("temperature", "0"),
-        ("learning_rate", "0"),
-        ("learning_rate", "inf"),
-        ("learning_rate", "-2e-4"),
-        ("learning_rate", "1"),
-        ("backend", "cuda"),
-        ("seed", "-1"),
-        ("seed", str(2**63)),
-        ("rounds", "9" * 5000),
-        ("model", "a\x00b"),
+        ("on_battery", ("pause", "run")), ("max_temperature", ("0", "40", "120")), ("busy", ("0", "1", "90")),
+        ("quiet_hours", ("22:00-07:00", "9:30 - 17:00", "  ")), ("nice", ("0", "19")), ("learning_rate", ("3e-4",)),
     ],
-)
-def test_absurd_values_are_rejected_with_range_and_source(name: str, value: str) -> None:
+)  # fmt: skip
+def test_allowed_values_are_accepted(name: str, values: tuple[str, ...]) -> None:
+    for value in values:
+        assert resolve({name: value}, environ={}).sources[name] == "flag"
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("own", ("0", "257", "8.5", "many")), ("answers", ("1",)), ("temperature", ("nan", "0")),
+        ("learning_rate", ("0", "inf", "-2e-4", "1")), ("backend", ("cuda",)), ("seed", ("-1", str(2**63))),
+        ("rounds", ("9" * 5000,)), ("model", ("a\x00b",)), ("on_battery", ("stop",)), ("busy", ("91", "-1")),
+        ("max_temperature", ("39", "-5", "121", "hot")), ("nice", ("20", "-1")),
+        ("quiet_hours", ("22-7", "22:00-24:00", "07:00-07:00")),
+    ],
+)  # fmt: skip
+def test_rejected_values_are_named_with_what_is_allowed_and_their_source(name: str, values: tuple[str, ...]) -> None:
     variable = f"SAPO_EDGE_{name.upper()}"
-    with pytest.raises(ConfigError) as caught:
-        resolve(environ={variable: value})
-    assert name in caught.value.message and f"environment {variable}" in caught.value.message
-    assert SETTINGS[name].allowed in caught.value.remedy
-    assert len(str(caught.value)) < 300 and "\n" not in str(caught.value)
+    for value in values:
+        with pytest.raises(ConfigError) as caught:
+            resolve(environ={variable: value})
+        assert f"{name} = {reprlib.repr(value)} (environment {variable}) is not allowed" == caught.value.message
+        assert caught.value.remedy.startswith(f"give {SETTINGS[name].allowed}") and len(str(caught.value)) < 300
+
+
+def test_allowed_values_are_described_in_words() -> None:
+    assert SETTINGS["quiet_hours"].allowed == "hours such as 22:00-07:00, or nothing"
+    assert SETTINGS["max_temperature"].allowed == "0, or an integer from 40 to 120"
+    assert SETTINGS["learning_rate"].allowed == "a number above 0 and at most 0.01"
+
+
+def test_what_cares_for_the_machine_takes_effect_in_a_running_node_but_for_the_priority() -> None:
+    names = ("on_battery", "max_temperature", "busy", "quiet_hours", "nice")
+    assert [SETTINGS[name].live for name in names] == [True, True, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -100,12 +113,9 @@ def test_wrong_types_in_the_file_are_rejected(tmp_path: Path, line: str) -> None
 def test_a_quoted_number_is_rejected_in_the_file_and_accepted_from_the_environment(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="without quotes"):
         resolve(environ={}, file=write_config(tmp_path, 'learning_rate = "2e-4"'))
-    assert resolve(environ={"SAPO_EDGE_LEARNING_RATE": "3e-4"}).settings.learning_rate == 3e-4
-
-
-def test_an_integer_is_a_number(tmp_path: Path) -> None:
-    temperature = resolve(environ={}, file=write_config(tmp_path, "temperature = 1")).settings.temperature
-    assert isinstance(temperature, float)
+    resolved = resolve(environ={"SAPO_EDGE_LEARNING_RATE": "3e-4"}, file=write_config(tmp_path, "temperature = 1"))
+    assert resolved.settings.learning_rate == 3e-4
+    assert isinstance(resolved.settings.temperature, float), "an integer is a number"
 
 
 def test_a_hidden_value_is_checked_too(tmp_path: Path) -> None:
@@ -137,12 +147,7 @@ def test_a_file_names_its_version(tmp_path: Path) -> None:
     file = write_config(tmp_path, "version = 1\nown = 6\n")
     assert read_file(file) == {"own": 6} and set_value(file, "own", "7") == 7
     assert file.read_text() == "version = 1\nown = 7\n"
-    for version, part in (
-        ("2", "newer sapo-edge; update"),
-        ('"1"', "no such version"),
-        ("true", "no such"),
-        ("0", "no"),
-    ):
+    for version, part in (("2", "newer sapo-edge; update"), ('"1"', "no such"), ("true", "no such"), ("0", "no such")):
         with pytest.raises(ConfigError, match=part):
             read_file(write_config(tmp_path, f"version = {version}\nunknown = 6\n"))
 

@@ -7,6 +7,8 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from sapo_edge.events import HeldOut, Notice, RoundFinished
 from sapo_edge.policy import ExternalRule
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS
 from sapo_edge.state.journal import Journal, JournaledRollout
-from tests.fakes import make_rollout
+from tests.fakes import make_rollout, round_event
 
 
 def finished(number: int) -> RoundFinished:
@@ -71,27 +73,20 @@ def journal(tmp_path: Path) -> Journal:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "points"), [([1], 10), (range(1, 11), 10), (range(1, 12), 10), (range(1, 401), 30), (range(57, 300), 10)]
+    ("rounds", "points"), [([1], 10), (range(1, 12), 10), (range(57, 300), 10), ((1, 2, 3, 95, 100), 10)]
 )
 def test_the_course_is_the_mean_of_consecutive_rounds(journal: Journal, rounds: Sequence[int], points: int) -> None:
     events = [finished(number) for number in rounds]
     for event in events:
         journal.record(event)
     found = JournalReader(journal.path).history(points)
-    bucket = -(-len(events) // points)
-    groups = [events[start : start + bucket] for start in range(0, len(events), bucket)]
+    bucket = -(-(rounds[-1] - rounds[0] + 1) // points)
+    groups = [list(group) for _, group in groupby(events, lambda event: (event.round - rounds[0]) // bucket)]
     assert found["bucket"] == bucket and len(groups) <= points
     assert found["round"] == [group[-1].round for group in groups]
     assert found["time"] == [group[-1].time for group in groups]
     for index, name in enumerate(("reward_own", "reward_external", "informative", "tokens_per_second")):
         assert close(found[name], [mean([figures(event)[index] for event in group]) for group in groups]), name
-
-
-def test_rounds_that_are_missing_leave_no_empty_points(journal: Journal) -> None:
-    for number in (1, 2, 3, 95, 100):
-        journal.record(finished(number))
-    found = JournalReader(journal.path).history(10)
-    assert found["bucket"] == 10 and found["round"] == [3, 100]
 
 
 def test_the_course_of_some_rounds_has_more_points_for_them(journal: Journal) -> None:
@@ -141,13 +136,21 @@ def test_only_evaluations_on_the_questions_of_the_last_one_are_in_the_history(jo
     assert found["round"] == [10, 20] and found["questions"] == [200, 200] and set(found["split"]) == {"validation"}
 
 
-def own(sequence: int, texts: Sequence[str] = ("yes", "no"), rewards: Sequence[float] = (1.0, 0.0)) -> JournaledRollout:
-    return JournaledRollout(make_rollout("me", sequence, texts), tuple(rewards), group_advantages(rewards))
+def own(
+    sequence: int,
+    texts: Sequence[str] = ("yes", "no"),
+    rewards: Sequence[float] = (1.0, 0.0),
+    author: str = "me",
+    **details: Any,
+) -> JournaledRollout:
+    rollout = make_rollout(author, sequence, texts, **details)
+    advantages = group_advantages(rewards) if author == "me" else external_advantages(rewards, ExternalRule())
+    return JournaledRollout(rollout, tuple(rewards), advantages, own=author == "me")
 
 
-def other(sequence: int, author: str = "other", **details: Any) -> JournaledRollout:
-    rollout = make_rollout(author, sequence, **details)
-    return JournaledRollout(rollout, (0.5,) * len(rollout.answers), (0.0,) * len(rollout.answers), own=False)
+def other(sequence: int, texts: Sequence[str] = ("a", "b"), author: str = "other", **details: Any) -> JournaledRollout:
+    """A rollout of another node that is half right."""
+    return own(sequence, texts, (0.5,) * len(texts), author, **details)
 
 
 @pytest.fixture
@@ -172,31 +175,24 @@ def places(reader: JournalReader, query: RolloutQuery) -> list[tuple[int, int]]:
     raise AssertionError("there is no end")
 
 
-def made(sequence: int, entry: str, rewards: Sequence[float], *, mine: bool) -> JournaledRollout:
-    """A rollout of a task with rewards."""
-    rollout = make_rollout("me" if mine else "other", sequence, ["text"] * len(rewards))
-    rollout = replace(rollout, ref=replace(rollout.ref, entry=entry))
-    return JournaledRollout(rollout, tuple(rewards), (0.0,) * len(rewards), own=mine)
-
-
 def test_what_others_have_all_right_teaches_and_what_the_own_answers_have_does_not(journal: Journal) -> None:
     right = (1.0, 1.0)
-    theirs = JournaledRollout(make_rollout("friend", 1), right, external_advantages(right, ExternalRule()), own=False)
-    journal.record(finished(1), [own(2, rewards=right), theirs])
+    journal.record(finished(1), [own(2, rewards=right), own(1, rewards=right, author="friend")])
     rollouts, _ = JournalReader(journal.path).rollouts(RolloutQuery())
     assert [(found.own, found.informative) for found in rollouts] == [(False, True), (True, False)]
 
 
 def test_what_the_swarm_gave_is_right_where_all_own_answers_failed(journal: Journal) -> None:
     none, half, right = (0.0, 0.0), (0.5, 0.9), (0.0, 1.0)
+    mine, theirs = partial(own, texts=("a", "b")), partial(own, texts=("a", "b"), author="other")
     journal.record(finished(1), [
-        made(1, "lost", none, mine=True), made(2, "lost", half, mine=True), made(3, "won", none, mine=True),
-        made(4, "won", right, mine=True),
-        made(5, "lost", right, mine=False), made(6, "lost", half, mine=False), made(7, "won", right, mine=False),
-        made(8, "unasked", right, mine=False),
+        mine(1, rewards=none, entry="lost"), mine(2, rewards=half, entry="lost"), mine(3, rewards=none, entry="won"),
+        mine(4, rewards=right, entry="won"), theirs(5, rewards=right, entry="lost"),
+        theirs(6, rewards=half, entry="lost"), theirs(7, rewards=right, entry="won"),
+        theirs(8, rewards=right, entry="unasked"),
     ])  # fmt: skip
     # Another round has own failures of its own.
-    journal.record(finished(2), [made(9, "won", none, mine=True), made(10, "won", right, mine=False)])
+    journal.record(finished(2), [mine(9, rewards=none, entry="won"), theirs(10, rewards=right, entry="won")])
     reader = JournalReader(journal.path)
     assert places(reader, RolloutQuery(gave=True)) == [(2, 1), (1, 4)]
     assert places(reader, RolloutQuery(limit=1, gave=True, entry="lost")) == [(1, 4)]
@@ -332,15 +328,9 @@ def test_a_journal_that_cannot_be_read_is_an_error_with_a_remedy(tmp_path: Path)
         JournalReader(tmp_path / "none.sqlite").rollouts(RolloutQuery())
 
 
-def test_past_events_come_in_order(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal" / "journal.sqlite")
-    ended = RoundFinished(
-        round=1, reward_own=0.5, reward_external=None, groups=1, informative=1, own=1, external=0, tokens=1,
-        seconds_generate=0.1, seconds_update=0.1, statistics={"groups": 1}, time=2.0,
-    )  # fmt: skip
+def test_past_events_come_in_order(journal: Journal) -> None:
     held_out = HeldOut(round=0, accuracy=0.5, correct=1, questions=2, low=0.1, high=0.9, time=1.0)
-    for event in (held_out, ended, Notice(level="info", text="later", time=3.0)):
+    for event in (held_out, round_event(1, time=2.0), Notice(level="info", text="later", time=3.0)):
         journal.record(event)
     assert [event.event for event in past_events(journal, 10)] == ["held_out", "round", "notice"]
     assert [event.event for event in past_events(journal, 2)] == ["round", "notice"]
-    journal.close()

@@ -9,31 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapo_edge.control.report import Report, read_report
-from sapo_edge.evaluate import Evaluation, wilson_interval
-from sapo_edge.events import Comparison, HeadStart, HeldOut
+from sapo_edge.events import Comparison, HeadStart
 from sapo_edge.state.detail import EXAMPLES, MAX_CHARACTERS, Detail, Example
 from sapo_edge.state.journal import Journal
+from tests.unit.control.evaluations import detail, validate
 
-
-def held_out(round: int, answers: str) -> HeldOut:
-    correct, questions = answers.count("1"), len(answers)
-    low, high = wilson_interval(correct, questions)
-    accuracy = correct / questions
-    return HeldOut(
-        round=round, accuracy=accuracy, correct=correct, questions=questions, low=low, high=high, split="validation",
-        answers=answers,
-    )  # fmt: skip
-
-
-def detail(answers: str) -> Detail:
-    """Details of an evaluation whose questions alternate between two tasks."""
-    names = [f"task{index % 2}" for index in range(len(answers))]
-    examples = tuple(
-        Example(name, f"question {index}", "7", f"answer {mark}", mark == "1")
-        for index, (name, mark) in enumerate(zip(names, answers, strict=True))
-    )
-    result = Evaluation(answers, ("",) * len(answers), tuple(names))
-    return Detail(result.by_entry(), examples, result.marks_by_entry())
+TASKS = ("task0", "task1") * 3
 
 
 def courses(report: Report) -> list[tuple[str, int, int, int]]:
@@ -46,8 +27,7 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def evaluate(journal: Journal, round: int, answers: str) -> None:
-    journal.record(held_out(round, answers))
-    journal.record_detail("validation", round, detail(answers))
+    validate(journal, round, answers, TASKS[: len(answers)])
 
 
 def test_there_is_none_before_the_second_evaluation(journal: Journal, tmp_path: Path) -> None:
@@ -80,8 +60,8 @@ def test_a_model_that_never_got_better_is_compared_as_it_is_now(journal: Journal
 def test_the_comparison_on_test_questions_counts_while_its_checkpoint_is_the_best(journal: Journal) -> None:
     for round, answers in ((0, "0001"), (10, "1101")):
         evaluate(journal, round, answers)
-    journal.record_detail("test", 0, detail("000000"))
-    journal.record_detail("test", 10, detail("110110"))
+    journal.record_detail("test", 0, detail("000000", TASKS))
+    journal.record_detail("test", 10, detail("110110", TASKS))
     journal.record(
         Comparison(
             round=10, questions=6, base=0, adapter=4, gain=4 / 6, low=0, high=1, base_answers="000000",

@@ -20,46 +20,28 @@ from sapo_edge.control.report_words import describe_energy, describe_work
 from sapo_edge.control.run_report import RunReport, Step, read_news, read_run_report
 from sapo_edge.control.runs import RunView
 from sapo_edge.evaluate import Evaluation, Gain, paired_gain
-from sapo_edge.events import HeadStart, HeldOut, NodeStarted, RoundFinished
+from sapo_edge.events import HeadStart, NodeStarted
 from sapo_edge.plain import printable
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
-from sapo_edge.state.detail import AHEAD, Detail, Example
+from sapo_edge.state.detail import AHEAD, Example
 from sapo_edge.state.journal import JOULES, MEASURED, WORKED, Journal
 from sapo_edge.state.paths import Paths, RunPaths
 from sapo_edge.state.runs import read_looked, write_looked
+from tests.fakes import round_event
+from tests.unit.control import evaluations
 
 BASE = "0" * 25 + "1" * 15
-"""Marks of 40 questions, of which the first 30 are of the task `sums`."""
-
-
-def detail(marks: str) -> Detail:
-    names = ("sums",) * 30 + ("gcds",) * 10
-    result = Evaluation(marks, marks, names)  # type: ignore[arg-type]
-    examples = tuple(
-        Example(name, f"question {number}", "7", f"answer {mark}", mark != "0", mark == "1")
-        for number, (name, mark) in enumerate(zip(names, marks, strict=True))
-    )
-    return Detail(result.by_entry(), examples, result.marks_by_entry())
+TASKS = ("sums",) * 30 + ("gcds",) * 10
 
 
 def validate(journal: Journal, round: int, marks: str) -> None:
-    right = len(marks) - marks.count("0")
-    event = HeldOut(
-        round=round, accuracy=right / len(marks), correct=right, questions=len(marks), low=0, high=1,
-        split="validation", answers=marks, question_set="a", time=1e9 + round,
-    )  # fmt: skip
-    journal.record(event)
-    journal.record_detail("validation", round, detail(marks))
+    evaluations.validate(journal, round, marks, TASKS)
 
 
 def work(journal: Journal, *rounds: int, external: int = 0) -> None:
     for round in rounds:
-        event = RoundFinished(
-            round=round, reward_own=0.5, reward_external=None, groups=8, informative=4, own=8 - external,
-            external=external, tokens=9, seconds_generate=2, seconds_update=3, answers=64, time=1e9 + round,
-        )  # fmt: skip
-        journal.record(event)
+        journal.record(round_event(round, external=external, answers=64, time=1e9 + round))
 
 
 @pytest.fixture
@@ -107,9 +89,7 @@ def test_it_tells_work_tasks_and_what_changed(paths: Paths, journal: Journal) ->
     # Ten questions are too few for a figure.
     assert gcds["name"] == "gcds" and gcds["gain"] is None
     assert [example["now"]["question"] for example in learned["became_right"]] == [
-        "question 0",
-        "question 1",
-        "question 2",
+        f"question {number}" for number in range(3)
     ]
     (wrong,) = learned["became_wrong"]
     assert (wrong["before"]["answer"], wrong["now"]["answer"]) == ("answer 1", "answer 0")
@@ -142,7 +122,7 @@ def test_a_head_start_is_told_by_task_too(paths: Paths, journal: Journal) -> Non
             answers=marks, done=updates == 40,
         )  # fmt: skip
         journal.record(event)
-    journal.record_detail(f"validation{AHEAD}", 0, detail("1" * 40))
+    journal.record_detail(f"validation{AHEAD}", 0, evaluations.detail("1" * 40, TASKS))
     learned = read_run_report(paths, "first").learned
     # The adapter that goes on is that of the best validation, not of the last.
     assert learned is not None and (learned.now, [task.now for task in learned.tasks]) == (40, [30, 10])
@@ -202,7 +182,7 @@ def test_no_text_of_others_widens_the_report(
         (Example(entry, question, "", answer, right), Example(entry, question, "", answer, not right, right))
         for entry, question, answer in texts
     )
-    tasks = detail(BASE)
+    tasks = evaluations.detail(BASE, TASKS)
     gain = Gain(0.99, -0.99, 1, 198, 0)
     learned = Report("test", number, 200, 1, 199, gain, by_task(tasks, tasks), pairs, (1, 199), 6)
     view = RunView("first", True, number, model=model, report=learned)

@@ -34,6 +34,7 @@ from sapo_edge.errors import ConfigError, NoNodeError, StateError
 from sapo_edge.events import Event, Notice, Progress
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
+from tests.waiting import wait_until
 
 SECONDS = 10
 
@@ -101,13 +102,6 @@ def lines(connection: socket.socket) -> Iterator[dict[str, Any]]:
     with connection.makefile("rb") as file:
         for line in file:
             yield json.loads(line)
-
-
-def happens(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + SECONDS
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.005)
-    return condition()
 
 
 def is_closed(connection: socket.socket) -> bool:
@@ -192,7 +186,7 @@ def test_past_and_new_events_come_in_order_without_a_gap(bench: Bench) -> None:
     bench.history = lambda count: published[-count:]
     publisher = threading.Thread(target=publish)
     publisher.start()
-    assert happens(lambda: len(published) > 20)
+    wait_until(lambda: len(published) > 20)
     with bench.client() as client:
         past = client.subscribe(1000)
         events = client.events(timeout=SECONDS)
@@ -255,7 +249,7 @@ def test_a_dropped_client_that_reads_nothing_is_closed(bench: Bench, monkeypatch
     assert next(replies)["hello"] and "result" in next(replies)
     for _ in range(400):
         bench.server.publish(Notice(level="info", text="x" * 10_000))
-    assert happens(lambda: is_closed(client))
+    wait_until(lambda: is_closed(client))
 
 
 def test_a_client_that_reads_no_answers_is_not_read_any_further(bench: Bench) -> None:
@@ -283,13 +277,14 @@ def test_too_many_followers_are_rejected_until_one_leaves_or_stops_reading(bench
         bench.client()
     assert error.value.code == "busy"
     followers[0].close()
-    assert happens(lambda: connects(bench))
+    wait_until(lambda: connects(bench))
     followers[0] = bench.client()
     followers[0].subscribe()
     assert not connects(bench)
     for _ in range(40):
         bench.server.publish(Notice(level="info", text="x" * 10_000))
-    assert happens(lambda: connects(bench)), "a follower that does not read is replaced"
+    # A follower that does not read is replaced.
+    wait_until(lambda: connects(bench))
     for client in followers:
         client.close()
 
@@ -318,11 +313,6 @@ def test_closing_from_another_thread_ends_the_events(bench: Bench) -> None:
     client.subscribe()
     threading.Timer(0.05, client.close).start()
     assert list(client.events(SECONDS)) == []
-
-
-def test_a_request_on_a_connection_that_another_thread_has_closed_says_that_the_node_has_stopped(bench: Bench) -> None:
-    client = bench.client()
-    client.close()
     with pytest.raises(NoNodeError, match="the node has stopped"):
         client.request("echo")
 

@@ -13,8 +13,7 @@ from sapo_edge.state.store import Store
 from sapo_edge.tasks.held_out import Split
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
-from sapo_edge.transport import Receiver
-from tests.fakes import RIGHT, WRONG, FakePolicy, first_is_right, make_rollout
+from tests.fakes import RIGHT, WRONG, FakePolicy, FakeTransport, first_is_right, make_rollout
 
 MANIFEST = load_manifest("starter")
 SETTINGS = Settings(
@@ -63,23 +62,6 @@ class Ledger(FakePolicy):
         return [] if self.state == "fresh" else list(json.loads(self.state))
 
 
-class Wire:
-    """A transport that remembers what was published."""
-
-    def __init__(self) -> None:
-        self.published: list[Rollout] = []
-        self.receivers: list[Receiver] = []
-
-    def publish(self, rollouts: Sequence[Rollout]) -> None:
-        self.published += rollouts
-
-    def subscribe(self, receiver: Receiver) -> None:
-        self.receivers[:] = [receiver]
-
-    def close(self) -> None:
-        pass
-
-
 def peers_rollout(number: int) -> Rollout:
     author = f"peer {number % 3}"
     question = Numbered().regenerate(TaskRef("sums", "1", 1, number)).question
@@ -89,7 +71,7 @@ def peers_rollout(number: int) -> Rollout:
     )
 
 
-def open_node(store: Store, wire: Wire) -> tuple[Node, Ledger]:
+def open_node(store: Store, wire: FakeTransport) -> tuple[Node, Ledger]:
     """A node on an open state directory, as it continues, and its policy."""
     policy = Ledger(script=first_is_right)
     node = Node(SETTINGS, Numbered(), store, policy, wire, lambda event: None)

@@ -19,7 +19,8 @@ from sapo_edge.state import logs
 from sapo_edge.state.durable import SPACE_MARGIN
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
-from tests.unit.node.ledger import Wire, open_node, peers_rollout
+from tests.fakes import FakeTransport
+from tests.unit.node.ledger import open_node, peers_rollout
 
 LEFT = (0, 4096, 40_000, 150_000, SPACE_MARGIN // 2)
 """Bytes that are left when the disk is full: enough for nothing, or for some of what a round writes."""
@@ -45,7 +46,7 @@ class SmallDisk:
 
     def work(self, rounds: int) -> None:
         """Start a node that runs so many rounds, or until the disk is full, and that continues where the last ended."""
-        wire = Wire()
+        wire = FakeTransport()
         with Store(self.paths) as store:
             node, policy = open_node(store, wire)
             assert policy.trained[: len(self.trained)] == self.trained, "finished rounds are lost"

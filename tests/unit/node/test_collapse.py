@@ -7,19 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge import events
 from sapo_edge.config.settings import Settings
+from sapo_edge.events import RolledBack, RoundFinished
 from sapo_edge.node.collapse import MOST_UNDONE, collapsed
-from sapo_edge.node.rounds import Node
 from sapo_edge.policy import CallHandle, Prompt, TrainingGroup, UpdateSettings, UpdateStatistics
-from sapo_edge.state.paths import Paths
-from sapo_edge.state.store import Store
+from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.tasks.checks import Number
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.source import TaskSource
-from sapo_edge.transport import Solo
 from tests.fakes import FakePolicy, round_event
+from tests.unit.node.machine import Machine
 
 SETTINGS = Settings(
     own=4, external=0, answers=4, rounds=12, held_out=6, evaluate_every=3, seed=5, network="solo", head_start="0"
@@ -31,7 +29,7 @@ HOME = (
 )  # fmt: skip
 
 
-def rounds(*figures: tuple[float, int]) -> list[events.RoundFinished]:
+def rounds(*figures: tuple[float, int]) -> list[RoundFinished]:
     return [
         round_event(number, reward_own=reward, groups=8, informative=teaching)
         for number, (reward, teaching) in enumerate(figures, start=1)
@@ -86,15 +84,12 @@ class Collapsing(FakePolicy):
 @pytest.mark.parametrize(("threshold", "undone"), [(1.1e-4, 1), (0.0, MOST_UNDONE)])
 def test_it_is_told_and_undone_at_half_the_rate(tmp_path: Path, threshold: float, undone: int) -> None:
     source = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN, reading="fit"),), max_tokens=64))
-    emitted: list[events.Event] = []
-    policy = Collapsing(threshold)
-    with Store(Paths.default(tmp_path)) as store:
-        Node(SETTINGS, source, store, policy, Solo(), emitted.append).run()
-        best = store.checkpoints.best()
-    told = [event.text for event in emitted if isinstance(event, events.Notice) and "a collapse" in event.text]
-    returns = [event for event in emitted if isinstance(event, events.RolledBack)]
+    machine = Machine(tmp_path, source)
+    machine.start(SETTINGS, Collapsing(threshold))
+    best = Checkpoints(machine.paths.checkpoints).best()
+    told = [text for text in machine.notices("warning") if "a collapse" in text]
+    returns = machine.of(RolledBack)
     assert len(told) == len(returns) == undone
     assert returns[0].from_round - returns[0].to_round <= 6
     assert best is not None and (best.accuracy or 0) == 1.0
-    finished = [event.round for event in emitted if isinstance(event, events.RoundFinished)]
-    assert finished[-1] == 12, "the run goes on to its end"
+    assert machine.rounds[-1] == 12, "the run goes on to its end"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,137 +19,131 @@ from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.methods import handlers
 from sapo_edge.node.rounds import RECENT, Node
 from sapo_edge.policy import ExternalRule
-from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.memory import MemorySwarm
-from sapo_edge.tasks.manifest import load_manifest
-from sapo_edge.transport import Solo, Transport
-from tests.fakes import FakePolicy, LengthScored
+from sapo_edge.tasks.source import TaskSource
+from tests.fakes import FakePolicy
+from tests.unit.node.machine import SETTINGS as PLAIN
+from tests.unit.node.machine import Machine
 
-SETTINGS = Settings(head_start="0", own=2, external=2, answers=3, rounds=3, held_out=4, evaluate_every=2, seed=5)
+SETTINGS = replace(PLAIN, external=2, evaluate_every=2)
 
 
-class Watched(Node):
-    """A node that records its status at every event."""
+class Watched(Machine):
+    """A node whose status is recorded before it runs, at every event, and at its end."""
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, home: Path, source: TaskSource) -> None:
+        super().__init__(home, source)
         self.seen: list[tuple[Event, dict[str, Any]]] = []
-        super().__init__(*arguments)
-        self.control = NodeControl(self, None)
+        self.during = lambda event: self.seen.append((event, self.status()))
 
-    def note(self, event: Event) -> None:
-        self.seen.append((event, json.loads(json.dumps(self.control.status(), allow_nan=False))))
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = json.loads(json.dumps(NodeControl(self.node, None).status(), allow_nan=False))
+        return status
 
-
-@pytest.fixture(scope="module")
-def source() -> LengthScored:
-    return LengthScored(load_manifest("starter"))
+    def run(self, settings: Settings = SETTINGS) -> dict[str, Any]:
+        """Run a node; its status before."""
+        before: list[dict[str, Any]] = []
+        self.seen.clear()
+        self.start(settings, prepare=lambda node: before.append(self.status()))
+        return before[0]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(Paths.default(tmp_path / "home")) as opened:
-        yield opened
+def watched(tmp_path: Path, source: TaskSource) -> Watched:
+    return Watched(tmp_path / "home", source)
 
 
-def make(
-    store: Store, source: LengthScored, settings: Settings = SETTINGS, transport: Transport | None = None
-) -> Watched:
-    node: Watched
-    node = Watched(settings, source, store, FakePolicy(), transport or Solo(), lambda event: node.note(event))
-    return node
+def informative_share(rounds: list[RoundFinished]) -> float:
+    return sum(event.informative for event in rounds) / sum(event.groups for event in rounds)
 
 
-def test_the_status_follows_the_node(store: Store, source: LengthScored) -> None:
-    node = make(store, source)
-    before = node.control.status()
-    assert before["state"] == "starting" and before["progress"] is None and before["best"] is None
-    assert before["informative_share"] is None and before["tokens_per_second"] is None and before["phase"] is None
-    node.run()
-    assert {Progress, RoundFinished} <= {type(event) for event, _ in node.seen}
-    for event, status in node.seen:
+def test_the_status_follows_the_node(watched: Watched) -> None:
+    before = watched.run()
+    assert before["state"] == "starting"
+    unknown = ("progress", "best", "informative_share", "tokens_per_second", "phase")
+    assert [before[name] for name in unknown] == [None] * len(unknown)
+    assert {Progress, RoundFinished} <= {type(event) for event, _ in watched.seen}
+    for event, status in watched.seen:
         if isinstance(event, Progress):
-            assert status["progress"] == {
-                "phase": event.phase, "done": event.done, "total": event.total, "unit": event.unit,
-            }  # fmt: skip
+            fields = ("phase", "done", "total", "unit")
+            assert status["progress"] == {name: getattr(event, name) for name in fields}
             assert status["phase"] == event.phase
         if isinstance(event, RoundFinished):
             assert status["round"] == status["last_round"]["round"] == event.round
             assert status["tokens_per_second"] == pytest.approx(event.tokens / event.seconds_generate)
-    rounds = [event for event, _ in node.seen if isinstance(event, RoundFinished)]
-    share = sum(event.informative for event in rounds) / sum(event.groups for event in rounds)
-    last = node.control.status()
-    assert last["informative_share"] == pytest.approx(share)
-    assert last["memory"]["peak"] >= last["memory"]["rss"] > 10_000_000 and last["limits"] == {
-        "threads": 1,
-        "others": None,
-    }
-    best = store.checkpoints.best()
-    assert best is not None and last["best"] == {"round": best.round, "accuracy": best.accuracy}
+    last = watched.seen[-1][1]
+    assert last["informative_share"] == pytest.approx(informative_share(watched.of(RoundFinished)))
+    assert last["memory"]["peak"] >= last["memory"]["rss"] > 10_000_000
+    assert last["limits"] == {"threads": 1, "others": None}
 
 
-def test_the_status_has_the_best_checkpoint_at_its_event(store: Store, source: LengthScored) -> None:
-    node = make(store, source, replace(SETTINGS, evaluate_every=1))
-    node.run()
-    accuracies = {event.round: event.accuracy for event, _ in node.seen if isinstance(event, HeldOut)}
-    saved = [(event.round, status) for event, status in node.seen if isinstance(event, CheckpointSaved)]
+def test_the_status_has_the_best_checkpoint_at_its_event(watched: Watched) -> None:
+    watched.run(replace(SETTINGS, evaluate_every=1))
+    accuracies = {event.round: event.accuracy for event in watched.of(HeldOut)}
+    saved = [(event.round, status) for event, status in watched.seen if isinstance(event, CheckpointSaved)]
     assert [number for number, _ in saved] == sorted(accuracies)[1:]
     for number, status in saved:
         assert status["best"]["accuracy"] == max(accuracies[earlier] for earlier in range(1, number + 1))
+        assert accuracies[status["best"]["round"]] == status["best"]["accuracy"]
 
 
-def test_after_a_restart_the_status_continues(store: Store, source: LengthScored) -> None:
-    make(store, source, replace(SETTINGS, rounds=RECENT + 2)).run()
-    first = store.journal.rounds(RECENT)
-    node = make(store, source, replace(SETTINGS, rounds=RECENT + 2))
-    before = node.control.status()
-    node.open()
-    after = node.control.status()
-    share = sum(event.informative for event in first) / sum(event.groups for event in first)
+def test_after_a_restart_the_status_continues(watched: Watched) -> None:
+    watched.run(replace(SETTINGS, rounds=RECENT + 2))
+    share = informative_share(watched.of(RoundFinished)[-RECENT:])
+    before = watched.run(replace(SETTINGS, rounds=RECENT + 2))
+    after = watched.seen[0][1]
     assert before["informative_share"] == after["informative_share"] == pytest.approx(share)
     assert before["best"] is None and after["best"] is not None
 
 
-def test_live_settings_change_all_or_none(store: Store, source: LengthScored) -> None:
-    node = make(store, source, replace(SETTINGS, own=2))
-    settings = handlers(node.control)["settings"]
-    before = node.settings
-    for change, message in (
-        ({"temperature": 0.5, "rank": 4}, "can't be changed while"),
-        ({"temperature": 0.5, "own": 0}, "own = 0 .asked of the running node."),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            settings(change)
+def test_live_settings_change_all_or_none(watched: Watched) -> None:
+    def change(node: Node) -> None:
+        settings = handlers(NodeControl(node, None))["settings"]
+        before = node.settings
+        for changes, message in (
+            ({"temperature": 0.5, "rank": 4}, "can't be changed while"),
+            ({"temperature": 0.5, "own": 0}, "own = 0 .asked of the running node."),
+        ):
+            with pytest.raises(ConfigError, match=message):
+                settings(changes)
+            assert node.settings == before
+        with pytest.raises(ControlError):
+            settings({"temperature": 0.5, "own": [1]})
         assert node.settings == before
-    with pytest.raises(ControlError):
-        settings({"temperature": 0.5, "own": [1]})
-    assert node.settings == before
-    settings({"own": 6, "answers": 4})
-    assert (node.settings.own, node.settings.answers) == (6, 4)
+        settings({"own": 6, "answers": 4})
+        node.stop.after_round()
+
+    watched.start(prepare=change)
+    assert (watched.node.settings.own, watched.node.settings.answers) == (6, 4)
 
 
-def test_external_rollouts_are_journaled_with_their_rewards(store: Store, source: LengthScored, tmp_path: Path) -> None:
+def test_external_rollouts_are_journaled_with_their_rewards(watched: Watched, tmp_path: Path) -> None:
     swarm = MemorySwarm()
-    with Store(Paths.default(tmp_path / "other")) as elsewhere:
-        reader = make(store, source, transport=swarm.join())
-        writer = make(elsewhere, source, replace(SETTINGS, seed=6), swarm.join())
-        writer.run()
+    writer = Machine(tmp_path / "other", watched.source)
+    with Store(watched.paths) as store:
+        reader = Node(SETTINGS, watched.source, store, FakePolicy(), swarm.join(), watched.events.append)
+        writer.start(replace(SETTINGS, seed=6), transport=swarm.join())
         reader.run()
-        written = {scored.rollout.id: scored for number in (1, 2, 3) for scored in elsewhere.journal.rollouts(number)}
-    trained = [event for event, _ in reader.seen if isinstance(event, RoundFinished)]
-    assert sum(event.external for event in trained) > 0
-    for event in trained:
-        kept = store.journal.rollouts(event.round)
-        external = [scored for scored in kept if not scored.own]
-        assert len(external) == event.external and kept[len(kept) - len(external) :] == external
-        for scored in external:
-            assert scored.rollout.author == writer.author
-            assert scored.rewards == written[scored.rollout.id].rewards
-            assert scored.advantages == external_advantages(scored.rewards, ExternalRule())
-    page = reader.control.rollouts(RolloutQuery(origin="external"))
-    assert {item["name"] for item in page["rollouts"]} == {readable_name(writer.author)}
-    first = page["rollouts"][0]
-    whole = reader.control.rollout(first["round"], first["position"])
-    assert whole is not None and whole["question"].startswith(first["question"]) and len(whole["answers"]) == 3
-    assert reader.control.history(10)["round"] == [1, 2, 3] and reader.control.rollout(99, 0) is None
+        with Store(writer.paths) as elsewhere:
+            written = {
+                scored.rollout.id: scored for number in (1, 2, 3) for scored in elsewhere.journal.rollouts(number)
+            }
+        trained = watched.of(RoundFinished)
+        assert sum(event.external for event in trained) > 0
+        for event in trained:
+            kept = store.journal.rollouts(event.round)
+            external = [scored for scored in kept if not scored.own]
+            assert len(external) == event.external and kept[len(kept) - len(external) :] == external
+            for scored in external:
+                assert scored.rollout.author == writer.node.author
+                assert scored.rewards == written[scored.rollout.id].rewards
+                assert scored.advantages == external_advantages(scored.rewards, ExternalRule())
+        control = NodeControl(reader, None)
+        page = control.rollouts(RolloutQuery(origin="external"))
+        assert {item["name"] for item in page["rollouts"]} == {readable_name(writer.node.author)}
+        first = page["rollouts"][0]
+        whole = control.rollout(first["round"], first["position"])
+        assert whole is not None and whole["question"].startswith(first["question"]) and len(whole["answers"]) == 3
+        assert control.history(10)["round"] == [1, 2, 3] and control.rollout(99, 0) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import read_report
 from sapo_edge.node.head_start import FEWEST, TRIES, WAIT, HeadStart, HeadStartState
 from sapo_edge.node.rounds import Node
-from sapo_edge.policy import CallHandle, ExternalRule, Prompt, TrainingGroup, UpdateSettings, UpdateStatistics
+from sapo_edge.policy import CallHandle, ExternalRule, Prompt, UpdateSettings
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
@@ -26,12 +26,14 @@ from sapo_edge.tasks.checks import Number, Pattern
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.source import Judgement, TaskSource
-from sapo_edge.transport import Solo
 from tests.fakes import FakePolicy, make_rollout
+from tests.unit.node.machine import Machine, at_call
 
 SETTINGS = Settings(
     own=4, external=0, answers=2, rounds=2, held_out=4, evaluate_every=0, seed=5, network="solo", head_start="0"
 )
+AUTO = replace(SETTINGS, head_start="auto", rounds=1)
+STOPPED = "head start: stopped; the next start continues from its best validation"
 OWN = tuple(OwnQuestion(f"{number} + 1?", str(number + 1), Number()) for number in range(20))
 
 
@@ -44,21 +46,38 @@ def no_sample(*_: object) -> tuple[list[ScoredRollout], list[ScoredRollout], int
     raise AssertionError("right answers are known")
 
 
-def run(home: Path, settings: Settings, tasks: TaskSource, policy: FakePolicy) -> list[events.Event]:
-    emitted: list[events.Event] = []
-    with Store(Paths.default(home)) as store:
-        Node(settings, tasks, store, policy, Solo(), emitted.append).run()
-    return emitted
+def run(
+    home: Path,
+    settings: Settings,
+    tasks: TaskSource,
+    policy: FakePolicy,
+    prepare: Callable[[Node], object] = lambda node: None,
+) -> Machine:
+    machine = Machine(home, tasks)
+    machine.start(settings, policy, prepare)
+    return machine
 
 
-def validations(emitted: list[events.Event]) -> list[tuple[int, int, bool]]:
+def validations(machine: Machine) -> list[tuple[int, int, bool]]:
     """Of the head start: (updates, right answers, whether it is over)."""
-    return [(event.updates, event.correct, event.done) for event in emitted if isinstance(event, events.HeadStart)]
+    return [(event.updates, event.correct, event.done) for event in machine.of(events.HeadStart)]
 
 
-def notices(emitted: list[events.Event]) -> list[str]:
-    found = [event.text for event in emitted if isinstance(event, events.Notice)]
-    return [text for text in found if "head start" in text]
+def notices(machine: Machine) -> list[str]:
+    return [text for text in machine.notices() if "head start" in text or "head_start" in text]
+
+
+def advanced(policy: FakePolicy, tasks: TaskSource, updates: int = 1, batch: int = 1, max_tokens: int = 0) -> HeadStart:
+    """A head start that has made so many updates, if right answers are known."""
+    head_start = HeadStart(policy, tasks, 1, batch, UpdateSettings(max_tokens=max_tokens), no_sample)
+    if head_start.knows_answers:
+        head_start.advance(HeadStartState(), updates, CallHandle, lambda _made: True)
+    return head_start
+
+
+def stops_at(number: int, step: str = "before_update") -> Callable[[Node], None]:
+    """Asks a node to stop in this step of this number."""
+    return lambda node: setattr(node.policy, step, at_call(number, node.stop.after_round))
 
 
 class Rising(FakePolicy):
@@ -67,7 +86,7 @@ class Rising(FakePolicy):
     def __init__(self, course: dict[int, int]) -> None:
         super().__init__()
         self.course = course
-        self.asked = 0
+        self.judged = 0
 
     def right(self) -> int:
         made = len(self.updates)
@@ -83,14 +102,14 @@ class Judged(TaskSource):
         self.policy = policy
 
     def judge(self, task: Task, text: str) -> Judgement:
-        right = self.policy.asked % 3 < self.policy.right()
-        self.policy.asked += 1
+        right = self.policy.judged % 3 < self.policy.right()
+        self.policy.judged += 1
         return Judgement(right, right)
 
 
 def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -> None:
     tasks, policy = source(*OWN), FakePolicy()
-    emitted = run(tmp_path, replace(SETTINGS, head_start="3"), tasks, policy)
+    machine = run(tmp_path, replace(SETTINGS, head_start="3"), tasks, policy)
     before = policy.log.index("generate")
     log = [call for call in policy.log[:before] if call not in ("save", "load")]
     assert log == ["evaluate", "update", "update", "update", "evaluate"]
@@ -102,37 +121,35 @@ def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -
         number = int(question.split()[0])
         assert (answer.text, answer.ended, answer.advantage) == (str(number + 1), True, 1.0)
         assert answer.known and not tasks.is_held_out(question)
-    ((updates, _, done),) = validations(emitted)
+    ((updates, _, done),) = validations(machine)
     assert (updates, done) == (3, True)
-    progress = [event for event in emitted if isinstance(event, events.Progress) and event.phase == "head_start"]
+    progress = [event for event in machine.of(events.Progress) if event.phase == "head_start"]
     assert progress[-1].done == progress[-1].total == 3
 
 
 def test_where_answers_are_read_in_tags_they_are_learned_in_tags() -> None:
-    tasks = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN),), max_tokens=64))
     policy = FakePolicy()
-    head_start = HeadStart(policy, tasks, 1, 1, UpdateSettings(), no_sample)
-    head_start.advance(HeadStartState(), 1, CallHandle, lambda _made: True)
+    advanced(policy, TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN),), max_tokens=64)))
     assert policy.updates[0][0].answers[0].text.startswith("<answer>")
 
 
 def test_without_it_nothing_changes_and_rounds_ask_the_same_questions(tmp_path: Path) -> None:
     plain, ahead = FakePolicy(), FakePolicy()
-    emitted = run(tmp_path / "plain", SETTINGS, source(*OWN), plain)
+    machine = run(tmp_path / "plain", SETTINGS, source(*OWN), plain)
     run(tmp_path / "ahead", replace(SETTINGS, head_start="2"), source(*OWN), ahead)
-    assert not validations(emitted) and plain.log[:2] == ["evaluate", "generate"]
+    assert not validations(machine) and plain.log[:2] == ["evaluate", "generate"]
     assert (plain.prompts, plain.seeds) == (ahead.prompts, ahead.seeds)
 
 
 def test_by_default_it_goes_on_while_validation_rises_and_keeps_the_best(tmp_path: Path) -> None:
     policy = Rising({0: 0, 20: 1, 40: 2, 60: 1})
-    emitted = run(tmp_path, replace(SETTINGS, head_start="auto", rounds=1), Judged(policy), policy)
-    course = validations(emitted)
+    machine = run(tmp_path, AUTO, Judged(policy), policy)
+    course = validations(machine)
     assert course[:2] == [(20, 1, False), (40, 2, False)], (
         "the first validation comes soon, the others at growing distances"
     )
     assert course[-1][2] and course[-1][0] - 40 >= WAIT and {right for _, right, _ in course[2:-1]} == {1}
-    (last,) = (event for event in emitted if isinstance(event, events.HeadStart) and event.done)
+    last = machine.of(events.HeadStart)[-1]
     assert last.best_updates == 40
     assert (last.correct, last.accuracy, last.answers.count("0")) == (2, 2 / 3, 1), "told of the adapter that goes on"
     with Store(Paths.default(tmp_path)) as store:
@@ -145,54 +162,34 @@ def test_by_default_it_goes_on_while_validation_rises_and_keeps_the_best(tmp_pat
 
 def test_it_ends_when_nearly_all_is_right_and_is_not_begun_where_it_can_t_help(tmp_path: Path) -> None:
     policy = Rising({0: 0, 20: 3})
-    settings = replace(SETTINGS, head_start="auto", rounds=1)
-    assert validations(run(tmp_path / "all", settings, Judged(policy), policy)) == [(20, 3, True)]
+    assert validations(run(tmp_path / "all", AUTO, Judged(policy), policy)) == [(20, 3, True)]
     knows = Rising({0: 3})
-    assert notices(run(tmp_path / "knows", settings, Judged(knows), knows)) == [
+    assert notices(run(tmp_path / "knows", AUTO, Judged(knows), knows)) == [
         "no head start: the model is nearly always right already"
     ]
-    (reason,) = notices(run(tmp_path / "blind", replace(settings, held_out=0), source(*OWN), FakePolicy()))
+    (reason,) = notices(run(tmp_path / "blind", replace(AUTO, held_out=0), source(*OWN), FakePolicy()))
     assert "nothing tells when to end it" in reason
 
 
 def test_a_node_that_is_stopped_goes_on_from_the_best_validation(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, head_start="auto", rounds=1)
     whole = Rising({0: 0, 20: 1, 40: 3})
-    course = validations(run(tmp_path / "whole", settings, Judged(whole), whole))
-    stopped, emitted = Rising({0: 0, 20: 1, 40: 3}), list[events.Event]()
-    with Store(Paths.default(tmp_path)) as store:
-        node = Node(settings, Judged(stopped), store, stopped, Solo(), emitted.append)
-        stopped.before_update = lambda policy: node.stop.after_round() if len(policy.updates) == 25 else None
-        node.run()
-    assert notices(emitted) == ["head start: stopped; the next start continues from its best validation"]
+    course = validations(run(tmp_path / "whole", AUTO, Judged(whole), whole))
+    stopped = Rising({0: 0, 20: 1, 40: 3})
+    machine = run(tmp_path, AUTO, Judged(stopped), stopped, stops_at(25))
+    assert notices(machine) == [STOPPED]
     again = Rising({0: 1, 20: 3})
-    assert validations(run(tmp_path, settings, Judged(again), again)) == course[1:]
+    assert validations(run(tmp_path, AUTO, Judged(again), again)) == course[1:]
     assert again.updates[:20] == whole.updates[20:40], "with the same questions"
     done = Rising({0: 3})
-    assert not validations(run(tmp_path, replace(settings, rounds=2), Judged(done), done))
-    generator = replace(settings, role="generator")
+    assert not validations(run(tmp_path, replace(AUTO, rounds=2), Judged(done), done))
+    generator = replace(AUTO, role="generator")
     assert not validations(run(tmp_path / "generator", generator, source(*OWN), FakePolicy()))
-
-
-class Watched(FakePolicy):
-    """Keeps the settings of each update."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.settings: list[UpdateSettings] = []
-
-    def update(
-        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
-    ) -> UpdateStatistics:
-        self.settings.append(settings)
-        return super().update(groups, settings, handle)
 
 
 def test_a_head_start_that_does_harm_is_not_kept(tmp_path: Path) -> None:
     policy = Rising({0: 2, 20: 1})
-    emitted = run(tmp_path, replace(SETTINGS, head_start="auto", rounds=1), Judged(policy), policy)
-    (last,) = (event for event in emitted if isinstance(event, events.HeadStart) and event.done)
-    assert last.best_updates == 0, "the rounds begin with the untrained policy"
+    last = run(tmp_path, AUTO, Judged(policy), policy).of(events.HeadStart)[-1]
+    assert last.done and last.best_updates == 0, "the rounds begin with the untrained policy"
     with Store(Paths.default(tmp_path)) as store:
         best = store.checkpoints.best()
     assert best is not None and best.round == 0 and best.accuracy == pytest.approx(2 / 3)
@@ -205,18 +202,10 @@ def test_all_updates_that_the_owner_asked_for_count_where_nothing_can_be_validat
 
 
 def test_a_node_that_is_stopped_again_and_again_gets_to_its_rounds(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, head_start="auto", rounds=1)
-    for _ in range(6):
-        policy, emitted = Rising({0: 0}), list[events.Event]()
-        with Store(Paths.default(tmp_path)) as store:
-            node = Node(settings, Judged(policy), store, policy, Solo(), emitted.append)
-            policy.before_update = lambda policy, node=node: (
-                node.stop.after_round() if len(policy.updates) == 30 else None
-            )
-            node.run()
-        if any(isinstance(event, events.RoundFinished) for event in emitted):
-            return
-    pytest.fail("it began again with the same updates each time")
+    starts = (
+        run(tmp_path, AUTO, Judged(policy), policy, stops_at(30)) for policy in (Rising({0: 0}) for _ in range(6))
+    )
+    assert any(machine.rounds for machine in starts), "it began again with the same updates each time"
 
 
 def test_a_head_start_is_made_before_the_first_round_only(tmp_path: Path) -> None:
@@ -225,13 +214,11 @@ def test_a_head_start_is_made_before_the_first_round_only(tmp_path: Path) -> Non
     assert not validations(run(tmp_path, replace(SETTINGS, head_start="30", rounds=3), source(*OWN), trainer))
     run(tmp_path / "begun", SETTINGS, source(*OWN), FakePolicy())
     late = run(tmp_path / "begun", replace(SETTINGS, head_start="5", rounds=3), source(*OWN), FakePolicy())
-    assert any("head_start = 5 has no effect" in text for text in notices(late) or [""]) or any(
-        isinstance(event, events.Notice) and "head_start = 5 has no effect" in event.text for event in late
-    )
+    assert any("head_start = 5 has no effect" in text for text in notices(late))
 
 
 def test_rounds_learn_at_the_rate_that_they_have_without_it(tmp_path: Path) -> None:
-    policy = Watched()
+    policy = FakePolicy()
     run(tmp_path, replace(SETTINGS, head_start="30", rounds=3), source(*OWN), policy)
     rates = [settings.rate(update) for update, settings in enumerate(policy.settings, start=1)]
     assert rates[10] == pytest.approx(5 * SETTINGS.learning_rate)
@@ -252,17 +239,15 @@ def test_answers_that_are_wrong_or_too_long_are_left_out() -> None:
     for questions, learned in (((*wrong, *long, *OWN[:4]), {"0 + 1?", "1 + 1?", "2 + 1?", "3 + 1?"}), (wrong, set())):
         policy = FakePolicy()
         tasks = source(*(replace(question, split="train") for question in questions))
-        head_start = HeadStart(policy, tasks, 1, len(questions), UpdateSettings(max_tokens=64), no_sample)
+        head_start = advanced(policy, tasks, batch=len(questions), max_tokens=64)
         assert head_start.knows_answers == bool(learned)
-        if learned:
-            head_start.advance(HeadStartState(), 1, CallHandle, lambda _made: True)
-            assert {group.prompt[-1].content for group in policy.updates[0]} == head_start.learned == learned
+        asked = {group.prompt[-1].content for groups in policy.updates for group in groups}
+        assert asked == head_start.learned == learned
 
 
 def test_the_gradient_is_that_of_cross_entropy() -> None:
-    policy = Watched()
-    head_start = HeadStart(policy, source(*OWN), 1, 1, UpdateSettings(), no_sample)
-    head_start.advance(HeadStartState(), 1, CallHandle, lambda _made: True)
+    policy = FakePolicy()
+    advanced(policy, source(*OWN))
     settings, (answer,) = policy.settings[0], policy.updates[0][0].answers
     layout = pack([EncodedGroup((0,), (EncodedAnswer((0,) * 200, answer.advantage, None, known=answer.known),))])
     logprobs = -np.random.default_rng(0).exponential(8.0, 200)
@@ -285,8 +270,7 @@ class Walking(FakePolicy):
 
 def test_it_goes_on_from_the_average_in_which_late_weights_count_most() -> None:
     policy = Walking()
-    head_start = HeadStart(policy, source(*OWN), 1, 1, UpdateSettings(), no_sample)
-    head_start.advance(HeadStartState(), 40, CallHandle, lambda _made: True)
+    advanced(policy, source(*OWN), 40)
     # Polynomial decay with eta = 3 weighs update t like t (t + 1) (t + 2).
     weights = [t * (t + 1) * (t + 2) for t in range(1, 41)]
     assert policy.weight == pytest.approx(np.average(range(1, 41), weights=weights))
@@ -303,11 +287,11 @@ def even_are_right(prompt: Prompt, position: int) -> str:
 
 
 def test_where_only_a_verifier_exists_its_first_right_answers_are_learned(tmp_path: Path) -> None:
-    tasks, policy = source(*DATES), Watched()
+    tasks, policy = source(*DATES), FakePolicy()
     policy.script = even_are_right
-    settings = replace(SETTINGS, head_start="auto", rounds=1, learning_rate=1e-4)
-    emitted = run(tmp_path, settings, tasks, policy)
-    assert validations(emitted)[-1][2] and not notices(emitted)
+    settings = replace(AUTO, learning_rate=1e-4)
+    machine = run(tmp_path, settings, tasks, policy)
+    assert validations(machine)[-1][2] and not notices(machine)
     learned = [group for groups in policy.updates[:20] for group in groups]
     assert len({group.prompt for group in learned}) >= FEWEST
     for group in learned:
@@ -319,7 +303,7 @@ def test_where_only_a_verifier_exists_its_first_right_answers_are_learned(tmp_pa
     assert not any(map(tasks.is_held_out, asked)), "nor are answers to held-out questions sampled"
     used = policy.settings[0]
     assert used.external_rule == ExternalRule() and used.rate(10) == pytest.approx(5e-4)
-    again = Watched()
+    again = FakePolicy()
     again.script = even_are_right
     assert run(tmp_path / "again", settings, tasks, again) and again.updates == policy.updates
 
@@ -327,52 +311,41 @@ def test_where_only_a_verifier_exists_its_first_right_answers_are_learned(tmp_pa
 def test_it_gives_up_after_a_bounded_number_of_answers_and_the_rounds_begin(tmp_path: Path) -> None:
     for head_start in ("auto", "5"):
         policy = FakePolicy(lambda _prompt, _position: "no idea")
-        settings = replace(SETTINGS, head_start=head_start, rounds=1)
-        emitted = run(tmp_path / head_start, settings, source(*DATES), policy)
-        (reason,) = notices(emitted)
+        machine = run(tmp_path / head_start, replace(AUTO, head_start=head_start), source(*DATES), policy)
+        (reason,) = notices(machine)
         assert "found those to 0 questions only" in reason and policy.log.count("generate") == TRIES + 1
-        assert any(isinstance(event, events.RoundFinished) for event in emitted)
+        assert machine.rounds == [1]
 
 
 def test_a_search_that_is_stopped_begins_again_and_so_does_one_after_a_validation(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, head_start="40", rounds=1)
-    for stopped_in in ("generate", "update"):
-        policy, emitted = FakePolicy(even_are_right), list[events.Event]()
-        with Store(Paths.default(tmp_path)) as store:
-            node = Node(settings, source(*DATES), store, policy, Solo(), emitted.append)
-
-            def stop(policy: FakePolicy, node: Node = node, word: str = stopped_in) -> None:
-                if word == "generate" or len(policy.updates) == 25:
-                    node.stop.after_round()
-
-            policy.before_generate, policy.before_update = (stop, None) if stopped_in == "generate" else (None, stop)
-            node.run()
-        assert notices(emitted) == ["head start: stopped; the next start continues from its best validation"]
+    settings = replace(AUTO, head_start="40")
+    for stops in (stops_at(1, "before_generate"), stops_at(25)):
+        assert notices(run(tmp_path, settings, source(*DATES), FakePolicy(even_are_right), stops)) == [STOPPED]
     last = FakePolicy(even_are_right)
     assert validations(run(tmp_path, settings, source(*DATES), last)) == [(40, 0, True)]
     assert last.log.count("update") == 20 + 1
 
 
 def test_right_answers_of_others_count_once_their_task_is_verified(tmp_path: Path) -> None:
-    tasks, policy, emitted = source(*DATES), FakePolicy(lambda _prompt, _position: "no idea"), list[events.Event]()
+    tasks, policy = source(*DATES), FakePolicy(lambda _prompt, _position: "no idea")
 
     def rollout(index: int, author: str, **changes: Any) -> Rollout:
         (task,), _ = tasks.training_tasks(99, index, 1)
         made = make_rollout(author, index, ("no idea", f"{index}"), "mine", task.question, task.ground_truth)
         return replace(made, ref=task.ref, **changes)
 
-    settings = replace(SETTINGS, head_start="5", rounds=1, network="swarm", external=4)
-    with Store(Paths.default(tmp_path)) as store:
-        node = Node(settings, tasks, store, policy, Solo(), emitted.append)
+    held = tasks.held_out("test", 1)[0]
+
+    def fill(node: Node) -> None:
         for index in range(24):
             node.pool.add(rollout(index, f"author {index % 3}"))
-        held = tasks.held_out("test", 1)[0]
         node.pool.add(replace(make_rollout("liar", 1, ("1", "2"), "mine", held.question, "a number"), ref=held.ref))
         node.pool.add(rollout(30, "forger", ground_truth="another"))
-        node.run()
+
+    machine = run(tmp_path, replace(AUTO, head_start="5", network="swarm", external=4), tasks, policy, fill)
     learned = [group for groups in policy.updates[:5] for group in groups]
     texts = [answer.text for group in learned for answer in group.answers]
     assert len(set(texts)) == len(texts) >= FEWEST and all(text.isdigit() for text in texts), "each once"
     assert max(map(len, policy.updates[:5])) == 4, "half of an update"
     assert held.question not in {group.prompt[-1].content for group in learned} and "30" not in texts
-    assert not notices(emitted)
+    assert not notices(machine)

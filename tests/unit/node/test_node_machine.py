@@ -22,8 +22,9 @@ from sapo_edge.rollout import TaskRef
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
+from tests.fakes import FakeTransport
 from tests.machines import machine_settings
-from tests.unit.node.ledger import Wire, open_node, peers_rollout
+from tests.unit.node.ledger import open_node, peers_rollout
 
 MEMORY_DISK = Path("/dev/shm")
 FILE_CHANGES = ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir")
@@ -84,7 +85,7 @@ class NodeMachine(RuleBasedStateMachine):
         self.directory = tempfile.TemporaryDirectory(dir=MEMORY_DISK if MEMORY_DISK.is_dir() else None)
         self.homes = 0
         self.home = Path(self.directory.name) / "0"
-        self.wire = Wire()
+        self.wire = FakeTransport()
         self.sent = 0
         self.finished: set[TaskRef] = set()
         # What the policy was trained on after each round that its node finished or may have finished.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,86 +16,21 @@ from sapo_edge.control.report import read_report
 from sapo_edge.errors import CheckpointError, ConfigError, ModelError
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
-from sapo_edge.policy import CallHandle, ExternalRule, Sample, UpdateStatistics
+from sapo_edge.policy import ExternalRule, Prompt, UpdateStatistics
 from sapo_edge.pool.pool import PoolOutcome
 from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.room import Room
-from sapo_edge.state.journal import JournaledRollout
-from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
 from sapo_edge.swarm.memory import MemorySwarm
 from sapo_edge.tasks.manifest import load_manifest
-from sapo_edge.transport import Solo, Transport
-from tests.fakes import FakePolicy, LengthScored, first_is_right, make_rollout
+from tests.fakes import FakePolicy, LengthScored, make_rollout
+from tests.unit.node.machine import SETTINGS, Machine, at_call
 
-SETTINGS = Settings(
-    head_start="0", own=2, external=0, answers=3, rounds=3, held_out=4, evaluate_every=0, keep_checkpoints=50, seed=5
-)
-
-
-@pytest.fixture(scope="module")
-def source() -> LengthScored:
-    return LengthScored(load_manifest("starter"))
-
-
-class Machine:
-    """A state directory on which nodes run one after the other."""
-
-    def __init__(self, home: Path, source: LengthScored) -> None:
-        self.paths = Paths.default(home)
-        self.source = source
-        self.policy = FakePolicy()
-        self.events: list[events.Event] = []
-        self.node: Node
-
-    def start(
-        self,
-        settings: Settings = SETTINGS,
-        prepare: Callable[[Machine], None] | None = None,
-        transport: Transport | None = None,
-        **policy: object,
-    ) -> events.NodeStopped:
-        """Run a new node to its end."""
-        self.policy, self.events = FakePolicy(**policy), []  # type: ignore[arg-type]
-        with Store(self.paths, keep_checkpoints=settings.keep_checkpoints) as store:
-            self.node = Node(settings, self.source, store, self.policy, transport or Solo(), self.events.append, ("r",))
-            if prepare is not None:
-                prepare(self)
-            return self.node.run()
-
-    def of(self, kind: type[events.Event]) -> list[events.Event]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-    @property
-    def rounds(self) -> list[int]:
-        return [event.round for event in self.events if isinstance(event, events.RoundFinished)]
-
-    @property
-    def asked(self) -> list[list[str]]:
-        """The questions of each round."""
-        return [[prompt[-1].content for prompt in prompts] for prompts in self.policy.prompts]
-
-
-@pytest.fixture
-def machine(tmp_path: Path, source: LengthScored) -> Machine:
-    return Machine(tmp_path / "home", source)
-
-
-def in_round(number: int, act: Callable[[Machine], None], machine: Machine) -> Callable[[FakePolicy], None]:
-    """A hook that calls `act` at the policy's call number `number`."""
-    calls = 0
-
-    def hook(_policy: FakePolicy) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == number:
-            act(machine)
-
-    return hook
+GENERATOR = replace(SETTINGS, role="generator")
 
 
 def evaluated(machine: Machine) -> list[int]:
-    return [event.round for event in machine.events if isinstance(event, events.HeldOut)]
+    return [event.round for event in machine.of(events.HeldOut)]
 
 
 def test_freed_memory_is_returned_after_each_round(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,8 +63,7 @@ def test_questions_too_long_for_the_model_are_left_out_and_told(machine: Machine
     small = Machine(tmp_path / "small", machine.source)
     stopped = small.start(context=longest - 1 + small.source.manifest.max_tokens)
     assert stopped.done and len(lengths(small)) == len(lengths(machine)) and max(lengths(small)) < longest
-    told = [notice.text for notice in small.of(events.Notice) if isinstance(notice, events.Notice)]
-    assert any("questions left out, too long for the model with an answer: " in text for text in told)
+    assert any("questions left out, too long for the model with an answer: " in text for text in small.notices())
 
 
 def test_held_out_questions_too_long_for_the_model_count_as_wrong_and_are_told_once(machine: Machine) -> None:
@@ -138,11 +71,10 @@ def test_held_out_questions_too_long_for_the_model_count_as_wrong_and_are_told_o
     lengths = [sum(len(turn.content) for turn in machine.source.manifest.prompt_for(task.question)) for task in tasks]
     room = max(lengths) - 1 + machine.source.manifest.max_tokens
     machine.start(replace(SETTINGS, evaluate_every=1), context=room)
-    told = [notice.text for notice in machine.of(events.Notice) if isinstance(notice, events.Notice)]
-    too_long = sum(length == max(lengths) for length in lengths)
-    assert sum(text.startswith(f"held-out validation: {too_long} of 4 questions") for text in told) == 1
-    results = [event for event in machine.of(events.HeldOut) if isinstance(event, events.HeldOut)]
-    assert len(results) > 1 and all(result.answers[lengths.index(max(lengths))] == "0" for result in results)
+    told = f"held-out validation: {lengths.count(max(lengths))} of 4 questions"
+    assert sum(text.startswith(told) for text in machine.notices()) == 1
+    answers = [event.answers for event in machine.of(events.HeldOut)]
+    assert len(answers) > 1 and all(marks[lengths.index(max(lengths))] == "0" for marks in answers)
 
 
 def test_a_manifest_of_questions_that_are_all_too_long_is_refused(machine: Machine) -> None:
@@ -152,11 +84,7 @@ def test_a_manifest_of_questions_that_are_all_too_long_is_refused(machine: Machi
 
 def test_what_is_loaded_is_set_aside_once_after_the_first_round(machine: Machine) -> None:
     rounds: list[int] = []
-
-    def prepare(machine: Machine) -> None:
-        machine.node.after_first_round = lambda: rounds.append(machine.node.round)
-
-    machine.start(prepare=prepare)
+    machine.start(prepare=lambda node: setattr(node, "after_first_round", lambda: rounds.append(node.round)))
     assert rounds == [1] and machine.node.round == 3
 
 
@@ -177,22 +105,14 @@ def test_a_start_hashes_the_newest_checkpoint_once(machine: Machine, monkeypatch
     ]
 
 
-def test_events_come_in_order(machine: Machine) -> None:
-    machine.start()
-    names = [event.event for event in machine.events if not isinstance(event, events.Progress)]
+def test_events_come_in_order_and_describe_the_round(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, external=1))
+    names = [event.event for event in machine.events if not isinstance(event, events.Progress | events.Notice)]
     end = ["held_out", "comparison", "node_stopped"]
     assert names == ["node_started", "held_out", *["round", "checkpoint"] * 3, *end]
-    started = machine.events[0]
-    assert isinstance(started, events.NodeStarted)
-    assert started.reasons == ("r",) and started.settings == SETTINGS.as_dict() and started.round == 0
-    for event in machine.events:
-        assert events.from_json(events.to_json(event)) == event
-
-
-def test_a_round_event_describes_the_round(machine: Machine) -> None:
-    machine.start(replace(SETTINGS, rounds=1, external=1))
-    (event,) = machine.of(events.RoundFinished)
-    assert isinstance(event, events.RoundFinished)
+    (started,) = machine.of(events.NodeStarted)
+    assert (started.reasons, started.settings, started.round) == (("r",), machine.node.settings.as_dict(), 0)
+    event = machine.of(events.RoundFinished)[0]
     assert (event.groups, event.own, event.external, event.reward_external) == (3, 3, 0, None)
     assert event.statistics["groups"] == 3 and 0.0 <= event.reward_own <= 1.0
 
@@ -213,8 +133,8 @@ def test_the_journal_holds_rounds_rollouts_and_evaluations(machine: Machine) -> 
         assert all(answer.token_ids is None for answer in scored.rollout.answers)
 
 
-def test_a_second_start_continues_like_an_unbroken_run(machine: Machine, tmp_path: Path, source: LengthScored) -> None:
-    unbroken = Machine(tmp_path / "unbroken", source)
+def test_a_second_start_continues_like_an_unbroken_run(machine: Machine, tmp_path: Path) -> None:
+    unbroken = Machine(tmp_path / "unbroken", machine.source)
     unbroken.start(replace(SETTINGS, rounds=4))
     machine.start(replace(SETTINGS, rounds=2))
     asked, seeds = machine.asked, machine.policy.seeds
@@ -240,35 +160,22 @@ def test_nothing_is_left_to_do_when_the_rounds_are_done(machine: Machine) -> Non
     assert machine.start(replace(SETTINGS, rounds=2)).rounds == 0
 
 
-def test_another_seed_on_the_same_state_is_rejected(machine: Machine) -> None:
+def test_another_seed_model_or_manifest_on_the_same_state_is_rejected(machine: Machine) -> None:
     machine.start(replace(SETTINGS, rounds=1))
     with pytest.raises(ConfigError, match="made with seed 5, not 6; give --seed 5"):
         machine.start(replace(SETTINGS, seed=6))
-    assert machine.start(SETTINGS).rounds == 2
-
-
-def test_without_a_seed_the_identity_gives_a_lasting_one(machine: Machine) -> None:
-    unseeded = replace(SETTINGS, seed=None, rounds=1)
-    machine.start(unseeded)
-    assert machine.start(replace(unseeded, rounds=2)).rounds == 1
-
-
-def test_another_model_on_the_same_state_is_rejected(machine: Machine) -> None:
-    machine.start(replace(SETTINGS, rounds=1))
     with pytest.raises(CheckpointError, match="another model; continue with"):
         machine.start(model_digest="another")
-
-
-def test_another_manifest_on_the_same_state_is_rejected(machine: Machine) -> None:
-    machine.start(replace(SETTINGS, rounds=1))
-    machine.source = LengthScored(load_manifest("reasoning-gym-nine"))
+    shipped, machine.source = machine.source, LengthScored(load_manifest("reasoning-gym-nine"))
     with pytest.raises(CheckpointError, match="another manifest, starter; continue with --manifest starter"):
         machine.start()
+    machine.source = shipped
+    assert machine.start().rounds == 2
 
 
 @pytest.mark.parametrize("step", ["before_generate", "before_update"])
 def test_the_first_stop_finishes_the_round_and_saves_it(machine: Machine, step: str) -> None:
-    hooks: dict[str, Any] = {step: in_round(2, lambda machine: machine.node.stop.after_round(), machine)}
+    hooks: dict[str, Any] = {step: at_call(2, lambda: machine.node.stop.after_round())}
     stopped = machine.start(replace(SETTINGS, rounds=0), **hooks)
     assert machine.rounds == [1, 2] and stopped.reason == "asked to stop" and stopped.rounds == 2
     assert machine.policy.log[-1] == "save"
@@ -276,41 +183,23 @@ def test_the_first_stop_finishes_the_round_and_saves_it(machine: Machine, step: 
 
 
 @pytest.mark.parametrize("step", ["before_generate", "before_update"])
-def test_the_second_stop_loses_the_round_in_progress_and_no_other(
-    machine: Machine, tmp_path: Path, source: LengthScored, step: str
-) -> None:
-    hooks: dict[str, Any] = {step: in_round(2, lambda machine: machine.node.stop.immediately(), machine)}
+def test_the_second_stop_loses_the_round_in_progress_and_no_other(machine: Machine, tmp_path: Path, step: str) -> None:
+    hooks: dict[str, Any] = {step: at_call(2, lambda: machine.node.stop.immediately())}
     stopped = machine.start(replace(SETTINGS, rounds=0), **hooks)
     assert machine.rounds == [1] and stopped.rounds == 1 and "immediately" in stopped.reason
     # The step itself is not finished either.
     assert machine.policy.log[-1] == step.removeprefix("before_")
     machine.start()
     assert machine.rounds == [2, 3]
-    unbroken = Machine(tmp_path / "unbroken", source)
+    unbroken = Machine(tmp_path / "unbroken", machine.source)
     unbroken.start()
     assert machine.policy.state == unbroken.policy.state
 
 
-class Impatient(FakePolicy):
-    """Asks for an immediate stop in its evaluation number `number`."""
-
-    def __init__(self, machine: Machine, number: int) -> None:
-        super().__init__()
-        self.machine, self.number = machine, number
-
-    def generate(self, *arguments: Any, **options: Any) -> list[list[Sample]]:
-        if arguments[3] == 0.0:
-            self.number -= 1
-            if not self.number:
-                self.machine.node.stop.immediately()
-        return super().generate(*arguments, **options)
-
-
-def stopped_in_evaluation(machine: Machine, number: int, settings: Settings) -> events.NodeStopped:
-    with Store(machine.paths) as store:
-        policy = Impatient(machine, number)
-        machine.node = Node(settings, machine.source, store, policy, Solo(), machine.events.append)
-        return machine.node.run()
+def stopped_in_evaluation(machine: Machine, number: int, settings: Settings = SETTINGS) -> events.NodeStopped:
+    """Ask for an immediate stop in the evaluation of this number."""
+    stop = at_call(number, lambda: machine.node.stop.immediately())
+    return machine.start(settings, before_evaluate=stop)
 
 
 def test_a_stop_during_an_evaluation_loses_no_round_and_the_next_start_evaluates(machine: Machine) -> None:
@@ -328,8 +217,7 @@ def test_a_stop_during_an_evaluation_loses_no_round_and_the_next_start_evaluates
 
 def test_a_stop_during_the_last_evaluations_is_made_up_for_at_the_next_start(machine: Machine) -> None:
     for number, done in ((2, ["held_out"]), (2, ["held_out"]), (1, ["comparison"])):
-        machine.events.clear()
-        stopped = stopped_in_evaluation(machine, number, SETTINGS)
+        stopped = stopped_in_evaluation(machine, number)
         assert stopped.reason == "stopped immediately; no round is lost" and not machine.node.interrupted
         names = [event.event for event in machine.events if event.event in ("held_out", "comparison")]
         assert names == done[: len(names)]
@@ -344,9 +232,8 @@ def test_a_stop_during_the_last_evaluations_is_made_up_for_at_the_next_start(mac
 
 def test_an_evaluation_that_only_the_journal_has_is_recorded_in_the_checkpoint(machine: Machine) -> None:
     settings = replace(SETTINGS, rounds=2, evaluate_every=2)
-    machine.start(settings, prepare=lambda machine: setattr(machine.node.store, "record_accuracy", lambda *_: None))
+    machine.start(settings, prepare=lambda node: setattr(node.store, "record_accuracy", lambda *_: None))
     (_, journaled) = machine.of(events.HeldOut)
-    assert isinstance(journaled, events.HeldOut)
     machine.start(settings)
     with Store(machine.paths) as store:
         checkpoint = store.checkpoints.read(2)
@@ -360,25 +247,33 @@ def test_accuracies_with_another_library_are_not_compared(machine: Machine, monk
     with Store(machine.paths) as store:
         first, last = store.journal.held_out_course() or (None, None)
         marks = {event.round: event.question_set for event in store.journal.held_out()}
-        checkpoint, best, report = (
-            store.checkpoints.read(3),
-            store.checkpoints.best(),
-            read_report(store.journal.path, 0),
-        )
+        checkpoint, best = store.checkpoints.read(3), store.checkpoints.best()
+        report = read_report(store.journal.path, 0)
     assert first is not None and last is not None and (first.round, last.round) == (3, 5), "asked again after round 3"
     assert set(map(marks.get, (3, 4, 5))) == {"0.1.26-validation"} and marks[2] == marks[0] != marks[3]
     assert checkpoint.question_set == "0.1.26-validation" and best is not None and best.round >= 3
     assert report is not None and report.before == first.correct and report.tasks, "details of the first one are kept"
 
 
-def test_checkpoints_are_as_rare_as_the_owner_wants(machine: Machine) -> None:
+def test_accuracies_with_other_limits_are_not_compared(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, rounds=1))
+    machine.start(replace(SETTINGS, rounds=2, max_tokens=machine.source.manifest.max_tokens))
+    machine.start(replace(SETTINGS, max_tokens=7))
+    machine.start(replace(SETTINGS, rounds=4, max_tokens=7, thinking="on"))
+    with Store(machine.paths) as store:
+        marks = [event.question_set for event in store.journal.held_out()]
+    usual = machine.source.question_set("validation", 4)
+    assert marks == [usual, usual, usual, f"{usual}-7", f"{usual}-7-thinking"]
+
+
+def test_checkpoints_are_as_rare_as_the_owner_wants_and_a_crash_repeats_the_rounds_since(machine: Machine) -> None:
     rare = replace(SETTINGS, save_every=60, rounds=5, evaluate_every=3)
     assert machine.start(rare).done
-    saved = [event.round for event in machine.of(events.CheckpointSaved) if isinstance(event, events.CheckpointSaved)]
+    saved = [event.round for event in machine.of(events.CheckpointSaved)]
     assert saved == [1, 3, 5], "the first one, at the evaluation, at the end"
 
-    def stop_after_7(machine: Machine) -> None:
-        machine.node.stop.alive = lambda: machine.node.stop.after_round() if machine.node.round == 7 else None
+    def stop_after_7(node: Node) -> None:
+        node.stop.alive = lambda: node.stop.after_round() if node.round == 7 else None
 
     stopped = machine.start(replace(rare, rounds=9, evaluate_every=0), prepare=stop_after_7)
     assert (stopped.rounds, machine.rounds) == (2, [6, 7])
@@ -387,38 +282,23 @@ def test_checkpoints_are_as_rare_as_the_owner_wants(machine: Machine) -> None:
     machine.start(replace(rare, rounds=7))
     assert machine.rounds == [], "nothing is repeated"
 
-
-def test_accuracies_with_other_limits_are_not_compared(machine: Machine) -> None:
-    as_the_manifest_says = replace(SETTINGS, held_out=4, rounds=1)
-    machine.start(as_the_manifest_says)
-    machine.start(replace(as_the_manifest_says, rounds=2, max_tokens=machine.source.manifest.max_tokens))
-    machine.start(replace(as_the_manifest_says, rounds=3, max_tokens=7))
-    machine.start(replace(as_the_manifest_says, rounds=4, max_tokens=7, thinking="on"))
-    with Store(machine.paths) as store:
-        marks = {event.round: event.question_set for event in store.journal.held_out()}
-    usual = machine.source.question_set("validation", 4)
-    assert (marks[0], marks[1], marks[2]) == (usual,) * 3
-    assert (marks[3], marks[4]) == (f"{usual}-7", f"{usual}-7-thinking")
-
-
-def test_a_crash_repeats_the_rounds_since_the_last_checkpoint(machine: Machine) -> None:
-    def crash_in_3(machine: Machine) -> None:
+    def crash_after_9(node: Node) -> None:
         def crash() -> None:
-            if machine.node.round == 2:
+            if node.round == 9:
                 raise RuntimeError("power")
 
-        machine.node.stop.alive = crash
+        node.stop.alive = crash
 
-    rare = replace(SETTINGS, save_every=60, rounds=4)
+    last = replace(rare, rounds=11, evaluate_every=0)
     with pytest.raises(RuntimeError):
-        machine.start(rare, prepare=crash_in_3)
-    machine.start(rare)
-    assert machine.rounds == [2, 3, 4]
-    assert any("will be repeated" in event.text for event in machine.events if isinstance(event, events.Notice))
+        machine.start(last, prepare=crash_after_9)
+    machine.start(last)
+    assert machine.rounds == [8, 9, 10, 11]
+    assert machine.notices("warning") == ["2 rounds after the checkpoint of round 7 will be repeated"]
 
 
 def test_a_stop_before_the_start_runs_nothing(machine: Machine) -> None:
-    machine.start(prepare=lambda machine: machine.node.stop.immediately())
+    machine.start(prepare=lambda node: node.stop.immediately())
     assert machine.rounds == [] and "generate" not in machine.policy.log
 
 
@@ -426,42 +306,35 @@ def test_a_generator_shares_continues_and_never_learns(machine: Machine) -> None
     swarm = MemorySwarm()
     arrived: list[Rollout] = []
     swarm.join().subscribe(lambda rollout, _: arrived.append(rollout))
-    settings = replace(SETTINGS, role="generator")
-    machine.start(settings, transport=swarm.join())
-    machine.start(replace(settings, rounds=5), transport=swarm.join())
+    machine.start(GENERATOR, transport=swarm.join())
+    machine.start(replace(GENERATOR, rounds=5), transport=swarm.join())
     assert "update" not in machine.policy.log and "evaluate" not in machine.policy.log
     assert [rollout.round for rollout in arrived] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
-    assert len({rollout.question for rollout in arrived}) == len(arrived)
     assert machine.of(events.CheckpointSaved) == []
     # As a trainer it asks no question twice either.
     machine.start(replace(SETTINGS, rounds=7), transport=swarm.join())
     assert machine.rounds == [6, 7]
-    assert len({rollout.question for rollout in arrived}) == len(arrived)
+    assert len({rollout.question for rollout in arrived}) == len(arrived) == 14
 
 
 def test_changes_of_the_role_keep_the_history_and_the_numbers_of_rounds(machine: Machine) -> None:
-    generator = replace(SETTINGS, role="generator")
     for settings, rounds in (
-        (replace(generator, rounds=2), [1, 2]),
+        (replace(GENERATOR, rounds=2), [1, 2]),
         (replace(SETTINGS, rounds=4), [3, 4]),
-        (replace(generator, rounds=6), [5, 6]),
-        (replace(generator, rounds=7), [7]),
+        (replace(GENERATOR, rounds=6), [5, 6]),
+        (replace(GENERATOR, rounds=7), [7]),
         (replace(SETTINGS, rounds=8), [8]),
     ):
         machine.start(settings)
-        assert machine.rounds == rounds and [text for text in warnings(machine) if "repeated" in text] == []
+        assert machine.rounds == rounds and not any("repeated" in text for text in machine.notices())
     with Store(machine.paths) as store:
         assert [event.round for event in store.journal.rounds()] == list(range(1, 9))
         assert store.checkpoints.rounds() == [3, 4, 8]
-
-
-def test_a_trainers_lost_round_is_repeated_by_a_generator(machine: Machine) -> None:
-    machine.start(replace(SETTINGS, rounds=2))
-    with Store(machine.paths) as store:
-        store.journal.record(replace(store.journal.rounds()[-1], round=3))
-    machine.start(replace(SETTINGS, role="generator", rounds=4))
-    assert machine.rounds == [3, 4]
-    assert "1 round after the checkpoint of round 2 will be repeated" in warnings(machine)
+        # As if killed between journal and checkpoint.
+        store.journal.record(replace(store.journal.rounds()[-1], round=9))
+    machine.start(replace(GENERATOR, rounds=10))
+    assert machine.rounds == [9, 10]
+    assert "1 round after the checkpoint of round 8 will be repeated" in machine.notices("warning")
 
 
 @pytest.mark.parametrize(("every", "expected"), [(0, [0, 5]), (2, [0, 2, 4, 5]), (5, [0, 5]), (100, [0, 5])])
@@ -473,24 +346,20 @@ def test_it_evaluates_at_start_at_the_end_and_at_the_interval(
 
 
 def test_checkpoints_are_chosen_on_the_validation_set_and_compared_on_the_test_set(machine: Machine) -> None:
-    asked: list[tuple[str, ...]] = []
-
-    class Recording(FakePolicy):
-        def generate(self, *arguments: Any, **options: Any) -> list[list[Sample]]:
-            if arguments[3] == 0.0:
-                asked.append(tuple(prompt[-1].content for prompt in arguments[0]))
-            return super().generate(*arguments, **options)
-
-    with Store(machine.paths) as store:
-        Node(SETTINGS, machine.source, store, Recording(), Solo(), machine.events.append).run()
+    machine.start()
+    asked = [tuple(prompt[-1].content for prompt in call.prompts) for call in machine.policy.calls if call.greedy]
     validation, test = (
         tuple(task.question for task in machine.source.held_out(split, 4)) for split in ("validation", "test")
     )
     assert asked == [validation, validation, test, test, test]
-    assert {event.split for event in machine.events if isinstance(event, events.HeldOut)} == {"validation"}
+    for event in machine.of(events.HeldOut):
+        assert (event.split, event.questions, event.accuracy) == ("validation", 4, event.correct / 4)
+        assert event.low <= event.accuracy <= event.high
+    with Store(machine.paths) as store:
+        newest = store.checkpoints.latest()
+    assert newest is not None and newest.accuracy == event.accuracy, "the last one is of the last checkpoint"
     (comparison,) = machine.of(events.Comparison)
-    assert isinstance(comparison, events.Comparison) and comparison.gain == (comparison.adapter - comparison.base) / 4
-    assert comparison.low <= comparison.gain <= comparison.high
+    assert comparison.low <= comparison.gain == (comparison.adapter - comparison.base) / 4 <= comparison.high
     report = read_report(machine.paths.journal, comparison.round)
     assert report is not None and (report.split, report.before, report.now) == (
         "test", comparison.base, comparison.adapter,
@@ -504,202 +373,97 @@ def test_without_held_out_questions_it_evaluates_nothing(machine: Machine) -> No
     assert "evaluate" not in machine.policy.log and machine.of(events.HeldOut) == []
 
 
-def test_an_evaluation_has_its_confidence_interval(machine: Machine) -> None:
-    machine.start(replace(SETTINGS, rounds=1))
-    for event in machine.of(events.HeldOut):
-        assert isinstance(event, events.HeldOut)
-        assert event.questions == 4 and event.accuracy == event.correct / 4
-        assert event.low <= event.accuracy <= event.high
-
-
 def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(machine: Machine) -> None:
     # Right answers to the four questions after each round; an even length is right.
     right = {0: 1, 1: 2, 2: 4, 3: 3, 4: 0}
 
-    class Known(FakePolicy):
-        def generate(self, *arguments: Any, **options: Any) -> list[list[Sample]]:
-            if arguments[3] == 0.0:
-                count = right[len(self.updates)]
-                self.script = lambda prompt, position: "xx" if self.answered(count) else "x"
-                self.left = count
-            else:
-                self.script = None
-            return super().generate(*arguments, **options)
+    left = iter("")
 
-        def answered(self, _count: int) -> bool:
-            self.left -= 1
-            return self.left >= 0
+    def before(policy: FakePolicy) -> None:
+        nonlocal left
+        left = iter("1" * right[len(policy.updates)])
+
+    def answer(prompt: Prompt, position: int) -> str:
+        return "xx" if machine.policy.calls[-1].greedy and next(left, "") else "x" * (1 + position % 2)
 
     settings = replace(SETTINGS, rounds=4, evaluate_every=1, keep_checkpoints=1)
+    stopped = machine.start(settings, before_evaluate=before, script=answer)
     with Store(machine.paths, keep_checkpoints=1) as store:
-        node = Node(settings, machine.source, store, Known(), Solo(), machine.events.append)
-        stopped = node.run()
         assert store.checkpoints.rounds() == [2, 4]
-        best = store.checkpoints.best()
-        comparison = store.journal.last_comparison()
+        best, comparison = store.checkpoints.best(), store.journal.last_comparison()
     assert best is not None and best.round == 2 and (best.accuracy, best.questions) == (1.0, 4)
     assert comparison is not None and comparison.round == 2, "the best checkpoint is compared, not the last one"
     assert stopped.adapter == str(best.directory)
-    saved = [event for event in machine.events if isinstance(event, events.CheckpointSaved)]
-    assert [event.round for event in saved if event.best] == [1, 2]
+    assert [event.round for event in machine.of(events.CheckpointSaved) if event.best] == [1, 2]
 
 
-def test_the_final_evaluation_belongs_to_the_last_checkpoint(machine: Machine) -> None:
-    machine.start()
-    (_, final) = machine.of(events.HeldOut)
-    assert isinstance(final, events.HeldOut)
-    with Store(machine.paths) as store:
-        newest = store.checkpoints.latest()
-    assert newest is not None and newest.accuracy == final.accuracy
-
-
-def test_a_gradient_that_is_not_finite_is_reported_and_the_run_continues(machine: Machine) -> None:
-    machine.start(steps=0, script=lambda prompt, position: "x" * position)
-    notices = [event for event in machine.events if isinstance(event, events.Notice)]
-    assert [event.level for event in notices] == ["warning"] * 3
-    assert "round 1: the gradient was not finite" in notices[0].text
-    assert machine.rounds == [1, 2, 3]
+def test_a_gradient_that_is_not_finite_is_reported_and_the_run_continues(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = UpdateStatistics(loss=float("nan"), gradient_norm=float("inf"), groups=2, informative=2)
+    monkeypatch.setattr(FakePolicy, "update", lambda *_: nothing)
+    assert machine.start().rounds == 3
+    assert len(machine.notices("warning")) == len(machine.notices()) == 3
+    assert "round 1: the gradient was not finite" in machine.notices()[0]
 
 
 def test_equally_rewarded_groups_cause_no_notice(machine: Machine) -> None:
     machine.start(replace(SETTINGS, corrections="off"), steps=0, script=lambda prompt, position: "x")
-    assert machine.of(events.Notice) == []
+    assert machine.notices() == []
 
 
-def test_statistics_that_are_not_finite_do_not_end_a_run(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = UpdateStatistics(loss=float("nan"), gradient_norm=float("inf"), groups=2, informative=2)
-    monkeypatch.setattr(FakePolicy, "update", lambda *_: nothing)
-    assert machine.start().rounds == 3
-
-
-def test_a_killed_node_repeats_rounds_without_a_checkpoint(
-    machine: Machine, tmp_path: Path, source: LengthScored
-) -> None:
-    class Killed(BaseException):
-        """Stands for an abrupt end of the process; tests/cli kills a real one."""
-
-    def die(_machine: Machine) -> None:
-        raise Killed
-
-    with pytest.raises(Killed):
-        machine.start(before_update=in_round(3, die, machine))
-    with Store(machine.paths) as store:
-        # As if killed between journal and checkpoint.
-        store.journal.record(replace(store.journal.rounds()[-1], round=3))
-    machine.start()
-    assert machine.rounds == [3]
-    notices = [event.text for event in machine.events if isinstance(event, events.Notice)]
-    assert notices == ["1 round after the checkpoint of round 2 will be repeated"]
-    unbroken = Machine(tmp_path / "unbroken", source)
-    unbroken.start()
-    assert machine.policy.state == unbroken.policy.state
-    with Store(machine.paths) as store:
-        assert [event.round for event in store.journal.rounds()] == [1, 2, 3]
-
-
-def test_two_identities_draw_different_tasks_and_have_different_names(tmp_path: Path, source: LengthScored) -> None:
+def test_tasks_follow_the_seed_and_without_one_the_identity(tmp_path: Path, source: LengthScored) -> None:
     first, second = Machine(tmp_path / "a", source), Machine(tmp_path / "b", source)
     for machine in (first, second):
-        machine.start(replace(SETTINGS, seed=None, own=8))
-    assert first.node.author != second.node.author
-    shared = sum(question in second.asked[0] for question in first.asked[0])
-    assert shared < 4 and not set(first.policy.seeds) & set(second.policy.seeds)
-
-
-def test_the_same_seed_gives_two_nodes_the_same_tasks_but_two_names(tmp_path: Path, source: LengthScored) -> None:
-    first, second = Machine(tmp_path / "a", source), Machine(tmp_path / "b", source)
-    for machine in (first, second):
-        machine.start()
+        machine.start(replace(SETTINGS, rounds=1))
     assert first.asked == second.asked and first.policy.state == second.policy.state
     assert first.node.author != second.node.author
-
-
-def test_the_secret_is_not_in_the_authors_name(machine: Machine) -> None:
-    machine.start(replace(SETTINGS, rounds=1))
-    secret = machine.node.store.secret
-    assert secret.hex()[:16] not in machine.node.author and machine.node.author.startswith("12D3KooW")
+    unseeded = replace(SETTINGS, seed=None, own=8, rounds=1)
+    first, second = Machine(tmp_path / "c", source), Machine(tmp_path / "d", source)
+    for machine in (first, second):
+        machine.start(unseeded)
+    assert len({*first.asked[0]} & {*second.asked[0]}) < 4 and first.policy.seeds != second.policy.seeds
+    assert first.start(replace(unseeded, rounds=2)).rounds == 1, "it is the same after a restart"
 
 
 def test_external_rollouts_reach_the_pool_and_own_ones_do_not(machine: Machine, tmp_path: Path) -> None:
     swarm = MemorySwarm()
     other = Machine(tmp_path / "other", machine.source)
-    with Store(other.paths) as store:
-        listener = Node(SETTINGS, machine.source, store, FakePolicy(), swarm.join(), other.events.append)
-        machine.start(replace(SETTINGS, rounds=2), transport=swarm.join())
-        assert len(listener.pool) == 4 and len(machine.node.pool) == 0
-        assert {rollout.author for rollout in listener.pool.candidates()} == {machine.node.author}
+    other.start(
+        replace(GENERATOR, rounds=1),
+        transport=swarm.join(),
+        prepare=lambda _: machine.start(replace(SETTINGS, rounds=2), transport=swarm.join()),
+    )
+    assert len(other.node.pool) == 4
+    assert {rollout.author for rollout in other.node.pool.candidates()} == {machine.node.author}
+    assert {rollout.author for rollout in machine.node.pool.candidates()} == {other.node.author}
 
 
 def test_each_round_sets_what_the_swarm_accepts_of_others(machine: Machine) -> None:
     room = Room()
-    with Store(machine.paths) as store:
-        node = Node(SETTINGS, machine.source, store, FakePolicy(), Solo(), machine.events.append, room=room)
-        node.pool.authors = lambda: 100.0  # type: ignore[method-assign]
-        node.run()
+    machine.start(room=room, prepare=lambda node: setattr(node.pool, "authors", lambda: 100.0))
     assert 0 < room.author < room.newcomers < math.inf
 
 
-def warnings(machine: Machine) -> list[str]:
-    return [event.text for event in machine.events if isinstance(event, events.Notice) and event.level == "warning"]
-
-
 def test_missing_external_rollouts_are_reported_once_and_are_no_warning(machine: Machine) -> None:
-    machine.start(replace(SETTINGS, external=2, rounds=3))
-    (notice,) = [event for event in machine.events if isinstance(event, events.Notice)]
-    assert notice.level == "info" and notice.text == "round 1: own rollouts replace missing external ones"
-
-
-def test_after_a_kill_rollouts_that_were_trained_on_do_not_come_back(machine: Machine) -> None:
-    tasks, _ = machine.source.training_tasks(99, 0, 6)
-    rollouts = [
-        Rollout(task.ref, task.question, task.ground_truth, (Answer("x", True), Answer("xx", True)), "peer", 1, n, 1.0)
-        for n, task in enumerate(tasks)
-    ]
-
-    class Killed(BaseException):
-        """Stands for an abrupt end of the process, which does not save the pool."""
-
-    def fill(machine: Machine) -> None:
-        for rollout in rollouts:
-            machine.node.pool.add(rollout)
-        machine.node.pool.save(machine.paths.run.pool)
-
-    def die(_machine: Machine) -> None:
-        raise Killed
-
-    swarm = replace(SETTINGS, own=2, external=2, rounds=2, network="swarm")
-    with pytest.raises(Killed):
-        machine.start(swarm, prepare=fill, before_update=in_round(2, die, machine))
-    used = {group.rollout.id for group in journaled_external(machine, 1)}
-    assert len(used) == 2
-
-    machine.start(swarm)
-    assert machine.rounds == [2]
-    assert not used & {group.rollout.id for group in journaled_external(machine, 2)}
-    assert not used & {rollout.id for rollout in machine.node.pool.candidates()}
-    again = [machine.node.pool.add(rollout) for rollout in rollouts if rollout.id in used]
-    assert again == [PoolOutcome.DUPLICATE] * 2, "the swarm may send one again"
-
-
-def journaled_external(machine: Machine, round: int) -> list[JournaledRollout]:
-    with Store(machine.paths) as store:
-        return [scored for scored in store.journal.rollouts(round) if not scored.own]
+    machine.start(replace(SETTINGS, external=2))
+    assert machine.notices() == machine.notices("info") == ["round 1: own rollouts replace missing external ones"]
 
 
 def test_rejected_rollouts_are_counted_by_reason_and_reported(machine: Machine) -> None:
-    def prepare(machine: Machine) -> None:
+    def fill(node: Node) -> None:
         for sequence in range(3):
-            machine.node.pool.add(make_rollout("liar", sequence, entry="none"))
+            node.pool.add(make_rollout("liar", sequence, entry="none"))
 
-    machine.start(replace(SETTINGS, external=1), prepare=prepare)
-    (text,) = [text for text in warnings(machine) if "rejected" in text]
+    machine.start(replace(SETTINGS, external=1), prepare=fill)
+    (text,) = [text for text in machine.notices("warning") if "rejected" in text]
     assert text.startswith("round 1: ") and "no such task" in text and text.endswith(": 3")
     assert len(machine.node.pool) == 0
 
 
 def test_progress_is_reported_at_most_ten_times_a_second_and_at_the_end_of_a_step(machine: Machine) -> None:
     machine.start(replace(SETTINGS, own=16, rounds=1))
-    reports = [event for event in machine.events if isinstance(event, events.Progress)]
+    reports = machine.of(events.Progress)
     ends = [(event.phase, event.unit, event.total) for event in reports if event.done == event.total]
     assert ends == [
         ("evaluate", "answers", 4),
@@ -710,30 +474,23 @@ def test_progress_is_reported_at_most_ten_times_a_second_and_at_the_end_of_a_ste
     assert len(reports) <= 7 + 7 * 2 and PROGRESS_INTERVAL == 0.1
 
 
-def test_the_settings_reach_the_policy(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[object] = []
-
-    def update(_policy: FakePolicy, _groups: object, settings: object, _handle: object) -> UpdateStatistics:
-        seen.append(settings)
-        return UpdateStatistics()
-
-    monkeypatch.setattr(FakePolicy, "update", update)
-    changed = {"learning_rate": 1e-3, "warmup": 7, "decay_after": 9, "temperature": 0.75}
-    machine.start(replace(SETTINGS, rounds=1, external_negatives=0.5, **changed))  # type: ignore[arg-type]
-    (settings,) = seen
+def test_the_settings_reach_the_policy(machine: Machine) -> None:
+    changed: dict[str, Any] = {"learning_rate": 1e-3, "warmup": 7, "decay_after": 9, "temperature": 0.75}
+    machine.start(replace(SETTINGS, rounds=1, external_negatives=0.5, **changed))
+    (settings,) = machine.policy.settings
     assert {name: getattr(settings, name) for name in changed} == changed
     # Nothing else of the rule is a setting: the floors stay.
-    assert settings.external_rule == ExternalRule(negatives=0.5)  # type: ignore[attr-defined]
+    assert settings.external_rule == ExternalRule(negatives=0.5)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
 def test_negative_advantages_of_others_count_as_the_setting_says(machine: Machine, weight: float) -> None:
-    def prepare(machine: Machine) -> None:
+    def prepare(node: Node) -> None:
         (task,), _ = machine.source.training_tasks(99, 0, 1)
         answers = (Answer("x", True), Answer("xx", True))
         rollout = Rollout(task.ref, task.question, task.ground_truth, answers, "peer", 1, 0, 1.0)
-        assert machine.node.pool.add(rollout) is PoolOutcome.ADDED
-        NodeControl(machine.node, None).change_settings({"external_negatives": weight})
+        assert node.pool.add(rollout) is PoolOutcome.ADDED
+        NodeControl(node, None).change_settings({"external_negatives": weight})
 
     machine.start(replace(SETTINGS, own=2, external=1, rounds=1), prepare=prepare)
     (groups,) = machine.policy.updates
@@ -742,25 +499,6 @@ def test_negative_advantages_of_others_count_as_the_setting_says(machine: Machin
     assert positive == ExternalRule().pull and negative == pytest.approx(-weight, abs=0.01)
     own = [answer.advantage for group in groups if not group.external for answer in group.answers]
     assert min(own) < -0.1, "own answers are unlearned whatever the setting says"
-    (journaled,) = [scored.advantages for scored in journaled_external(machine, 1)]
+    with Store(machine.paths) as store:
+        (journaled,) = [scored.advantages for scored in store.journal.rollouts(1) if not scored.own]
     assert sorted(journaled) == pytest.approx([negative, positive])
-
-
-def test_a_policy_that_checks_often_is_stopped_within_the_step(machine: Machine) -> None:
-    seen: list[CallHandle] = []
-
-    def prepare(machine: Machine) -> None:
-        original = machine.node.stop.call_handle
-
-        def call_handle(progress: Callable[[int, int], None]) -> CallHandle:
-            seen.append(original(progress))
-            return seen[-1]
-
-        machine.node.stop.call_handle = call_handle  # type: ignore[method-assign]
-
-    def stop(machine: Machine) -> None:
-        machine.node.stop.immediately()
-        assert all(handle.cancelled for handle in seen[-2:])
-
-    machine.start(prepare=prepare, before_generate=in_round(1, stop, machine), script=first_is_right)
-    assert machine.rounds == []

@@ -7,8 +7,9 @@ import os
 import struct
 import tracemalloc
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import pytest
@@ -47,17 +48,29 @@ def paths(tmp_path: Path) -> Paths:
     return paths
 
 
+@pytest.fixture
+def file(paths: Paths, tmp_path: Path) -> Path:
+    """A backup of it."""
+    write_backup(paths, tmp_path / "backup.zip")
+    return tmp_path / "backup.zip"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Paths:
+    """Where nothing is yet."""
+    return Paths.default(tmp_path / "x" / "other")
+
+
 def files_of(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_all_that_cannot_be_made_again_comes_back(paths: Paths, tmp_path: Path) -> None:
+def test_all_that_cannot_be_made_again_comes_back(paths: Paths, target: Paths, tmp_path: Path) -> None:
     file = tmp_path / "backup.zip"
     with Store(paths):
         made = write_backup(paths, file)  # while a node holds the lock
     assert file.stat().st_mode & 0o077 == 0 and made.has_identity
     assert not any("log" in name or "damaged" in name or "peers" in name for name in made.files)
-    target = Paths.default(tmp_path / "other")
     assert restore_backup(target, file).files == made.files
     before, after = files_of(paths.state), files_of(target.state)
     starts = ("runs/first/checkpoints/round-000002/", "manifests", "identity", "consent")
@@ -69,13 +82,12 @@ def test_all_that_cannot_be_made_again_comes_back(paths: Paths, tmp_path: Path) 
     assert not list(target.state.glob(".restoring-*")) and [path.name for path in tmp_path.glob(".*")] == []
 
 
-def test_every_run_comes_back_and_the_same_one_goes_on(paths: Paths, tmp_path: Path) -> None:
+def test_every_run_comes_back_and_the_same_one_goes_on(paths: Paths, target: Paths, tmp_path: Path) -> None:
     begin_run(paths, "other")
     with Store(paths) as store:
         store.journal.record(round_event(1))
         store.save_checkpoint(Checkpoint(1, "model", "manifest", store.seed), write_adapter)
     write_backup(paths, tmp_path / "backup.zip")
-    target = Paths.default(tmp_path / "restored")
     restore_backup(target, tmp_path / "backup.zip")
     assert run_names(target) == ["first", "other"] and target.run_name == "other"
     for name, round in (("other", 1), ("first", 2)):
@@ -84,9 +96,7 @@ def test_every_run_comes_back_and_the_same_one_goes_on(paths: Paths, tmp_path: P
             assert store.latest is not None and store.latest.round == round and store.journal.last_round() == round
 
 
-def test_nothing_is_overwritten(paths: Paths, tmp_path: Path) -> None:
-    file = tmp_path / "backup.zip"
-    write_backup(paths, file)
+def test_nothing_is_overwritten(paths: Paths, file: Path, tmp_path: Path) -> None:
     with pytest.raises(StateError, match="exists; name another file"):
         write_backup(paths, file)
     for home, existing in (("one", "state/identity"), ("two", "config/config.toml"), ("three", "state/runs/x")):
@@ -103,8 +113,8 @@ def test_without_its_identity_it_becomes_another_node(paths: Paths, tmp_path: Pa
     assert not made.has_identity and b"identity" not in (tmp_path / "backup.zip").read_bytes()
 
 
-def test_settings_alone_come_back(tmp_path: Path) -> None:
-    paths, target = Paths.default(tmp_path / "home"), Paths.default(tmp_path / "other")
+def test_settings_alone_come_back(tmp_path: Path, target: Paths) -> None:
+    paths = Paths.default(tmp_path / "home")
     paths.create()
     paths.config_file.write_text("own = 6\n")
     write_backup(paths, tmp_path / "backup.zip")
@@ -112,12 +122,10 @@ def test_settings_alone_come_back(tmp_path: Path) -> None:
     assert target.config_file.read_text() == "own = 6\n"
 
 
-def test_a_running_node_is_left_alone(paths: Paths, tmp_path: Path) -> None:
-    write_backup(paths, tmp_path / "backup.zip")
-    target = Paths.default(tmp_path / "other")
+def test_a_running_node_is_left_alone(file: Path, target: Paths) -> None:
     target.create()
     with StateLock(target.lock), pytest.raises(StateLockedError):
-        restore_backup(target, tmp_path / "backup.zip")
+        restore_backup(target, file)
 
 
 def test_a_backup_that_could_not_be_restored_is_not_written(
@@ -132,21 +140,19 @@ def test_a_backup_that_could_not_be_restored_is_not_written(
         assert not list(tmp_path.glob("*backup.zip*"))
 
 
-def test_a_file_that_is_half_written_does_not_spoil_the_backup(paths: Paths, tmp_path: Path) -> None:
+def test_a_file_that_is_half_written_does_not_spoil_the_backup(paths: Paths, target: Paths, tmp_path: Path) -> None:
     for name in (".adapter.tmp", "my notes"):
         (paths.checkpoints / "round-000002" / name).write_bytes(b"half")
     write_backup(paths, tmp_path / "backup.zip")
-    made = restore_backup(Paths.default(tmp_path / "other"), tmp_path / "backup.zip")
+    made = restore_backup(target, tmp_path / "backup.zip")
     assert any("round-000002" in name for name in made.files) and not any("adapter.tmp" in name for name in made.files)
 
 
-def test_what_a_killed_restore_left_is_removed(paths: Paths, tmp_path: Path) -> None:
-    write_backup(paths, tmp_path / "backup.zip")
-    target = Paths.default(tmp_path / "other")
+def test_what_a_killed_restore_left_is_removed(file: Path, target: Paths) -> None:
     left = target.state / ".restoring-left" / "state"
     left.mkdir(parents=True)
     (left / "identity").write_bytes(b"secret")
-    restore_backup(target, tmp_path / "backup.zip")
+    restore_backup(target, file)
     assert not left.parent.exists()
 
 
@@ -165,15 +171,23 @@ def test_a_checkpoint_that_vanishes_meanwhile_is_left_out(
     assert not any("round-000001" in name for name in made.files) and any("round-000002" in name for name in made.files)
 
 
-def rewritten(file: Path, change: Callable[[dict[str, Any]], object], extra: dict[str, bytes] | None = None) -> None:
-    """Write an archive again with another index, and further files."""
+def rewritten(
+    file: Path,
+    change: Callable[[dict[str, Any]], object] = lambda record: None,
+    extra: Mapping[str, bytes] = MappingProxyType({}),
+    method: int = zipfile.ZIP_STORED,
+    mode: int = 0o100600,
+) -> None:
+    """Write an archive again with another index, further files, another compression, or files of another kind."""
     with zipfile.ZipFile(file) as old:
         content = {name: old.read(name) for name in old.namelist()}
     record = json.loads(content[INDEX])
     change(record)
-    with zipfile.ZipFile(file, "w") as new:
-        for name, data in {**content, **(extra or {}), INDEX: json.dumps(record).encode()}.items():
-            new.writestr(name, data)
+    with zipfile.ZipFile(file, "w", method) as new:
+        for name, data in {**content, **extra, INDEX: json.dumps(record).encode()}.items():
+            info = zipfile.ZipInfo(name)
+            info.external_attr, info.compress_type = mode << 16, method
+            new.writestr(info, data)
 
 
 def outside(name: str) -> Callable[[dict[str, Any]], object]:
@@ -204,43 +218,30 @@ def outside(name: str) -> Callable[[dict[str, Any]], object]:
     ],
 )  # fmt: skip
 def test_what_is_not_a_backup_changes_nothing(
-    paths: Paths, tmp_path: Path, change: Callable[[dict[str, Any]], object]
+    file: Path, target: Paths, tmp_path: Path, change: Callable[[dict[str, Any]], object]
 ) -> None:
-    file, target = tmp_path / "backup.zip", Paths.default(tmp_path / "x" / "other")
-    write_backup(paths, file)
     rewritten(file, change, {"../x": b"x", "state/../../x": b"x"})
     with pytest.raises(StateError, match=r"damaged|free some space"):
         restore_backup(target, file)
     assert set(files_of(tmp_path / "x")) <= {"other/state/lock"}
 
 
-def test_only_what_the_index_names_is_read(paths: Paths, tmp_path: Path) -> None:
-    file, target = tmp_path / "backup.zip", Paths.default(tmp_path / "x" / "other")
-    write_backup(paths, file)
-    rewritten(file, lambda record: None, {"../../evil": b"x", "state/evil": b"x"})
+def test_only_what_the_index_names_is_read(file: Path, target: Paths, tmp_path: Path) -> None:
+    rewritten(file, extra={"../../evil": b"x", "state/evil": b"x"})
     restore_backup(target, file)
     assert not [name for name in files_of(tmp_path) if "evil" in name]
 
 
-def test_a_link_in_an_archive_becomes_a_file(paths: Paths, tmp_path: Path) -> None:
-    file, target = tmp_path / "backup.zip", Paths.default(tmp_path / "x" / "other")
-    write_backup(paths, file)
-    with zipfile.ZipFile(file) as old:
-        content = {name: old.read(name) for name in old.namelist()}
-    with zipfile.ZipFile(file, "w") as new:
-        for name, data in content.items():
-            info = zipfile.ZipInfo(name)
-            info.external_attr = 0o120777 << 16
-            new.writestr(info, data)
+def test_a_link_in_an_archive_becomes_a_file(file: Path, target: Paths) -> None:
+    rewritten(file, mode=0o120777)
     restore_backup(target, file)
     assert not target.identity.is_symlink() and target.identity.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_newer_backup_says_so(paths: Paths, tmp_path: Path) -> None:
-    write_backup(paths, tmp_path / "backup.zip")
-    rewritten(tmp_path / "backup.zip", lambda record: record.update(v=2))
+def test_a_newer_backup_says_so(file: Path, target: Paths) -> None:
+    rewritten(file, lambda record: record.update(v=2))
     with pytest.raises(StateError, match="newer sapo-edge"):
-        restore_backup(Paths.default(tmp_path / "other"), tmp_path / "backup.zip")
+        restore_backup(target, file)
 
 
 def bytes_changed(data: bytes) -> list[bytes]:
@@ -273,62 +274,50 @@ def bytes_changed(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("number", range(12))
-def test_other_bytes_are_no_backup(paths: Paths, tmp_path: Path, number: int) -> None:
-    file = tmp_path / "backup.zip"
-    write_backup(paths, file)
+def test_other_bytes_are_no_backup(file: Path, target: Paths, number: int) -> None:
     file.write_bytes(bytes_changed(file.read_bytes())[number])
     with pytest.raises(StateError, match="no backup, or damaged"):
-        restore_backup(Paths.default(tmp_path / "other"), file)
+        restore_backup(target, file)
 
 
-def test_a_method_that_takes_much_memory_is_refused(paths: Paths, tmp_path: Path) -> None:
-    file = tmp_path / "backup.zip"
-    write_backup(paths, file)
-    with zipfile.ZipFile(file) as old:
-        content = {name: old.read(name) for name in old.namelist()}
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as new:
-        for name, data in content.items():
-            new.writestr(name, data)
+def test_a_method_that_takes_much_memory_is_refused(file: Path, target: Paths) -> None:
+    rewritten(file, method=zipfile.ZIP_LZMA)
     with pytest.raises(StateError, match="compressed in another way"):
-        restore_backup(Paths.default(tmp_path / "other"), file)
+        restore_backup(target, file)
 
 
 @pytest.mark.parametrize("bound", ["_MAX_INDEX_BYTES", "_MAX_DIRECTORY_BYTES", "MAX_SETTINGS_BYTES"])
 def test_what_is_read_into_memory_is_bounded(
-    paths: Paths, tmp_path: Path, bound: str, monkeypatch: pytest.MonkeyPatch
+    file: Path, target: Paths, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths.config_file.write_text("own = 6\n")
-    write_backup(paths, tmp_path / "backup.zip")
     monkeypatch.setattr(archive, bound, 5)
     with pytest.raises(StateError, match=r"too large|too many"):
-        restore_backup(Paths.default(tmp_path / "other"), tmp_path / "backup.zip")
+        restore_backup(target, file)
 
 
 def test_a_file_that_inflates_to_more_than_its_bound_is_not_inflated(
-    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, target: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "backup.zip"
-    write_backup(paths, file)
     rewritten(file, lambda record: record["files"].update({"state/manifests/x": [9, "00"]}))
     with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("state/manifests/x", bytes(30_000_000))
     written: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda number: written.append(os.fstat(number).st_size))
     with pytest.raises(StateError, match="has changed"):
-        restore_backup(Paths.default(tmp_path / "other"), file)
+        restore_backup(target, file)
     assert written[-1] == 10
 
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr(INDEX, b" " * 30_000_000)
     tracemalloc.start()
     with pytest.raises(StateError, match="too large"):
-        restore_backup(Paths.default(tmp_path / "other"), file)
+        restore_backup(target, file)
     assert tracemalloc.get_traced_memory()[1] < 20_000_000
     tracemalloc.stop()
 
 
-def test_an_index_that_is_nested_too_deep_is_damage(tmp_path: Path) -> None:
+def test_an_index_that_is_nested_too_deep_is_damage(tmp_path: Path, target: Paths) -> None:
     with zipfile.ZipFile(tmp_path / "backup.zip", "w") as file:
         file.writestr(INDEX, "[" * 100_000)
     with pytest.raises(StateError, match="nested too deep"):
-        restore_backup(Paths.default(tmp_path / "other"), tmp_path / "backup.zip")
+        restore_backup(target, tmp_path / "backup.zip")

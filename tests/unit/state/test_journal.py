@@ -1,7 +1,6 @@
 """The journal: what is kept, dropped and refused."""
 
 import math
-import os
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -50,24 +49,16 @@ def journal(tmp_path: Path) -> Journal:
 
 def test_a_round_is_stored_with_its_rollouts_as_text(journal: Journal) -> None:
     event = finished(3)
-    journal.record(event, [scored(1), scored(2)])
+    journal.record(event, [scored(1), replace(scored(2), own=False)])
     assert journal.rounds() == [event]
     first, second = journal.rollouts(3)
     assert first == JournaledRollout(scored(1).rollout.as_text(), (1.0, 0.0), (0.7, -0.7))
-    assert second.rollout.sequence == 2
+    assert (second.rollout.sequence, second.own) == (2, False)
     assert journal.last_round() == 3
-
-
-def test_external_rollouts_follow_own_ones(journal: Journal) -> None:
-    journal.record(finished(3), [scored(1), replace(scored(2), own=False)])
-    assert [(item.rollout.sequence, item.own) for item in journal.rollouts(3)] == [(1, True), (2, False)]
-
-
-def test_a_repeated_round_replaces_the_earlier_one(journal: Journal) -> None:
-    journal.record(finished(1), [scored(1), scored(2)])
-    journal.record(finished(1, loss=0.1), [scored(3)])
+    # A repeated round replaces the earlier one.
+    journal.record(finished(3, loss=0.1), [scored(3)])
     assert [event.statistics["loss"] for event in journal.rounds()] == [0.1]
-    assert [item.rollout.sequence for item in journal.rollouts(1)] == [3]
+    assert [item.rollout.sequence for item in journal.rollouts(3)] == [3]
 
 
 def test_nan_and_none_survive(journal: Journal) -> None:
@@ -114,13 +105,12 @@ def test_the_last_comparison_is_found(journal: Journal) -> None:
     assert last is not None and last.round == 10
 
 
-def test_external_rollouts_and_their_tasks_are_known_after_a_restart(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.sqlite")
+def test_external_rollouts_and_their_tasks_are_known_after_a_restart(journal: Journal) -> None:
     signed = replace(scored(2), rollout=replace(scored(2).rollout, digest="ab" * 32), own=False)
     unsigned = replace(scored(3), own=False)
     journal.record(finished(1), [scored(1), signed, unsigned])
     journal.close()
-    again = Journal(tmp_path / "journal.sqlite")
+    again = Journal(journal.path)
     used = [(item.rollout.author, item.rollout.ref) for item in (signed, unsigned)]
     assert again.used_external(10) == [("ab" * 32, *used[0]), (unsigned.rollout.id, *used[1])]
     assert again.used_external(1) == [(unsigned.rollout.id, *used[1])]
@@ -134,28 +124,15 @@ def test_a_commit_is_flushed_to_the_disk_even_while_a_reader_is_open(journal: Jo
     assert journal._rows("PRAGMA synchronous", ()) == [(2,)]
 
 
-def test_truncating_deletes_later_rounds_only(journal: Journal) -> None:
-    journal.record(Notice(level="info", text="hello"))
-    for round in range(5):
-        journal.record(finished(round), [scored()])
-        journal.record(held_out(round))
-    assert journal.truncate_after(2) == 2
-    assert journal.last_round() == 2
-    assert [event.round for event in journal.held_out()] == [0, 1, 2]
-    assert journal.rollouts(3) == [] and journal.rollouts(2) != []
-    assert len(journal.events()) == 1
+def test_sequence_numbers_are_never_reserved_twice(journal: Journal) -> None:
+    assert (journal.reserve_sequences(8), journal.reserve_sequences(1)) == (1, 9)
+    journal.truncate_after(-1)
+    journal.close()
+    assert Journal(journal.path).reserve_sequences(2) == 10
 
 
-def test_sequence_numbers_are_never_reserved_twice(tmp_path: Path) -> None:
-    first = Journal(tmp_path / "journal.sqlite")
-    assert (first.reserve_sequences(8), first.reserve_sequences(1)) == (1, 9)
-    first.truncate_after(-1)
-    first.close()
-    assert Journal(tmp_path / "journal.sqlite").reserve_sequences(2) == 10
-
-
-def test_old_rollouts_are_deleted_and_their_rounds_stay(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.sqlite", keep_rollouts=2)
+def test_old_rollouts_are_deleted_and_their_rounds_stay(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "KEEP_ROLLOUTS", 2)
     for round in range(1, 6):
         journal.record(finished(round), [scored()])
     assert [round for round in range(1, 6) if journal.rollouts(round)] == [4, 5]
@@ -189,18 +166,9 @@ def test_a_failed_round_leaves_nothing_behind(journal: Journal) -> None:
     journal.record(finished(2))
 
 
-def test_a_damaged_journal_is_reported_with_a_remedy(journal: Journal) -> None:
-    for round in range(200):
-        journal.record(finished(round), [scored()])
-    journal.close()
-    with journal.path.open("r+b") as file:
-        file.seek(4096)
-        file.write(os.urandom(8192))
-    with pytest.raises(StateError, match=r"damaged.*rename"):
-        Journal(journal.path)
-
-
-def test_a_large_journal_is_checked_only_after_a_crash(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_journal_is_reported_and_a_large_one_checked_only_after_a_crash(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for round in range(300):
         journal.record(finished(round), [scored()])
     journal.close()
@@ -208,6 +176,8 @@ def test_a_large_journal_is_checked_only_after_a_crash(journal: Journal, monkeyp
         # Behind the first pages, which opening reads in any case.
         file.seek(16 * 4096)
         file.write(b"\xff" * (journal.path.stat().st_size - 16 * 4096))
+    with pytest.raises(StateError, match=r"damaged.*rename"):
+        Journal(journal.path)
     monkeypatch.setattr(journal_module, "CHECKED_BYTES", 1000)
     opened = Journal(journal.path)
     with pytest.raises(StateError, match=r"damaged.*rename"):
@@ -270,6 +240,8 @@ def test_external_rollouts_are_counted_since_the_last_evaluation(journal: Journa
 
 
 def test_a_return_deletes_later_rounds_once(journal: Journal) -> None:
+    notice = Notice(level="info", text="hello")
+    journal.record(notice)
     for round in (1, 2, 3):
         journal.record(finished(round), [scored(round)])
         journal.record(held_out(round))
@@ -278,7 +250,8 @@ def test_a_return_deletes_later_rounds_once(journal: Journal) -> None:
     journal.record(finished(2))
     journal.roll_back(event, {"cursor": 7})
     assert [item.round for item in journal.rounds()] == [1, 2] and [item.round for item in journal.held_out()] == [1]
-    assert journal.events() == [event] and journal.counter("cursor") == 7 and journal.rollouts(3) == []
+    assert journal.events() == [notice, event] and journal.counter("cursor") == 7
+    assert journal.rollouts(1) and journal.rollouts(3) == [] and journal.truncate_after(1) == 1
 
 
 @pytest.mark.parametrize("content", [b"this is no database" * 100, b"\x00" * 5000])

@@ -26,15 +26,18 @@ def record(store: Store, *rounds: int) -> None:
         store.journal.record(round_event(round))
 
 
-def save(store: Store, round: int) -> None:
-    def write(directory: Path) -> None:
-        (directory / "adapter").write_text("weights")
+def save(store: Store, *rounds: int) -> None:
+    for round in rounds:
+        checkpoint = Checkpoint(round, "model", "manifest", store.seed)
+        store.save_checkpoint(checkpoint, lambda directory: (directory / "adapter").touch())
 
-    store.save_checkpoint(Checkpoint(round, "model", "manifest", store.seed), write)
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths.default(tmp_path)
 
 
-def test_a_killed_node_resumes_from_its_checkpoint_without_duplicates(tmp_path: Path) -> None:
-    paths = Paths.default(tmp_path)
+def test_a_killed_node_resumes_from_its_checkpoint_without_duplicates(paths: Paths) -> None:
     with Store(paths) as store:
         assert store.resume(model_digest="model", manifest_digest="manifest") == (None, 0)
         record(store, 1, 2)
@@ -49,9 +52,8 @@ def test_a_killed_node_resumes_from_its_checkpoint_without_duplicates(tmp_path: 
 
 
 def test_a_run_that_is_chosen_while_a_node_waits_for_the_lock_is_opened_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = Paths.default(tmp_path)
     for last in (9, 1):
         with Store(paths) as store:
             record(store, *range(1, last + 1))
@@ -72,19 +74,17 @@ def test_a_run_that_is_chosen_while_a_node_waits_for_the_lock_is_opened_whole(
         assert store.run == paths.run_of(FIRST_RUN)
 
 
-def test_a_node_that_is_killed_after_each_checkpoint_keeps_no_more_of_them(tmp_path: Path) -> None:
-    paths = Paths.default(tmp_path)
+def test_a_node_that_is_killed_after_each_checkpoint_keeps_no_more_of_them(paths: Paths) -> None:
     with Store(paths, keep_checkpoints=9) as store:
-        for round in range(1, 7):
-            save(store, round)
+        save(store, *range(1, 7))
     with Store(paths, keep_checkpoints=3) as store:
         assert store.checkpoints.rounds() == [1, 2, 3, 4, 5, 6]
         store.resume(model_digest="model", manifest_digest="manifest")
         assert store.checkpoints.rounds() == [4, 5, 6]
 
 
-def test_another_model_is_rejected_and_the_history_stays(tmp_path: Path) -> None:
-    with Store(Paths.default(tmp_path)) as store:
+def test_another_model_is_rejected_and_the_history_stays(paths: Paths) -> None:
+    with Store(paths) as store:
         save(store, 1)
         record(store, 2)
         with pytest.raises(CheckpointError, match="another model"):
@@ -92,22 +92,13 @@ def test_another_model_is_rejected_and_the_history_stays(tmp_path: Path) -> None
         assert store.journal.last_round() == 2
 
 
-def test_a_saved_checkpoint_becomes_the_latest(tmp_path: Path) -> None:
-    with Store(Paths.default(tmp_path)) as store:
-        assert store.latest is None
-        save(store, 1)
-        assert store.latest is not None and store.latest == store.checkpoints.load(1)
-
-
-def test_a_second_node_is_rejected_until_the_first_closes(tmp_path: Path) -> None:
-    paths = Paths.default(tmp_path)
+def test_a_second_node_is_rejected_until_the_first_closes(paths: Paths) -> None:
     with Store(paths), pytest.raises(StateLockedError):
         Store(paths)
     Store(paths).close()
 
 
-def test_a_failed_start_releases_the_lock(tmp_path: Path) -> None:
-    paths = Paths.default(tmp_path)
+def test_a_failed_start_releases_the_lock(paths: Paths) -> None:
     paths.create()
     paths.identity.mkdir()
     for _ in range(2):
@@ -125,13 +116,11 @@ STEPS: list[tuple[object, str]] = [
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step[1])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_end_in_the_middle_of_a_return_leaves_one_state_or_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: tuple[object, str], when: str
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, step: tuple[object, str], when: str
 ) -> None:
-    paths = Paths.default(tmp_path)
     with Store(paths) as store:
-        for round in (1, 2, 3):
-            record(store, round)
-            save(store, round)
+        record(store, 1, 2, 3)
+        save(store, 1, 2, 3)
         with monkeypatch.context() as patched:
             owner, name = step
             original = getattr(owner, name)
@@ -157,11 +146,9 @@ def test_an_end_in_the_middle_of_a_return_leaves_one_state_or_the_other(
     assert names == ["round-000001", *(aside if is_decided else ["round-000002", "round-000003"])]
 
 
-def test_a_return_whose_checkpoint_is_gone_by_then_is_given_up(tmp_path: Path) -> None:
-    paths = Paths.default(tmp_path)
+def test_a_return_whose_checkpoint_is_gone_by_then_is_given_up(paths: Paths) -> None:
     with Store(paths) as store:
-        for round in (1, 2):
-            save(store, round)
+        save(store, 1, 2)
     write_rollback(paths.run.rollback, Rollback(2, 1, 0, 1.0))
     shutil.rmtree(paths.checkpoints / "round-000001")
     with Store(paths) as store:
@@ -170,18 +157,16 @@ def test_a_return_whose_checkpoint_is_gone_by_then_is_given_up(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"v": 2}', b'{"v": 1, "from_round": "x"}', b"\xff"])
-def test_a_damaged_decision_is_reported_with_a_remedy(tmp_path: Path, content: bytes) -> None:
-    paths = Paths.default(tmp_path)
+def test_a_damaged_decision_is_reported_with_a_remedy(paths: Paths, content: bytes) -> None:
     Store(paths).close()
     paths.run.rollback.write_bytes(content)
     with pytest.raises(StateError, match=r"rollback\.json is damaged; remove it"):
         Store(paths)
 
 
-def test_a_return_twice_to_the_same_round_loses_no_checkpoint(tmp_path: Path) -> None:
-    with Store(Paths.default(tmp_path)) as store:
-        for round in (1, 2):
-            save(store, round)
+def test_a_return_twice_to_the_same_round_loses_no_checkpoint(paths: Paths) -> None:
+    with Store(paths) as store:
+        save(store, 1, 2)
         store.roll_back(1)
         save(store, 2)
         store.roll_back(1)
@@ -189,8 +174,7 @@ def test_a_return_twice_to_the_same_round_loses_no_checkpoint(tmp_path: Path) ->
     assert names == ["round-000001", "round-000002.rolled-back", "round-000002.rolled-back-2"]
 
 
-def test_after_a_generator_a_return_numbers_rounds_from_the_checkpoint(tmp_path: Path) -> None:
-    paths = Paths.default(tmp_path)
+def test_after_a_generator_a_return_numbers_rounds_from_the_checkpoint(paths: Paths) -> None:
     with Store(paths) as store:
         record(store, 1)
         save(store, 1)

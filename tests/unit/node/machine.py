@@ -1,0 +1,97 @@
+"""A state directory on which nodes with scripted policies run one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sapo_edge.config.settings import Settings
+from sapo_edge.events import Event, NodeStopped, Notice, RoundFinished
+from sapo_edge.node.rounds import Node
+from sapo_edge.policy import Policy
+from sapo_edge.room import Room
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.store import Store
+from sapo_edge.tasks.source import TaskSource
+from sapo_edge.transport import Solo, Transport
+from tests.fakes import FakePolicy
+
+SETTINGS = Settings(
+    head_start="0", own=2, external=0, answers=3, rounds=3, held_out=4, evaluate_every=0, keep_checkpoints=50, seed=5
+)
+Kind = TypeVar("Kind", bound=Event)
+
+
+class Machine:
+    """One state directory.
+
+    Attributes:
+        policy, node: of the last start.
+        events: of the last start, in their order.
+        during: called with each event.
+    """
+
+    def __init__(self, home: Path, source: TaskSource) -> None:
+        self.paths = Paths.default(home)
+        self.source = source
+        self.policy: Any = FakePolicy()
+        self.node: Node
+        self.events: list[Event] = []
+        self.during: Callable[[Event], object] = lambda event: None
+
+    def start(
+        self,
+        settings: Settings = SETTINGS,
+        policy: Policy | None = None,
+        prepare: Callable[[Node], object] = lambda node: None,
+        transport: Transport | None = None,
+        room: Room | None = None,
+        **options: Any,
+    ) -> NodeStopped:
+        """Run a new node to its end.
+
+        Args:
+            policy: of the node; one with these options by default.
+            prepare: called with the node before it runs.
+        """
+        self.policy, self.events = policy or FakePolicy(**options), []
+        with Store(self.paths, keep_checkpoints=settings.keep_checkpoints) as store:
+            self.node = Node(
+                settings, self.source, store, self.policy, transport or Solo(), self._receive, ("r",), room=room
+            )
+            prepare(self.node)
+            return self.node.run()
+
+    def _receive(self, event: Event) -> None:
+        self.events.append(event)
+        self.during(event)
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def notices(self, *levels: str) -> list[str]:
+        """The notices of these levels; of all by default."""
+        return [event.text for event in self.of(Notice) if not levels or event.level in levels]
+
+    @property
+    def rounds(self) -> list[int]:
+        return [event.round for event in self.of(RoundFinished)]
+
+    @property
+    def asked(self) -> list[list[str]]:
+        """The questions of each round."""
+        return [[prompt[-1].content for prompt in prompts] for prompts in self.policy.prompts]
+
+
+def at_call(number: int, act: Callable[[], object]) -> Callable[[FakePolicy], None]:
+    """A hook of a policy that acts at the call of this number."""
+    calls = 0
+
+    def hook(_policy: FakePolicy) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            act()
+
+    return hook
