@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -49,6 +50,20 @@ class Defence:
             problems.append(str(error))
         problems += [f"there is no test {test}" for test in self.tests if not test_exists(root, test)]
         return [f"{self.name}: {problem}" for problem in problems]
+
+
+def defences_of(file: str, tests: str) -> Callable[..., Defence]:
+    """What makes the entries of a file: `(name, snippet, without, *tests)`.
+
+    Args:
+        tests: the file of those tests that name none.
+    """
+
+    def make(name: str, snippet: str, without: str, *names: str) -> Defence:
+        ids = tuple(test if "::" in test else f"{tests}::{test}" for test in names)
+        return Defence(name, file, snippet, without, ids)
+
+    return make
 
 
 def test_exists(root: Path, test: str) -> bool:
