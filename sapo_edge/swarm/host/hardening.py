@@ -1,6 +1,6 @@
 """Workarounds for faults of py-libp2p 0.8.1 that let a peer, or chance, end the process or block a connection.
 
-Each class and function names its fault. `pubsub.py` has the workarounds for GossipSub, `traffic.py` those for sockets.
+Each class and function names its fault. `gossip.py` has the workarounds for GossipSub, `traffic.py` those for sockets.
 Tests run with and without each of them, and so notice a version of the library that no longer needs it.
 """
 

@@ -15,9 +15,8 @@ from sapo_edge.swarm.addresses import direct_address, find_local_networks
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.codes.meeting_place import MeetingPlace
 from sapo_edge.swarm.finding.discovery import Discovery
-from sapo_edge.swarm.host.gossip import Gossip
+from sapo_edge.swarm.host.gossip import Gossip, Verdict
 from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, network_of, running
-from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.judging.admission import CheckResult

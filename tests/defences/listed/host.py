@@ -5,10 +5,9 @@ from __future__ import annotations
 from tests.defences.defence import defences_of
 
 requests = defences_of("sapo_edge/swarm/host/requests.py", "tests/swarm/host/test_requests.py")
-pubsub = defences_of("sapo_edge/swarm/host/pubsub.py", "tests/swarm/host/test_control.py")
+gossip = defences_of("sapo_edge/swarm/host/gossip.py", "tests/swarm/host/test_control.py")
 host = defences_of("sapo_edge/swarm/host/host.py", "tests/swarm/host/test_hardening.py")
 hardening = defences_of("sapo_edge/swarm/host/hardening.py", "tests/swarm/host/test_hardening.py")
-gossip = defences_of("sapo_edge/swarm/host/gossip.py", "tests/swarm/host/test_host.py")
 traffic = defences_of("sapo_edge/swarm/host/traffic.py", "tests/swarm/host/test_hardening.py")
 
 DEFENCES = (
@@ -82,79 +81,79 @@ DEFENCES = (
         "Buckets(10**9,",
         "test_the_oldest_rates_are_forgotten",
     ),
-    pubsub(
+    gossip(
         "messages are let go of",
         "def _check_equivocation(",
         "def _check_nothing(",
         "test_messages_are_let_go_of_once_neighbours_can_no_longer_ask_for_them",
     ),
-    pubsub(
+    gossip(
         "peers named in a PRUNE are not dialled",
         "del prune.peers[:]",
         "pass",
         "test_peers_named_in_a_prune_are_not_dialled",
     ),
-    pubsub(
+    gossip(
         "control messages are of our topic",
         " if item.topicID == self.topic]",
         "]",
         "test_control_messages_are_of_our_topic_and_few",
     ),
-    pubsub(
+    gossip(
         "control messages of one frame",
         "getattr(control, name)[:MAX_CONTROL]",
         "getattr(control, name)",
         "test_looking_for_our_topic_in_a_frame_ends",
     ),
-    pubsub(
+    gossip(
         "repeated control messages of one frame",
         "ours[:MAX_REPEATED]",
         "ours",
         "test_control_messages_are_of_our_topic_and_few",
     ),
-    pubsub(
+    gossip(
         "the rate of announced messages", " and announced.take()]", "]", "test_announced_messages_are_limited_in_rate"
     ),
-    pubsub(
+    gossip(
         "messages that one IHAVE names",
         "ihave.messageIDs[:MAX_CONTROL]",
         "ihave.messageIDs",
         "test_control_messages_are_of_our_topic_and_few",
     ),
-    pubsub(
+    gossip(
         "lists of requested messages in one frame",
         "control.iwant[:1]",
         "control.iwant",
         "test_requests_for_messages_are_limited_in_rate",
     ),
-    pubsub(
+    gossip(
         "the rate of requested messages", " if asked.take()]", "]", "test_requests_for_messages_are_limited_in_rate"
     ),
-    pubsub(
+    gossip(
         "messages in one frame",
         "rpc.publish[:MAX_PUBLISHED]",
         "rpc.publish",
         "test_messages_and_subscriptions_are_limited_in_rate",
     ),
-    pubsub(
+    gossip(
         "the rate of subscriptions",
         "if controls.take():",
         "if True:",
         "test_messages_and_subscriptions_are_limited_in_rate",
     ),
-    pubsub(
+    gossip(
         "the rate of a neighbour's messages",
         "if (delay := self._buckets(peer_id)[0].wait(1.0)) > 0:",
         "if (delay := self._buckets(peer_id)[0].wait(1.0)) > 1e9:",
         "test_a_neighbour_that_sends_too_much_is_read_more_slowly",
     ),
-    pubsub(
+    gossip(
         "nothing is forwarded beyond the upload cap",
         "if rpc.publish and self.meter.upload.exhausted():",
         "if False:",
         "test_nothing_is_forwarded_while_the_upload_cap_is_used_up",
     ),
-    pubsub(
+    gossip(
         "two frames are not mixed in one stream",
         """async with lock:
                 return bool(""",
@@ -162,94 +161,94 @@ DEFENCES = (
                 return bool(""",
         "tests/swarm/host/test_hardening.py::test_two_writers_of_one_stream_do_not_mix_their_frames",
     ),
-    pubsub(
+    gossip(
         "the size of a GossipSub frame",
         "read_varint_prefixed_bytes_limited(frame, MAX_RPC_BYTES)",
         "read_varint_prefixed_bytes_limited(frame, 2**30)",
         "tests/swarm/host/test_hardening.py::test_a_frame_is_bounded_before_it_is_read",
     ),
-    pubsub(
+    gossip(
         "what nobody signed is not forwarded",
         "        message = signed_part(message)\n",
         "",
         "tests/swarm/host/test_padding.py::test_a_message_is_forwarded_and_kept_without_what_nobody_signed",
         "tests/swarm/host/test_padding.py::test_nothing_is_kept_of_what_surrounds_a_message",
     ),
-    pubsub(
+    gossip(
         "a frame is let go of",
         "await self._process(rpc_pb2.RPC.FromString(data), peer_id)",
         """stream.frame = rpc_pb2.RPC.FromString(data)
             await self._process(stream.frame, peer_id)""",
         "tests/swarm/host/test_padding.py::test_a_connection_that_is_silent_holds_no_frame",
     ),
-    pubsub(
+    gossip(
         "one stream of a peer is read",
         "earlier.cancel()",
         "pass",
         "tests/swarm/host/test_padding.py::test_only_the_last_stream_of_a_peer_is_read",
     ),
-    pubsub(
+    gossip(
         "the length of announced ids",
         "len(name) == ID_BYTES and ",
         "",
         "tests/swarm/host/test_padding.py::test_ids_that_are_none_are_not_asked_for",
     ),
-    pubsub(
+    gossip(
         "a message ends nothing",
         "except Exception as error:  # noqa: BLE001 - one message must not end the service",
         "except ZeroDivisionError as error:",
         "tests/swarm/host/test_hardening.py::test_a_remote_peer_cannot_end_the_host",
     ),
-    pubsub(
+    gossip(
         "a message's signature",
         "and len(message.seqno) == 8 and self._signed(message):",
         "and len(message.seqno) == 8:",
         "tests/swarm/host/test_hardening.py::test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once",
     ),
-    pubsub(
+    gossip(
         "keys of messages",
         "if inline and len(message.seqno)",
         "if len(message.seqno)",
         "tests/swarm/host/test_hardening.py::test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once",
     ),
-    pubsub(
+    gossip(
         "numbers of messages",
         "and len(message.seqno) == 8 and",
         "and",
         "tests/swarm/host/test_hardening.py::test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once",
     ),
-    pubsub(
+    gossip(
         "messages of our topic alone",
         """list(message.topicIDs) != [self.topic]
             or """,
         "",
         "tests/swarm/host/test_hardening.py::test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once",
     ),
-    pubsub(
+    gossip(
         "a message is looked at once",
         "            or self._is_msg_seen(message)\n",
         "",
         "tests/swarm/host/test_hardening.py::test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once",
     ),
-    pubsub(
+    gossip(
         "own messages that come back",
         "            or message.from_id == self.my_id.to_bytes()\n",
         "",
         "tests/swarm/host/test_hardening.py::test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once",
     ),
-    pubsub(
+    gossip(
         "only what is accepted is forwarded",
         "if verdict is not Verdict.ACCEPT:",
         "if False:",
         "tests/swarm/host/test_hardening.py::test_only_what_is_accepted_is_forwarded",
     ),
-    pubsub(
+    gossip(
         "garbage ends its stream only",
         "except Exception as error:  # noqa: BLE001 - a peer chooses what is read here",
         "except ZeroDivisionError as error:",
         "tests/swarm/host/test_hardening.py::test_a_remote_peer_cannot_end_the_host",
     ),
-    pubsub(
+    gossip(
         "forwarders of invalid messages are cut off",
         "if self.router.scorer.score(forwarder, [self.topic]) < CUT_OFF:",
         "if False:",
@@ -375,13 +374,16 @@ DEFENCES = (
         "tests/swarm/host/test_limits.py::test_unread_data_of_all_connections_has_seven_mib",
     ),
     gossip(
-        "scores of peers that left are forgotten", "del table[peer_id]", "pass", "test_the_mesh_forgets_peers_that_left"
+        "scores of peers that left are forgotten",
+        "del table[peer_id]",
+        "pass",
+        "tests/swarm/host/test_host.py::test_the_mesh_forgets_peers_that_left",
     ),
     gossip(
         "scores of connected peers are not forgotten",
         "for peer_id in table if peer_id not in connected]",
         "for peer_id in table]",
-        "test_the_mesh_forgets_peers_that_left",
+        "tests/swarm/host/test_host.py::test_the_mesh_forgets_peers_that_left",
     ),
     traffic(
         "time for a write without progress",

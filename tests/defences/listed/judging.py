@@ -8,7 +8,7 @@ records = defences_of("sapo_edge/swarm/judging/records.py", "tests/swarm/judging
 reputation = defences_of("sapo_edge/swarm/judging/reputation.py", "tests/swarm/judging/test_reputation.py")
 admission = defences_of("sapo_edge/swarm/judging/admission.py", "tests/swarm/judging/test_admission.py")
 session = defences_of("sapo_edge/swarm/member/session.py", "tests/swarm/member/test_session.py")
-pubsub = defences_of("sapo_edge/swarm/host/pubsub.py", "tests/swarm/host/test_control.py")
+gossip = defences_of("sapo_edge/swarm/host/gossip.py", "tests/swarm/host/test_control.py")
 authors = defences_of("sapo_edge/pool/authors.py", "tests/unit/test_selection.py")
 room = defences_of("sapo_edge/room.py", "tests/unit/test_room.py")
 run = defences_of("sapo_edge/cli/run.py", "tests/cli/test_room.py")
@@ -460,7 +460,7 @@ DEFENCES = (
         "if False:",
         "test_a_message_from_a_neighbour_without_room_may_come_from_another_one",
     ),
-    pubsub(
+    gossip(
         "a message that was declined is not known",
         """if verdict is not Verdict.DECLINE:
             self._mark_msg_seen(message)""",

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from tests.defences.defence import defences_of
 
-pubsub = defences_of("sapo_edge/swarm/host/pubsub.py", "tests/swarm/host/test_mesh.py")
+gossip = defences_of("sapo_edge/swarm/host/gossip.py", "tests/swarm/host/test_mesh.py")
 
 DEFENCES = (
-    pubsub(
+    gossip(
         "grafts are bounded",
         "if sender_peer_id not in mesh and len(mesh) >= MAX_MESH and not self._is_dialled(sender_peer_id):",
         "if False:",
         "test_grafts_do_not_multiply_what_is_forwarded",
     ),
-    pubsub(
+    gossip(
         "the node grafts nobody that it does not need",
         "def _perform_opportunistic_grafting(",
         "def _perform_nothing(",
         "test_grafts_do_not_multiply_what_is_forwarded",
     ),
-    pubsub(
+    gossip(
         "a network with many places in the mesh gives way",
         "return random.choice(most) if len(most) > len(own) + 1 else None",
         "return None",
         "test_one_machine_makes_room_in_a_full_mesh_for_others",
     ),
-    pubsub(
+    gossip(
         "peers that this node dialled are in its mesh",
         "missing = MIN_DIALLED - sum(map(self._is_dialled, mesh))",
         "missing = 0",

@@ -6,7 +6,7 @@ from tests.defences.defence import defences_of
 
 bucket = defences_of("sapo_edge/swarm/bucket.py", "tests/swarm/test_bucket.py")
 work = defences_of("sapo_edge/swarm/host/work.py", "tests/swarm/host/test_work.py")
-pubsub = defences_of("sapo_edge/swarm/host/pubsub.py", "tests/swarm/host/test_frames.py")
+gossip = defences_of("sapo_edge/swarm/host/gossip.py", "tests/swarm/host/test_frames.py")
 traffic = defences_of("sapo_edge/swarm/host/traffic.py", "tests/swarm/host/test_work.py")
 host = defences_of("sapo_edge/swarm/host/host.py", "tests/swarm/host/test_work.py")
 hardening = defences_of("sapo_edge/swarm/host/hardening.py", "tests/swarm/host/test_work.py")
@@ -79,49 +79,49 @@ DEFENCES = (
         "else:",
         "test_short_steps_add_up_and_few_are_remembered",
     ),
-    pubsub(
+    gossip(
         "forwarding is paid for",
         "with paid_by(self._payer(rpc_msg) or current_payer()):",
         "with paid_by(current_payer()):",
         "tests/swarm/host/test_control.py::test_whoever_brings_a_message_pays_for_the_time_that_forwarding_it_takes",
     ),
-    pubsub(
+    gossip(
         "frames are written that others read",
         "queue.max_message_size = MAX_RPC_BYTES",
         "pass",
         "test_an_honest_answer_is_read_as_it_is_written",
     ),
-    pubsub(
+    gossip(
         "messages of a frame that is written",
         "for first in range(0, len(messages), MAX_PUBLISHED):",
         "for first in range(0, len(messages), 1024):",
         "test_an_honest_answer_is_read_as_it_is_written",
     ),
-    pubsub(
+    gossip(
         "ids of messages that one frame requests",
         "iwant.messageIDs[:MAX_CONTROL]",
         "iwant.messageIDs",
         "tests/swarm/host/test_control.py::test_requests_for_messages_are_limited_in_rate",
     ),
-    pubsub(
+    gossip(
         "a message is sent once for each request",
         "dict.fromkeys(safe_bytes_from_hex(name) for name in iwant_msg.messageIDs)",
         "[safe_bytes_from_hex(name) for name in iwant_msg.messageIDs]",
         "test_a_message_that_is_requested_again_and_again_is_sent_once",
     ),
-    pubsub(
+    gossip(
         "messages that one address has sent to it on request",
         "if self.meter.served.exhausted(address):",
         "if False:",
         "test_small_requests_for_messages_return_no_more_than_an_address_may_have",
     ),
-    pubsub(
+    gossip(
         "recent messages for a new subscriber are charged",
         "async def send_recent_messages(self",
         "async def send_all_recent_messages(self",
         "test_who_subscribes_again_and_again_gets_no_more_than_an_address_may_have",
     ),
-    pubsub(
+    gossip(
         "requested messages are charged",
         "        self.meter.served.charge(address, sum(message.ByteSize() for message in messages))\n",
         "",

@@ -11,8 +11,7 @@ from libp2p.abc import IHost
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from sapo_edge.swarm.host.gossip import Gossip
-from sapo_edge.swarm.host.pubsub import MAX_RPC_BYTES, Verdict
+from sapo_edge.swarm.host.gossip import MAX_RPC_BYTES, Gossip, Verdict
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.tally import Tally
 from tests.fuzzing.target import MIB, Target

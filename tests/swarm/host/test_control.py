@@ -14,17 +14,17 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
 from libp2p.pubsub.validators import PUBSUB_SIGNING_PREFIX
 
-from sapo_edge.swarm.host.gossip import Gossip
-from sapo_edge.swarm.host.host import make_host
-from sapo_edge.swarm.host.pubsub import (
+from sapo_edge.swarm.host.gossip import (
     ANNOUNCED_PER_SECOND,
     MAX_CONTROL,
     MAX_PUBLISHED,
     MAX_REPEATED,
     MESSAGE_BURST,
     MESSAGES_PER_SECOND,
+    Gossip,
     Verdict,
 )
+from sapo_edge.swarm.host.host import make_host
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.host.work import Payer, current_payer, paid_by
 from sapo_edge.swarm.joining.identity import Identity

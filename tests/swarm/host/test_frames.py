@@ -12,7 +12,7 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.rpc_queue import RpcQueue
 
-from sapo_edge.swarm.host.pubsub import MAX_PUBLISHED, MAX_RPC_BYTES, SafeGossipSub
+from sapo_edge.swarm.host.gossip import MAX_PUBLISHED, MAX_RPC_BYTES, SafeGossipSub
 from sapo_edge.swarm.host.traffic import COMMON_BURST, SERVED_BURST, Meter
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.messages import MAX_MESSAGE_BYTES

@@ -28,7 +28,7 @@ from multiaddr import Multiaddr
 
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host import hardening, traffic
-from sapo_edge.swarm.host.pubsub import CUT_OFF, MAX_RPC_BYTES, Verdict
+from sapo_edge.swarm.host.gossip import CUT_OFF, MAX_RPC_BYTES, Verdict
 from sapo_edge.swarm.host.traffic import UNREAD_BYTES, Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally

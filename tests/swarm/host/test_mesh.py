@@ -15,7 +15,7 @@ from libp2p.pubsub.gossipsub import PROTOCOL_ID, PROTOCOL_ID_V11
 from libp2p.pubsub.pb import rpc_pb2
 
 from sapo_edge.swarm.host import host as host_module
-from sapo_edge.swarm.host.pubsub import MAX_MESH, MIN_DIALLED
+from sapo_edge.swarm.host.gossip import MAX_MESH, MIN_DIALLED
 from tests.swarm.host.victims import (
     LOOPBACK,
     TOPIC,

@@ -12,7 +12,7 @@ from libp2p.abc import IHost
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.utils.varint import encode_uvarint
 
-from sapo_edge.swarm.host.pubsub import MAX_RPC_BYTES
+from sapo_edge.swarm.host.gossip import MAX_RPC_BYTES
 from tests.swarm.host.victims import (
     TOPIC,
     Hardened,

@@ -23,9 +23,8 @@ from libp2p.tools.anyio_service import background_trio_service
 from libp2p.utils.varint import encode_uvarint
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.host.gossip import Gossip
+from sapo_edge.swarm.host.gossip import Gossip, Verdict
 from sapo_edge.swarm.host.host import make_host, running
-from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally

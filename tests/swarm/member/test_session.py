@@ -12,7 +12,7 @@ from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.swarm.finding.discovery import Discovery
 from sapo_edge.swarm.finding.outside import View
-from sapo_edge.swarm.host.pubsub import Verdict
+from sapo_edge.swarm.host.gossip import Verdict
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.reputation import BURST, ESTABLISHED_AFTER, ESTABLISHED_SECONDS, IGNORE_AT
 from sapo_edge.swarm.member import pull
