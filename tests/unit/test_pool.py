@@ -107,7 +107,6 @@ def test_a_pool_that_remembers_no_ids_still_removes_rollouts() -> None:
 
 
 def again(rollout: Rollout, sequence: int, **changes: Any) -> Rollout:
-    """The rollout under another number."""
     return replace(rollout, sequence=sequence, **changes)
 
 

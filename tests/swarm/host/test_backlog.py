@@ -17,8 +17,6 @@ LIMIT = 8000
 
 @dataclass(eq=False)
 class Connection:
-    """A connection that reads nothing."""
-
     source: str
     unread: int = 0
     ended: bool = False

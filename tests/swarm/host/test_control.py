@@ -70,13 +70,11 @@ class Lab:
         self.controls.append(rpc.control)
 
     async def read(self, *frames: rpc_pb2.RPC, peer: ID = PEER) -> FakeConnection:
-        """Read a stream of frames."""
         connection = FakeConnection(str(peer))
         await self.gossip.stream_handler(FakeStream(connection, b"".join(map(frame, frames))))
         return connection
 
     async def kept(self, rpc: rpc_pb2.RPC, peer: ID = PEER) -> rpc_pb2.ControlMessage:
-        """What is kept of a peer's control messages."""
         await self.read(rpc, peer=peer)
         return self.controls.pop()
 

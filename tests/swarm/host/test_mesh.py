@@ -62,7 +62,6 @@ class Lab:
         return peers
 
     async def dial(self, count: int) -> list[ID]:
-        """Peers that the host dials."""
         hosts = [await self._start(PROTOCOL_ID_V11) for _ in range(count)]
         for host in hosts:
             await dial(self.victim.host, address_of(host))

@@ -47,7 +47,6 @@ async def attacked() -> AsyncIterator[tuple[Hardened, Hardened, IHost]]:
 
 
 def memory() -> float:
-    """MiB of this process."""
     return float(psutil.Process().memory_info().rss / 2**20)
 
 

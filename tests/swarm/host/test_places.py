@@ -39,8 +39,6 @@ HOSTS = st.tuples(st.integers(1, 3), st.integers(1, 3)).map(lambda pair: f"9.9.{
 
 
 class House:
-    """Places, and who holds one."""
-
     def __init__(self, total: int, per_address: int) -> None:
         self.places: Places[int] = Places(total, per_address)
         self.holders: dict[int, str] = {}

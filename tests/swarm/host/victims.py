@@ -46,7 +46,6 @@ async def dial(host: IHost, address: str) -> ID:
 
 
 def address_of(host: IHost) -> str:
-    """The multiaddress with `/p2p/` of a host that listens."""
     return f"{str(host.get_transport_addrs()[0]).split('/p2p/')[0]}/p2p/{host.get_id()}"
 
 
@@ -128,7 +127,6 @@ async def _alive(victim: Victim, host: AbstractAsyncContextManager[object]) -> A
 
 @asynccontextmanager
 async def bare() -> AsyncIterator[Victim]:
-    """A victim without any workaround."""
     host = bare_host()
     victim = Victim(host, bare_pubsub(host))
 
@@ -197,7 +195,6 @@ async def ignore(stream: object) -> None:
 
 
 def frame(rpc: rpc_pb2.RPC | bytes) -> bytes:
-    """A frame of a meshsub stream."""
     data = rpc if isinstance(rpc, bytes) else rpc.SerializeToString()
     return bytes(encode_uvarint(len(data))) + data
 
@@ -213,7 +210,6 @@ def signed(host: IHost, data: bytes, sequence: int | None = None) -> rpc_pb2.Mes
 
 
 def sign(host: IHost, message: rpc_pb2.Message) -> None:
-    """Sign a message that is not signed yet."""
     message.signature = host.get_private_key().sign(PUBSUB_SIGNING_PREFIX.encode() + message.SerializeToString())
     message.key = host.get_public_key().serialize()
 

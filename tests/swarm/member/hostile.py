@@ -66,7 +66,6 @@ class HostilePeer(LineProcess):
         self._numbers = itertools.count(1)
 
     def begin(self, attack: str, **arguments: Any) -> int:
-        """Start an attack; returns its number."""
         number = next(self._numbers)
         self.write_line(json.dumps({"id": number, "attack": attack, **arguments}))
         return number
@@ -79,7 +78,6 @@ class HostilePeer(LineProcess):
         return result
 
     def attack(self, attack: str, **arguments: Any) -> dict[str, Any]:
-        """Run an attack to its end."""
         return self.end(self.begin(attack, **arguments))
 
 
@@ -93,16 +91,13 @@ class Neighbour:
 
     @property
     def peer_id(self) -> str:
-        """Peer id of this end."""
         return str(self.host.get_id())
 
     @property
     def connection(self) -> Any:
-        """The Yamux connection."""
         return self.host.get_network().connections[self.node][0].muxed_conn
 
     async def stream(self, protocol: str) -> Any:
-        """A new stream to the node."""
         return await self.host.new_stream(self.node, [protocol])
 
     async def frame(self, data: rpc_pb2.RPC | bytes) -> None:
@@ -157,31 +152,25 @@ class Hostile:
 
     @property
     def topic(self) -> str:
-        """The topic of the swarm."""
         return f"/sapo-edge/1/{self.swarm.hex()}"
 
     @property
     def host(self) -> str:
-        """IP address of the node."""
         return self.address.split("/")[2]
 
     @property
     def port(self) -> int:
-        """Port of the node."""
         return int(self.address.split("/")[4])
 
     def secret(self) -> bytes:
-        """Key of a new identity."""
         self.made += 1
         return b"hostile" + struct.pack(">IQ", self.number, self.made) + bytes(13)
 
     def identity(self) -> Identity:
-        """A new identity."""
         return Identity(self.secret())
 
     @asynccontextmanager
     async def neighbour(self) -> AsyncIterator[Neighbour]:
-        """A connected neighbour with a new identity."""
         secret = self.secret()
         host = new_host(key_pair=create_new_key_pair(secret))
         for protocol, handler in self.handlers.items():
@@ -199,11 +188,9 @@ class Hostile:
         return replace(rollout, **changes)
 
     def record(self, author: Any, sequence: int = 1, task: int = 0, **changes: Any) -> Any:
-        """Such a rollout, signed."""
         return sign_rollout(self.rollout(author, sequence, task, **changes), self.swarm, author).record
 
     def payload(self, *records: Any, announced: Sequence[bytes] = ()) -> bytes:
-        """The content of a gossip message."""
         return encode_message(self.swarm, records, announced)
 
 
@@ -212,7 +199,6 @@ ATTACKS: dict[str, Attack] = {}
 
 
 def attack(function: Attack) -> Attack:
-    """Register an attack under the name of its function."""
     ATTACKS[function.__name__] = function
     return function
 
@@ -326,7 +312,6 @@ async def half_open(hostile: Hostile, sockets: int, seconds: float = 25.0) -> di
 
 @attack
 async def malformed_frames(hostile: Hostile) -> dict[str, Any]:
-    """Malformed GossipSub frames, one a connection."""
     names: dict[str, str] = {}
 
     async def garbage(peer: Neighbour) -> None:
@@ -595,7 +580,6 @@ async def die_in_transfer(hostile: Hostile, digest: str) -> dict[str, Any]:
 
 
 def say(**line: Any) -> None:
-    """Print a line for the test."""
     print(json.dumps({"id": 0, **line}), flush=True)
 
 

@@ -96,7 +96,6 @@ class RunningNode:
         self.start()
 
     def start(self) -> None:
-        """Start it, for the first time or again."""
         self._running = LineProcess(*self._arguments, before=self._before, fork=True)
         self.process = self._running.process
         self.memory = psutil.Process(self.process.pid)
@@ -112,7 +111,6 @@ class RunningNode:
             return {}
 
     def peers(self) -> list[dict[str, Any]]:
-        """Output of `sapo peers --json`."""
         with connect(Paths.default(self.home)) as client:
             return list(client.request("peers")["peers"])
 
@@ -126,27 +124,21 @@ class RunningNode:
 
     @property
     def address(self) -> str:
-        """Its address on loopback."""
         return str(self.status()["swarm"]["addresses"][0])
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Its finished rounds, restarts included."""
         return [event for event in (*self._earlier, *self._running.lines) if event["event"] == "round"]
 
     def counted(self, name: str, where: str = "counts") -> int:
-        """A counter of the swarm."""
         return int(self.status()["swarm"][where].get(name, 0))
 
     def counted_in(self) -> int:
-        """External rollouts that it accepted."""
         return int(self.status()["swarm"]["rollouts_in"])
 
     def refused(self, reason: str) -> int:
-        """Number of rejections for a reason."""
         return self.counted(reason, "rejections")
 
     def kill(self) -> None:
-        """Kill it."""
         self._running.kill()
         self._earlier = self.rounds()
 
@@ -163,7 +155,6 @@ class HonestPeer:
         wait_until(lambda: self.transport.status().state == "connected")
 
     def rollout(self) -> Rollout:
-        """A new rollout."""
         (task,), self._cursor = self.source.training_tasks(self.identity.public_key[0], self._cursor, 1)
         author, self._sequence = self.identity.peer_id, self._sequence + 1
         # A question may come again, and the pool takes no text twice.
@@ -172,7 +163,6 @@ class HonestPeer:
         return Rollout(task.ref, task.question, task.ground_truth, answers, author, 1, self._sequence, time.time())
 
     def publish(self) -> None:
-        """Share two new rollouts to train on."""
         shared = self.rollout(), self.rollout()
         self.published += shared
         self.transport.publish(shared)
@@ -182,11 +172,9 @@ class HonestPeer:
         return replace(self.rollout(), answers=tuple(Answer(letters(8000), True) for _ in range(20)))
 
     def record(self, rollout: Rollout) -> RawRecord:
-        """The rollout as `publish` sends it."""
         return sign_rollout(rollout, self.transport.swarm, self.identity).record
 
     def close(self) -> None:
-        """Leave."""
         self.transport.close()
 
 
@@ -208,11 +196,9 @@ class Lab:
         return sum(event["external"] for event in self.node.rounds())
 
     def expected(self) -> int:
-        """Rollouts that the node should train on."""
         return len(self.honest.published) + self.others
 
     def pulls_from_honest(self, large: Rollout | None = None, seconds: float = PATIENCE) -> None:
-        """Check that the node pulls a rollout that is too large for a message."""
         before = self.node.counted("rollouts pulled")
         self.honest.transport.publish([large or self.honest.large()])
         wait_until(lambda: self.node.counted("rollouts pulled") == before + 1, seconds)
@@ -250,7 +236,6 @@ class Lab:
         assert self.rejections_of(self.honest.identity.peer_id) == {}
 
     def rejections_of(self, peer_id: str) -> dict[str, int]:
-        """Rejections of a connected peer at the node."""
         peers = {peer["peer_id"]: peer["rejected"] for peer in self.node.peers()}
         assert self.honest.identity.peer_id in peers
         return dict(peers.get(peer_id, {}))
