@@ -265,25 +265,18 @@ def hostile_to(node: RunningNode, source: TaskSource, number: int, *sources: str
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, source: TaskSource) -> Iterator[Lab]:
-    node = RunningNode(tmp_path_factory.mktemp("attacked"), f"port={free_port()}", "listen=loopback")
-    try:
+    with ExitStack() as stack:
+        node = RunningNode(tmp_path_factory.mktemp("attacked"), f"port={free_port()}", "listen=loopback")
+        stack.callback(node.kill)
         honest = HonestPeer(source, node.address)
-        try:
-            with ExitStack() as stack:
-                # All at once, and before they are needed: each takes seconds to start.
-                sources = ((), CROWDS_MACHINE, (), ())
-                peers = [
-                    stack.enter_context(hostile_to(node, source, number, *addresses))
-                    for number, addresses in enumerate(sources)
-                ]
-                made = Lab(node, honest, *peers)
-                made.keeps_training()
-                made.since = time.monotonic()
-                yield made
-        finally:
-            honest.close()
-    finally:
-        node.kill()
+        stack.callback(honest.close)
+        # All at once, and before they are needed: each takes seconds to start.
+        sources = ((), CROWDS_MACHINE, (), ())
+        hostile = [stack.enter_context(hostile_to(node, source, number, *ips)) for number, ips in enumerate(sources)]
+        made = Lab(node, honest, *hostile)
+        made.keeps_training()
+        made.since = time.monotonic()
+        yield made
 
 
 @pytest.fixture
@@ -465,24 +458,20 @@ def test_the_network_is_lost_and_returns(
 ) -> None:
     space, address, set_cable = cable
     port = free_port()
-    node = RunningNode(tmp_path, f"port={port}", keepalive=1.0, before=("ip", "netns", "exec", space))
-    try:
-        peer_id = node.status()["peer_id"]
-        honest = HonestPeer(source, f"/ip4/{address}/tcp/{port}/p2p/{peer_id}", keepalive=1.0)
-        try:
-            lab = Lab(node, honest)
-            lab.keeps_training()
-            set_cable("down")
-            wait_until(lambda: node.status()["swarm"]["state"] == "alone" and not node.peers())
-            rounds = len(node.rounds())
-            # What nobody receives now is among what is asked for afterwards.
-            honest.publish()
-            wait_until(lambda: len(node.rounds()) > rounds + 2 and honest.transport.status().state == "alone")
-            set_cable("up")
-            wait_until(lambda: any(peer.mesh for peer in honest.transport.status().peers))
-            lab.keeps_training()
-            assert node.status()["swarm"]["faults"] == {} and node.status()["swarm"]["restarts"] == 0
-        finally:
-            honest.close()
-    finally:
-        node.kill()
+    with ExitStack() as stack:
+        node = RunningNode(tmp_path, f"port={port}", keepalive=1.0, before=("ip", "netns", "exec", space))
+        stack.callback(node.kill)
+        honest = HonestPeer(source, f"/ip4/{address}/tcp/{port}/p2p/{node.status()['peer_id']}", keepalive=1.0)
+        stack.callback(honest.close)
+        lab = Lab(node, honest)
+        lab.keeps_training()
+        set_cable("down")
+        wait_until(lambda: node.status()["swarm"]["state"] == "alone" and not node.peers())
+        rounds = len(node.rounds())
+        # What nobody receives now is among what is asked for afterwards.
+        honest.publish()
+        wait_until(lambda: len(node.rounds()) > rounds + 2 and honest.transport.status().state == "alone")
+        set_cable("up")
+        wait_until(lambda: any(peer.mesh for peer in honest.transport.status().peers))
+        lab.keeps_training()
+        assert node.status()["swarm"]["faults"] == {} and node.status()["swarm"]["restarts"] == 0
