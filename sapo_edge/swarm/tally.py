@@ -28,7 +28,9 @@ class Tally:
         clock: seconds.
     """
 
-    def __init__(self, emit: Callable[[Event], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, emit: Callable[[Event], None] = lambda event: None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._emit = emit
         self._clock = clock
         self._counts: Counter[str] = Counter()

@@ -35,7 +35,6 @@ from sapo_edge.swarm.host.host import direct_remotes, network_of
 from sapo_edge.swarm.host.traffic import Meter, address_of
 from sapo_edge.swarm.host.work import Payer, current_payer, paid_by
 from sapo_edge.swarm.recent import Recent
-from sapo_edge.swarm.tally import Tally
 
 MAX_RPC_BYTES = 256 * 1024
 """Largest frame that is read or written: five messages with their overhead. The library's default is 1 MiB."""
@@ -89,7 +88,7 @@ Check = Callable[[bytes, str, str], Verdict]
 class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
     """The router: its heartbeat survives errors, its mesh is bounded, drops are counted, the upload cap is kept."""
 
-    def __init__(self, score: Callable[[str], float], meter: Meter, tally: Tally) -> None:
+    def __init__(self, score: Callable[[str], float], meter: Meter) -> None:
         """Make a router with the settings that delivered everything in our measurements."""
         super().__init__(
             [TProtocol(PROTOCOL_ID_V11), TProtocol(PROTOCOL_ID)],
@@ -115,7 +114,7 @@ class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
                 app_specific_score_fn=lambda peer_id: score(str(peer_id)),
             ),
         )
-        self.meter, self.tally = meter, tally
+        self.meter, self.tally = meter, meter.tally
 
     async def heartbeat(self) -> None:
         while True:
@@ -246,18 +245,11 @@ class Gossip(Pubsub):  # type: ignore[misc] # libp2p is not followed
     """
 
     def __init__(
-        self,
-        host: IHost,
-        topic: str,
-        check: Check,
-        blame: Blame,
-        score: Callable[[str], float],
-        meter: Meter,
-        tally: Tally,
+        self, host: IHost, topic: str, check: Check, blame: Blame, score: Callable[[str], float], meter: Meter
     ) -> None:
         super().__init__(
             host,
-            SafeGossipSub(score, meter, tally),
+            SafeGossipSub(score, meter),
             strict_signing=True,
             max_inbound_rpc_size=MAX_RPC_BYTES,
             max_subscriptions_per_rpc=MAX_CONTROL,
@@ -269,7 +261,7 @@ class Gossip(Pubsub):  # type: ignore[misc] # libp2p is not followed
         self.topic = topic
         self.check = check
         self.blame = blame
-        self.tally = tally
+        self.tally = meter.tally
         self._rates: Recent[ID, tuple[TokenBucket, TokenBucket, TokenBucket]] = Recent(256)
         self._payers: Recent[bytes, Payer | None] = Recent(MAX_PAYERS)
         self._reading: dict[ID, trio.CancelScope] = {}

@@ -58,7 +58,7 @@ class Session:
         self.member = member
         self.tally = member.tally
         self.meter = Meter(config.upload, config.download, self.tally)
-        self.host = make_host(config.identity, config.psk, self.meter, self.tally, config.keepalive)
+        self.host = make_host(config.identity, config.psk, self.meter, config.keepalive)
         self.gossip = Gossip(
             self.host,
             f"/sapo-edge/1/{member.swarm.hex()}",
@@ -66,7 +66,6 @@ class Session:
             member.blame,
             member.admission.reputation.score,
             self.meter,
-            self.tally,
         )
         member.admission.reputation.network_of = self._public_network
         self.puller = Puller(self.host, member, self.meter, self._neighbours, self._receive)
@@ -118,7 +117,7 @@ class Session:
 
     async def _run(self) -> None:
         member = self.member
-        host = running(self.host, member.config.listen, member.choose_port(), self.meter, self.tally, member.blame)
+        host = running(self.host, member.config.listen, member.choose_port(), self.meter, member.blame)
         async with host as nursery, self.gossip.running(nursery):
             self._mark_listening()
             for task in (self._publish, self._check_tasks, self.puller.run):

@@ -149,13 +149,13 @@ DEFENCES = (
         "the work of a node is measured",
         """trio.lowlevel.add_instrument(meter.work)
             async with trio.open_nursery() as nursery:
-                contain_tasks(host.get_network(), "network", nursery, tally)
+                contain_tasks(host.get_network(), "network", nursery, meter.tally)
                 yield nursery
                 nursery.cancel_scope.cancel()
         finally:
             trio.lowlevel.remove_instrument(meter.work)""",
         """async with trio.open_nursery() as nursery:
-                contain_tasks(host.get_network(), "network", nursery, tally)
+                contain_tasks(host.get_network(), "network", nursery, meter.tally)
                 yield nursery
                 nursery.cancel_scope.cancel()
         finally:""",

@@ -53,14 +53,14 @@ def check(data: bytes) -> None:
 
 async def read(content: bytes) -> None:
     """Read a stream with a router of its own."""
-    tally = Tally(lambda event: None)
+    tally = Tally()
     taken: list[bytes] = []
 
     def take(message: bytes, forwarder: str, origin: str) -> Verdict:
         taken.append(message)
         return Verdict.ACCEPT
 
-    gossip = Gossip(host(), TOPIC, take, lambda peer, offence: None, lambda peer: 0.0, Meter(0, 0, tally), tally)
+    gossip = Gossip(host(), TOPIC, take, lambda peer, offence: None, lambda peer: 0.0, Meter(0, 0, tally))
     router = gossip.router
     router.attach(gossip)
     stream = Stream(content)

@@ -47,15 +47,13 @@ class Lab:
     """
 
     def __init__(self) -> None:
-        self.tally = Tally(lambda event: None)
+        self.tally = Tally()
         self.meter = Meter(1000, 0, self.tally)
         self.verdicts: list[Verdict] = []
         self.controls: list[rpc_pb2.ControlMessage] = []
         self.subscriptions = 0
-        host = make_host(Identity(bytes([1]) * 32), None, self.meter, self.tally, 15.0)
-        self.gossip: Any = Gossip(
-            host, TOPIC, self._check, lambda *_: None, lambda peer: 0.0, self.meter, self.tally
-        )  # fmt: skip
+        host = make_host(Identity(bytes([1]) * 32), None, self.meter)
+        self.gossip: Any = Gossip(host, TOPIC, self._check, lambda *_: None, lambda peer: 0.0, self.meter)
         self.gossip.handle_subscription = self._subscribe
         self.gossip.router.handle_rpc = self._control
 

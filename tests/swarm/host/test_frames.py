@@ -27,8 +27,8 @@ class Requests:
 
     def __init__(self, *sizes: int) -> None:
         self.queue = RpcQueue(max_size=1000)
-        tally = Tally(lambda event: None)
-        self.router = SafeGossipSub(lambda peer: 0.0, Meter(0, 0, tally), tally)
+        tally = Tally()
+        self.router = SafeGossipSub(lambda peer: 0.0, Meter(0, 0, tally))
         host = FakeHost(FakeConnection(str(PEER), "192.0.2.1"))
 
         async def write_message(_stream: object, rpc: rpc_pb2.RPC) -> None:

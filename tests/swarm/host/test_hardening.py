@@ -207,7 +207,7 @@ async def test_a_host_with_many_peers_keeps_them_in_its_mesh() -> None:
 @in_trio()
 async def test_a_cancelled_write_leaves_no_half_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "WRITE_STALLED", 0.3)
-    tally = Tally(lambda event: None)
+    tally = Tally()
     meter = Meter(0, 0, tally)
 
     async def write(socket: FakeSocket, stream: Any) -> bytes:
@@ -239,7 +239,7 @@ async def test_caps_limit_the_rate() -> None:
     assert bucket.wait() == pytest.approx(1.0)
     now[0] = 2.0
     assert bucket.level() == 50.0 and not TokenBucket(0, 0).exhausted() and TokenBucket(0, 0).wait(10) == 0.0
-    meter = Meter(0, 1_000_000, Tally(lambda event: None))
+    meter = Meter(0, 1_000_000, Tally())
     stream = meter.open(FakeSocket(), True)
     started = trio.current_time()
     while meter.received < 2 * meter.download.burst + 500_000:

@@ -145,7 +145,7 @@ def test_nothing_is_kept_of_addresses_that_left() -> None:
 
 @in_trio()
 async def test_a_newcomer_gets_the_place_of_one_of_many_sockets() -> None:
-    tally = Tally(lambda event: None)
+    tally = Tally()
     meter = Meter(0, 0, tally, Capacity(places=3, per_address=3, per_second=100.0, burst=100.0))
     many = [meter.open(FakeSocket("9.9.9.5", port), inbound=True) for port in range(4)]
     assert [await meter.admits(socket) for socket in many] == [True, True, True, False]
@@ -162,7 +162,7 @@ async def test_a_newcomer_gets_the_place_of_one_of_many_sockets() -> None:
 
 @in_trio()
 async def test_three_machines_do_not_fill_a_node() -> None:
-    meter = Meter(0, 0, Tally(lambda event: None))
+    meter = Meter(0, 0, Tally())
     for host in ("9.9.9.5", "8.8.8.8", "7.7.7.7"):
         for port in range(MAX_SOCKETS_PER_ADDRESS):
             socket = meter.open(FakeSocket(host, port), inbound=True)
@@ -197,7 +197,7 @@ async def test_a_flood_of_connections_gets_a_share_of_processor_time_and_no_more
                 async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
                     await stream.receive_some(1)
 
-    tally, ticks = Tally(lambda event: None), itertools.count()
+    tally, ticks = Tally(), itertools.count()
     meter = Meter(0, 0, tally, Capacity(places=1, per_address=1, per_second=100.0, burst=100.0))
     # By this clock each step takes 4 ms, however fast the machine is.
     meter.work = Work(clock=lambda: 0.004 * next(ticks))
@@ -222,7 +222,7 @@ async def test_a_flood_of_connections_gets_a_share_of_processor_time_and_no_more
 async def test_nothing_is_made_for_a_connection_that_is_turned_away(
     capacity: Capacity, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tally = Tally(lambda event: None)
+    tally = Tally()
     meter = Meter(0, 0, tally, capacity)
     opened: list[MeteredStream] = []
     first = meter.open
@@ -243,7 +243,7 @@ async def test_nothing_is_made_for_a_connection_that_is_turned_away(
 
 @in_trio()
 async def test_who_is_refused_for_the_rate_displaces_nobody() -> None:
-    meter = Meter(0, 0, Tally(lambda event: None), Capacity(places=2, per_address=2, per_second=0.01, burst=2.0))
+    meter = Meter(0, 0, Tally(), Capacity(places=2, per_address=2, per_second=0.01, burst=2.0))
 
     async def connect(host: str, port: int) -> tuple[MeteredStream, bool]:
         socket = meter.open(FakeSocket(host, port), inbound=True)

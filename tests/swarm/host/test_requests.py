@@ -38,8 +38,8 @@ async def echo(data: bytes, stream: INetStream) -> bytes:
 @asynccontextmanager
 async def running_host(tally: Tally) -> AsyncIterator[IHost]:
     meter = Meter(0, 0, tally)
-    host = make_host(Identity(secrets.token_bytes(32)), None, meter, tally, 15.0)
-    async with running(host, "loopback", 0, meter, tally, lambda peer_id, offence: None):
+    host = make_host(Identity(secrets.token_bytes(32)), None, meter)
+    async with running(host, "loopback", 0, meter):
         yield host
 
 
@@ -53,7 +53,7 @@ async def pair(tally: Tally, blamed: list[tuple[str, str]]) -> AsyncIterator[tup
         await trio.sleep(0.5 if data == b"slow" else 0)
         return data * 10 if data == b"enlarged" else data
 
-    async with running_host(tally) as server, running_host(Tally(lambda event: None)) as client:
+    async with running_host(tally) as server, running_host(Tally()) as client:
         RequestServer(
             server, ECHO, answer, tally, lambda peer_id: "closed" if tally.counts.get("closed") else "",
             lambda peer_id, offence: blamed.append((peer_id, offence)),
@@ -63,7 +63,7 @@ async def pair(tally: Tally, blamed: list[tuple[str, str]]) -> AsyncIterator[tup
 
 @in_trio()
 async def test_requests_are_bounded_and_refusals_are_counted() -> None:
-    tally, blamed = Tally(lambda event: None), list[tuple[str, str]]()
+    tally, blamed = Tally(), list[tuple[str, str]]()
 
     async with pair(tally, blamed) as (client, server):
         own_id = str(client.get_id())
@@ -98,7 +98,7 @@ async def test_requests_are_bounded_and_refusals_are_counted() -> None:
 
 @in_trio()
 async def test_a_server_can_refuse_for_reasons_of_its_own() -> None:
-    tally = Tally(lambda event: None)
+    tally = Tally()
 
     async with pair(tally, []) as (client, server):
         tally.count("closed")
@@ -109,7 +109,7 @@ async def test_a_server_can_refuse_for_reasons_of_its_own() -> None:
 
 @in_trio()
 async def test_a_peer_that_does_not_read_its_response_holds_no_place_for_long() -> None:
-    tally = Tally(lambda event: None)
+    tally = Tally()
     host = FakeHost()
 
     RequestServer(host, replace(ECHO, total_seconds=0.2), echo, tally).start()
@@ -129,7 +129,7 @@ async def test_a_peer_that_does_not_answer_is_not_waited_for_for_long(beginning:
         await stream.write(beginning)
         await trio.sleep_forever()
 
-    async with running_host(Tally(lambda event: None)) as server, running_host(Tally(lambda event: None)) as client:
+    async with running_host(Tally()) as server, running_host(Tally()) as client:
         server.set_stream_handler(TProtocol(ECHO.protocol_id), stall)
         peer_id = str(await dial(client, str(server.get_addrs()[0])))
         with trio.fail_after(5), pytest.raises(RequestError):
@@ -138,7 +138,7 @@ async def test_a_peer_that_does_not_answer_is_not_waited_for_for_long(beginning:
 
 @in_trio()
 async def test_one_machine_does_not_keep_others_from_being_served() -> None:
-    tally, host = Tally(lambda event: None), FakeHost()
+    tally, host = Tally(), FakeHost()
     crowd, other = (
         [FakeConnection(Identity(bytes([number]) * 32).peer_id, remote) for number in range(first, first + 3)]
         for first, remote in ((1, "9.9.9.9"), (5, "8.8.8.8"))
@@ -162,7 +162,7 @@ async def test_the_oldest_rates_are_forgotten(monkeypatch: pytest.MonkeyPatch) -
     """A peer that has used up its rate may ask again once three others have asked: there is no memory for more."""
     monkeypatch.setattr(requests, "MAX_REMEMBERED_PEERS", 3)
     host, once = FakeHost(), replace(ECHO, burst=1)
-    RequestServer(host, once, echo, Tally(lambda event: None)).start()
+    RequestServer(host, once, echo, Tally()).start()
     peers = [FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in range(1, 5)]
 
     async def are_served(*numbers: int) -> list[bool]:

@@ -149,9 +149,9 @@ async def bare() -> AsyncIterator[Victim]:
 @asynccontextmanager
 async def hardened(keepalive: float = 15.0, psk: bytes | None = None, processor: Any = None) -> AsyncIterator[Hardened]:
     """A victim as the swarm runs its host; `processor` is that of its meter, or something like it."""
-    tally = Tally(lambda event: None)
+    tally = Tally()
     meter = Meter(0, 0, tally, processor=processor)
-    host = make_host(Identity(secrets.token_bytes(32)), psk, meter, tally, keepalive)
+    host = make_host(Identity(secrets.token_bytes(32)), psk, meter, keepalive)
 
     def check(data: bytes, forwarder: str, origin: str) -> Verdict:
         victim.take(data)
@@ -160,12 +160,12 @@ async def hardened(keepalive: float = 15.0, psk: bytes | None = None, processor:
     def blame(peer: str, offence: str) -> None:
         victim.blamed.append((peer, offence))
 
-    gossip = Gossip(host, TOPIC, check, blame, lambda peer: 0.0, meter, tally)
+    gossip = Gossip(host, TOPIC, check, blame, lambda peer: 0.0, meter)
     victim = Hardened(host, gossip, tally=tally, meter=meter, gossip=gossip)
 
     @asynccontextmanager
     async def running_host() -> AsyncIterator[None]:
-        async with running(host, "loopback", 0, meter, tally, blame) as nursery, gossip.running(nursery):
+        async with running(host, "loopback", 0, meter, blame) as nursery, gossip.running(nursery):
             yield
 
     async with _alive(victim, running_host()):
