@@ -102,8 +102,8 @@ DEFENCES = (
     ),
     hardening(
         "unread data of a node's connections",
-        "Backlog(tally, meter.unread)",
-        "Backlog(tally)",
+        "Backlog(meter.tally, meter.unread)",
+        "Backlog(meter.tally)",
         "test_a_node_holds_less_unread_data_than_a_relay",
     ),
     hop(
