@@ -29,12 +29,12 @@ from libp2p.rcmgr import Direction
 from libp2p.tools.anyio_service import background_trio_service
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
+from sapo_edge.recent import Recent
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.hardening import ENDED, Blame, contain_tasks, on_disconnect, quietly
 from sapo_edge.swarm.host.host import direct_remotes, network_of
 from sapo_edge.swarm.host.traffic import Meter, address_of
 from sapo_edge.swarm.host.work import Payer, current_payer, paid_by
-from sapo_edge.swarm.recent import Recent
 
 MAX_RPC_BYTES = 256 * 1024
 """Largest frame that is read or written: five messages with their overhead. The library's default is 1 MiB."""

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from sapo_edge.errors import SapoError, UnknownTaskError
 from sapo_edge.policy import CutAnswer
+from sapo_edge.recent import Recent
 from sapo_edge.rollout import Answer, Rollout, ScoredRollout, Task
-from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks.bounded import BoundedWorker, NotStartedError, OvertimeError
 from sapo_edge.tasks.source import TaskSource

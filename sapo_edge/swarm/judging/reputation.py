@@ -40,9 +40,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
+from sapo_edge.recent import Recent
 from sapo_edge.room import GENEROUS, Room
 from sapo_edge.swarm.bucket import Shares, TokenBucket
-from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.wire.rejection import Rejection
 
 RATE, BURST = 600.0, 256.0
