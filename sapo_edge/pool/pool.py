@@ -132,7 +132,6 @@ class Pool:
 
     @property
     def bytes(self) -> int:
-        """Bytes of text in the pool."""
         return self._bytes
 
     def add(self, rollout: Rollout, neighbourhood: str = "") -> PoolOutcome:
@@ -259,7 +258,6 @@ class Pool:
         return PoolOutcome.ADDED
 
     def _refusal(self, entry: _Entry) -> PoolOutcome | None:
-        """Why a rollout is not accepted; None if it is."""
         identity = entry.rollout.id
         if entry.rollout.author == self.own_author:
             return PoolOutcome.OWN

@@ -80,13 +80,11 @@ class Tally:
 
     @property
     def counts(self) -> dict[str, int]:
-        """A copy of the counters."""
         with self._lock:
             return dict(self._counts)
 
     @property
     def faults(self) -> dict[str, int]:
-        """A copy of the faults by place."""
         with self._lock:
             return dict(self._faults)
 

@@ -312,7 +312,6 @@ class Gossip(Pubsub):  # type: ignore[misc] # libp2p is not followed
         return set(self.peer_topics.get(self.topic, ()))
 
     def score(self, peer_id: ID) -> float:
-        """GossipSub's score of a connected peer."""
         return float(self.router.scorer.score(peer_id, [self.topic]))
 
     def forget_strangers(self) -> None:

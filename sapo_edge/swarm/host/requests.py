@@ -87,11 +87,9 @@ class RequestServer:
 
     @property
     def serving(self) -> int:
-        """Requests that are being served now."""
         return len(self._places)
 
     def start(self) -> None:
-        """Register with the host."""
         self._host.set_stream_handler(TProtocol(self._protocol.protocol_id), self._handle)
 
     async def _handle(self, stream: INetStream) -> None:

@@ -169,7 +169,6 @@ class Member:
         self.wake()
 
     def next_message(self) -> bytes | None:
-        """Take the oldest message from the outbox."""
         with self._lock:
             return self.outbox.popleft() if self.outbox else None
 

@@ -547,8 +547,7 @@ DEFENCES = (
         "question and ground truth are the task's",
         "if task.question != rollout.question or task.ground_truth != rollout.ground_truth:",
         "if False:",
-        "test_the_senders_ground_truth_rewards_nothing",
-        "test_a_question_that_is_not_that_of_the_reference_is_rejected",
+        "test_a_rollout_that_is_not_what_its_reference_gives_is_rejected",
     ),
     external(
         "a reference draws its entry",
