@@ -181,7 +181,7 @@ DEFENCES = (
         "an ignored author is a newcomer again",
         "if peer.is_established and now < peer.ignored_until:",
         "if False:",
-        "test_an_established_peer_that_is_ignored_becomes_a_newcomer",
+        "test_whoever_was_ignored_has_to_earn_its_place_again",
     ),
     reputation(
         "a penalty lowers the share of a rate",
