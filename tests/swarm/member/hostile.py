@@ -407,7 +407,6 @@ async def false_rollouts(hostile: Hostile, honest: str) -> None:
 
     async def publisher(peer: Neighbour) -> None:
         # The honest peer's name on the message.
-
         mine = hostile.payload(hostile.record(peer.identity, 9))
         await peer.gossip(mine, from_id=ID.from_base58(honest).to_bytes())
 

@@ -294,7 +294,6 @@ async def liars(hostile: Hostile, seconds: float, lies: str = "") -> dict[str, A
         lies: "addresses": of the owner's network, and of many machines that are none; "views": that the node is not
             reachable, and its clock a day behind; "relays": that they relay.
     """
-
     numbers = itertools.count(1)
 
     def named() -> tuple[Any, ...]:
