@@ -12,7 +12,6 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import GossipSub
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
-from libp2p.pubsub.validators import PUBSUB_SIGNING_PREFIX
 
 from sapo_edge.swarm.host.gossip import (
     ANNOUNCED_PER_SECOND,
@@ -30,7 +29,7 @@ from sapo_edge.swarm.host.work import Payer, current_payer, paid_by
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.host.streams import FakeConnection, FakeStream
-from tests.swarm.host.victims import frame
+from tests.swarm.host.victims import frame, message_of
 from tests.swarm.loop import in_trio
 
 TOPIC = "topic"
@@ -78,12 +77,7 @@ class Lab:
 
 
 def signed_message(sequence: int = 0) -> rpc_pb2.Message:
-    author = Identity(bytes([4]) * 32)
-    message = rpc_pb2.Message(
-        from_id=ID.from_string(author.peer_id).to_bytes(), data=b"data", topicIDs=[TOPIC], seqno=bytes([sequence] * 8)
-    )
-    message.signature = author.sign(PUBSUB_SIGNING_PREFIX.encode() + message.SerializeToString())
-    return message
+    return message_of(Identity(bytes([4]) * 32), b"data", TOPIC, bytes([sequence] * 8))
 
 
 @in_trio(jumps=0)

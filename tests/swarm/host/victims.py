@@ -209,6 +209,14 @@ def signed(host: IHost, data: bytes, sequence: int | None = None) -> rpc_pb2.Mes
     return message
 
 
+def message_of(author: Identity, data: bytes, topic: str, number: bytes) -> rpc_pb2.Message:
+    """A signed message of whoever has an identity, without the key, which its peer id contains."""
+    from_id = ID.from_string(author.peer_id).to_bytes()
+    message = rpc_pb2.Message(data=data, topicIDs=[topic], from_id=from_id, seqno=number)
+    message.signature = author.sign(PUBSUB_SIGNING_PREFIX.encode() + message.SerializeToString())
+    return message
+
+
 def sign(host: IHost, message: rpc_pb2.Message) -> None:
     message.signature = host.get_private_key().sign(PUBSUB_SIGNING_PREFIX.encode() + message.SerializeToString())
     message.key = host.get_public_key().serialize()

@@ -28,14 +28,13 @@ from libp2p import new_host
 from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
-from libp2p.pubsub.pubsub import PUBSUB_SIGNING_PREFIX
 from libp2p.stream_muxer.yamux import yamux
 
 from sapo_edge.rollout import MAX_ANSWER_BYTES, Answer, Rollout, TaskRef
 from sapo_edge.swarm.joining.identity import Identity, public_key_of
 from sapo_edge.swarm.wire.messages import encode_message
 from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
-from tests.swarm.host.victims import dial, frame
+from tests.swarm.host.victims import dial, frame, message_of
 from tests.swarm.lines import LineProcess, dial_from
 
 MESHSUB, PULL = "/meshsub/1.1.0", "/sapo-edge/pull/1.0.0"
@@ -120,13 +119,7 @@ class Neighbour:
     def message(self, payload: bytes, publisher: Any, **changes: Any) -> Any:
         """A message with the signature that strict signing requires, then modified by `changes`."""
         self._sequence += 1
-        message = rpc_pb2.Message(
-            data=payload,
-            topicIDs=[self.hostile.topic],
-            from_id=ID.from_string(publisher.peer_id).to_bytes(),
-            seqno=self._sequence.to_bytes(8, "big"),
-        )
-        message.signature = publisher.sign(PUBSUB_SIGNING_PREFIX.encode() + message.SerializeToString())
+        message = message_of(publisher, payload, self.hostile.topic, self._sequence.to_bytes(8, "big"))
         for name, value in changes.items():
             setattr(message, name, value)
         return message
