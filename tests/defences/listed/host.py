@@ -13,9 +13,7 @@ traffic = defences_of("sapo_edge/swarm/host/traffic.py", "tests/swarm/host/test_
 DEFENCES = (
     requests(
         "the rate of requests of one peer",
-        """        if not self._buckets.of(peer_id).take():
-            return "rate"
-""",
+        ' if self._buckets.of(peer_id).take() else "rate"',
         "",
         "test_requests_are_bounded_and_refusals_are_counted",
     ),
@@ -33,8 +31,8 @@ DEFENCES = (
     ),
     requests(
         "a server's own reasons to refuse",
-        "return self._other_refusal(peer_id)",
-        'return ""',
+        "refusal = self._other_refusal(peer_id)",
+        'refusal = ""',
         "test_a_server_can_refuse_for_reasons_of_its_own",
     ),
     requests(
