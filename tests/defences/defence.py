@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -52,18 +51,24 @@ class Defence:
         return [f"{self.name}: {problem}" for problem in problems]
 
 
-def defences_of(file: str, tests: str) -> Callable[..., Defence]:
-    """What makes the entries of a file: `(name, snippet, without, *tests)`.
+@dataclass(frozen=True, slots=True)
+class Defences:
+    """What makes the entries of one file.
 
-    Args:
+    Attributes:
         tests: the file of those tests that name none.
     """
 
-    def make(name: str, snippet: str, without: str, *names: str) -> Defence:
-        ids = tuple(test if "::" in test else f"{tests}::{test}" for test in names)
-        return Defence(name, file, snippet, without, ids)
+    file: str
+    tests: str
 
-    return make
+    def __call__(self, name: str, snippet: str, without: str, *tests: str) -> Defence:
+        ids = tuple(test if "::" in test else f"{self.tests}::{test}" for test in tests)
+        return Defence(name, self.file, snippet, without, ids)
+
+    def condition(self, name: str, snippet: str, *tests: str) -> Defence:
+        """A line `if ...:`, `elif ...:` or `while ...:` whose condition is never true without the defence."""
+        return self(name, snippet, f"{snippet.split()[0]} False:", *tests)
 
 
 def test_exists(root: Path, test: str) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.defences.defence import defences_of
+from tests.defences.defence import Defences
 
-identify = defences_of("sapo_edge/swarm/host/identify.py", "tests/swarm/host/test_identify.py")
+identify = Defences("sapo_edge/swarm/host/identify.py", "tests/swarm/host/test_identify.py")
 
 DEFENCES = (
     identify(

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-from tests.defences.defence import defences_of
+from tests.defences.defence import Defences
 
-records = defences_of("sapo_edge/swarm/judging/records.py", "tests/swarm/judging/test_records.py")
-reputation = defences_of("sapo_edge/swarm/judging/reputation.py", "tests/swarm/judging/test_reputation.py")
-admission = defences_of("sapo_edge/swarm/judging/admission.py", "tests/swarm/judging/test_admission.py")
-session = defences_of("sapo_edge/swarm/member/session.py", "tests/swarm/member/test_session.py")
-gossip = defences_of("sapo_edge/swarm/host/gossip.py", "tests/swarm/host/test_control.py")
-authors = defences_of("sapo_edge/pool/authors.py", "tests/unit/test_selection.py")
-room = defences_of("sapo_edge/room.py", "tests/unit/test_room.py")
-run = defences_of("sapo_edge/cli/run.py", "tests/cli/test_room.py")
-rounds = defences_of("sapo_edge/node/rounds.py", "tests/unit/node/test_rounds.py")
-head_start = defences_of("sapo_edge/node/head_start.py", "tests/unit/node/test_head_start.py")
-freshness = defences_of("sapo_edge/swarm/judging/freshness.py", "tests/swarm/judging/test_admission.py")
-external = defences_of("sapo_edge/swarm/judging/external.py", "tests/swarm/judging/test_external.py")
+records = Defences("sapo_edge/swarm/judging/records.py", "tests/swarm/judging/test_records.py")
+reputation = Defences("sapo_edge/swarm/judging/reputation.py", "tests/swarm/judging/test_reputation.py")
+admission = Defences("sapo_edge/swarm/judging/admission.py", "tests/swarm/judging/test_admission.py")
+session = Defences("sapo_edge/swarm/member/session.py", "tests/swarm/member/test_session.py")
+gossip = Defences("sapo_edge/swarm/host/gossip.py", "tests/swarm/host/test_control.py")
+authors = Defences("sapo_edge/pool/authors.py", "tests/unit/test_selection.py")
+room = Defences("sapo_edge/room.py", "tests/unit/test_room.py")
+run = Defences("sapo_edge/cli/run.py", "tests/cli/test_room.py")
+rounds = Defences("sapo_edge/node/rounds.py", "tests/unit/node/test_rounds.py")
+head_start = Defences("sapo_edge/node/head_start.py", "tests/unit/node/test_head_start.py")
+freshness = Defences("sapo_edge/swarm/judging/freshness.py", "tests/swarm/judging/test_admission.py")
+external = Defences("sapo_edge/swarm/judging/external.py", "tests/swarm/judging/test_external.py")
 
 DEFENCES = (
-    records(
+    records.condition(
         "one author's share of the record store",
         "if self._authors[author] >= MAX_RECORDS_OF_AUTHOR:",
-        "if False:",
         "test_a_busy_author_pushes_out_only_its_own_records",
     ),
-    records(
+    records.condition(
         "the record store's bounds",
         "while len(self._records) > MAX_RECORDS or self._bytes > MAX_BYTES:",
-        "while False:",
         "test_the_oldest_records_are_dropped_beyond_the_bounds",
     ),
-    reputation(
+    reputation.condition(
         "the rate of an author",
         "if peer is not None and _Use.OWN in peer.budgets and peer.budget(_Use.OWN, self._now).level() <= 0:",
-        "if False:",
         "test_a_rate_allows_a_burst_and_then_so_many_a_minute",
         "test_what_hostile_authors_get_in_a_large_swarm_follows_their_share_and_not_their_number",
         "test_a_loud_newcomer_has_no_more_than_an_established_author",
@@ -63,10 +60,9 @@ DEFENCES = (
         "return self._all_newcomers",
         "test_keys_that_are_used_once_do_not_keep_a_newcomer_from_being_known",
     ),
-    reputation(
+    reputation.condition(
         "a newcomer that finds no room waits",
         "if self._now() < self._postponed.get((author, source), -math.inf):",
-        "if False:",
         "test_who_tries_more_often_is_not_heard_before_the_others",
         "tests/swarm/judging/test_admission.py::test_a_newcomer_that_finds_no_room_waits_and_nobody_else_can_make_it_wait",
     ),
@@ -106,10 +102,9 @@ DEFENCES = (
         "WEIGHTS[Rejection.RATE]",
         "test_who_sends_more_than_a_large_swarm_has_room_for_is_not_soon_ignored",
     ),
-    reputation(
+    reputation.condition(
         "the budget that all newcomers share",
         "if self._newcomers_budget(peer).exhausted(source):",
-        "if False:",
         "tests/swarm/judging/test_admission.py::test_a_thousand_identities_that_connect_share_one_budget",
         "test_newcomers_together_get_a_part_of_a_budget_in_a_large_swarm_by_whatever_ways_they_come",
     ),
@@ -177,10 +172,9 @@ DEFENCES = (
         "peer.source = True, neighbour",
         "test_one_source_has_half_of_the_established_at_most",
     ),
-    reputation(
+    reputation.condition(
         "an ignored author is a newcomer again",
         "if peer.is_established and now < peer.ignored_until:",
-        "if False:",
         "test_whoever_was_ignored_has_to_earn_its_place_again",
     ),
     reputation(
@@ -189,10 +183,9 @@ DEFENCES = (
         "return 1.0",
         "test_a_rate_allows_a_burst_and_then_so_many_a_minute",
     ),
-    reputation(
+    reputation.condition(
         "a peer with a high penalty is ignored",
         "if self.penalty >= IGNORE_AT:",
-        "if False:",
         "test_whoever_was_ignored_has_to_earn_its_place_again",
     ),
     reputation(
@@ -255,10 +248,9 @@ DEFENCES = (
             return""",
         "test_records_pulled_from_an_ignored_peer_are_not_looked_at",
     ),
-    admission(
+    admission.condition(
         "a message must be for this swarm",
         "if message.swarm != self._swarm:",
-        "if False:",
         "test_a_rejected_message_blames_whoever_forwarded_it",
     ),
     admission(
@@ -276,42 +268,34 @@ DEFENCES = (
                 continue""",
         "test_false_signatures_use_up_nobodys_rate",
     ),
-    admission(
+    admission.condition(
         "own rollouts that come back are duplicates",
         "if author == self._own:",
-        "if False:",
         "test_own_rollouts_that_come_back_are_duplicates_and_blame_nobody",
     ),
-    admission(
+    admission.condition(
         "pulled rollouts of ignored authors are rejected",
         "if self.reputation.is_ignored(author):",
-        "if False:",
         "test_messages_and_pulled_records_of_an_ignored_author_are_not_looked_at",
     ),
-    admission(
+    admission.condition(
         "messages beyond their publisher's rate are not even decompressed",
         "if not self.reputation.allows(publisher, sender):",
-        "if False:",
         "test_a_flood_is_cut_to_the_rate_and_messages_are_accepted_whole_or_not_at_all",
         "test_a_thousand_identities_behind_one_neighbour_get_no_more_than_one",
         "test_the_cheapest_failed_check_gives_the_reason",
     ),
-    admission(
+    admission.condition(
         "pulled rollouts beyond their author's rate are rejected",
         "if not is_gossip and not self.reputation.allows(author, sender):",
-        "if False:",
         "test_pulled_rollouts_are_charged_to_their_author_by_their_size",
     ),
-    admission(
-        "known rollouts are duplicates",
-        "if verified is not None:",
-        "if False:",
-        "test_remembered_rollouts_are_duplicates",
+    admission.condition(
+        "known rollouts are duplicates", "if verified is not None:", "test_remembered_rollouts_are_duplicates"
     ),
-    admission(
+    admission.condition(
         "known rollouts are not decoded again",
         "if verified == record.signature:",
-        "if False:",
         "test_the_cheapest_failed_check_gives_the_reason",
     ),
     admission(
@@ -320,23 +304,20 @@ DEFENCES = (
         "if verified is not None:",
         "test_a_known_record_with_a_false_signature_blames_who_forwards_it",
     ),
-    admission(
+    admission.condition(
         "rollouts are signed by their author",
         "if not verify_record(signed):",
-        "if False:",
         "test_a_rejected_record_blames_whoever_could_have_noticed_and_never_its_author",
         "test_no_changed_byte_of_a_signed_record_is_accepted",
     ),
-    admission(
+    admission.condition(
         "rollouts are signed for this swarm",
         "if signed.swarm != self._swarm:",
-        "if False:",
         "test_a_rejected_record_blames_whoever_could_have_noticed_and_never_its_author",
     ),
-    admission(
+    admission.condition(
         "old rollouts are rejected",
         "if self.freshness.is_too_old(signed.rollout, is_gossip and author == sender):",
-        "if False:",
         "test_old_rollouts_of_another_author_blame_nobody",
     ),
     admission(
@@ -370,10 +351,9 @@ DEFENCES = (
         "size = sum(len(record.body) for record in message.records)",
         "test_a_large_rollout_counts_as_many_and_so_does_a_padded_message",
     ),
-    admission(
+    admission.condition(
         "announcements without rollouts are charged to the neighbour",
         "if unknown and not result.accepted and not self.reputation.take_announced(sender, cost(len(unknown), size)):",
-        "if False:",
         "test_announcements_are_charged_to_the_neighbour_and_apart_from_its_rollouts",
     ),
     admission(
@@ -454,10 +434,9 @@ DEFENCES = (
         "if self.reputation.is_ignored(sender):",
         "test_messages_and_pulled_records_of_an_ignored_author_are_not_looked_at",
     ),
-    session(
+    session.condition(
         "a message is not used up by who brings it without having room",
         "if Rejection.RATE in result.rejections:",
-        "if False:",
         "test_a_message_from_a_neighbour_without_room_may_come_from_another_one",
     ),
     gossip(
@@ -473,10 +452,9 @@ DEFENCES = (
         "_typical(senders)",
         "test_a_crowd_that_sends_what_a_node_accepts_of_newcomers_does_not_silence_a_large_swarm",
     ),
-    authors(
+    authors.condition(
         "keys that are used once count for a part of what known authors send",
         "if known and new:",
-        "if False:",
         "test_a_crowd_that_sends_what_a_node_accepts_of_newcomers_does_not_silence_a_large_swarm",
     ),
     room(
@@ -543,22 +521,19 @@ DEFENCES = (
         "(now + self.clock_ahead, authors_now)",
         "test_peers_that_lie_about_the_time_make_no_true_rollout_too_old",
     ),
-    external(
+    external.condition(
         "question and ground truth are the task's",
         "if task.question != rollout.question or task.ground_truth != rollout.ground_truth:",
-        "if False:",
         "test_a_rollout_that_is_not_what_its_reference_gives_is_rejected",
     ),
-    external(
+    external.condition(
         "a reference draws its entry",
         "if not source.is_drawn(rollout.ref):",
-        "if False:",
         "test_a_true_task_of_an_entry_that_the_manifest_does_not_draw_there_is_rejected",
     ),
-    external(
+    external.condition(
         "held-out questions are rejected",
         "if source.is_held_out(task.question):",
-        "if False:",
         "test_a_held_out_question_is_rejected_whatever_its_reference",
     ),
     external(

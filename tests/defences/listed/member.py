@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from tests.defences.defence import defences_of
+from tests.defences.defence import Defences
 
-member = defences_of("sapo_edge/swarm/member/member.py", "tests/swarm/member/test_member.py")
-session = defences_of("sapo_edge/swarm/member/session.py", "tests/swarm/member/test_session.py")
-turns = defences_of("sapo_edge/swarm/turns.py", "tests/swarm/member/test_session.py")
-pull = defences_of("sapo_edge/swarm/member/pull.py", "tests/swarm/member/test_pulls.py")
-messages = defences_of("sapo_edge/swarm/wire/messages.py", "tests/swarm/member/test_pulls.py")
+member = Defences("sapo_edge/swarm/member/member.py", "tests/swarm/member/test_member.py")
+session = Defences("sapo_edge/swarm/member/session.py", "tests/swarm/member/test_session.py")
+turns = Defences("sapo_edge/swarm/turns.py", "tests/swarm/member/test_session.py")
+pull = Defences("sapo_edge/swarm/member/pull.py", "tests/swarm/member/test_pulls.py")
+messages = Defences("sapo_edge/swarm/wire/messages.py", "tests/swarm/member/test_pulls.py")
 
 DEFENCES = (
-    member(
+    member.condition(
         "messages that wait to be sent",
         "while len(self.outbox) > MAX_OUTBOX:",
-        "while False:",
         "test_messages_wait_in_bounded_number_and_the_oldest_is_dropped",
     ),
     member(
@@ -35,10 +34,9 @@ DEFENCES = (
         "except ZeroDivisionError as error:  # an error of a receiver",
         "test_a_receiver_that_fails_keeps_nothing_from_the_others",
     ),
-    session(
+    session.condition(
         "messages of ignored neighbours are dropped unread",
         "if self.member.is_ignored(forwarder):",
-        "if False:",
         "test_an_ignored_neighbour_is_not_heard_and_not_asked",
     ),
     session(
@@ -77,10 +75,9 @@ DEFENCES = (
         "return time.thread_time()",
         "test_a_check_is_charged_with_the_time_of_the_thread_that_makes_the_task",
     ),
-    session(
+    session.condition(
         "newcomers' rollouts are checked within a share of processor time",
         "if queue is self._newcomers and self._checks.exhausted():",
-        "if False:",
         "test_newcomers_rollouts_are_checked_within_a_share_of_processor_time",
     ),
     turns(
@@ -148,11 +145,8 @@ DEFENCES = (
         "]",
         "test_only_rollouts_that_were_asked_for_are_taken",
     ),
-    pull(
-        "announced rollouts that wait",
-        "if len(self._wanted) > MAX_WANTED:",
-        "if False:",
-        "test_whoever_announces_most_gives_way",
+    pull.condition(
+        "announced rollouts that wait", "if len(self._wanted) > MAX_WANTED:", "test_whoever_announces_most_gives_way"
     ),
     pull(
         "whoever announces most gives way",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from tests.defences.defence import defences_of
+from tests.defences.defence import Defences
 
-gossip = defences_of("sapo_edge/swarm/host/gossip.py", "tests/swarm/host/test_mesh.py")
+gossip = Defences("sapo_edge/swarm/host/gossip.py", "tests/swarm/host/test_mesh.py")
 
 DEFENCES = (
-    gossip(
+    gossip.condition(
         "grafts are bounded",
         "if sender_peer_id not in mesh and len(mesh) >= MAX_MESH and not self._is_dialled(sender_peer_id):",
-        "if False:",
         "test_grafts_do_not_multiply_what_is_forwarded",
     ),
     gossip(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from tests.defences.defence import defences_of
+from tests.defences.defence import Defences
 
-places = defences_of("sapo_edge/swarm/host/places.py", "tests/swarm/host/test_places.py")
-traffic = defences_of("sapo_edge/swarm/host/traffic.py", "tests/swarm/host/test_places.py")
-host = defences_of("sapo_edge/swarm/host/host.py", "tests/swarm/host/test_places.py")
-hardening = defences_of("sapo_edge/swarm/host/hardening.py", "tests/swarm/host/test_backlog.py")
-hop = defences_of("sapo_edge/swarm/finding/hop.py", "tests/swarm/visits/test_relay.py")
+places = Defences("sapo_edge/swarm/host/places.py", "tests/swarm/host/test_places.py")
+traffic = Defences("sapo_edge/swarm/host/traffic.py", "tests/swarm/host/test_places.py")
+host = Defences("sapo_edge/swarm/host/host.py", "tests/swarm/host/test_places.py")
+hardening = Defences("sapo_edge/swarm/host/hardening.py", "tests/swarm/host/test_backlog.py")
+hop = Defences("sapo_edge/swarm/finding/hop.py", "tests/swarm/visits/test_relay.py")
 
 DEFENCES = (
-    places(
+    places.condition(
         "one address has a share of the places",
         "if self._addresses[origin.address] > self._per_address:",
-        "if False:",
         "test_an_address_holds_no_more_than_its_share",
     ),
     places(
@@ -49,10 +48,9 @@ DEFENCES = (
         "self._rate = self._per_second / 2",
         "test_the_rate_holds_for_all_networks_together",
     ),
-    places(
+    places.condition(
         "unread data of all connections is bounded",
         "while excess > 0:",
-        "while False:",
         "tests/swarm/host/test_backlog.py::test_the_bound_holds",
     ),
     places(
@@ -76,22 +74,19 @@ DEFENCES = (
             return False""",
         "test_who_is_refused_for_the_rate_displaces_nobody",
     ),
-    traffic(
+    traffic.condition(
         "connections without a place get a share of processor time",
         "if work.arriving.exhausted():",
-        "if False:",
         "test_a_flood_of_connections_gets_a_share_of_processor_time_and_no_more",
     ),
-    traffic(
+    traffic.condition(
         "what an address has no place for is refused before anything is made for it",
         "if self._places.is_full_for(host):",
-        "if False:",
         "test_nothing_is_made_for_a_connection_that_is_turned_away",
     ),
-    traffic(
+    traffic.condition(
         "what arrives too fast is refused before anything is made for it",
         "if self._arrivals.delay(host) > LONGEST_WAIT:",
-        "if False:",
         "test_nothing_is_made_for_a_connection_that_is_turned_away",
     ),
     host(

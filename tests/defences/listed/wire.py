@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.defences.defence import defences_of
+from tests.defences.defence import Defences
 
-codec = defences_of("sapo_edge/swarm/wire/codec.py", "tests/swarm/wire/test_wire.py")
-messages = defences_of("sapo_edge/swarm/wire/messages.py", "tests/swarm/wire/test_wire.py")
-record = defences_of("sapo_edge/swarm/wire/record.py", "tests/swarm/wire/test_wire.py")
-exchange = defences_of("sapo_edge/swarm/wire/exchange.py", "tests/swarm/finding/test_discovery.py")
+codec = Defences("sapo_edge/swarm/wire/codec.py", "tests/swarm/wire/test_wire.py")
+messages = Defences("sapo_edge/swarm/wire/messages.py", "tests/swarm/wire/test_wire.py")
+record = Defences("sapo_edge/swarm/wire/record.py", "tests/swarm/wire/test_wire.py")
+exchange = Defences("sapo_edge/swarm/wire/exchange.py", "tests/swarm/finding/test_discovery.py")
 
 DEFENCES = (
     codec(
@@ -16,16 +16,12 @@ DEFENCES = (
         "plain = unpacker.decompress(data[1:])",
         "test_bombs_cost_little_time_and_memory",
     ),
-    codec(
-        "what decompresses to too much is rejected",
-        "if len(plain) > limit:",
-        "if False:",
-        "test_bombs_cost_little_time_and_memory",
+    codec.condition(
+        "what decompresses to too much is rejected", "if len(plain) > limit:", "test_bombs_cost_little_time_and_memory"
     ),
-    codec(
+    codec.condition(
         "compressed data ends where it says",
         "if not unpacker.eof or unpacker.unused_data:",
-        "if False:",
         "test_vectors_that_are_rejected",
     ),
     codec(
@@ -51,16 +47,12 @@ DEFENCES = (
         "if values > MAX_VALUES:",
         "test_vectors_that_are_rejected",
     ),
-    codec(
-        "the length of a text, an array or a map",
-        "if length > limit:",
-        "if False:",
-        "test_maps_that_the_protocol_does_not_allow",
+    codec.condition(
+        "the length of a text, an array or a map", "if length > limit:", "test_maps_that_the_protocol_does_not_allow"
     ),
-    codec(
+    codec.condition(
         "kinds of values",
         "elif 0x7F < first < 0xE0:",
-        "elif False:",
         "test_bombs_cost_little_time_and_memory",
         "test_maps_that_the_protocol_does_not_allow",
     ),
@@ -92,18 +84,14 @@ DEFENCES = (
         "test_vectors_that_are_rejected",
     ),
     codec("the version", "if version != VERSION:", "if False:", "test_vectors_that_are_rejected"),
-    messages(
-        "the size of a message",
-        "if len(data) > MAX_MESSAGE_BYTES:",
-        "if False:",
-        "test_data_over_its_size_is_not_decoded",
+    messages.condition(
+        "the size of a message", "if len(data) > MAX_MESSAGE_BYTES:", "test_data_over_its_size_is_not_decoded"
     ),
     messages("a request names something", "if not digests:", "if False:", "test_vectors_that_are_rejected"),
     messages("a request is for more than nothing", "if not count:", "if False:", "test_vectors_that_are_rejected"),
-    messages(
+    messages.condition(
         "the size of a piece of questions",
         "if len(piece) > PIECE_BYTES:",
-        "if False:",
         "test_a_piece_of_questions_that_is_too_large_is_rejected",
     ),
     messages(
@@ -118,23 +106,18 @@ DEFENCES = (
         "if not isinstance(manifest, bytes):",
         "test_a_manifest_that_is_too_large_is_rejected",
     ),
-    messages(
+    messages.condition(
         "no more is sent than others accept",
         "if len(records) > MAX_ROLLOUTS or len(announced) > MAX_ANNOUNCED:",
-        "if False:",
         "test_more_than_a_message_or_response_may_hold_is_not_encoded",
     ),
-    record(
+    record.condition(
         "the size of a rollout",
         "if len(body) > MAX_BODY_BYTES:",
-        "if False:",
         "test_the_largest_rollout_fits_a_body_and_a_response_and_no_message",
     ),
-    record(
-        "the length of a signature",
-        "if len(record.signature) != SIGNATURE_BYTES:",
-        "if False:",
-        "test_vectors_that_are_rejected",
+    record.condition(
+        "the length of a signature", "if len(record.signature) != SIGNATURE_BYTES:", "test_vectors_that_are_rejected"
     ),
     record(
         "the range of a time",
@@ -149,16 +132,14 @@ DEFENCES = (
         "test_vectors_of_rollouts",
         "test_vectors_that_are_rejected",
     ),
-    record(
+    record.condition(
         "only own rollouts are signed",
         "if rollout.author != identity.peer_id:",
-        "if False:",
         "test_a_rollout_that_others_would_reject_is_not_signed",
     ),
-    record(
+    record.condition(
         "only times that others accept are signed",
         "if not 0 <= rollout.time < MAX_TIME:",
-        "if False:",
         "test_a_rollout_that_others_would_reject_is_not_signed",
     ),
     exchange(
@@ -225,16 +206,12 @@ DEFENCES = (
         "return self.time - received",
         "test_the_time_that_a_probe_takes_is_no_difference_of_clocks",
     ),
-    exchange(
-        "an answer fits its frame",
-        "if size > MAX_FRAME_BYTES:",
-        "if False:",
-        "test_a_response_leaves_out_what_does_not_fit",
+    exchange.condition(
+        "an answer fits its frame", "if size > MAX_FRAME_BYTES:", "test_a_response_leaves_out_what_does_not_fit"
     ),
-    exchange(
+    exchange.condition(
         "kinds of what a peer request holds",
         "if not isinstance(probe, bool):",
-        "if False:",
         "test_exchange_round_trips_and_keeps_its_bounds",
     ),
     exchange(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tests.defences.defence import defences_of
+from tests.defences.defence import Defences
 
-bucket = defences_of("sapo_edge/swarm/bucket.py", "tests/swarm/test_bucket.py")
-work = defences_of("sapo_edge/swarm/host/work.py", "tests/swarm/host/test_work.py")
-gossip = defences_of("sapo_edge/swarm/host/gossip.py", "tests/swarm/host/test_frames.py")
-traffic = defences_of("sapo_edge/swarm/host/traffic.py", "tests/swarm/host/test_work.py")
-host = defences_of("sapo_edge/swarm/host/host.py", "tests/swarm/host/test_work.py")
-hardening = defences_of("sapo_edge/swarm/host/hardening.py", "tests/swarm/host/test_work.py")
+bucket = Defences("sapo_edge/swarm/bucket.py", "tests/swarm/test_bucket.py")
+work = Defences("sapo_edge/swarm/host/work.py", "tests/swarm/host/test_work.py")
+gossip = Defences("sapo_edge/swarm/host/gossip.py", "tests/swarm/host/test_frames.py")
+traffic = Defences("sapo_edge/swarm/host/traffic.py", "tests/swarm/host/test_work.py")
+host = Defences("sapo_edge/swarm/host/host.py", "tests/swarm/host/test_work.py")
+hardening = Defences("sapo_edge/swarm/host/hardening.py", "tests/swarm/host/test_work.py")
 
 DEFENCES = (
     bucket(
@@ -109,10 +109,9 @@ DEFENCES = (
         "[safe_bytes_from_hex(name) for name in iwant_msg.messageIDs]",
         "test_a_message_that_is_requested_again_and_again_is_sent_once",
     ),
-    gossip(
+    gossip.condition(
         "messages that one address has sent to it on request",
         "if self.meter.served.exhausted(address):",
-        "if False:",
         "test_small_requests_for_messages_return_no_more_than_an_address_may_have",
     ),
     gossip(
