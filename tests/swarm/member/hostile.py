@@ -371,20 +371,20 @@ async def oversized(hostile: Hostile) -> None:
 
 
 @attack
-async def replay(hostile: Hostile, records: list[list[str]], times: int) -> dict[str, Any]:
+async def replay(hostile: Hostile, records: list[list[str]], own: int, times: int, seconds: float) -> None:
     """True rollouts of others repeatedly, in a different order each time; then own ones in reverse, and repeatedly."""
     captured = [RawRecord(bytes.fromhex(body), bytes.fromhex(signature)) for body, signature in records]
     async with hostile.neighbour() as peer, hostile.neighbour() as other:
         for _ in range(times):
             random.shuffle(captured)
             await peer.gossip(hostile.payload(*captured))
-        own = [hostile.record(other.identity, number, number) for number in range(8)]
-        await other.gossip(*(hostile.payload(record) for record in reversed(own)))
+        made = [hostile.record(other.identity, number, number) for number in range(own)]
+        await other.gossip(*(hostile.payload(record) for record in reversed(made)))
         for _ in range(times):
-            random.shuffle(own)
-            await other.gossip(hostile.payload(*own))
-        await trio.sleep(1.0)
-        return {"reordered": len(own)}
+            random.shuffle(made)
+            await other.gossip(hostile.payload(*made))
+        # What a node has not read when a connection ends is lost.
+        await trio.sleep(seconds)
 
 
 @attack
