@@ -11,11 +11,11 @@ from sapo_edge.experiment.results import RoundRecord
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.policy import CallHandle, CutAnswer, UpdateSettings
 from sapo_edge.pool.pool import Pool, PoolLimits
+from sapo_edge.recent import Recent
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES
 from sapo_edge.swarm.judging.external import MAX_SCORED, ExternalScorer, RejectedError, verified_task
-from sapo_edge.swarm.recent import Recent
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource, derive_seed
 from sapo_edge.transport import Transport

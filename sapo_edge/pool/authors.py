@@ -69,7 +69,6 @@ class Authors:
         self._before = 0.0
 
     def hear(self, author: str, now: float) -> None:
-        """Count the arrival of a rollout."""
         self._move_on(now)
         if self._start is None:
             self._start = now
@@ -100,7 +99,6 @@ class Authors:
         return number
 
     def senders(self) -> list[Sender]:
-        """What each author sent that is remembered."""
         senders = []
         for author in self._older.keys() | self._newer.keys():
             older, newer = self._older.get(author), self._newer.get(author)

@@ -13,15 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
 
 from sapo_edge.pool.authors import Authors
 from sapo_edge.pool.marks import question_mark, task_mark, text_mark
 from sapo_edge.pool.saved import SavedPool, SavedRollout, read_pool, write_pool
+from sapo_edge.recent import Recent
 from sapo_edge.rollout import Rollout, TaskRef
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class PoolOutcome(StrEnum):
@@ -114,12 +111,12 @@ class Pool:
         self._wall_clock = wall_clock
         self._lock = threading.Lock()
         # Marks of task and text by id; None if they are not known. A rollout may leave the pool while it is trained on.
-        self._removed: OrderedDict[str, tuple[bytes, bytes] | None] = OrderedDict()
+        self._removed: Recent[str, tuple[bytes, bytes] | None] = Recent(self.limits.remembered)
         # An honest node draws each task reference once, so a used one is refused for good. Where questions are few and
         # answers short, honest nodes draw a question again and write the same text again. So an author's newer rollout
         # of a question replaces the held one, and a used text may come again after 256 others: some 60 rounds.
-        self._used_tasks: OrderedDict[bytes, None] = OrderedDict()
-        self._used_texts: OrderedDict[bytes, None] = OrderedDict()
+        self._used_tasks: Recent[bytes, None] = Recent(self.limits.remembered)
+        self._used_texts: Recent[bytes, None] = Recent(self.limits.used_texts)
         self._clear()
 
     def _clear(self) -> None:
@@ -135,7 +132,6 @@ class Pool:
 
     @property
     def bytes(self) -> int:
-        """Bytes of text in the pool."""
         return self._bytes
 
     def add(self, rollout: Rollout, neighbourhood: str = "") -> PoolOutcome:
@@ -190,7 +186,7 @@ class Pool:
         with self._lock:
             for identity, author, ref in used:
                 self._use(identity, author, ref)
-                _set_newest(self._removed, identity, None, self.limits.remembered)
+                self._removed[identity] = None
 
     def save(self, path: Path) -> None:
         """Write the pool and what it remembers to a file, for the next start.
@@ -235,12 +231,9 @@ class Pool:
 
             loaded = [_entry(item.rollout, aged(item.arrival), item.neighbourhood) for item in saved.rollouts]
             present = list(self._held.values())
-            self._removed = OrderedDict(dict.fromkeys(saved.removed) | self._removed)
-            self._used_tasks = OrderedDict.fromkeys([*saved.used_tasks, *self._used_tasks])
-            self._used_texts = OrderedDict.fromkeys([*saved.used_texts, *self._used_texts])
-            _drop_oldest(self._removed, limits.remembered)
-            _drop_oldest(self._used_tasks, limits.remembered)
-            _drop_oldest(self._used_texts, limits.used_texts)
+            self._removed = Recent(limits.remembered, {**dict.fromkeys(saved.removed), **self._removed})
+            self._used_tasks = Recent(limits.remembered, {**dict.fromkeys(saved.used_tasks), **self._used_tasks})
+            self._used_texts = Recent(limits.used_texts, {**dict.fromkeys(saved.used_texts), **self._used_texts})
             self._clear()
             for entry in sorted(loaded + present, key=lambda entry: entry.arrival):
                 if entry.arrival >= now - limits.seconds:
@@ -265,7 +258,6 @@ class Pool:
         return PoolOutcome.ADDED
 
     def _refusal(self, entry: _Entry) -> PoolOutcome | None:
-        """Why a rollout is not accepted; None if it is."""
         identity = entry.rollout.id
         if entry.rollout.author == self.own_author:
             return PoolOutcome.OWN
@@ -310,7 +302,7 @@ class Pool:
             # Without `distinct`, another rollout may have had the same mark.
             self._marks.pop(mark, None)
         self._count(entry, -1)
-        _set_newest(self._removed, identity, (entry.task, entry.text), self.limits.remembered)
+        self._removed[identity] = (entry.task, entry.text)
 
     def _count(self, entry: _Entry, sign: int) -> None:
         self._by_author.add(entry.rollout.author, sign, sign * entry.size)
@@ -330,9 +322,9 @@ class Pool:
         for mark in (task, text) if self.limits.distinct else ():
             if mark is not None and (copy := self._marks.get(mark)) is not None:
                 self._remove(copy)
-        _set_newest(self._used_tasks, task, None, self.limits.remembered)
+        self._used_tasks[task] = None
         if text is not None:
-            _set_newest(self._used_texts, text, None, self.limits.used_texts)
+            self._used_texts[text] = None
 
 
 def _entry(rollout: Rollout, arrival: float, neighbourhood: str) -> _Entry:
@@ -345,15 +337,3 @@ def _entry(rollout: Rollout, arrival: float, neighbourhood: str) -> _Entry:
         question_mark(rollout),
         text_mark(rollout),
     )
-
-
-def _set_newest(memory: OrderedDict[K, V], key: K, value: V, limit: int) -> None:
-    """Set a key, make it the newest one, and drop the oldest ones beyond the limit."""
-    memory[key] = value
-    memory.move_to_end(key)
-    _drop_oldest(memory, limit)
-
-
-def _drop_oldest(memory: OrderedDict[K, V], limit: int) -> None:
-    while len(memory) > limit:
-        memory.popitem(last=False)

@@ -172,7 +172,6 @@ class LocalNetworks:
 
     @property
     def listen_addresses(self) -> tuple[str, ...]:
-        """IP addresses at which others can reach the node."""
         return ("127.0.0.1",) if self.loopback else self.addresses
 
     def may_dial(self, address: Address) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from sapo_edge.swarm.recent import Recent
+from sapo_edge.recent import Recent
 
 MAX_SHARES = 1024
 """Shares of one budget that are remembered."""

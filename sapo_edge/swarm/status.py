@@ -27,7 +27,7 @@ class PeerInfo:
         subscribed: whether it takes part in this swarm.
         sent, received: bytes on the wire.
         rejected: number of its rollouts and messages that were rejected, by reason.
-        score: the GossipSub score; below `pubsub.CUT_OFF` its messages are no longer read.
+        score: the GossipSub score; below `gossip.CUT_OFF` its messages are no longer read.
     """
 
     peer_id: str

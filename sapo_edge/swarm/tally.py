@@ -28,7 +28,9 @@ class Tally:
         clock: seconds.
     """
 
-    def __init__(self, emit: Callable[[Event], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, emit: Callable[[Event], None] = lambda event: None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._emit = emit
         self._clock = clock
         self._counts: Counter[str] = Counter()
@@ -78,13 +80,11 @@ class Tally:
 
     @property
     def counts(self) -> dict[str, int]:
-        """A copy of the counters."""
         with self._lock:
             return dict(self._counts)
 
     @property
     def faults(self) -> dict[str, int]:
-        """A copy of the faults by place."""
         with self._lock:
             return dict(self._faults)
 

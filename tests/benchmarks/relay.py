@@ -56,12 +56,12 @@ class Member:
         self._relay, self._source = relay, source
         self._tally = Tally(lambda event: None)
         self._meter = Meter(0, 0, self._tally)
-        self.host = make_host(Identity(secrets.token_bytes(32)), None, self._meter, self._tally)
+        self.host = make_host(Identity(secrets.token_bytes(32)), None, self._meter)
         self.attempts = 0
 
     async def run(self, stack: AsyncExitStack) -> None:
         """Start its host, which does not listen."""
-        await stack.enter_async_context(running(self.host, None, 0, self._meter, self._tally, lambda peer, what: None))
+        await stack.enter_async_context(running(self.host, None, 0, self._meter))
 
     async def join(self) -> None:
         """Connect, reserve and ask for members, as often as it takes."""

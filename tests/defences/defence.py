@@ -51,6 +51,26 @@ class Defence:
         return [f"{self.name}: {problem}" for problem in problems]
 
 
+@dataclass(frozen=True, slots=True)
+class Defences:
+    """What makes the entries of one file.
+
+    Attributes:
+        tests: the file of those tests that name none.
+    """
+
+    file: str
+    tests: str
+
+    def __call__(self, name: str, snippet: str, without: str, *tests: str) -> Defence:
+        ids = tuple(test if "::" in test else f"{self.tests}::{test}" for test in tests)
+        return Defence(name, self.file, snippet, without, ids)
+
+    def condition(self, name: str, snippet: str, *tests: str) -> Defence:
+        """A line `if ...:`, `elif ...:` or `while ...:` whose condition is never true without the defence."""
+        return self(name, snippet, f"{snippet.split()[0]} False:", *tests)
+
+
 def test_exists(root: Path, test: str) -> bool:
     """Whether a pytest id without parameters, `FILE::NAME`, is a function of that file."""
     file, _, name = test.partition("::")

@@ -29,10 +29,10 @@ def shrink() -> None:
     replace(identity, public_key_of=lru_cache(keys.cache_parameters()["maxsize"] // SMALLER)(keys.__wrapped__))
 
     from sapo_edge.pool import authors, pool
+    from sapo_edge.recent import Recent
     from sapo_edge.swarm.finding import dialing, directory, peerbook
     from sapo_edge.swarm.host import places
     from sapo_edge.swarm.judging import admission, external, freshness, records, reputation
-    from sapo_edge.swarm.recent import Recent
 
     for module, names in {
         authors: ["MAX_AUTHORS"],

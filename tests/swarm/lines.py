@@ -91,7 +91,6 @@ class LineProcess:
                 self._changed.notify_all()
 
     def write_line(self, line: str) -> None:
-        """Send a line to its stdin."""
         self._stdin.write(line + "\n")
         self._stdin.flush()
 
@@ -107,12 +106,10 @@ class LineProcess:
         raise AssertionError(f"it did not happen within {seconds} s; the last lines: {self.lines[-3:]}")
 
     def first(self, matches: Callable[[Line], Any], seconds: float = PATIENCE, since: int = 0) -> Line:
-        """The first line from `since` on that matches."""
         line: Line = self.wait(lambda lines: [line for line in lines[since:] if matches(line)], seconds)[0]
         return line
 
     def kill(self) -> None:
-        """Kill it, without an orderly end."""
         self.process.kill()
         self.process.wait(10)
 

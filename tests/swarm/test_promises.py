@@ -20,7 +20,7 @@ from sapo_edge.swarm.addresses import Address as At
 from sapo_edge.swarm.codes import code
 from sapo_edge.swarm.finding import circuit, dialing, hop, mdns, peerbook
 from sapo_edge.swarm.finding.outside import AGREE
-from sapo_edge.swarm.host import hardening, host, identify, pubsub, traffic, work
+from sapo_edge.swarm.host import gossip, hardening, host, identify, traffic, work
 from sapo_edge.swarm.joining import identity
 from sapo_edge.swarm.judging import external, reputation
 from sapo_edge.swarm.member import pull, session
@@ -59,7 +59,7 @@ SECURITY: dict[str, bool] = {
     "32 protocols and 16 addresses": (identify.MAX_PROTOCOLS, identify.MAX_ADDRESSES) == (32, 16),
     "among more than 16 others": room.FEW == 16,
     "eight networks": pull.PULLS.max_served == 8,
-    "The mesh takes 24 neighbours": pubsub.MAX_MESH == 24,
+    "The mesh takes 24 neighbours": gossip.MAX_MESH == 24,
     "at most a quarter of it": PoolLimits().author_share == 1 / 4,
     "on port 443 or from 1024 on": [port for port in range(2048) if may_dial(port)] == [443, *range(1024, 2048)],
     "one peer a second after the first eight, at three addresses at most": (

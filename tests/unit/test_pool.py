@@ -64,50 +64,33 @@ def test_rollouts_expire_by_the_time_since_their_arrival() -> None:
     assert pool.counts[PoolOutcome.OLD] == 2
 
 
-def test_a_copy_is_recognised_while_the_original_is_held_and_afterwards() -> None:
+def test_a_copy_is_recognised_while_the_original_is_held_and_however_it_left() -> None:
     clock = Clock()
-    pool = Pool("me", PoolLimits(seconds=60), clock)
-    taken, aged = make_rollout(sequence=1), make_rollout(sequence=2)
-    for rollout in (taken, aged):
+    pool = Pool("me", PoolLimits(rollouts=3, author_share=1.0, seconds=60), clock)
+    displaced, taken, rejected, aged = (make_rollout(sequence=number) for number in range(4))
+    for rollout in (displaced, taken, rejected, aged):
         pool.add(rollout)
         assert pool.add(rollout) is PoolOutcome.DUPLICATE
-    pool.take([taken])
+    pool.take([taken, taken, make_rollout(sequence=9)])
+    pool.reject([rejected])
+    assert sequences(pool) == [3] and pool.bytes == aged.size_bytes()
     clock.now += 61
     assert pool.candidates() == ()
-    assert pool.add(taken) is PoolOutcome.DUPLICATE and pool.add(aged) is PoolOutcome.DUPLICATE
-    assert len(pool) == 0
-
-
-def test_a_copy_of_a_displaced_rollout_is_recognised() -> None:
-    pool = Pool("me", PoolLimits(rollouts=1, author_share=1.0))
-    first = make_rollout(sequence=1)
-    pool.add(first)
-    pool.add(make_rollout(sequence=2))
-    assert pool.add(first) is PoolOutcome.DUPLICATE and sequences(pool) == [2]
+    assert [pool.add(rollout) for rollout in (displaced, taken, rejected, aged)] == [PoolOutcome.DUPLICATE] * 4
 
 
 def test_the_number_of_remembered_ids_is_bounded() -> None:
-    pool = Pool("me", PoolLimits(remembered=2, used_texts=0))
-    rollouts = [make_rollout(sequence=number) for number in range(3)]
-    for rollout in rollouts:
-        pool.add(rollout)
-    pool.take(rollouts)
-    assert [pool.add(rollout) for rollout in rollouts] == [
-        PoolOutcome.ADDED,
-        PoolOutcome.DUPLICATE,
-        PoolOutcome.DUPLICATE,
-    ]
-
-
-def test_a_pool_that_remembers_no_ids_still_removes_rollouts() -> None:
-    pool = Pool("me", PoolLimits(remembered=0, used_texts=0))
-    pool.add(make_rollout())
-    pool.take([make_rollout()])
-    assert len(pool) == 0 and pool.add(make_rollout()) is PoolOutcome.ADDED
+    for remembered in range(3):
+        pool = Pool("me", PoolLimits(remembered=remembered, used_texts=0))
+        rollouts = [make_rollout(sequence=number) for number in range(3)]
+        for rollout in rollouts:
+            pool.add(rollout)
+        pool.take(rollouts)
+        outcomes = [pool.add(rollout) for rollout in rollouts]
+        assert outcomes == [PoolOutcome.ADDED] * (3 - remembered) + [PoolOutcome.DUPLICATE] * remembered
 
 
 def again(rollout: Rollout, sequence: int, **changes: Any) -> Rollout:
-    """The rollout under another number."""
     return replace(rollout, sequence=sequence, **changes)
 
 
@@ -251,15 +234,6 @@ def test_token_ids_do_not_change_the_id() -> None:
     with_ids = replace(rollout, answers=(Answer("ab", True, (1, 2), (-0.5, -0.5)),))
     pool.add(rollout)
     assert pool.add(with_ids) is PoolOutcome.DUPLICATE
-
-
-def test_taken_rollouts_are_removed_and_absent_ones_ignored() -> None:
-    pool = Pool("me")
-    kept, taken = make_rollout(sequence=1), make_rollout(sequence=2)
-    pool.add(kept)
-    pool.add(taken)
-    pool.take([taken, taken, make_rollout(sequence=9)])
-    assert sequences(pool) == [1] and pool.bytes == kept.size_bytes()
 
 
 def test_the_swarm_may_add_while_a_round_samples() -> None:

@@ -33,8 +33,6 @@ EXTERNAL, OWN_ROLLOUTS = 3, 3
 
 @dataclass
 class Entry:
-    """A rollout that the model holds."""
-
     rollout: Rollout
     arrival: float
     network: str

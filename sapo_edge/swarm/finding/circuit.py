@@ -32,11 +32,11 @@ from libp2p.relay.circuit_v2.utils import read_delimited_msg, write_delimited_ms
 from libp2p.security.pnet.protector import new_protected_conn
 from multiaddr import Multiaddr
 
+from sapo_edge.recent import Recent
 from sapo_edge.swarm.addresses import Address, find_local_networks, parse_address, region
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.directory import ask
 from sapo_edge.swarm.host.hardening import ENDED, quietly
-from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import ExchangeRequest
 

@@ -16,11 +16,11 @@ from itertools import groupby
 import trio
 from libp2p.abc import IHost
 
+from sapo_edge.recent import Recent
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, region
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.circuit import DIAL_SECONDS, open_way
 from sapo_edge.swarm.finding.peerbook import KnownPeer, Origin, PeerBook
-from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.rendezvous.dial import who_listens
 from sapo_edge.swarm.tally import Tally
 

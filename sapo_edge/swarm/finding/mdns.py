@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import trio
 from zeroconf import Error, InterfaceChoice, IPVersion, ServiceBrowser, ServiceInfo, ServiceListener, Zeroconf
 
+from sapo_edge.recent import Recent
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, parse_address
-from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
 
 SERVICE = "_p2p._udp.local."

@@ -17,9 +17,9 @@ from typing import TypeVar
 from libp2p.abc import IHost
 from libp2p.rcmgr import Direction
 
+from sapo_edge.recent import Recent
 from sapo_edge.swarm.addresses import is_public, neighbourhood
 from sapo_edge.swarm.finding.circuit import is_relayed
-from sapo_edge.swarm.recent import Recent
 
 AGREE = 2
 """Networks that must agree."""

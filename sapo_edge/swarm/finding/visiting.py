@@ -42,10 +42,9 @@ async def visiting_host(
     Raises:
         SwarmError: if it can't listen.
     """
-    tally = Tally(lambda event: None)
-    meter = Meter(0, 0, tally)
-    host = make_host(Identity(secrets.token_bytes(32)), psk, meter, tally)
-    async with running(host, listen, port, meter, tally, lambda peer_id, offence: None):
+    meter = Meter(0, 0, Tally())
+    host = make_host(Identity(secrets.token_bytes(32)), psk, meter)
+    async with running(host, listen, port, meter):
         yield host
 
 

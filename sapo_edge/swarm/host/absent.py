@@ -34,12 +34,10 @@ class _Finder(MetaPathFinder, Loader):
         self._names = names
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """The spec of an empty package for what is left out."""
         is_unused = any(name == unused or name.startswith(f"{unused}.") for unused in self._names)
         return ModuleSpec(name, self, is_package=True) if is_unused else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """A module that has every name."""
         return _Module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:

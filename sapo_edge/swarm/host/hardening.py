@@ -1,6 +1,6 @@
 """Workarounds for faults of py-libp2p 0.8.1 that let a peer, or chance, end the process or block a connection.
 
-Each class and function names its fault. `pubsub.py` has the workarounds for GossipSub, `traffic.py` those for sockets.
+Each class and function names its fault. `gossip.py` has the workarounds for GossipSub, `traffic.py` those for sockets.
 Tests run with and without each of them, and so notice a version of the library that no longer needs it.
 """
 
@@ -107,7 +107,6 @@ class SafeYamux(_Attributes, Yamux):  # type: ignore[misc] # libp2p is not follo
     """
 
     meter: Meter
-    tally: Tally
     keepalive: float
     backlog: Backlog
     _ping_id: int
@@ -155,7 +154,7 @@ class SafeYamux(_Attributes, Yamux):  # type: ignore[misc] # libp2p is not follo
 
     async def _read_data_body(self, length: int) -> bytes:
         if length + self.unread > min(MAX_BUFFERED, self.meter.unread // 2):
-            self.tally.count("connections closed: too much unread data")
+            self.meter.tally.count("connections closed: too much unread data")
             self.abort()
         self._announced = length
         self.backlog.charge(length)
@@ -184,7 +183,7 @@ class SafeYamux(_Attributes, Yamux):  # type: ignore[misc] # libp2p is not follo
             except ENDED:
                 return
             if not await self._answered():
-                self.tally.count("frozen peers dropped")
+                self.meter.tally.count("frozen peers dropped")
                 self.abort()
                 return
             async with self.streams_lock:
@@ -211,9 +210,9 @@ class SafeYamux(_Attributes, Yamux):  # type: ignore[misc] # libp2p is not follo
 
     def _failed(self, error: Exception) -> None:
         if isinstance(innermost(error), ENDED):
-            self.tally.count("connections broken")
+            self.meter.tally.count("connections broken")
         else:
-            self.tally.fault("connection", error)
+            self.meter.tally.fault("connection", error)
 
 
 def _forget_handshake(secured: Any) -> None:
@@ -223,15 +222,12 @@ def _forget_handshake(secured: Any) -> None:
         protocol.pattern = protocol.keypairs = secured.remote_permanent_pubkey = None
 
 
-def safe_yamux(meter: Meter, tally: Tally, keepalive: float) -> type[SafeYamux]:
+def safe_yamux(meter: Meter, keepalive: float) -> type[SafeYamux]:
     """The muxer of one host, which pings its peers every `keepalive` seconds."""
     # The library reads the limit from its module at each read.
     yamux_module.MAX_WINDOW_SIZE = MAX_WINDOW
-    return type(
-        "HostYamux",
-        (SafeYamux,),
-        {"meter": meter, "tally": tally, "keepalive": keepalive, "backlog": Backlog(tally, meter.unread)},
-    )
+    backlog = Backlog(meter.tally, meter.unread)
+    return type("HostYamux", (SafeYamux,), {"meter": meter, "keepalive": keepalive, "backlog": backlog})
 
 
 def bound_negotiations() -> None:
@@ -277,9 +273,9 @@ def end_upgrades(host: IHost) -> None:
     network._handle_inbound_connection = upgrade
 
 
-def contain_streams(host: IHost, meter: Meter, tally: Tally, blame: Blame) -> None:
+def contain_streams(host: IHost, meter: Meter, blame: Blame) -> None:
     """End only the stream when its handler fails or its negotiation is not UTF-8; the library ends the host."""
-    negotiate_and_handle = host._swarm_stream_handler
+    negotiate_and_handle, tally = host._swarm_stream_handler, meter.tally
 
     async def contained(stream: INetStream) -> None:
         metered = meter.find(stream.muxed_conn.get_remote_address())

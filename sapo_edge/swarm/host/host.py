@@ -36,7 +36,6 @@ from sapo_edge.swarm.host.hardening import (
 from sapo_edge.swarm.host.identify import bound_identify
 from sapo_edge.swarm.host.traffic import Meter, MeteredTCP
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.tally import Tally
 from sapo_edge.transport import SwarmError
 
 MAX_CONNECTIONS = 256
@@ -77,7 +76,6 @@ def make_host(
     identity: Identity,
     psk: bytes | None,
     meter: Meter,
-    tally: Tally,
     keepalive: float = KEEPALIVE,
     max_connections: int = MAX_CONNECTIONS,
 ) -> IHost:
@@ -93,7 +91,7 @@ def make_host(
         key_pair=pair,
         # The default also accepts plaintext, TLS and mplex.
         sec_opt={TProtocol(NOISE): NoiseTransport(pair, noise_privkey=create_noise_key().private_key)},
-        muxer_opt={TProtocol(YAMUX): safe_yamux(meter, tally, keepalive)},
+        muxer_opt={TProtocol(YAMUX): safe_yamux(meter, keepalive)},
         transports=[MeteredTCP(meter)],
         psk=psk.hex() if psk else None,
         negotiate_timeout=int(UPGRADE_SECONDS),
@@ -149,7 +147,11 @@ async def _nothing(*_: object) -> None:
 
 @asynccontextmanager
 async def running(
-    host: IHost, listen: Literal["all", "loopback"] | None, port: int, meter: Meter, tally: Tally, blame: Blame
+    host: IHost,
+    listen: Literal["all", "loopback"] | None,
+    port: int,
+    meter: Meter,
+    blame: Blame = lambda peer_id, offence: None,
 ) -> AsyncIterator[trio.Nursery]:
     """Run a host inside this context; yields a nursery for tasks that use it.
 
@@ -159,18 +161,18 @@ async def running(
     Raises:
         SwarmError: if it can't listen.
     """
-    contain_streams(host, meter, tally, blame)
-    bound_identify(host, tally)
+    contain_streams(host, meter, blame)
+    bound_identify(host, meter.tally)
     addresses = {None: [], "all": ["0.0.0.0"], "loopback": ["127.0.0.1"]}[listen]
     async with host.run([Multiaddr(f"/ip4/{address}/tcp/{port}") for address in addresses]):
         if addresses and not host.get_transport_addrs():
             raise SwarmError(f"can't listen on port {port}", "choose another port, or 0 for any")
         if listen == "all" and not await host.get_network().listen(Multiaddr(f"/ip6/::/tcp/{listen_port(host)}")):
-            tally.count("hosts that listen on IPv4 only")
+            meter.tally.count("hosts that listen on IPv4 only")
         try:
             trio.lowlevel.add_instrument(meter.work)
             async with trio.open_nursery() as nursery:
-                contain_tasks(host.get_network(), "network", nursery, tally)
+                contain_tasks(host.get_network(), "network", nursery, meter.tally)
                 yield nursery
                 nursery.cancel_scope.cancel()
         finally:

@@ -87,16 +87,14 @@ class RequestServer:
 
     @property
     def serving(self) -> int:
-        """Requests that are being served now."""
         return len(self._places)
 
     def start(self) -> None:
-        """Register with the host."""
         self._host.set_stream_handler(TProtocol(self._protocol.protocol_id), self._handle)
 
     async def _handle(self, stream: INetStream) -> None:
         peer_id = str(stream.muxed_conn.peer_id)
-        refusal = self._refusal(peer_id)
+        refusal = self._other_refusal(peer_id) if self._buckets.of(peer_id).take() else "rate"
         if not refusal:
             place = trio.CancelScope()
             try:
@@ -136,11 +134,6 @@ class RequestServer:
             await write_frame(stream, response)
         self._tally.count(f"{self._protocol.name} served")
         await stream.close()
-
-    def _refusal(self, peer_id: str) -> str:
-        if not self._buckets.of(peer_id).take():
-            return "rate"
-        return self._other_refusal(peer_id)
 
 
 async def request(host: IHost, peer_id: str, protocol: Protocol, data: bytes) -> bytes:

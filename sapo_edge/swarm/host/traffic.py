@@ -45,7 +45,6 @@ OF_A_NODE = Capacity(MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, ARRIVALS_PER_SECOND, 
 
 
 def byte_bucket(rate: int) -> TokenBucket:
-    """The bucket of a cap in bytes a second."""
     return TokenBucket(rate, max(MIN_BURST, rate * BURST_SECONDS))
 
 
@@ -209,7 +208,6 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
 
     @property
     def raw(self) -> Any:
-        """Trio's stream."""
         return self._stream.stream
 
     def abort(self) -> None:

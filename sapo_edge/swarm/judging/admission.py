@@ -41,11 +41,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from sapo_edge.recent import Recent
 from sapo_edge.swarm.joining.identity import peer_id_of
 from sapo_edge.swarm.judging.external import RejectedError, TaskCheck
 from sapo_edge.swarm.judging.freshness import Freshness
 from sapo_edge.swarm.judging.reputation import WEIGHTS, Reputation, cost
-from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.messages import Message, decode_message
 from sapo_edge.swarm.wire.record import RawRecord, SignedRollout, decode_record, read_author, verify_record

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from sapo_edge.errors import SapoError, UnknownTaskError
 from sapo_edge.policy import CutAnswer
+from sapo_edge.recent import Recent
 from sapo_edge.rollout import Answer, Rollout, ScoredRollout, Task
-from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks.bounded import BoundedWorker, NotStartedError, OvertimeError
 from sapo_edge.tasks.source import TaskSource
@@ -40,7 +40,6 @@ class RejectedError(Exception):
     def __init__(self, reason: Rejection, detail: str, is_authors_fault: bool = True) -> None:
         super().__init__(detail)
         self.reason = reason
-        self.detail = detail
         self.is_authors_fault = is_authors_fault
 
 
@@ -147,7 +146,7 @@ class ExternalScorer:
         try:
             task = verified_task(self.source, rollout)
         except RejectedError as error:
-            self.rejected[error.detail] += 1
+            self.rejected[str(error)] += 1
             return None
         texts = (self._cut(answer.text, answer.ended).text for answer in rollout.answers[:answers])
         return tuple(self.source.score(task, text) for text in texts)

@@ -18,8 +18,8 @@ import math
 import time
 from collections.abc import Callable
 
+from sapo_edge.recent import Recent
 from sapo_edge.rollout import Rollout
-from sapo_edge.swarm.recent import Recent
 
 MAX_AGE = 3600.0
 """Seconds after which a rollout is too old to learn from."""

@@ -40,9 +40,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
+from sapo_edge.recent import Recent
 from sapo_edge.room import GENEROUS, Room
 from sapo_edge.swarm.bucket import Shares, TokenBucket
-from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.wire.rejection import Rejection
 
 RATE, BURST = 600.0, 256.0
@@ -157,7 +157,6 @@ class _Peer:
     is_established: bool = False
 
     def forgive(self, now: float) -> None:
-        """Let penalty and strikes decay up to now."""
         elapsed = now - self.updated
         self.updated = now
         self.penalty *= 0.5 ** (elapsed / HALF_LIFE)
@@ -223,7 +222,6 @@ class _Shelf:
         return next(iter(longest))
 
     def count(self, kind: _Kind, source: str) -> int:
-        """Peers of a kind and a source."""
         return len(self.queues.get((kind, source), ()))
 
 
@@ -426,7 +424,6 @@ class Reputation:
         return self._heard_newcomers if is_large and author is not None and author.was_heard else self._all_newcomers
 
     def _deserves_a_rate(self, peer: _Peer) -> bool:
-        """Whether a newcomer fulfils the conditions for being established."""
         if peer.accepted < ESTABLISHED_AFTER or peer.last_seen - peer.first_seen < ESTABLISHED_SECONDS:
             return False
         if peer.last_seen < peer.ignored_until:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from sapo_edge.events import Event
+from sapo_edge.recent import Recent
 from sapo_edge.rollout import Rollout
 from sapo_edge.swarm.host.logs import preserve_logging
 from sapo_edge.swarm.joining.identity import readable_name
@@ -17,7 +18,6 @@ from sapo_edge.swarm.joining.invite import swarm_id
 from sapo_edge.swarm.judging.admission import Admission
 from sapo_edge.swarm.judging.records import RecordStore
 from sapo_edge.swarm.judging.reputation import WEIGHTS
-from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.router.ports import Ports, try_port
 from sapo_edge.swarm.status import Router, SwarmStatus
 from sapo_edge.swarm.tally import Tally, innermost
@@ -169,7 +169,6 @@ class Member:
         self.wake()
 
     def next_message(self) -> bytes | None:
-        """Take the oldest message from the outbox."""
         with self._lock:
             return self.outbox.popleft() if self.outbox else None
 

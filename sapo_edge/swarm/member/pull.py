@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 import trio
 from libp2p.abc import IHost, INetStream
 
+from sapo_edge.recent import Recent
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.host import direct_remotes
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer, request
 from sapo_edge.swarm.host.traffic import Meter, address_of
 from sapo_edge.swarm.member.member import Member
-from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.messages import (
     MAX_REQUEST_BYTES,

@@ -15,9 +15,8 @@ from sapo_edge.swarm.addresses import direct_address, find_local_networks
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.codes.meeting_place import MeetingPlace
 from sapo_edge.swarm.finding.discovery import Discovery
-from sapo_edge.swarm.host.gossip import Gossip
+from sapo_edge.swarm.host.gossip import Gossip, Verdict
 from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, network_of, running
-from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.judging.admission import CheckResult
@@ -59,7 +58,7 @@ class Session:
         self.member = member
         self.tally = member.tally
         self.meter = Meter(config.upload, config.download, self.tally)
-        self.host = make_host(config.identity, config.psk, self.meter, self.tally, config.keepalive)
+        self.host = make_host(config.identity, config.psk, self.meter, config.keepalive)
         self.gossip = Gossip(
             self.host,
             f"/sapo-edge/1/{member.swarm.hex()}",
@@ -67,7 +66,6 @@ class Session:
             member.blame,
             member.admission.reputation.score,
             self.meter,
-            self.tally,
         )
         member.admission.reputation.network_of = self._public_network
         self.puller = Puller(self.host, member, self.meter, self._neighbours, self._receive)
@@ -119,24 +117,23 @@ class Session:
 
     async def _run(self) -> None:
         member = self.member
-        host = running(self.host, member.config.listen, member.choose_port(), self.meter, self.tally, member.blame)
+        host = running(self.host, member.config.listen, member.choose_port(), self.meter, member.blame)
         async with host as nursery, self.gossip.running(nursery):
-            self._mark_listening()
+            member.mark_listening(self._find_addresses(), listen_port(self.host), self.meter, self._wake)
             for task in (self._publish, self._check_tasks, self.puller.run):
                 nursery.start_soon(task)
             await nursery.start(self._discover)
             await self._maintain()
 
-    def _mark_listening(self) -> None:
+    def _wake(self) -> None:
+        """Send what waits; may be called from any thread."""
+
         def wake() -> None:
-            with contextlib.suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(self._set_outgoing)
+            # In the event loop, because `_publish` replaces the event.
+            self._has_outgoing.set()
 
-        self.member.mark_listening(self._find_addresses(), listen_port(self.host), self.meter, wake)
-
-    def _set_outgoing(self) -> None:
-        # Runs in the event loop, because `_publish` replaces the event.
-        self._has_outgoing.set()
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(wake)
 
     def _find_addresses(self) -> tuple[str, ...]:
         """Addresses at which others can dial this node, directly and through relays."""
@@ -264,7 +261,8 @@ class Session:
     def _snapshot(self, has_peers: bool) -> None:
         outside = self._discovery.outside if self._discovery else None
         ahead = self.member.admission.freshness.clock_ahead = outside.clock_ahead if outside else 0.0
-        router = self._router()
+        discovery = self._discovery if self.member.config.map_port else None
+        router: Router = discovery.mapping.state if discovery else ""
         # Who waits for the router's answer wants the address that follows from it.
         if router != self._shown_router or trio.current_time() - self._addresses_updated > ADDRESS_SECONDS:
             self._shown_router = router
@@ -278,9 +276,6 @@ class Session:
             router=router,
             clock_ahead=ahead,
         )
-
-    def _router(self) -> Router:
-        return self._discovery.mapping.state if self._discovery and self.member.config.map_port else ""
 
     def _backfill(self, neighbours: Sequence[str], nursery: trio.Nursery) -> None:
         """Ask new neighbours for recent rollouts: the first ones after joining, and those that reconnect."""

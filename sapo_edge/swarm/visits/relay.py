@@ -115,13 +115,13 @@ async def run_relay(
     """
     meter = Meter(config.upload, config.download, tally, config.capacity, Shares(*PROCESSOR))
     # The meter alone decides who gets a place. The library closes connections a moment after their sockets.
-    host = make_host(config.identity, config.psk, meter, tally, max_connections=2 * config.capacity.places)
+    host = make_host(config.identity, config.psk, meter, max_connections=2 * config.capacity.places)
     host.get_peerstore().max_peers = 2 * config.capacity.places
 
     def blame(peer_id: str, _: str) -> None:
         disconnect(host, ID.from_string(peer_id))
 
-    async with running(host, config.listen, config.port, meter, tally, blame):
+    async with running(host, config.listen, config.port, meter, blame):
         port, peer_id = listen_port(host), config.identity.peer_id
         names = (*config.announce, *find_local_networks(config.listen).listen_addresses)
         own = tuple(dict.fromkeys(host_address(name, port, peer_id) for name in names))

@@ -58,7 +58,6 @@ class WireError(SapoError):
         remedy = "update sapo-edge" if reason is Rejection.VERSION else "its sender has to correct it"
         super().__init__(detail, remedy)
         self.reason = reason
-        self.detail = detail
 
 
 def encode(fields: Mapping[str, Any]) -> bytes:

@@ -2,479 +2,387 @@
 
 from __future__ import annotations
 
-from tests.defences.defence import Defence
+from tests.defences.defence import Defences
 
-_LIMITS = "tests/swarm/host/test_limits.py::"
-_SIGNED = (
-    "tests/swarm/host/test_hardening.py::"
-    "test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once"
-)
-_NO_ANSWER = "tests/swarm/host/test_requests.py::test_a_peer_that_does_not_answer_is_not_waited_for_for_long"
+requests = Defences("sapo_edge/swarm/host/requests.py", "tests/swarm/host/test_requests.py")
+gossip = Defences("sapo_edge/swarm/host/gossip.py", "tests/swarm/host/test_control.py")
+host = Defences("sapo_edge/swarm/host/host.py", "tests/swarm/host/test_hardening.py")
+hardening = Defences("sapo_edge/swarm/host/hardening.py", "tests/swarm/host/test_hardening.py")
+traffic = Defences("sapo_edge/swarm/host/traffic.py", "tests/swarm/host/test_hardening.py")
 
 DEFENCES = (
-    Defence(
+    requests(
         "the rate of requests of one peer",
-        "sapo_edge/swarm/host/requests.py",
-        """        if not self._buckets.of(peer_id).take():
-            return "rate"
-""",
+        ' if self._buckets.of(peer_id).take() else "rate"',
         "",
-        ("tests/swarm/host/test_requests.py::test_requests_are_bounded_and_refusals_are_counted",),
+        "test_requests_are_bounded_and_refusals_are_counted",
     ),
-    Defence(
+    requests.condition(
         "requests that are served at the same time",
-        "sapo_edge/swarm/host/requests.py",
-        "        if displaced is place:\n",
-        "        if False:\n",
-        ("tests/swarm/host/test_requests.py::test_requests_are_bounded_and_refusals_are_counted",),
+        "if displaced is place:",
+        "test_requests_are_bounded_and_refusals_are_counted",
     ),
-    Defence(
+    requests(
         "requests that are served are shared between networks",
-        "sapo_edge/swarm/host/requests.py",
-        "            displaced.cancel()\n",
-        "            pass\n",
-        ("tests/swarm/host/test_requests.py::test_one_machine_does_not_keep_others_from_being_served",),
+        "displaced.cancel()",
+        "pass",
+        "test_one_machine_does_not_keep_others_from_being_served",
     ),
-    Defence(
+    requests(
         "a server's own reasons to refuse",
-        "sapo_edge/swarm/host/requests.py",
-        "return self._other_refusal(peer_id)",
-        'return ""',
-        ("tests/swarm/host/test_requests.py::test_a_server_can_refuse_for_reasons_of_its_own",),
+        "refusal = self._other_refusal(peer_id)",
+        'refusal = ""',
+        "test_a_server_can_refuse_for_reasons_of_its_own",
     ),
-    Defence(
-        "messages are let go of",
-        "sapo_edge/swarm/host/pubsub.py",
-        "    def _check_equivocation(",
-        "    def _check_nothing(",
-        ("tests/swarm/host/test_control.py::test_messages_are_let_go_of_once_neighbours_can_no_longer_ask_for_them",),
+    requests.condition(
+        "the length of a request or response", "if size > limit:", "test_requests_are_bounded_and_refusals_are_counted"
     ),
-    Defence(
-        "the length of a request or response",
-        "sapo_edge/swarm/host/requests.py",
-        "    if size > limit:\n",
-        "    if False:\n",
-        ("tests/swarm/host/test_requests.py::test_requests_are_bounded_and_refusals_are_counted",),
-    ),
-    Defence(
+    requests(
         "time for a request to arrive",
-        "sapo_edge/swarm/host/requests.py",
-        "        with trio.fail_after(self._protocol.read_seconds):\n",
-        "        if True:\n",
-        ("tests/swarm/host/test_requests.py::test_requests_are_bounded_and_refusals_are_counted",),
+        "with trio.fail_after(self._protocol.read_seconds):",
+        "if True:",
+        "test_requests_are_bounded_and_refusals_are_counted",
     ),
-    Defence(
+    requests(
         "time for a response to be read",
-        "sapo_edge/swarm/host/requests.py",
-        """        with trio.fail_after(self._protocol.total_seconds):
+        """with trio.fail_after(self._protocol.total_seconds):
             await write_frame(stream, response)""",
-        """        if True:
+        """if True:
             await write_frame(stream, response)""",
-        ("tests/swarm/host/test_requests.py::test_a_peer_that_does_not_read_its_response_holds_no_place_for_long",),
+        "test_a_peer_that_does_not_read_its_response_holds_no_place_for_long",
     ),
-    Defence(
+    requests(
         "time for an answer to begin",
-        "sapo_edge/swarm/host/requests.py",
-        "            with trio.fail_after(protocol.answer_seconds):\n",
-        "            if True:\n",
-        (_NO_ANSWER,),
+        "with trio.fail_after(protocol.answer_seconds):",
+        "if True:",
+        "test_a_peer_that_does_not_answer_is_not_waited_for_for_long",
     ),
-    Defence(
+    requests(
         "time for an answer",
-        "sapo_edge/swarm/host/requests.py",
-        "        with trio.fail_after(protocol.total_seconds):\n",
-        "        if True:\n",
-        (_NO_ANSWER,),
+        "with trio.fail_after(protocol.total_seconds):",
+        "if True:",
+        "test_a_peer_that_does_not_answer_is_not_waited_for_for_long",
     ),
-    Defence(
+    requests(
         "whoever sends no request is blamed",
-        "sapo_edge/swarm/host/requests.py",
         '                self._blame(peer_id, "request")\n',
         "",
-        ("tests/swarm/host/test_requests.py::test_requests_are_bounded_and_refusals_are_counted",),
+        "test_requests_are_bounded_and_refusals_are_counted",
     ),
-    Defence(
+    requests(
         "peers whose rate of requests is remembered",
-        "sapo_edge/swarm/host/requests.py",
-        "Buckets(MAX_REMEMBERED_PEERS, ",
-        "Buckets(10**9, ",
-        ("tests/swarm/host/test_requests.py::test_the_oldest_rates_are_forgotten",),
+        "Buckets(MAX_REMEMBERED_PEERS,",
+        "Buckets(10**9,",
+        "test_the_oldest_rates_are_forgotten",
     ),
-    Defence(
-        "the library never gets the secret key",
-        "sapo_edge/swarm/host/host.py",
-        '        raise PermissionError("the secret key is not revealed")',
-        "        return self._identity.secret",
-        ("tests/swarm/host/test_host.py::test_the_librarys_key_signs_and_reveals_nothing",),
+    gossip(
+        "messages are let go of",
+        "def _check_equivocation(",
+        "def _check_nothing(",
+        "test_messages_are_let_go_of_once_neighbours_can_no_longer_ask_for_them",
     ),
-    Defence(
-        "addresses of peers that left are forgotten",
-        "sapo_edge/swarm/host/host.py",
-        "            store.clear_peerdata(peer_id)",
-        "            pass",
-        ("tests/swarm/host/test_host.py::test_peers_that_left_are_forgotten",),
-    ),
-    Defence(
-        "the library dials nobody",
-        "sapo_edge/swarm/host/host.py",
-        "    network.dial_peer = _dial_nobody\n    network.auto_connector.maybe_connect = _nothing\n",
-        "",
-        ("tests/swarm/host/test_hardening.py::test_the_library_dials_nobody",),
-    ),
-    Defence(
-        "an address is dialled once",
-        "sapo_edge/swarm/host/host.py",
-        "    network.retry_config = RetryConfig(max_retries=0)\n",
-        "",
-        ("tests/swarm/host/test_hardening.py::test_a_dial_that_fails_is_not_repeated",),
-    ),
-    Defence(
-        "connections that ended count for nothing",
-        "sapo_edge/swarm/host/hardening.py",
-        "    network._handle_inbound_connection = upgrade\n",
-        "",
-        ("tests/swarm/host/test_hardening.py::test_connections_leave_nothing_behind",),
-    ),
-    Defence(
-        "peers that left are not remembered",
-        "sapo_edge/swarm/host/host.py",
-        "    network.auto_connector.record_disconnect = lambda peer_id: None\n",
-        "",
-        ("tests/swarm/host/test_hardening.py::test_connections_leave_nothing_behind",),
-    ),
-    Defence(
-        "scores of peers that left are forgotten",
-        "sapo_edge/swarm/host/gossip.py",
-        "                del table[peer_id]",
-        "                pass",
-        ("tests/swarm/host/test_host.py::test_the_mesh_forgets_peers_that_left",),
-    ),
-    Defence(
-        "connections are encrypted and authenticated",
-        "sapo_edge/swarm/host/host.py",
-        "        sec_opt={TProtocol(NOISE): NoiseTransport(pair, noise_privkey=create_noise_key().private_key)},\n",
-        "",
-        ("tests/swarm/host/test_hardening.py::test_settings_that_the_library_gets_wrong",),
-    ),
-    Defence(
-        "connections of a private swarm need its key",
-        "sapo_edge/swarm/host/host.py",
-        "        psk=psk.hex() if psk else None,\n",
-        "        psk=None,\n",
-        ("tests/swarm/host/test_hardening.py::test_a_private_swarm_accepts_no_connection_without_its_key",),
-    ),
-    Defence(
+    gossip(
         "peers named in a PRUNE are not dialled",
-        "sapo_edge/swarm/host/pubsub.py",
-        "            del prune.peers[:]",
-        "            pass",
-        ("tests/swarm/host/test_control.py::test_peers_named_in_a_prune_are_not_dialled",),
+        "del prune.peers[:]",
+        "pass",
+        "test_peers_named_in_a_prune_are_not_dialled",
     ),
-    Defence(
+    gossip(
         "control messages are of our topic",
-        "sapo_edge/swarm/host/pubsub.py",
         " if item.topicID == self.topic]",
         "]",
-        ("tests/swarm/host/test_control.py::test_control_messages_are_of_our_topic_and_few",),
+        "test_control_messages_are_of_our_topic_and_few",
     ),
-    Defence(
+    gossip(
         "control messages of one frame",
-        "sapo_edge/swarm/host/pubsub.py",
         "getattr(control, name)[:MAX_CONTROL]",
         "getattr(control, name)",
-        ("tests/swarm/host/test_control.py::test_looking_for_our_topic_in_a_frame_ends",),
+        "test_looking_for_our_topic_in_a_frame_ends",
     ),
-    Defence(
+    gossip(
         "repeated control messages of one frame",
-        "sapo_edge/swarm/host/pubsub.py",
         "ours[:MAX_REPEATED]",
         "ours",
-        ("tests/swarm/host/test_control.py::test_control_messages_are_of_our_topic_and_few",),
+        "test_control_messages_are_of_our_topic_and_few",
     ),
-    Defence(
-        "the rate of announced messages",
-        "sapo_edge/swarm/host/pubsub.py",
-        " and announced.take()]",
-        "]",
-        ("tests/swarm/host/test_control.py::test_announced_messages_are_limited_in_rate",),
+    gossip(
+        "the rate of announced messages", " and announced.take()]", "]", "test_announced_messages_are_limited_in_rate"
     ),
-    Defence(
+    gossip(
         "messages that one IHAVE names",
-        "sapo_edge/swarm/host/pubsub.py",
         "ihave.messageIDs[:MAX_CONTROL]",
         "ihave.messageIDs",
-        ("tests/swarm/host/test_control.py::test_control_messages_are_of_our_topic_and_few",),
+        "test_control_messages_are_of_our_topic_and_few",
     ),
-    Defence(
+    gossip(
         "lists of requested messages in one frame",
-        "sapo_edge/swarm/host/pubsub.py",
         "control.iwant[:1]",
         "control.iwant",
-        ("tests/swarm/host/test_control.py::test_requests_for_messages_are_limited_in_rate",),
+        "test_requests_for_messages_are_limited_in_rate",
     ),
-    Defence(
-        "the rate of requested messages",
-        "sapo_edge/swarm/host/pubsub.py",
-        " if asked.take()]",
-        "]",
-        ("tests/swarm/host/test_control.py::test_requests_for_messages_are_limited_in_rate",),
+    gossip(
+        "the rate of requested messages", " if asked.take()]", "]", "test_requests_for_messages_are_limited_in_rate"
     ),
-    Defence(
+    gossip(
         "messages in one frame",
-        "sapo_edge/swarm/host/pubsub.py",
         "rpc.publish[:MAX_PUBLISHED]",
         "rpc.publish",
-        ("tests/swarm/host/test_control.py::test_messages_and_subscriptions_are_limited_in_rate",),
+        "test_messages_and_subscriptions_are_limited_in_rate",
     ),
-    Defence(
+    gossip(
         "the rate of subscriptions",
-        "sapo_edge/swarm/host/pubsub.py",
-        "            if controls.take():\n",
-        "            if True:\n",
-        ("tests/swarm/host/test_control.py::test_messages_and_subscriptions_are_limited_in_rate",),
+        "if controls.take():",
+        "if True:",
+        "test_messages_and_subscriptions_are_limited_in_rate",
     ),
-    Defence(
+    gossip(
         "the rate of a neighbour's messages",
-        "sapo_edge/swarm/host/pubsub.py",
-        "        if (delay := self._buckets(peer_id)[0].wait(1.0)) > 0:",
-        "        if (delay := self._buckets(peer_id)[0].wait(1.0)) > 1e9:",
-        ("tests/swarm/host/test_control.py::test_a_neighbour_that_sends_too_much_is_read_more_slowly",),
+        "if (delay := self._buckets(peer_id)[0].wait(1.0)) > 0:",
+        "if (delay := self._buckets(peer_id)[0].wait(1.0)) > 1e9:",
+        "test_a_neighbour_that_sends_too_much_is_read_more_slowly",
     ),
-    Defence(
+    gossip.condition(
         "nothing is forwarded beyond the upload cap",
-        "sapo_edge/swarm/host/pubsub.py",
-        "        if rpc.publish and self.meter.upload.exhausted():",
-        "        if False:",
-        ("tests/swarm/host/test_control.py::test_nothing_is_forwarded_while_the_upload_cap_is_used_up",),
+        "if rpc.publish and self.meter.upload.exhausted():",
+        "test_nothing_is_forwarded_while_the_upload_cap_is_used_up",
     ),
-    Defence(
+    gossip(
         "two frames are not mixed in one stream",
-        "sapo_edge/swarm/host/pubsub.py",
-        """            async with lock:
+        """async with lock:
                 return bool(""",
-        """            if True:
+        """if True:
                 return bool(""",
-        ("tests/swarm/host/test_hardening.py::test_two_writers_of_one_stream_do_not_mix_their_frames",),
+        "tests/swarm/host/test_hardening.py::test_two_writers_of_one_stream_do_not_mix_their_frames",
     ),
-    Defence(
+    gossip(
         "the size of a GossipSub frame",
-        "sapo_edge/swarm/host/pubsub.py",
         "read_varint_prefixed_bytes_limited(frame, MAX_RPC_BYTES)",
         "read_varint_prefixed_bytes_limited(frame, 2**30)",
-        ("tests/swarm/host/test_hardening.py::test_a_frame_is_bounded_before_it_is_read",),
+        "tests/swarm/host/test_hardening.py::test_a_frame_is_bounded_before_it_is_read",
     ),
-    Defence(
+    gossip(
         "what nobody signed is not forwarded",
-        "sapo_edge/swarm/host/pubsub.py",
         "        message = signed_part(message)\n",
         "",
-        (
-            "tests/swarm/host/test_padding.py::test_a_message_is_forwarded_and_kept_without_what_nobody_signed",
-            "tests/swarm/host/test_padding.py::test_nothing_is_kept_of_what_surrounds_a_message",
-        ),
+        "tests/swarm/host/test_padding.py::test_a_message_is_forwarded_and_kept_without_what_nobody_signed",
+        "tests/swarm/host/test_padding.py::test_nothing_is_kept_of_what_surrounds_a_message",
     ),
-    Defence(
+    gossip(
         "a frame is let go of",
-        "sapo_edge/swarm/host/pubsub.py",
-        "            await self._process(rpc_pb2.RPC.FromString(data), peer_id)",
-        """            stream.frame = rpc_pb2.RPC.FromString(data)
+        "await self._process(rpc_pb2.RPC.FromString(data), peer_id)",
+        """stream.frame = rpc_pb2.RPC.FromString(data)
             await self._process(stream.frame, peer_id)""",
-        ("tests/swarm/host/test_padding.py::test_a_connection_that_is_silent_holds_no_frame",),
+        "tests/swarm/host/test_padding.py::test_a_connection_that_is_silent_holds_no_frame",
     ),
-    Defence(
+    gossip(
         "one stream of a peer is read",
-        "sapo_edge/swarm/host/pubsub.py",
-        "            earlier.cancel()\n",
-        "            pass\n",
-        ("tests/swarm/host/test_padding.py::test_only_the_last_stream_of_a_peer_is_read",),
+        "earlier.cancel()",
+        "pass",
+        "tests/swarm/host/test_padding.py::test_only_the_last_stream_of_a_peer_is_read",
     ),
-    Defence(
+    gossip(
         "the length of announced ids",
-        "sapo_edge/swarm/host/pubsub.py",
         "len(name) == ID_BYTES and ",
         "",
-        ("tests/swarm/host/test_padding.py::test_ids_that_are_none_are_not_asked_for",),
+        "tests/swarm/host/test_padding.py::test_ids_that_are_none_are_not_asked_for",
     ),
-    Defence(
+    gossip(
         "a message ends nothing",
-        "sapo_edge/swarm/host/pubsub.py",
-        "        except Exception as error:  # noqa: BLE001 - one message must not end the service",
-        "        except ZeroDivisionError as error:",
-        ("tests/swarm/host/test_hardening.py::test_a_remote_peer_cannot_end_the_host",),
+        "except Exception as error:  # noqa: BLE001 - one message must not end the service",
+        "except ZeroDivisionError as error:",
+        "tests/swarm/host/test_hardening.py::test_a_remote_peer_cannot_end_the_host",
     ),
-    Defence(
+    gossip(
         "a message's signature",
-        "sapo_edge/swarm/host/pubsub.py",
-        " and len(message.seqno) == 8 and self._signed(message):",
-        " and len(message.seqno) == 8:",
-        (_SIGNED,),
+        "and len(message.seqno) == 8 and self._signed(message):",
+        "and len(message.seqno) == 8:",
+        "tests/swarm/host/test_hardening.py::test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once",
     ),
-    Defence(
+    gossip(
         "keys of messages",
-        "sapo_edge/swarm/host/pubsub.py",
-        "        if inline and len(message.seqno)",
-        "        if len(message.seqno)",
-        (_SIGNED,),
+        "if inline and len(message.seqno)",
+        "if len(message.seqno)",
+        "tests/swarm/host/test_hardening.py::test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once",
     ),
-    Defence(
+    gossip(
         "numbers of messages",
-        "sapo_edge/swarm/host/pubsub.py",
-        " and len(message.seqno) == 8 and",
-        " and",
-        (_SIGNED,),
+        "and len(message.seqno) == 8 and",
+        "and",
+        "tests/swarm/host/test_hardening.py::test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once",
     ),
-    Defence(
+    gossip(
         "messages of our topic alone",
-        "sapo_edge/swarm/host/pubsub.py",
-        "            list(message.topicIDs) != [self.topic]\n            or ",
-        "            ",
-        (_SIGNED,),
+        """list(message.topicIDs) != [self.topic]
+            or """,
+        "",
+        "tests/swarm/host/test_hardening.py::test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once",
     ),
-    Defence(
+    gossip(
         "a message is looked at once",
-        "sapo_edge/swarm/host/pubsub.py",
         "            or self._is_msg_seen(message)\n",
         "",
-        (_SIGNED,),
+        "tests/swarm/host/test_hardening.py::test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once",
     ),
-    Defence(
+    gossip(
         "own messages that come back",
-        "sapo_edge/swarm/host/pubsub.py",
         "            or message.from_id == self.my_id.to_bytes()\n",
         "",
-        (_SIGNED,),
+        "tests/swarm/host/test_hardening.py::test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once",
     ),
-    Defence(
+    gossip.condition(
         "only what is accepted is forwarded",
-        "sapo_edge/swarm/host/pubsub.py",
-        "            if verdict is not Verdict.ACCEPT:\n",
-        "            if False:\n",
-        ("tests/swarm/host/test_hardening.py::test_only_what_is_accepted_is_forwarded",),
+        "if verdict is not Verdict.ACCEPT:",
+        "tests/swarm/host/test_hardening.py::test_only_what_is_accepted_is_forwarded",
     ),
-    Defence(
-        "signs of life",
-        "sapo_edge/swarm/host/hardening.py",
-        "            if not await self._answered():\n",
-        "            if False:\n",
-        ("tests/swarm/host/test_hardening.py::test_a_peer_that_gives_no_sign_of_life_is_dropped",),
-    ),
-    Defence(
-        "scores of connected peers are not forgotten",
-        "sapo_edge/swarm/host/gossip.py",
-        "for peer_id in table if peer_id not in connected]",
-        "for peer_id in table]",
-        ("tests/swarm/host/test_host.py::test_the_mesh_forgets_peers_that_left",),
-    ),
-    Defence(
+    gossip(
         "garbage ends its stream only",
-        "sapo_edge/swarm/host/pubsub.py",
-        "        except Exception as error:  # noqa: BLE001 - a peer chooses what is read here",
-        "        except ZeroDivisionError as error:",
-        ("tests/swarm/host/test_hardening.py::test_a_remote_peer_cannot_end_the_host",),
+        "except Exception as error:  # noqa: BLE001 - a peer chooses what is read here",
+        "except ZeroDivisionError as error:",
+        "tests/swarm/host/test_hardening.py::test_a_remote_peer_cannot_end_the_host",
     ),
-    Defence(
+    gossip.condition(
         "forwarders of invalid messages are cut off",
-        "sapo_edge/swarm/host/pubsub.py",
-        "        if self.router.scorer.score(forwarder, [self.topic]) < CUT_OFF:",
-        "        if False:",
-        ("tests/swarm/host/test_hardening.py::test_a_peer_that_sends_invalid_messages_is_cut_off_and_forgiven_later",),
+        "if self.router.scorer.score(forwarder, [self.topic]) < CUT_OFF:",
+        "tests/swarm/host/test_hardening.py::test_a_peer_that_sends_invalid_messages_is_cut_off_and_forgiven_later",
     ),
-    Defence(
+    host(
+        "the library never gets the secret key",
+        'raise PermissionError("the secret key is not revealed")',
+        "return self._identity.secret",
+        "tests/swarm/host/test_host.py::test_the_librarys_key_signs_and_reveals_nothing",
+    ),
+    host(
+        "addresses of peers that left are forgotten",
+        "store.clear_peerdata(peer_id)",
+        "pass",
+        "tests/swarm/host/test_host.py::test_peers_that_left_are_forgotten",
+    ),
+    host(
+        "the library dials nobody",
+        """    network.dial_peer = _dial_nobody
+    network.auto_connector.maybe_connect = _nothing
+""",
+        "",
+        "test_the_library_dials_nobody",
+    ),
+    host(
+        "an address is dialled once",
+        "    network.retry_config = RetryConfig(max_retries=0)\n",
+        "",
+        "test_a_dial_that_fails_is_not_repeated",
+    ),
+    host(
+        "peers that left are not remembered",
+        "    network.auto_connector.record_disconnect = lambda peer_id: None\n",
+        "",
+        "test_connections_leave_nothing_behind",
+    ),
+    host(
+        "connections are encrypted and authenticated",
+        "        sec_opt={TProtocol(NOISE): NoiseTransport(pair, noise_privkey=create_noise_key().private_key)},\n",
+        "",
+        "test_settings_that_the_library_gets_wrong",
+    ),
+    host(
+        "connections of a private swarm need its key",
+        "psk=psk.hex() if psk else None,",
+        "psk=None,",
+        "test_a_private_swarm_accepts_no_connection_without_its_key",
+    ),
+    host(
+        "negotiations are bounded", "    bound_negotiations()\n", "", "test_a_negotiation_is_bounded_before_it_is_read"
+    ),
+    host(
+        "time for a handshake",
+        "UPGRADE_SECONDS = 10.0",
+        "UPGRADE_SECONDS = 20.0",
+        "tests/swarm/host/test_limits.py::test_a_handshake_has_ten_seconds",
+    ),
+    hardening(
+        "connections that ended count for nothing",
+        "    network._handle_inbound_connection = upgrade\n",
+        "",
+        "test_connections_leave_nothing_behind",
+    ),
+    hardening.condition(
+        "signs of life", "if not await self._answered():", "test_a_peer_that_gives_no_sign_of_life_is_dropped"
+    ),
+    hardening(
         "the length of a line of a negotiation",
-        "sapo_edge/swarm/host/hardening.py",
         "read_varint_prefixed_bytes_limited(stream, MAX_NEGOTIATED)",
         "read_varint_prefixed_bytes_limited(stream, 2**40)",
-        ("tests/swarm/host/test_hardening.py::test_a_negotiation_is_bounded_before_it_is_read",),
+        "test_a_negotiation_is_bounded_before_it_is_read",
     ),
-    Defence(
-        "negotiations are bounded",
-        "sapo_edge/swarm/host/host.py",
-        "    bound_negotiations()\n",
-        "",
-        ("tests/swarm/host/test_hardening.py::test_a_negotiation_is_bounded_before_it_is_read",),
-    ),
-    Defence(
+    hardening.condition(
         "streams of one connection",
-        "sapo_edge/swarm/host/hardening.py",
-        "        if len(self) >= MAX_STREAMS:",
-        "        if False:",
-        ("tests/swarm/host/test_hardening.py::test_memory_that_a_peer_can_make_the_library_use_is_bounded",),
+        "if len(self) >= MAX_STREAMS:",
+        "test_memory_that_a_peer_can_make_the_library_use_is_bounded",
     ),
-    Defence(
+    hardening(
         "few connections do not use up the streams of all",
-        "sapo_edge/swarm/host/hardening.py",
-        "MAX_STREAMS = 64\n",
-        "MAX_STREAMS = 256\n",
-        ("tests/swarm/host/test_places.py::test_three_machines_do_not_fill_a_node",),
+        "MAX_STREAMS = 64",
+        "MAX_STREAMS = 256",
+        "tests/swarm/host/test_places.py::test_three_machines_do_not_fill_a_node",
     ),
-    Defence(
+    hardening(
         "unread bytes of one connection",
-        "sapo_edge/swarm/host/hardening.py",
         "min(MAX_BUFFERED, self.meter.unread // 2)",
         "2**40",
-        ("tests/swarm/host/test_hardening.py::test_memory_that_a_peer_can_make_the_library_use_is_bounded",),
+        "test_memory_that_a_peer_can_make_the_library_use_is_bounded",
     ),
-    Defence(
+    hardening(
         "bytes of frames that are not complete",
-        "sapo_edge/swarm/host/hardening.py",
         "self._announced + self.unfinished + sum(",
         "self._announced + sum(",
-        ("tests/swarm/host/test_hardening.py::test_memory_that_a_peer_can_make_the_library_use_is_bounded",),
+        "test_memory_that_a_peer_can_make_the_library_use_is_bounded",
     ),
-    Defence(
+    hardening(
         "bytes that a peer may send ahead",
-        "sapo_edge/swarm/host/hardening.py",
         "    yamux_module.MAX_WINDOW_SIZE = MAX_WINDOW\n",
         "",
-        ("tests/swarm/host/test_hardening.py::test_memory_that_a_peer_can_make_the_library_use_is_bounded",),
+        "test_memory_that_a_peer_can_make_the_library_use_is_bounded",
     ),
-    Defence(
+    hardening(
         "a stream's failure ends the stream only",
-        "sapo_edge/swarm/host/hardening.py",
         "    host.get_network().set_stream_handler(contained)\n",
         "",
-        ("tests/swarm/host/test_hardening.py::test_a_remote_peer_cannot_end_the_host",),
+        "test_a_remote_peer_cannot_end_the_host",
     ),
-    Defence(
+    hardening(
         "a task's failure ends the task only",
-        "sapo_edge/swarm/host/hardening.py",
         "    manager.run_task = run_task\n",
         "",
-        ("tests/swarm/host/test_hardening.py::test_a_failing_task_of_a_library_service_ends_alone",),
+        "test_a_failing_task_of_a_library_service_ends_alone",
     ),
-    Defence(
-        "time for a handshake",
-        "sapo_edge/swarm/host/host.py",
-        "UPGRADE_SECONDS = 10.0\n",
-        "UPGRADE_SECONDS = 20.0\n",
-        (_LIMITS + "test_a_handshake_has_ten_seconds",),
-    ),
-    Defence(
-        "time for a write without progress",
-        "sapo_edge/swarm/host/traffic.py",
-        "WRITE_STALLED = 30.0\n",
-        "WRITE_STALLED = 60.0\n",
-        (_LIMITS + "test_a_write_without_progress_has_thirty_seconds",),
-    ),
-    Defence(
+    hardening(
         "unread data of all connections between real hosts",
-        "sapo_edge/swarm/host/hardening.py",
         "        self.backlog.charge(length)\n",
         "",
-        (_LIMITS + "test_unread_data_of_all_connections_has_seven_mib",),
+        "tests/swarm/host/test_limits.py::test_unread_data_of_all_connections_has_seven_mib",
     ),
-    Defence(
+    gossip(
+        "scores of peers that left are forgotten",
+        "del table[peer_id]",
+        "pass",
+        "tests/swarm/host/test_host.py::test_the_mesh_forgets_peers_that_left",
+    ),
+    gossip(
+        "scores of connected peers are not forgotten",
+        "for peer_id in table if peer_id not in connected]",
+        "for peer_id in table]",
+        "tests/swarm/host/test_host.py::test_the_mesh_forgets_peers_that_left",
+    ),
+    traffic(
+        "time for a write without progress",
+        "WRITE_STALLED = 30.0",
+        "WRITE_STALLED = 60.0",
+        "tests/swarm/host/test_limits.py::test_a_write_without_progress_has_thirty_seconds",
+    ),
+    traffic(
         "a cancelled write leaves no half frame",
-        "sapo_edge/swarm/host/traffic.py",
-        "        with trio.CancelScope(shield=True, deadline",
-        "        with trio.CancelScope(shield=False, deadline",
-        ("tests/swarm/host/test_hardening.py::test_a_cancelled_write_leaves_no_half_frame",),
+        "with trio.CancelScope(shield=True, deadline",
+        "with trio.CancelScope(shield=False, deadline",
+        "test_a_cancelled_write_leaves_no_half_frame",
     ),
-    Defence(
-        "the download cap",
-        "sapo_edge/swarm/host/traffic.py",
-        "        self._meter.download.charge(len(data))\n",
-        "",
-        ("tests/swarm/host/test_hardening.py::test_caps_limit_the_rate",),
-    ),
+    traffic("the download cap", "        self._meter.download.charge(len(data))\n", "", "test_caps_limit_the_rate"),
 )

@@ -2,308 +2,222 @@
 
 from __future__ import annotations
 
-from tests.defences.defence import Defence
+from tests.defences.defence import Defences
+
+codec = Defences("sapo_edge/swarm/wire/codec.py", "tests/swarm/wire/test_wire.py")
+messages = Defences("sapo_edge/swarm/wire/messages.py", "tests/swarm/wire/test_wire.py")
+record = Defences("sapo_edge/swarm/wire/record.py", "tests/swarm/wire/test_wire.py")
+exchange = Defences("sapo_edge/swarm/wire/exchange.py", "tests/swarm/finding/test_discovery.py")
 
 DEFENCES = (
-    Defence(
+    codec(
         "decompression stops at the limit",
-        "sapo_edge/swarm/wire/codec.py",
         "plain = unpacker.decompress(data[1:], limit + 1)",
         "plain = unpacker.decompress(data[1:])",
-        ("tests/swarm/wire/test_wire.py::test_bombs_cost_little_time_and_memory",),
+        "test_bombs_cost_little_time_and_memory",
     ),
-    Defence(
-        "what decompresses to too much is rejected",
-        "sapo_edge/swarm/wire/codec.py",
-        "    if len(plain) > limit:\n",
-        "    if False:\n",
-        ("tests/swarm/wire/test_wire.py::test_bombs_cost_little_time_and_memory",),
+    codec.condition(
+        "what decompresses to too much is rejected", "if len(plain) > limit:", "test_bombs_cost_little_time_and_memory"
     ),
-    Defence(
+    codec.condition(
         "compressed data ends where it says",
-        "sapo_edge/swarm/wire/codec.py",
         "if not unpacker.eof or unpacker.unused_data:",
-        "if False:",
-        ("tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",),
+        "test_vectors_that_are_rejected",
     ),
-    Defence(
-        "the size of what is decoded",
-        "sapo_edge/swarm/wire/codec.py",
-        "    if len(data) > limit:\n",
-        "    if False:\n",
-        ("tests/swarm/wire/test_wire.py::test_data_over_its_size_is_not_decoded",),
+    codec(
+        "the size of what is decoded", "if len(data) > limit:", "if False:", "test_data_over_its_size_is_not_decoded"
     ),
-    Defence(
+    codec(
         "the structure is checked before anything is decoded",
-        "sapo_edge/swarm/wire/codec.py",
-        """    check_structure(data, what)
+        """check_structure(data, what)
     try:""",
-        "    try:",
-        (
-            "tests/swarm/wire/test_wire.py::test_bombs_cost_little_time_and_memory",
-            "tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",
-        ),
+        "try:",
+        "test_bombs_cost_little_time_and_memory",
+        "test_vectors_that_are_rejected",
     ),
-    Defence(
+    codec(
         "the number of values",
-        "sapo_edge/swarm/wire/codec.py",
         "if len(remaining) > MAX_DEPTH + 1 or values > MAX_VALUES:",
         "if len(remaining) > MAX_DEPTH + 1:",
-        ("tests/swarm/wire/test_wire.py::test_bombs_cost_little_time_and_memory",),
+        "test_bombs_cost_little_time_and_memory",
     ),
-    Defence(
+    codec(
         "the depth of nesting",
-        "sapo_edge/swarm/wire/codec.py",
         "if len(remaining) > MAX_DEPTH + 1 or values > MAX_VALUES:",
         "if values > MAX_VALUES:",
-        ("tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",),
+        "test_vectors_that_are_rejected",
     ),
-    Defence(
-        "the length of a text, an array or a map",
-        "sapo_edge/swarm/wire/codec.py",
-        "        if length > limit:\n",
-        "        if False:\n",
-        ("tests/swarm/wire/test_wire.py::test_maps_that_the_protocol_does_not_allow",),
+    codec.condition(
+        "the length of a text, an array or a map", "if length > limit:", "test_maps_that_the_protocol_does_not_allow"
     ),
-    Defence(
+    codec.condition(
         "kinds of values",
-        "sapo_edge/swarm/wire/codec.py",
-        "    elif 0x7F < first < 0xE0:\n",
-        "    elif False:\n",
-        (
-            "tests/swarm/wire/test_wire.py::test_bombs_cost_little_time_and_memory",
-            "tests/swarm/wire/test_wire.py::test_maps_that_the_protocol_does_not_allow",
-        ),
+        "elif 0x7F < first < 0xE0:",
+        "test_bombs_cost_little_time_and_memory",
+        "test_maps_that_the_protocol_does_not_allow",
     ),
-    Defence(
-        "no key occurs twice",
-        "sapo_edge/swarm/wire/codec.py",
-        "if len(fields) != len(pairs) or not all",
-        "if not all",
-        ("tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",),
+    codec(
+        "no key occurs twice", "if len(fields) != len(pairs) or not all", "if not all", "test_vectors_that_are_rejected"
     ),
-    Defence(
+    codec(
         "keys are text",
-        "sapo_edge/swarm/wire/codec.py",
         " or not all(isinstance(key, str) for key in fields):",
         ":",
-        ("tests/swarm/wire/test_wire.py::test_maps_that_the_protocol_does_not_allow",),
+        "test_maps_that_the_protocol_does_not_allow",
     ),
-    Defence(
+    codec(
         "the range of integers",
-        "sapo_edge/swarm/wire/codec.py",
         "if type(value) is not int or not 0 <= value <= limit:",
         "if type(value) is not int:",
-        ("tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",),
+        "test_vectors_that_are_rejected",
     ),
-    Defence(
+    codec(
         "the number of elements",
-        "sapo_edge/swarm/wire/codec.py",
         "if not isinstance(value, list) or len(value) > limit:",
         "if not isinstance(value, list):",
-        ("tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",),
+        "test_vectors_that_are_rejected",
     ),
-    Defence(
+    codec(
         "the length of a digest",
-        "sapo_edge/swarm/wire/codec.py",
         "if not isinstance(value, bytes) or len(value) != DIGEST_BYTES:",
         "if not isinstance(value, bytes):",
-        ("tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",),
+        "test_vectors_that_are_rejected",
     ),
-    Defence(
-        "the version",
-        "sapo_edge/swarm/wire/codec.py",
-        "    if version != VERSION:\n",
-        "    if False:\n",
-        ("tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",),
+    codec("the version", "if version != VERSION:", "if False:", "test_vectors_that_are_rejected"),
+    messages.condition(
+        "the size of a message", "if len(data) > MAX_MESSAGE_BYTES:", "test_data_over_its_size_is_not_decoded"
     ),
-    Defence(
-        "the size of a message",
-        "sapo_edge/swarm/wire/messages.py",
-        "    if len(data) > MAX_MESSAGE_BYTES:\n",
-        "    if False:\n",
-        ("tests/swarm/wire/test_wire.py::test_data_over_its_size_is_not_decoded",),
-    ),
-    Defence(
-        "a request names something",
-        "sapo_edge/swarm/wire/messages.py",
-        "            if not digests:\n",
-        "            if False:\n",
-        ("tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",),
-    ),
-    Defence(
-        "a request is for more than nothing",
-        "sapo_edge/swarm/wire/messages.py",
-        "            if not count:\n",
-        "            if False:\n",
-        ("tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",),
-    ),
-    Defence(
+    messages("a request names something", "if not digests:", "if False:", "test_vectors_that_are_rejected"),
+    messages("a request is for more than nothing", "if not count:", "if False:", "test_vectors_that_are_rejected"),
+    messages.condition(
         "the size of a piece of questions",
-        "sapo_edge/swarm/wire/messages.py",
-        "        if len(piece) > PIECE_BYTES:\n",
-        "        if False:\n",
-        ("tests/swarm/wire/test_wire.py::test_a_piece_of_questions_that_is_too_large_is_rejected",),
+        "if len(piece) > PIECE_BYTES:",
+        "test_a_piece_of_questions_that_is_too_large_is_rejected",
     ),
-    Defence(
+    messages(
         "where a piece of questions may begin",
-        "sapo_edge/swarm/wire/messages.py",
         'get_integer(fields, "offset", MAX_DATA_BYTES)',
         'get_integer(fields, "offset")',
-        ("tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",),
+        "test_vectors_that_are_rejected",
     ),
-    Defence(
+    messages(
         "the size of a manifest",
-        "sapo_edge/swarm/wire/messages.py",
         "if not isinstance(manifest, bytes) or not 0 < len(manifest) <= MAX_MANIFEST_BYTES:",
         "if not isinstance(manifest, bytes):",
-        ("tests/swarm/wire/test_wire.py::test_a_manifest_that_is_too_large_is_rejected",),
+        "test_a_manifest_that_is_too_large_is_rejected",
     ),
-    Defence(
+    messages.condition(
         "no more is sent than others accept",
-        "sapo_edge/swarm/wire/messages.py",
         "if len(records) > MAX_ROLLOUTS or len(announced) > MAX_ANNOUNCED:",
-        "if False:",
-        ("tests/swarm/wire/test_wire.py::test_more_than_a_message_or_response_may_hold_is_not_encoded",),
+        "test_more_than_a_message_or_response_may_hold_is_not_encoded",
     ),
-    Defence(
+    record.condition(
         "the size of a rollout",
-        "sapo_edge/swarm/wire/record.py",
-        "    if len(body) > MAX_BODY_BYTES:\n",
-        "    if False:\n",
-        ("tests/swarm/wire/test_wire.py::test_the_largest_rollout_fits_a_body_and_a_response_and_no_message",),
+        "if len(body) > MAX_BODY_BYTES:",
+        "test_the_largest_rollout_fits_a_body_and_a_response_and_no_message",
     ),
-    Defence(
-        "the length of a signature",
-        "sapo_edge/swarm/wire/record.py",
-        "    if len(record.signature) != SIGNATURE_BYTES:\n",
-        "    if False:\n",
-        ("tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",),
+    record.condition(
+        "the length of a signature", "if len(record.signature) != SIGNATURE_BYTES:", "test_vectors_that_are_rejected"
     ),
-    Defence(
+    record(
         "the range of a time",
-        "sapo_edge/swarm/wire/record.py",
         "or isinstance(value, bool) or not 0 <= value < MAX_TIME:",
         "or isinstance(value, bool):",
-        ("tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",),
+        "test_vectors_that_are_rejected",
     ),
-    Defence(
+    record(
         "a signature is valid for a rollout only",
-        "sapo_edge/swarm/wire/record.py",
-        "    return verify(read_author(signed.record), CONTEXT + signed.record.body, signed.record.signature)",
-        "    return verify(read_author(signed.record), signed.record.body, signed.record.signature)",
-        (
-            "tests/swarm/wire/test_wire.py::test_vectors_of_rollouts",
-            "tests/swarm/wire/test_wire.py::test_vectors_that_are_rejected",
-        ),
+        "return verify(read_author(signed.record), CONTEXT + signed.record.body, signed.record.signature)",
+        "return verify(read_author(signed.record), signed.record.body, signed.record.signature)",
+        "test_vectors_of_rollouts",
+        "test_vectors_that_are_rejected",
     ),
-    Defence(
+    record.condition(
         "only own rollouts are signed",
-        "sapo_edge/swarm/wire/record.py",
-        "    if rollout.author != identity.peer_id:\n",
-        "    if False:\n",
-        ("tests/swarm/wire/test_wire.py::test_a_rollout_that_others_would_reject_is_not_signed",),
+        "if rollout.author != identity.peer_id:",
+        "test_a_rollout_that_others_would_reject_is_not_signed",
     ),
-    Defence(
+    record.condition(
         "only times that others accept are signed",
-        "sapo_edge/swarm/wire/record.py",
-        "    if not 0 <= rollout.time < MAX_TIME:\n",
-        "    if False:\n",
-        ("tests/swarm/wire/test_wire.py::test_a_rollout_that_others_would_reject_is_not_signed",),
+        "if not 0 <= rollout.time < MAX_TIME:",
+        "test_a_rollout_that_others_would_reject_is_not_signed",
     ),
-    Defence(
+    exchange(
         "the size of a peer request",
-        "sapo_edge/swarm/wire/exchange.py",
         """decode(data, MAX_FRAME_BYTES, "the exchange")
     tag""",
         """decode(data, 2**30, "the exchange")
     tag""",
-        ("tests/swarm/finding/test_discovery.py::test_exchange_round_trips_and_keeps_its_bounds",),
+        "test_exchange_round_trips_and_keeps_its_bounds",
     ),
-    Defence(
+    exchange(
         "the size of an answer to a peer request",
-        "sapo_edge/swarm/wire/exchange.py",
         """decode(data, MAX_FRAME_BYTES, "the exchange")
     member""",
         """decode(data, 2**30, "the exchange")
     member""",
-        ("tests/swarm/finding/test_discovery.py::test_exchange_round_trips_and_keeps_its_bounds",),
+        "test_exchange_round_trips_and_keeps_its_bounds",
     ),
-    Defence(
+    exchange(
         "peers in an answer",
-        "sapo_edge/swarm/wire/exchange.py",
         'get_list(fields, "peers", MAX_PEERS)',
         'get_list(fields, "peers", 999)',
-        ("tests/swarm/finding/test_discovery.py::test_exchange_round_trips_and_keeps_its_bounds",),
+        "test_exchange_round_trips_and_keeps_its_bounds",
     ),
-    Defence(
+    exchange(
         "addresses of one peer in an answer",
-        "sapo_edge/swarm/wire/exchange.py",
         "if not isinstance(values, list) or len(values) > MAX_ADDRESSES:",
         "if not isinstance(values, list):",
-        ("tests/swarm/finding/test_discovery.py::test_exchange_round_trips_and_keeps_its_bounds",),
+        "test_exchange_round_trips_and_keeps_its_bounds",
     ),
-    Defence(
+    exchange(
         "the length of the address at which a node is seen",
-        "sapo_edge/swarm/wire/exchange.py",
         "if not isinstance(seen, str) or len(seen) > 64:",
         "if not isinstance(seen, str):",
-        ("tests/swarm/finding/test_discovery.py::test_exchange_round_trips_and_keeps_its_bounds",),
+        "test_exchange_round_trips_and_keeps_its_bounds",
     ),
-    Defence(
+    exchange(
         "a peer's time is finite",
-        "sapo_edge/swarm/wire/exchange.py",
         " or not math.isfinite(seconds)",
         "",
-        ("tests/swarm/finding/test_discovery.py::test_exchange_round_trips_and_keeps_its_bounds",),
+        "test_exchange_round_trips_and_keeps_its_bounds",
     ),
-    Defence(
+    exchange(
         "a peer names circuits to itself only",
-        "sapo_edge/swarm/wire/exchange.py",
         "if address.relay and address.peer_id == sender",
         "if address.relay",
-        ("tests/swarm/finding/test_discovery.py::test_exchange_round_trips_and_keeps_its_bounds",),
+        "test_exchange_round_trips_and_keeps_its_bounds",
     ),
-    Defence(
+    exchange(
         "a peer names no direct addresses of itself",
-        "sapo_edge/swarm/wire/exchange.py",
         "if address.relay and address.peer_id == sender",
         "if address.peer_id == sender",
-        ("tests/swarm/finding/test_discovery.py::test_exchange_round_trips_and_keeps_its_bounds",),
+        "test_exchange_round_trips_and_keeps_its_bounds",
     ),
-    Defence(
+    exchange(
         "a group of addresses is of one peer",
-        "sapo_edge/swarm/wire/exchange.py",
         "for address in group if address.peer_id == group[0].peer_id)",
         "for address in group)",
-        ("tests/swarm/finding/test_discovery.py::test_exchange_round_trips_and_keeps_its_bounds",),
+        "test_exchange_round_trips_and_keeps_its_bounds",
     ),
-    Defence(
+    exchange(
         "a slow answer is no difference of clocks",
-        "sapo_edge/swarm/wire/exchange.py",
-        "        return self.time - min(max(self.time, sent), received)",
-        "        return self.time - received",
-        ("tests/swarm/finding/test_discovery.py::test_the_time_that_a_probe_takes_is_no_difference_of_clocks",),
+        "return self.time - min(max(self.time, sent), received)",
+        "return self.time - received",
+        "test_the_time_that_a_probe_takes_is_no_difference_of_clocks",
     ),
-    Defence(
-        "an answer fits its frame",
-        "sapo_edge/swarm/wire/exchange.py",
-        "        if size > MAX_FRAME_BYTES:\n",
-        "        if False:\n",
-        ("tests/swarm/finding/test_discovery.py::test_a_response_leaves_out_what_does_not_fit",),
+    exchange.condition(
+        "an answer fits its frame", "if size > MAX_FRAME_BYTES:", "test_a_response_leaves_out_what_does_not_fit"
     ),
-    Defence(
+    exchange.condition(
         "kinds of what a peer request holds",
-        "sapo_edge/swarm/wire/exchange.py",
-        "    if not isinstance(probe, bool):\n",
-        "    if False:\n",
-        ("tests/swarm/finding/test_discovery.py::test_exchange_round_trips_and_keeps_its_bounds",),
+        "if not isinstance(probe, bool):",
+        "test_exchange_round_trips_and_keeps_its_bounds",
     ),
-    Defence(
+    exchange(
         "the time that an answer shows is a number",
-        "sapo_edge/swarm/wire/exchange.py",
-        " or not isinstance(seconds, int | float) or",
-        " or",
-        ("tests/swarm/finding/test_discovery.py::test_exchange_round_trips_and_keeps_its_bounds",),
+        "or not isinstance(seconds, int | float) or",
+        "or",
+        "test_exchange_round_trips_and_keeps_its_bounds",
     ),
 )

@@ -11,8 +11,7 @@ from libp2p.abc import IHost
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
-from sapo_edge.swarm.host.gossip import Gossip
-from sapo_edge.swarm.host.pubsub import MAX_RPC_BYTES, Verdict
+from sapo_edge.swarm.host.gossip import MAX_RPC_BYTES, Gossip, Verdict
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.tally import Tally
 from tests.fuzzing.target import MIB, Target
@@ -50,14 +49,14 @@ def check(data: bytes) -> None:
 
 
 async def read(content: bytes) -> None:
-    tally = Tally(lambda event: None)
+    tally = Tally()
     taken: list[bytes] = []
 
     def take(message: bytes, forwarder: str, origin: str) -> Verdict:
         taken.append(message)
         return Verdict.ACCEPT
 
-    gossip = Gossip(host(), TOPIC, take, lambda peer, offence: None, lambda peer: 0.0, Meter(0, 0, tally), tally)
+    gossip = Gossip(host(), TOPIC, take, lambda peer, offence: None, lambda peer: 0.0, Meter(0, 0, tally))
     router = gossip.router
     router.attach(gossip)
     stream = Stream(content)

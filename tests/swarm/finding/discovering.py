@@ -94,8 +94,8 @@ async def main(options: dict[str, Any]) -> None:
         carries=options.get("carries", False),
         known_peers=Path(options["peers_file"]) if options.get("peers_file") else None,
     )  # fmt: skip
-    host = make_host(config.identity, psk, meter, tally, 5.0)
-    async with running(host, config.listen, options.get("port", 0), meter, tally, lambda peer, what: None) as nursery:
+    host = make_host(config.identity, psk, meter, 5.0)
+    async with running(host, config.listen, options.get("port", 0), meter) as nursery:
         host.set_stream_handler(ECHO, echo)
         discovery = Discovery(host, config, Ports(), tally)
         await nursery.start(discovery.run)

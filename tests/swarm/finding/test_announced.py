@@ -55,14 +55,14 @@ def announced(*services: Sequence[Address]) -> Iterator[None]:
 async def test_only_addresses_of_the_local_network_are_taken_from_it() -> None:
     tally = Tally(lambda event: None)
     meter = Meter(0, 0, tally)
-    host = make_host(Identity(secrets.token_bytes(32)), None, meter, tally, 15.0)
+    host = make_host(Identity(secrets.token_bytes(32)), None, meter)
     near = direct_address("127.0.0.1", 4001, peer())
     others = (
         direct_address("9.9.9.9", 4001, peer()),
         direct_address("127.0.0.1", 25, peer()),
         Address("ip4", "127.0.0.1", 4001, peer(), relay=peer()),
     )
-    async with running(host, "loopback", 0, meter, tally, lambda peer_id, offence: None) as nursery:
+    async with running(host, "loopback", 0, meter) as nursery:
         discovery = Discovery(host, make_config(listen="loopback"), Ports(), tally)
         await nursery.start(discovery.run)
         with announced((*others, near)):

@@ -123,7 +123,6 @@ class FakeHost:
         self.notifees.append(notifee)
 
     async def disconnect(self, connection: FakeConnection) -> None:
-        """End a connection."""
         self.connections.pop(connection.peer_id)
         for notifee in self.notifees:
             await notifee.disconnected(self, connection)

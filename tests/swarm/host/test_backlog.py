@@ -17,8 +17,6 @@ LIMIT = 8000
 
 @dataclass(eq=False)
 class Connection:
-    """A connection that reads nothing."""
-
     source: str
     unread: int = 0
     ended: bool = False
@@ -33,7 +31,7 @@ class Connection:
 
 
 def test_many_small_backlogs_of_one_address_end_before_a_large_one_of_another() -> None:
-    tally = Tally(lambda event: None)
+    tally = Tally()
     backlog = Backlog(tally, LIMIT)
     honest = Connection("9.9.9.9")
     hostile = [Connection("8.8.8.8") for _ in range(10)]
@@ -50,7 +48,7 @@ def test_many_small_backlogs_of_one_address_end_before_a_large_one_of_another() 
 
 
 def test_who_leaves_is_not_counted() -> None:
-    backlog = Backlog(Tally(lambda event: None), LIMIT)
+    backlog = Backlog(Tally(), LIMIT)
     first, second = Connection("9.9.9.9"), Connection("8.8.8.8")
     backlog.add(first)
     first.receive(backlog, LIMIT)
@@ -62,7 +60,7 @@ def test_who_leaves_is_not_counted() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(300, 900)), min_size=40, max_size=100))
 def test_the_bound_holds(arrivals: list[tuple[int, int]]) -> None:
-    backlog = Backlog(Tally(lambda event: None), LIMIT)
+    backlog = Backlog(Tally(), LIMIT)
     connections = [Connection(f"9.9.9.{number % 3}") for number in range(10)]
     for connection in connections:
         backlog.add(connection)
@@ -75,8 +73,7 @@ def test_the_bound_holds(arrivals: list[tuple[int, int]]) -> None:
 
 
 def test_a_node_holds_less_unread_data_than_a_relay() -> None:
-    tally = Tally(lambda event: None)
-    backlog = safe_yamux(Meter(0, 0, tally), tally, 15.0).backlog
+    backlog = safe_yamux(Meter(0, 0, Tally()), 15.0).backlog
     peers = [Connection(f"9.9.9.{number}") for number in range(16)]
     for peer in peers:
         backlog.add(peer)

@@ -12,25 +12,24 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import GossipSub
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
-from libp2p.pubsub.validators import PUBSUB_SIGNING_PREFIX
 
-from sapo_edge.swarm.host.gossip import Gossip
-from sapo_edge.swarm.host.host import make_host
-from sapo_edge.swarm.host.pubsub import (
+from sapo_edge.swarm.host.gossip import (
     ANNOUNCED_PER_SECOND,
     MAX_CONTROL,
     MAX_PUBLISHED,
     MAX_REPEATED,
     MESSAGE_BURST,
     MESSAGES_PER_SECOND,
+    Gossip,
     Verdict,
 )
+from sapo_edge.swarm.host.host import make_host
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.host.work import Payer, current_payer, paid_by
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.host.streams import FakeConnection, FakeStream
-from tests.swarm.host.victims import frame
+from tests.swarm.host.victims import frame, message_of
 from tests.swarm.loop import in_trio
 
 TOPIC = "topic"
@@ -47,15 +46,13 @@ class Lab:
     """
 
     def __init__(self) -> None:
-        self.tally = Tally(lambda event: None)
+        self.tally = Tally()
         self.meter = Meter(1000, 0, self.tally)
         self.verdicts: list[Verdict] = []
         self.controls: list[rpc_pb2.ControlMessage] = []
         self.subscriptions = 0
-        host = make_host(Identity(bytes([1]) * 32), None, self.meter, self.tally, 15.0)
-        self.gossip: Any = Gossip(
-            host, TOPIC, self._check, lambda *_: None, lambda peer: 0.0, self.meter, self.tally
-        )  # fmt: skip
+        host = make_host(Identity(bytes([1]) * 32), None, self.meter)
+        self.gossip: Any = Gossip(host, TOPIC, self._check, lambda *_: None, lambda peer: 0.0, self.meter)
         self.gossip.handle_subscription = self._subscribe
         self.gossip.router.handle_rpc = self._control
 
@@ -70,24 +67,17 @@ class Lab:
         self.controls.append(rpc.control)
 
     async def read(self, *frames: rpc_pb2.RPC, peer: ID = PEER) -> FakeConnection:
-        """Read a stream of frames."""
         connection = FakeConnection(str(peer))
         await self.gossip.stream_handler(FakeStream(connection, b"".join(map(frame, frames))))
         return connection
 
     async def kept(self, rpc: rpc_pb2.RPC, peer: ID = PEER) -> rpc_pb2.ControlMessage:
-        """What is kept of a peer's control messages."""
         await self.read(rpc, peer=peer)
         return self.controls.pop()
 
 
 def signed_message(sequence: int = 0) -> rpc_pb2.Message:
-    author = Identity(bytes([4]) * 32)
-    message = rpc_pb2.Message(
-        from_id=ID.from_string(author.peer_id).to_bytes(), data=b"data", topicIDs=[TOPIC], seqno=bytes([sequence] * 8)
-    )
-    message.signature = author.sign(PUBSUB_SIGNING_PREFIX.encode() + message.SerializeToString())
-    return message
+    return message_of(Identity(bytes([4]) * 32), b"data", TOPIC, bytes([sequence] * 8))
 
 
 @in_trio(jumps=0)

@@ -12,7 +12,7 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.rpc_queue import RpcQueue
 
-from sapo_edge.swarm.host.pubsub import MAX_PUBLISHED, MAX_RPC_BYTES, SafeGossipSub
+from sapo_edge.swarm.host.gossip import MAX_PUBLISHED, MAX_RPC_BYTES, SafeGossipSub
 from sapo_edge.swarm.host.traffic import COMMON_BURST, SERVED_BURST, Meter
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.messages import MAX_MESSAGE_BYTES
@@ -27,8 +27,8 @@ class Requests:
 
     def __init__(self, *sizes: int) -> None:
         self.queue = RpcQueue(max_size=1000)
-        tally = Tally(lambda event: None)
-        self.router = SafeGossipSub(lambda peer: 0.0, Meter(0, 0, tally), tally)
+        tally = Tally()
+        self.router = SafeGossipSub(lambda peer: 0.0, Meter(0, 0, tally))
         host = FakeHost(FakeConnection(str(PEER), "192.0.2.1"))
 
         async def write_message(_stream: object, rpc: rpc_pb2.RPC) -> None:

@@ -28,7 +28,7 @@ from multiaddr import Multiaddr
 
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host import hardening, traffic
-from sapo_edge.swarm.host.pubsub import CUT_OFF, MAX_RPC_BYTES, Verdict
+from sapo_edge.swarm.host.gossip import CUT_OFF, MAX_RPC_BYTES, Verdict
 from sapo_edge.swarm.host.traffic import UNREAD_BYTES, Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
@@ -171,7 +171,6 @@ async def test_a_frame_is_bounded_before_it_is_read() -> None:
 @in_trio()
 async def test_a_negotiation_is_bounded_before_it_is_read() -> None:
     """Anybody who connects can begin one, and each stream begins with one."""
-
     async with hardened() as victim:
         port = int(victim.host.get_transport_addrs()[0].value_for_protocol("tcp"))
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
@@ -191,7 +190,6 @@ async def test_a_negotiation_is_bounded_before_it_is_read() -> None:
 @in_trio()
 async def test_a_host_with_many_peers_keeps_them_in_its_mesh() -> None:
     """With degree_high 12, as is usual, a star of 16 lost half of all messages for good."""
-
     async with hardened() as victim:
         router = victim.pubsub.router
         peers = [ID(b"\x00\x24\x08\x01\x12\x20" + secrets.token_bytes(32)) for _ in range(20)]
@@ -207,7 +205,7 @@ async def test_a_host_with_many_peers_keeps_them_in_its_mesh() -> None:
 @in_trio()
 async def test_a_cancelled_write_leaves_no_half_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "WRITE_STALLED", 0.3)
-    tally = Tally(lambda event: None)
+    tally = Tally()
     meter = Meter(0, 0, tally)
 
     async def write(socket: FakeSocket, stream: Any) -> bytes:
@@ -239,7 +237,7 @@ async def test_caps_limit_the_rate() -> None:
     assert bucket.wait() == pytest.approx(1.0)
     now[0] = 2.0
     assert bucket.level() == 50.0 and not TokenBucket(0, 0).exhausted() and TokenBucket(0, 0).wait(10) == 0.0
-    meter = Meter(0, 1_000_000, Tally(lambda event: None))
+    meter = Meter(0, 1_000_000, Tally())
     stream = meter.open(FakeSocket(), True)
     started = trio.current_time()
     while meter.received < 2 * meter.download.burst + 500_000:
@@ -391,7 +389,6 @@ async def test_memory_that_a_peer_can_make_the_library_use_is_bounded(attack: At
 @in_trio()
 async def test_connections_leave_nothing_behind() -> None:
     """The library keeps the task and the slot of each inbound connection: after 250 it would refuse all others."""
-
     async with hardened() as victim:
 
         async def visit() -> None:

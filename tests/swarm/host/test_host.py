@@ -11,9 +11,8 @@ from libp2p.rcmgr import Direction
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.host import host as module
-from sapo_edge.swarm.host.gossip import Gossip
+from sapo_edge.swarm.host.gossip import Gossip, Verdict
 from sapo_edge.swarm.host.host import IdentityKey, forget_strangers, make_host
-from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
@@ -37,9 +36,7 @@ def test_the_librarys_key_signs_and_reveals_nothing() -> None:
 @in_trio()
 async def test_the_library_refuses_no_connection_and_bounds_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_STREAMS", 3)
-
-    tally = Tally(lambda event: None)
-    network = make_host(IDENTITY, None, Meter(0, 0, tally), tally, 15.0, 2048).get_network()
+    network = make_host(IDENTITY, None, Meter(0, 0, Tally()), max_connections=2048).get_network()
     manager, anywhere = network._resource_manager, Multiaddr("/ip4/0.0.0.0/tcp/0")
     for number in range(1100):
         peer = stranger()
@@ -57,10 +54,8 @@ async def test_the_library_refuses_no_connection_and_bounds_streams(monkeypatch:
 @in_trio()
 async def test_peers_that_left_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_REMEMBERED_PEERS", 3)
-
     await trio.lowlevel.checkpoint()
-    tally = Tally(lambda event: None)
-    host = make_host(IDENTITY, None, Meter(0, 0, tally), tally, 15.0)
+    host = make_host(IDENTITY, None, Meter(0, 0, Tally()))
     store = host.get_peerstore()
     here = stranger()
     host.get_network().connections[here] = []
@@ -73,10 +68,9 @@ async def test_peers_that_left_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
 @in_trio()
 async def test_the_mesh_forgets_peers_that_left() -> None:
     await trio.lowlevel.checkpoint()
-    tally = Tally(lambda event: None)
-    meter = Meter(0, 0, tally)
-    host = make_host(IDENTITY, None, meter, tally, 15.0)
-    gossip = Gossip(host, "topic", lambda *_: Verdict.ACCEPT, lambda *_: None, lambda peer: 0.0, meter, tally)
+    meter = Meter(0, 0, Tally())
+    host = make_host(IDENTITY, None, meter)
+    gossip = Gossip(host, "topic", lambda *_: Verdict.ACCEPT, lambda *_: None, lambda peer: 0.0, meter)
     scorer = gossip.router.scorer
     here = stranger()
     gossip.peers[here] = None

@@ -155,7 +155,7 @@ class Answering(FakeHost):
         self._identify_peer: Any = None
         self.stream = FakeStream(connection, frame(data))
         self._connection = connection
-        bound_identify(self, Tally(lambda event: None))
+        bound_identify(self, Tally())
 
     async def identify(self) -> None:
         """What the library does when a peer has connected."""

@@ -37,7 +37,7 @@ async def test_a_handshake_has_ten_seconds() -> None:
 
 @in_trio(SKIPPED)
 async def test_a_write_without_progress_has_thirty_seconds() -> None:
-    tally = Tally(lambda event: None)
+    tally = Tally()
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(partial(trio.serve_tcp, ignore, 0, host="127.0.0.1"))
         address = Multiaddr(f"/ip4/127.0.0.1/tcp/{listener.socket.getsockname()[1]}")

@@ -15,7 +15,7 @@ from libp2p.pubsub.gossipsub import PROTOCOL_ID, PROTOCOL_ID_V11
 from libp2p.pubsub.pb import rpc_pb2
 
 from sapo_edge.swarm.host import host as host_module
-from sapo_edge.swarm.host.pubsub import MAX_MESH, MIN_DIALLED
+from sapo_edge.swarm.host.gossip import MAX_MESH, MIN_DIALLED
 from tests.swarm.host.victims import (
     LOOPBACK,
     TOPIC,
@@ -62,7 +62,6 @@ class Lab:
         return peers
 
     async def dial(self, count: int) -> list[ID]:
-        """Peers that the host dials."""
         hosts = [await self._start(PROTOCOL_ID_V11) for _ in range(count)]
         for host in hosts:
             await dial(self.victim.host, address_of(host))

@@ -12,7 +12,7 @@ from libp2p.abc import IHost
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.utils.varint import encode_uvarint
 
-from sapo_edge.swarm.host.pubsub import MAX_RPC_BYTES
+from sapo_edge.swarm.host.gossip import MAX_RPC_BYTES
 from tests.swarm.host.victims import (
     TOPIC,
     Hardened,
@@ -47,7 +47,6 @@ async def attacked() -> AsyncIterator[tuple[Hardened, Hardened, IHost]]:
 
 
 def memory() -> float:
-    """MiB of this process."""
     return float(psutil.Process().memory_info().rss / 2**20)
 
 
@@ -55,7 +54,6 @@ def memory() -> float:
 @in_trio()
 async def test_a_message_is_forwarded_and_kept_without_what_nobody_signed(number: int) -> None:
     """Else whoever brings a message first, padded, keeps it from everybody behind this node."""
-
     async with attacked() as (victim, reader, host):
         author, before = bare_host(), victim.meter.sent
         for sequence in range(8):
@@ -75,7 +73,6 @@ async def test_a_message_is_forwarded_and_kept_without_what_nobody_signed(number
 @in_trio()
 async def test_nothing_is_kept_of_what_surrounds_a_message() -> None:
     """Parsed, two bytes become a hundred; and a part of what was parsed keeps all of it."""
-
     async with attacked() as (victim, reader, host):
         before = memory()
         for number in range(20):
@@ -99,7 +96,6 @@ async def test_a_connection_that_is_silent_holds_no_frame() -> None:
 @in_trio()
 async def test_ids_that_are_none_are_not_asked_for() -> None:
     """A long one that is announced would come back as a request."""
-
     async with attacked() as (victim, _, host):
         before = victim.meter.sent
         for number in range(8):
@@ -113,7 +109,6 @@ async def test_ids_that_are_none_are_not_asked_for() -> None:
 @in_trio()
 async def test_only_the_last_stream_of_a_peer_is_read() -> None:
     """Each one can hold a frame that never ends."""
-
     async with attacked() as (victim, _, host):
         (connection,) = victim.host.get_network().get_connections(host.get_id())
         subscription = rpc_pb2.RPC(subscriptions=[rpc_pb2.RPC.SubOpts(subscribe=True, topicid=TOPIC)])

@@ -7,7 +7,7 @@ import itertools
 import random
 import tracemalloc
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -39,8 +39,6 @@ HOSTS = st.tuples(st.integers(1, 3), st.integers(1, 3)).map(lambda pair: f"9.9.{
 
 
 class House:
-    """Places, and who holds one."""
-
     def __init__(self, total: int, per_address: int) -> None:
         self.places: Places[int] = Places(total, per_address)
         self.holders: dict[int, str] = {}
@@ -147,7 +145,7 @@ def test_nothing_is_kept_of_addresses_that_left() -> None:
 
 @in_trio()
 async def test_a_newcomer_gets_the_place_of_one_of_many_sockets() -> None:
-    tally = Tally(lambda event: None)
+    tally = Tally()
     meter = Meter(0, 0, tally, Capacity(places=3, per_address=3, per_second=100.0, burst=100.0))
     many = [meter.open(FakeSocket("9.9.9.5", port), inbound=True) for port in range(4)]
     assert [await meter.admits(socket) for socket in many] == [True, True, True, False]
@@ -164,7 +162,7 @@ async def test_a_newcomer_gets_the_place_of_one_of_many_sockets() -> None:
 
 @in_trio()
 async def test_three_machines_do_not_fill_a_node() -> None:
-    meter = Meter(0, 0, Tally(lambda event: None))
+    meter = Meter(0, 0, Tally())
     for host in ("9.9.9.5", "8.8.8.8", "7.7.7.7"):
         for port in range(MAX_SOCKETS_PER_ADDRESS):
             socket = meter.open(FakeSocket(host, port), inbound=True)
@@ -199,7 +197,7 @@ async def test_a_flood_of_connections_gets_a_share_of_processor_time_and_no_more
                 async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
                     await stream.receive_some(1)
 
-    tally, ticks = Tally(lambda event: None), itertools.count()
+    tally, ticks = Tally(), itertools.count()
     meter = Meter(0, 0, tally, Capacity(places=1, per_address=1, per_second=100.0, burst=100.0))
     # By this clock each step takes 4 ms, however fast the machine is.
     meter.work = Work(clock=lambda: 0.004 * next(ticks))
@@ -224,7 +222,7 @@ async def test_a_flood_of_connections_gets_a_share_of_processor_time_and_no_more
 async def test_nothing_is_made_for_a_connection_that_is_turned_away(
     capacity: Capacity, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tally = Tally(lambda event: None)
+    tally = Tally()
     meter = Meter(0, 0, tally, capacity)
     opened: list[MeteredStream] = []
     first = meter.open
@@ -245,7 +243,7 @@ async def test_nothing_is_made_for_a_connection_that_is_turned_away(
 
 @in_trio()
 async def test_who_is_refused_for_the_rate_displaces_nobody() -> None:
-    meter = Meter(0, 0, Tally(lambda event: None), Capacity(places=2, per_address=2, per_second=0.01, burst=2.0))
+    meter = Meter(0, 0, Tally(), Capacity(places=2, per_address=2, per_second=0.01, burst=2.0))
 
     async def connect(host: str, port: int) -> tuple[MeteredStream, bool]:
         socket = meter.open(FakeSocket(host, port), inbound=True)
@@ -260,97 +258,88 @@ async def test_who_is_refused_for_the_rate_displaces_nobody() -> None:
     assert not admitted and not any(socket.gone.is_set() for socket, _ in stay)
 
 
-def join(hosts: list[str], attackers: list[str]) -> float:
-    """Seconds until all hosts are in. Refused ones try again as `PeerBook` does, attackers all the time."""
-    clock, rng = Clock(), random.Random(1)
-    arrivals = Arrivals(RelayConfig(Identity(bytes(32))).capacity, clock)
-    begin = clock.now
-    waiting = [(begin, FIRST_DELAY, host) for host in hosts]
-    while waiting:
-        clock.now += 0.1
-        for attacker in attackers:
-            while arrivals.turn(attacker) is not None:
-                pass
-        refused = []
-        for due, pause, host in waiting:
-            if due > clock.now:
-                refused.append((due, pause, host))
-            elif arrivals.turn(host) is None:
-                refused.append((clock.now + pause * rng.uniform(0.5, 1.5), min(2 * pause, 120.0), host))
-        waiting = refused
-        household = f"12.{int(clock.now) // 200}.{int(clock.now) % 200}.1"
-        assert arrivals.turn(household) == 0.0, "who is alone in a network does not wait for others"
-    return clock.now - begin
-
-
-def test_a_campus_behind_one_address_joins_within_minutes() -> None:
-    assert RelayConfig(Identity(bytes(32))).capacity.per_address >= 400
-    assert join(["9.9.9.5"] * 400, []) < 300
-
-
-def test_a_campus_joins_while_three_addresses_attack() -> None:
-    assert join(["9.9.9.5"] * 400, ["8.8.0.1", "8.8.1.1", "8.8.2.1"]) < 900
+CAMPUS, FLOODING = "9.9.9.5", "8.8.0.1"
 
 
 class Floor:
-    """A relay whose processor a campus of newcomers and one flooding address want."""
+    """A relay whose processor a campus of newcomers behind one address wants, and others that flood.
 
-    def __init__(self, members: int, flooding: int) -> None:
+    Args:
+        pings: connections of the first flooding address, which want the processor all the time.
+        attackers: addresses that take all arrivals that they get.
+    """
+
+    def __init__(self, members: int, pings: int, attackers: Sequence[str]) -> None:
         self.clock, self._rng = Clock(), random.Random(1)
         self._arrivals = Arrivals(RelayConfig(Identity(bytes(32))).capacity, self.clock)
         self._shares = Shares(*PROCESSOR, self.clock)
-        # When each newcomer tries again, and its next pause; when each handshake goes on, its steps left, its pause.
+        self._attackers = attackers
+        # When each newcomer tries again as `PeerBook` does, and its next pause; when each handshake goes on, and its
+        # steps left.
         self._waiting = [(self.clock.now, FIRST_DELAY)] * members
-        self._handshakes: list[tuple[float, int, float]] = []
-        self._flood = [self.clock.now] * flooding
+        self._handshakes: list[tuple[float, int]] = []
+        self._pings = [self.clock.now] * pings
         self.joined = 0
 
     def tick(self) -> None:
         """A tenth of a second, in which whoever may be read is read, in any order."""
         self.clock.now += 0.1
-        while self._arrivals.turn("8.8.0.1") is not None:
-            self._shares.charge("8.8.0.1", HANDSHAKE)
+        for attacker in self._attackers:
+            while self._arrivals.turn(attacker) is not None:
+                self._shares.charge(attacker, HANDSHAKE)
+        household = f"12.{int(self.clock.now) // 200}.{int(self.clock.now) % 200}.1"
+        assert self._arrivals.turn(household) == 0.0, "who is alone in a network does not wait for others"
         due = [pause for when, pause in self._waiting if when <= self.clock.now]
         self._waiting = [one for one in self._waiting if one[0] > self.clock.now]
         for pause in due:
-            delay = self._arrivals.turn("9.9.9.5")
-            if delay is None:
+            if (delay := self._arrivals.turn(CAMPUS)) is None:
                 self._waiting.append((self.clock.now + pause * self._rng.uniform(0.5, 1.5), min(2 * pause, 120.0)))
             else:
-                self._handshakes.append((self.clock.now + delay, STEPS, pause))
+                self._handshakes.append((self.clock.now + delay, STEPS))
         readers = [(self._step, number) for number in range(len(self._handshakes))]
-        readers += [(self._ping, number) for number in range(len(self._flood))]
+        readers += [(self._ping, number) for number in range(len(self._pings))]
         for read, number in self._rng.sample(readers, len(readers)):
             read(number)
-        self.joined += sum(steps == 0 for _, steps, _ in self._handshakes)
+        self.joined += sum(steps == 0 for _, steps in self._handshakes)
         self._handshakes = [one for one in self._handshakes if one[1]]
 
-    def _step(self, number: int) -> None:
-        when, steps, pause = self._handshakes[number]
-        if when > self.clock.now:
-            return
-        delay = self._shares.wait("9.9.9.5")
+    def _read(self, address: str) -> float:
+        """Seconds until a connection of an address may be read; 0 if it was read now."""
+        delay = self._shares.wait(address)
         if not delay:
-            self._shares.charge("9.9.9.5", HANDSHAKE / STEPS)
+            self._shares.charge(address, HANDSHAKE / STEPS)
         # A read that has to wait asks again after half a second.
-        self._handshakes[number] = (self.clock.now + min(delay, 0.5), steps - (not delay), pause)
+        return min(delay, 0.5)
+
+    def _step(self, number: int) -> None:
+        when, steps = self._handshakes[number]
+        if when <= self.clock.now:
+            delay = self._read(CAMPUS)
+            self._handshakes[number] = (self.clock.now + delay, steps - (not delay))
 
     def _ping(self, number: int) -> None:
-        if self._flood[number] > self.clock.now:
-            return
-        delay = self._shares.wait("8.8.0.1")
-        if not delay:
-            self._shares.charge("8.8.0.1", HANDSHAKE / STEPS)
-        self._flood[number] = self.clock.now + min(delay, 0.5)
+        if self._pings[number] <= self.clock.now:
+            self._pings[number] = self.clock.now + self._read(FLOODING)
 
 
-@pytest.mark.parametrize(("flooding", "seconds"), [(0, 100), (100, 150)])
-def test_200_nodes_of_a_campus_join_while_one_address_floods(flooding: int, seconds: int) -> None:
-    floor = Floor(200, flooding)
+@pytest.mark.parametrize(
+    ("members", "pings", "attackers", "seconds"),
+    [
+        (200, 0, (FLOODING,), 100),
+        (200, 100, (FLOODING,), 150),
+        (400, 0, (), 300),
+        (400, 0, (FLOODING, "8.8.1.1", "8.8.2.1"), 900),
+    ],
+)
+def test_200_nodes_of_a_campus_join_while_one_address_floods(
+    members: int, pings: int, attackers: Sequence[str], seconds: int
+) -> None:
+    assert RelayConfig(Identity(bytes(32))).capacity.per_address >= 400
+    floor = Floor(members, pings, attackers)
     begin = floor.clock.now
-    while floor.joined < 200 and floor.clock.now - begin < seconds:
+    while floor.joined < members and floor.clock.now - begin < seconds:
         floor.tick()
-    assert floor.joined == 200, f"{floor.joined} have joined after {seconds} s"
+    assert floor.joined == members, f"{floor.joined} have joined after {seconds} s"
 
 
 def test_arrivals_have_a_rate() -> None:

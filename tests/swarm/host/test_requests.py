@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,13 +14,11 @@ from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 
 from sapo_edge.swarm.host import requests
-from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer, request
-from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
-from tests.swarm.host.victims import dial, until
+from tests.swarm.host.victims import attacker, hardened, until
 from tests.swarm.loop import in_trio
 
 ECHO = Protocol(
@@ -36,16 +33,8 @@ async def echo(data: bytes, stream: INetStream) -> bytes:
 
 
 @asynccontextmanager
-async def running_host(tally: Tally) -> AsyncIterator[IHost]:
-    meter = Meter(0, 0, tally)
-    host = make_host(Identity(secrets.token_bytes(32)), None, meter, tally, 15.0)
-    async with running(host, "loopback", 0, meter, tally, lambda peer_id, offence: None):
-        yield host
-
-
-@asynccontextmanager
-async def pair(tally: Tally, blamed: list[tuple[str, str]]) -> AsyncIterator[tuple[IHost, str]]:
-    """A client, and the peer id of a server that is connected to it."""
+async def pair(blamed: list[tuple[str, str]]) -> AsyncIterator[tuple[IHost, str, Tally]]:
+    """A client, the peer id of a server that is connected to it, and what the server counts."""
 
     async def answer(data: bytes, stream: INetStream) -> bytes:
         if data == b"invalid":
@@ -53,19 +42,19 @@ async def pair(tally: Tally, blamed: list[tuple[str, str]]) -> AsyncIterator[tup
         await trio.sleep(0.5 if data == b"slow" else 0)
         return data * 10 if data == b"enlarged" else data
 
-    async with running_host(tally) as server, running_host(Tally(lambda event: None)) as client:
+    async with hardened() as server, attacker(server) as client:
+        tally = server.tally
         RequestServer(
-            server, ECHO, answer, tally, lambda peer_id: "closed" if tally.counts.get("closed") else "",
+            server.host, ECHO, answer, tally, lambda peer_id: "closed" if tally.counts.get("closed") else "",
             lambda peer_id, offence: blamed.append((peer_id, offence)),
         ).start()  # fmt: skip
-        yield client, str(await dial(client, str(server.get_addrs()[0])))
+        yield client, str(server.peer_id), tally
 
 
 @in_trio()
 async def test_requests_are_bounded_and_refusals_are_counted() -> None:
-    tally, blamed = Tally(lambda event: None), list[tuple[str, str]]()
-
-    async with pair(tally, blamed) as (client, server):
+    blamed: list[tuple[str, str]] = []
+    async with pair(blamed) as (client, server, tally):
         own_id = str(client.get_id())
         assert await request(client, server, ECHO, b"hello") == b"hello"
         for data in (b"invalid", b"x" * 65, b"enlarged"):
@@ -98,9 +87,7 @@ async def test_requests_are_bounded_and_refusals_are_counted() -> None:
 
 @in_trio()
 async def test_a_server_can_refuse_for_reasons_of_its_own() -> None:
-    tally = Tally(lambda event: None)
-
-    async with pair(tally, []) as (client, server):
+    async with pair([]) as (client, server, tally):
         tally.count("closed")
         with pytest.raises(RequestError):
             await request(client, server, replace(ECHO, answer_seconds=1.0), b"hello")
@@ -109,7 +96,7 @@ async def test_a_server_can_refuse_for_reasons_of_its_own() -> None:
 
 @in_trio()
 async def test_a_peer_that_does_not_read_its_response_holds_no_place_for_long() -> None:
-    tally = Tally(lambda event: None)
+    tally = Tally()
     host = FakeHost()
 
     RequestServer(host, replace(ECHO, total_seconds=0.2), echo, tally).start()
@@ -129,16 +116,15 @@ async def test_a_peer_that_does_not_answer_is_not_waited_for_for_long(beginning:
         await stream.write(beginning)
         await trio.sleep_forever()
 
-    async with running_host(Tally(lambda event: None)) as server, running_host(Tally(lambda event: None)) as client:
-        server.set_stream_handler(TProtocol(ECHO.protocol_id), stall)
-        peer_id = str(await dial(client, str(server.get_addrs()[0])))
+    async with hardened() as server, attacker(server) as client:
+        server.host.set_stream_handler(TProtocol(ECHO.protocol_id), stall)
         with trio.fail_after(5), pytest.raises(RequestError):
-            await request(client, peer_id, within, b"hello")
+            await request(client, str(server.peer_id), within, b"hello")
 
 
 @in_trio()
 async def test_one_machine_does_not_keep_others_from_being_served() -> None:
-    tally, host = Tally(lambda event: None), FakeHost()
+    tally, host = Tally(), FakeHost()
     crowd, other = (
         [FakeConnection(Identity(bytes([number]) * 32).peer_id, remote) for number in range(first, first + 3)]
         for first, remote in ((1, "9.9.9.9"), (5, "8.8.8.8"))
@@ -162,7 +148,7 @@ async def test_the_oldest_rates_are_forgotten(monkeypatch: pytest.MonkeyPatch) -
     """A peer that has used up its rate may ask again once three others have asked: there is no memory for more."""
     monkeypatch.setattr(requests, "MAX_REMEMBERED_PEERS", 3)
     host, once = FakeHost(), replace(ECHO, burst=1)
-    RequestServer(host, once, echo, Tally(lambda event: None)).start()
+    RequestServer(host, once, echo, Tally()).start()
     peers = [FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in range(1, 5)]
 
     async def are_served(*numbers: int) -> list[bool]:

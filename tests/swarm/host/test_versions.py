@@ -35,12 +35,12 @@ def has_ipv6() -> bool:
 @pytest.mark.parametrize("kind", ["/ip4/127.0.0.1", "/ip6/::1"])
 @in_trio()
 async def test_a_host_is_reached_over_both_versions_at_one_port(kind: str) -> None:
-    tally = Tally(lambda event: None)
+    tally = Tally()
     meters = [Meter(0, 0, tally) for _ in range(2)]
-    first, second = (make_host(Identity(secrets.token_bytes(32)), None, meter, tally, 15.0) for meter in meters)
+    first, second = (make_host(Identity(secrets.token_bytes(32)), None, meter) for meter in meters)
     async with (
-        running(first, "all", 0, meters[0], tally, lambda peer, what: None),
-        running(second, None, 0, meters[1], tally, lambda peer, what: None),
+        running(first, "all", 0, meters[0]),
+        running(second, None, 0, meters[1]),
     ):
         address, peer = Multiaddr(f"{kind}/tcp/{listen_port(first)}"), second.get_id()
         await second.get_network().dial_addr(address, first.get_id())
@@ -53,7 +53,7 @@ async def test_a_host_is_reached_over_both_versions_at_one_port(kind: str) -> No
 async def test_a_64_counts_as_one_address() -> None:
     assert holder("2a00:1:2:3:4::5") == holder("2a00:1:2:3:ffff::1") != holder("2a00:1:2:4::5")
     assert holder("9.9.9.9") == "9.9.9.9" and holder("::ffff:9.9.9.9") == "::ffff:9.9.9.9"
-    meter = Meter(0, 0, Tally(lambda event: None))
+    meter = Meter(0, 0, Tally())
     sockets = [FakeSocket(f"2a00::{number:x}", 5000) for number in range(MAX_SOCKETS_PER_ADDRESS + 9)]
     admitted = [await meter.admits(meter.open(socket, inbound=True)) for socket in sockets]
     assert sum(admitted) == MAX_SOCKETS_PER_ADDRESS

@@ -135,7 +135,7 @@ async def test_an_address_that_has_used_up_its_time_is_not_read_and_others_are(
     busy: str, same: str, other: str
 ) -> None:
     shares = Shares(0.01, 0.5, 0.01, 0.1)
-    meter = Meter(0, 0, Tally(lambda event: None), processor=shares)
+    meter = Meter(0, 0, Tally(), processor=shares)
     assert await is_read(meter, busy)
     shares.charge(traffic.address_of([busy]), 10.0)
     time.sleep(0.01)
@@ -146,7 +146,7 @@ async def test_an_address_that_has_used_up_its_time_is_not_read_and_others_are(
 
 @in_trio()
 async def test_a_delayed_read_is_not_tried_again_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    meter = Meter(0, 0, Tally(lambda event: None))
+    meter = Meter(0, 0, Tally())
     looks = 0
 
     def wait(address: str) -> float:

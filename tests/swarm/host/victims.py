@@ -23,9 +23,8 @@ from libp2p.tools.anyio_service import background_trio_service
 from libp2p.utils.varint import encode_uvarint
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.host.gossip import Gossip
+from sapo_edge.swarm.host.gossip import Gossip, Verdict
 from sapo_edge.swarm.host.host import make_host, running
-from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
@@ -47,7 +46,6 @@ async def dial(host: IHost, address: str) -> ID:
 
 
 def address_of(host: IHost) -> str:
-    """The multiaddress with `/p2p/` of a host that listens."""
     return f"{str(host.get_transport_addrs()[0]).split('/p2p/')[0]}/p2p/{host.get_id()}"
 
 
@@ -129,7 +127,6 @@ async def _alive(victim: Victim, host: AbstractAsyncContextManager[object]) -> A
 
 @asynccontextmanager
 async def bare() -> AsyncIterator[Victim]:
-    """A victim without any workaround."""
     host = bare_host()
     victim = Victim(host, bare_pubsub(host))
 
@@ -152,9 +149,9 @@ async def bare() -> AsyncIterator[Victim]:
 @asynccontextmanager
 async def hardened(keepalive: float = 15.0, psk: bytes | None = None, processor: Any = None) -> AsyncIterator[Hardened]:
     """A victim as the swarm runs its host; `processor` is that of its meter, or something like it."""
-    tally = Tally(lambda event: None)
+    tally = Tally()
     meter = Meter(0, 0, tally, processor=processor)
-    host = make_host(Identity(secrets.token_bytes(32)), psk, meter, tally, keepalive)
+    host = make_host(Identity(secrets.token_bytes(32)), psk, meter, keepalive)
 
     def check(data: bytes, forwarder: str, origin: str) -> Verdict:
         victim.take(data)
@@ -163,12 +160,12 @@ async def hardened(keepalive: float = 15.0, psk: bytes | None = None, processor:
     def blame(peer: str, offence: str) -> None:
         victim.blamed.append((peer, offence))
 
-    gossip = Gossip(host, TOPIC, check, blame, lambda peer: 0.0, meter, tally)
+    gossip = Gossip(host, TOPIC, check, blame, lambda peer: 0.0, meter)
     victim = Hardened(host, gossip, tally=tally, meter=meter, gossip=gossip)
 
     @asynccontextmanager
     async def running_host() -> AsyncIterator[None]:
-        async with running(host, "loopback", 0, meter, tally, blame) as nursery, gossip.running(nursery):
+        async with running(host, "loopback", 0, meter, blame) as nursery, gossip.running(nursery):
             yield
 
     async with _alive(victim, running_host()):
@@ -198,7 +195,6 @@ async def ignore(stream: object) -> None:
 
 
 def frame(rpc: rpc_pb2.RPC | bytes) -> bytes:
-    """A frame of a meshsub stream."""
     data = rpc if isinstance(rpc, bytes) else rpc.SerializeToString()
     return bytes(encode_uvarint(len(data))) + data
 
@@ -213,8 +209,15 @@ def signed(host: IHost, data: bytes, sequence: int | None = None) -> rpc_pb2.Mes
     return message
 
 
+def message_of(author: Identity, data: bytes, topic: str, number: bytes) -> rpc_pb2.Message:
+    """A signed message of whoever has an identity, without the key, which its peer id contains."""
+    from_id = ID.from_string(author.peer_id).to_bytes()
+    message = rpc_pb2.Message(data=data, topicIDs=[topic], from_id=from_id, seqno=number)
+    message.signature = author.sign(PUBSUB_SIGNING_PREFIX.encode() + message.SerializeToString())
+    return message
+
+
 def sign(host: IHost, message: rpc_pb2.Message) -> None:
-    """Sign a message that is not signed yet."""
     message.signature = host.get_private_key().sign(PUBSUB_SIGNING_PREFIX.encode() + message.SerializeToString())
     message.key = host.get_public_key().serialize()
 

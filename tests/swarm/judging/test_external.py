@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -44,25 +46,25 @@ def test_an_honest_rollout_earns_local_rewards(source: TaskSource, honest: Rollo
     assert rewards_of(source, honest) == (1.0, 0.0)
 
 
-def test_the_senders_ground_truth_rewards_nothing(source: TaskSource, honest: Rollout) -> None:
-    lie = replace(honest, ground_truth="x")
-    assert scorer_of(source)(lie, 8) is None
+OTHERS = [entry.name for entry in load_manifest("starter").tasks]
 
 
-@pytest.mark.parametrize("question", ["", "What is 1 + 1?", "{honest} "])
-def test_a_question_that_is_not_that_of_the_reference_is_rejected(
-    source: TaskSource, honest: Rollout, question: str
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda honest: {"ground_truth": "x"},
+        lambda honest: {"question": ""},
+        lambda honest: {"question": f"{honest.question} "},
+        lambda honest: {"ref": replace(honest.ref, version="0.0.1")},
+        lambda honest: {"ref": replace(honest.ref, entry="of no manifest")},
+        lambda honest: {"ref": replace(honest.ref, entry=next(name for name in OTHERS if name != honest.ref.entry))},
+    ],
+    ids=["ground truth", "no question", "another question", "another version", "no such entry", "another entry"],
+)
+def test_a_rollout_that_is_not_what_its_reference_gives_is_rejected(
+    source: TaskSource, honest: Rollout, change: Callable[[Rollout], dict[str, Any]]
 ) -> None:
-    assert scorer_of(source)(replace(honest, question=question.format(honest=honest.question)), 8) is None
-
-
-def test_an_entry_that_the_manifest_does_not_have_is_rejected(source: TaskSource, honest: Rollout) -> None:
-    assert scorer_of(source)(replace(honest, ref=replace(honest.ref, entry="chain_sum")), 8) is None
-
-
-def test_the_reference_of_another_entry_is_rejected(source: TaskSource, honest: Rollout) -> None:
-    other = next(entry.name for entry in source.manifest.tasks if entry.name != honest.ref.entry)
-    assert scorer_of(source)(replace(honest, ref=replace(honest.ref, entry=other)), 8) is None
+    assert scorer_of(source)(replace(honest, **change(honest)), 8) is None
 
 
 def test_a_true_task_of_an_entry_that_the_manifest_does_not_draw_there_is_rejected(
@@ -77,10 +79,6 @@ def test_a_true_task_of_an_entry_that_the_manifest_does_not_draw_there_is_reject
             verified_task(source, chosen)
         assert rejected.value.reason is Rejection.FORGED and rejected.value.is_authors_fault
         assert scorer_of(source)(chosen, 8) is None
-
-
-def test_a_task_of_another_version_of_the_generator_is_rejected(source: TaskSource, honest: Rollout) -> None:
-    assert scorer_of(source)(replace(honest, ref=replace(honest.ref, version="0.0.1")), 8) is None
 
 
 def test_a_held_out_question_is_rejected_whatever_its_reference(source: TaskSource, honest: Rollout) -> None:

@@ -40,6 +40,7 @@ from tests.fakes import Clock
 
 FORGED, SHAPE = WEIGHTS[Rejection.FORGED], WEIGHTS[Rejection.SHAPE]
 DAY = 86_400.0
+NEIGHBOURS = [f"neighbour {number}" for number in range(6)]
 
 
 @pytest.fixture
@@ -260,14 +261,6 @@ def test_only_so_many_are_established_through_one_neighbour(reputation: Reputati
     assert reputation.is_established("honest")
 
 
-def test_an_established_peer_that_is_ignored_becomes_a_newcomer(reputation: Reputation, clock: Clock) -> None:
-    establish(reputation, clock, "author")
-    reputation.penalize("author", 2 * FORGED)
-    assert not reputation.is_established("author") and reputation.is_ignored("author")
-    reputation.credit("author", ESTABLISHED_AFTER)
-    assert not reputation.is_established("author")
-
-
 def test_a_hundred_thousand_identities_push_out_no_established_peer(reputation: Reputation, clock: Clock) -> None:
     friends = [f"friend {number}" for number in range(20)]
     establish(reputation, clock, *friends)
@@ -376,7 +369,7 @@ def accepted_over(reputation: Reputation, clock: Clock, authors: Sequence[str], 
     accepted = 0
     for turn in range(rounds * 12):
         for number, author in enumerate(authors):
-            accepted += offer(reputation, author, f"neighbour {(turn + number) % 6}", each)
+            accepted += offer(reputation, author, NEIGHBOURS[(turn + number) % 6], each)
         clock.now += ROUND / 12
     return accepted
 
@@ -399,13 +392,12 @@ def test_what_hostile_authors_get_in_a_large_swarm_follows_their_share_and_not_t
 
 def test_newcomers_together_get_a_part_of_a_budget_in_a_large_swarm_by_whatever_ways_they_come(clock: Clock) -> None:
     reputation = Reputation(clock, room_among(clock, 1000.0))
-    neighbours = [f"neighbour {number}" for number in range(6)]
-    establish(reputation, clock, *neighbours)
+    establish(reputation, clock, *NEIGHBOURS)
     accepted_over(reputation, clock, [f"key {number}" for number in range(300)], 1)
     rounds, accepted = 20, 0
     for number in range(rounds):
         accepted += accepted_over(reputation, clock, [f"key {number} {key}" for key in range(50)], 1)
-    most = NEWCOMERS * BUDGET * rounds * (1 + len(neighbours) * NETWORK_RATE / RATE) + 8 * len(neighbours)
+    most = NEWCOMERS * BUDGET * rounds * (1 + len(NEIGHBOURS) * NETWORK_RATE / RATE) + 8 * len(NEIGHBOURS)
     assert accepted <= most
 
 
@@ -444,14 +436,13 @@ def test_announcements_have_as_little_room_in_a_large_swarm_as_newcomers(clock: 
 
 def test_keys_that_are_used_once_do_not_keep_a_newcomer_from_being_known(clock: Clock) -> None:
     reputation = Reputation(clock, room_among(clock, 1000.0))
-    neighbours = [f"neighbour {number}" for number in range(6)]
-    establish(reputation, clock, *neighbours)
+    establish(reputation, clock, *NEIGHBOURS)
     reputation.credit("newcomer", 1, "neighbour 0")
     reputation.charge("newcomer", "neighbour 0")
     for second in range(3600):
         for key in range(8):
-            offer(reputation, f"key {second} {key}", neighbours[(second + key) % 6], 8)
-        if second % 601 == 600 and offer(reputation, "newcomer", neighbours[second % 6]):
+            offer(reputation, f"key {second} {key}", NEIGHBOURS[(second + key) % 6], 8)
+        if second % 601 == 600 and offer(reputation, "newcomer", NEIGHBOURS[second % 6]):
             reputation.credit("newcomer")
         clock.now += 1.0
     assert reputation.is_established("newcomer")
@@ -460,14 +451,13 @@ def test_keys_that_are_used_once_do_not_keep_a_newcomer_from_being_known(clock: 
 def test_who_tries_more_often_is_not_heard_before_the_others(clock: Clock) -> None:
     """A flood of keys leaves newcomers one chance in a hundred, and some of them try 50 times as often."""
     reputation = Reputation(clock, room_among(clock, 1000.0))
-    neighbours = [f"neighbour {number}" for number in range(6)]
-    establish(reputation, clock, *neighbours)
+    establish(reputation, clock, *NEIGHBOURS)
     rng = random.Random(1)
     heard: dict[str, float] = {}
 
     def send(author: str, count: int) -> None:
         # Each neighbour brings it until one has room.
-        for neighbour in rng.sample(neighbours, 6):
+        for neighbour in rng.sample(NEIGHBOURS, 6):
             if offer(reputation, author, neighbour, count):
                 heard.setdefault(author, clock.now)
                 return
@@ -522,7 +512,7 @@ def test_those_who_wait_are_bounded_in_number_and_who_goes_on_trying_is_not_forg
 def test_a_loud_newcomer_has_no_more_than_an_established_author(clock: Clock) -> None:
     room = room_among(clock, 1000.0)
     reputation = Reputation(clock, room)
-    establish(reputation, clock, *[f"neighbour {number}" for number in range(6)])
+    establish(reputation, clock, *NEIGHBOURS)
     accepted = accepted_over(reputation, clock, ["newcomer"], 10, each=1)
     assert 1 <= accepted <= room.author * 10 * ROUND + 2
 
@@ -541,7 +531,7 @@ def test_whatever_is_sent_a_large_swarm_keeps_to_its_room(others: int, sent: lis
     room = room_among(clock, others)
     reputation = Reputation(clock, room)
     establish(reputation, clock, *[f"author {number}" for number in range(10)], neighbour="somebody")
-    establish(reputation, clock, *[f"neighbour {number}" for number in range(6)], neighbour="somebody else")
+    establish(reputation, clock, *NEIGHBOURS, neighbour="somebody else")
     started = clock.now
     accepted: Counter[str] = Counter()
     messages: Counter[str] = Counter()

@@ -65,11 +65,9 @@ class Cables:
         ip("-n", name(part), "link", "set", "eth0", "up")
 
     def separate(self, *groups: Iterable[int]) -> None:
-        """Let only machines of the same group reach each other."""
         self.groups = tuple(map(frozenset, groups))
 
     def heal(self) -> None:
-        """Let all machines reach each other."""
         self.groups = ()
 
     def _reaches(self, source: int, target: int) -> bool:
@@ -102,7 +100,6 @@ class Cables:
         return self._random.random() < self.loss
 
     def remove(self) -> None:
-        """Remove the machines."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -112,7 +109,6 @@ class Cables:
 
 
 def machine(number: int) -> str:
-    """The name of a machine."""
     return f"m{number}"
 
 

@@ -32,7 +32,6 @@ class MemberProcess(LineProcess):
         super().__init__("-m", "tests.swarm.member.member_processes", json.dumps(options), before=before, fork=True)
 
     def tell(self, command: str, **arguments: Any) -> None:
-        """Send a command."""
         self.write_line(json.dumps({"do": command, **arguments}))
 
     def line(self, key: str, since: int = 0) -> Any:
@@ -41,13 +40,11 @@ class MemberProcess(LineProcess):
 
     @property
     def address(self) -> str:
-        """Address at which others can dial it."""
         address: str = self.line("addresses")[0]
         return address
 
     @property
     def peer_id(self) -> str:
-        """Its peer id."""
         return self.address.rsplit("/", 1)[1]
 
     def publish(self, count: int = 1, **options: int) -> set[int]:
@@ -66,7 +63,6 @@ class MemberProcess(LineProcess):
         self.wait(lambda lines: sequences <= {line["rollout"] for line in lines if line.get("author") == of}, seconds)
 
     def status(self) -> dict[str, Any]:
-        """Its status now."""
         before = len(self.lines)
         self.tell("status")
         status: dict[str, Any] = self.line("status", before)
@@ -81,11 +77,9 @@ class MemberProcess(LineProcess):
         return status
 
     def freeze(self) -> None:
-        """Suspend it."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Resume it."""
         self.process.send_signal(signal.SIGCONT)
 
 

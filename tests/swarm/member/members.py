@@ -22,7 +22,6 @@ IDENTITY = Identity(bytes([1]) * 32)
 
 
 def peer(number: int) -> str:
-    """A peer's id."""
     return Identity(bytes([number]) * 32).peer_id
 
 
@@ -50,6 +49,5 @@ def make_member(
 
 
 def make_record(member: Member, author: int = 2, sequence: int = 1) -> RawRecord:
-    """A signed rollout of another node."""
     identity = Identity(bytes([author]) * 32)
     return sign_rollout(make_rollout(identity.peer_id, sequence), member.swarm, identity).record

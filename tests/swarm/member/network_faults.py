@@ -98,7 +98,6 @@ def _member(number: int, bootstrap: list[str]) -> MemberProcess:
 
 
 def main() -> None:
-    """Run from the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.swarm.member.network_faults", description=__doc__)
     parser.add_argument("--loss", type=float, default=0.1, help="share of packets that are lost")
     parser.add_argument("--delay", type=float, default=0.2, help="seconds that each packet takes")

@@ -41,7 +41,6 @@ Act = Callable[[Neighbour], Awaitable[None]]
 
 
 def sustained(function: Attack) -> Attack:
-    """Register an attack."""
     SUSTAINED.add(function.__name__)
     return attack(function)
 
@@ -174,8 +173,6 @@ async def handshakes(hostile: Hostile, seconds: float) -> dict[str, Any]:
 
 @sustained
 async def identify_streams(hostile: Hostile, seconds: float) -> dict[str, Any]:
-    """Streams of identify."""
-
     async def act(peer: Neighbour) -> None:
         await _open(peer, IDENTIFY, b"")
 
@@ -231,7 +228,6 @@ async def inflations(hostile: Hostile, seconds: float) -> dict[str, Any]:
 
 @sustained
 async def throw_away_keys(hostile: Hostile, seconds: float) -> dict[str, Any]:
-    """True rollouts, two under each key."""
     numbers = itertools.count()
 
     async def act(peer: Neighbour) -> None:
@@ -298,7 +294,6 @@ async def liars(hostile: Hostile, seconds: float, lies: str = "") -> dict[str, A
         lies: "addresses": of the owner's network, and of many machines that are none; "views": that the node is not
             reachable, and its clock a day behind; "relays": that they relay.
     """
-
     numbers = itertools.count(1)
 
     def named() -> tuple[Any, ...]:
@@ -380,8 +375,6 @@ async def controls(hostile: Hostile, seconds: float) -> dict[str, Any]:
 
 @sustained
 async def pings(hostile: Hostile, seconds: float) -> dict[str, Any]:
-    """Pings of Yamux, 50 at a time."""
-
     async def act(peer: Neighbour) -> None:
         frames = (
             struct.pack(yamux.YAMUX_HEADER_FORMAT, 0, yamux.TYPE_PING, yamux.FLAG_SYN, 0, random.getrandbits(32))

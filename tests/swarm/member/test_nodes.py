@@ -29,7 +29,6 @@ config = {{ min_terms = 2, max_terms = 2, min_digits = 1, max_digits = 1 }}
 
 
 def sapo(home: Path, *arguments: str) -> str:
-    """What a command prints."""
     process = fork(*arguments, "--home", home, directory=home.parent)
     out, err = process.communicate(60)
     assert process.wait() == 0, err
@@ -61,7 +60,6 @@ class Running(LineProcess):
         return self.first(lambda event: event["event"] == "round" and event["external"] > 0)
 
     def status(self) -> dict[str, Any]:
-        """`sapo status`."""
         return dict(json.loads(sapo(self.home, "status", "--json")))
 
 

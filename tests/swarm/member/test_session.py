@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.swarm.finding.discovery import Discovery
 from sapo_edge.swarm.finding.outside import View
-from sapo_edge.swarm.host.pubsub import Verdict
+from sapo_edge.swarm.host.gossip import Verdict
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.reputation import BURST, ESTABLISHED_AFTER, ESTABLISHED_SECONDS, IGNORE_AT
 from sapo_edge.swarm.member import pull
@@ -71,13 +73,18 @@ class Lab:
         self.reputation.credit(peer(author), 1, NEIGHBOUR)
         assert self.reputation.is_established(peer(author))
 
-    async def run(self, count: int, seconds: float = 0.2) -> list[str]:
-        """Run the session until so many rollouts were checked, and for a moment more; their authors, in order."""
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.session.run)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def run(self, count: int, seconds: float = 0.2) -> list[str]:
+        """Run the session until so many rollouts were checked, and for a moment more; their authors, in order."""
+        async with self.running():
             assert await until(lambda: len(self.checked) >= count, 30)
             await trio.sleep(seconds)
-            nursery.cancel_scope.cancel()
         assert len(self.checked) == count
         return [author for author, _ in self.checked]
 
@@ -166,12 +173,10 @@ async def test_a_check_is_charged_with_the_time_of_the_thread_that_makes_the_tas
     lab = Lab()
     del lab.member.admission.check_task
     lab.send(*range(10, 16))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(lab.session.run)
+    async with lab.running():
         assert await until(lambda: sum(lab.member.status().rejections.values()) >= 2, 60)
         # The third one would begin at once.
         await trio.sleep(1.0)
-        nursery.cancel_scope.cancel()
     assert len(made) == 2
 
 
@@ -186,8 +191,7 @@ async def test_newcomers_rollouts_are_checked_within_a_share_of_processor_time(m
     monkeypatch.setattr("sapo_edge.swarm.member.session.time.thread_time", lambda: 0.3 * next(ticks))
     lab.send(*range(10, 20))
     started = trio.current_time()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(lab.session.run)
+    async with lab.running():
         assert await until(lambda: lab.checked, 30)
         await trio.sleep(0.5)
         assert len(lab.checked) <= 2 + trio.current_time() - started
@@ -195,7 +199,6 @@ async def test_newcomers_rollouts_are_checked_within_a_share_of_processor_time(m
         for sequence in range(101, 105):
             lab.check(lab.message(2, sequence), 2)
         assert await until(lambda: {101, 102, 103, 104} <= {sequence for _, sequence in lab.checked}, 30)
-        nursery.cancel_scope.cancel()
     assert len(lab.checked) <= 4 + 2 + trio.current_time() - started, "what failed was paid for too"
 
 
@@ -214,8 +217,7 @@ async def test_rollouts_are_judged_by_the_time_on_which_peers_agree(monkeypatch:
     messages = [lab.message(2, number) for number in range(3)]
     lab.clock.now += 86_400.0
     assert lab.check(messages[0]) is Verdict.IGNORE
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(lab.session.run)
+    async with lab.running():
         assert await until(lambda: started)
         started[0].outside.record(View("60.1.1.1", "", None, -86_400.0))
         await trio.sleep(2 * module.MAINTENANCE_SECONDS)
@@ -223,4 +225,3 @@ async def test_rollouts_are_judged_by_the_time_on_which_peers_agree(monkeypatch:
         started[0].outside.record(View("60.2.2.2", "", None, -86_400.0))
         assert await until(lambda: lab.member.status().clock_ahead == -86_400.0)
         assert lab.check(messages[2]) is Verdict.ACCEPT
-        nursery.cancel_scope.cancel()

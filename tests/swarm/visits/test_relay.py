@@ -62,12 +62,12 @@ class Host:
     def __init__(self) -> None:
         self.tally = Tally(lambda event: None)
         self.meter = Meter(0, 0, self.tally)
-        self.host = make_host(Identity(secrets.token_bytes(32)), None, self.meter, self.tally, 15.0)
+        self.host = make_host(Identity(secrets.token_bytes(32)), None, self.meter)
         self.id = str(self.host.get_id())
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        async with running(self.host, "loopback", 0, self.meter, self.tally, lambda peer, what: None):
+        async with running(self.host, "loopback", 0, self.meter):
             port = int(self.host.get_transport_addrs()[0].value_for_protocol("tcp"))
             self.address = direct_address("127.0.0.1", port, self.id)
             self.host.set_stream_handler(ECHO, self.echo)

@@ -63,7 +63,6 @@ CODES = (
 
 
 def make() -> dict[str, Any]:
-    """All vectors by file name."""
     return {
         "identities.json": [_identity(secret) for secret in SECRETS],
         "swarms.json": [_swarm(SWARM, None), _swarm(SWARM, KEY)],
@@ -77,13 +76,11 @@ def make() -> dict[str, Any]:
 
 
 def vectors(name: str) -> list[dict[str, Any]]:
-    """The vectors in a file."""
     content: list[dict[str, Any]] = json.loads((DIRECTORY / name).read_text("ascii"))
     return content
 
 
 def as_text(content: Any) -> str:
-    """Vectors as the text of a file."""
     return json.dumps(content, indent=1, ensure_ascii=True) + "\n"
 
 
@@ -133,7 +130,6 @@ def _code(code: Code, inviter_scalar: int, joiner_scalar: int) -> dict[str, str]
 
 
 def rollout_fields(rollout: Rollout) -> dict[str, Any]:
-    """A rollout as JSON."""
     return {
         "author": rollout.author,
         "round": str(rollout.round),

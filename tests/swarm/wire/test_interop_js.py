@@ -32,7 +32,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def node() -> str:
-    """The program `node`."""
     path = shutil.which("node")
     if path is None:
         pytest.skip("node is not installed")
@@ -66,7 +65,6 @@ def rollout(source: TaskSource, author: Identity, number: int, size: int = 20, a
 
 
 def large(source: TaskSource, author: Identity, number: int) -> Rollout:
-    """A rollout that does not fit in a message."""
     return rollout(source, author, number, size=8000, answers=16)
 
 
