@@ -22,11 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tally:
-    """Counters and notices. Thread-safe.
-
-    Args:
-        clock: seconds.
-    """
+    """Counters and notices. Thread-safe."""
 
     def __init__(self, emit: Callable[[Event], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._emit = emit
@@ -78,13 +74,11 @@ class Tally:
 
     @property
     def counts(self) -> dict[str, int]:
-        """A copy of the counters."""
         with self._lock:
             return dict(self._counts)
 
     @property
     def faults(self) -> dict[str, int]:
-        """A copy of the faults by place."""
         with self._lock:
             return dict(self._faults)
 

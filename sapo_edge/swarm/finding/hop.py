@@ -27,9 +27,7 @@ from sapo_edge.swarm.host.traffic import address_of
 from sapo_edge.swarm.tally import Tally
 
 RESERVATION_SECONDS = 1800
-"""Duration of a reservation."""
 CHUNK = 64 * 1024
-"""Bytes that are forwarded at a time."""
 INTRODUCTION_SECONDS = 3.0
 """Time in which a peer that has just connected says which swarm it is in; nodes do so within a second."""
 
@@ -104,12 +102,10 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
 
     @property
     def circuits(self) -> int:
-        """Open circuits."""
         return self._circuits.total()
 
     @property
     def reservations(self) -> int:
-        """Valid reservations."""
         self.resource_manager._clean_expired()
         return sum(self.resource_manager.has_reservation(peer) for peer in list(self.resource_manager._reservations))
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sapo_edge.tasks.manifest import Manifest
 
 VERSION = 1
-"""Version of the line."""
 MAX_LINE = 4096
 """Longest line, in characters."""
 MAX_ADDRESSES = 8
@@ -37,7 +36,6 @@ MAX_ADDRESSES = 8
 KEY_BYTES = 32
 """Length of a private swarm's key and of a manifest's digest."""
 PREFIX = "sapo://join/"
-"""Beginning of every invite."""
 
 _CHECK_DIGITS = 12
 _ASK = "ask for the line again, and copy all of it"
@@ -70,9 +68,6 @@ class Swarm:
         bootstrap: multiaddresses of members, to dial first.
         key: 32 bytes that all members of a private swarm share; None in an open one.
         joined: Unix seconds.
-
-    Raises:
-        ConfigError: if a field is outside its bounds.
     """
 
     manifest: bytes
@@ -98,12 +93,10 @@ class Swarm:
 
     @property
     def id(self) -> bytes:
-        """See `swarm_id`."""
         return swarm_id(self.manifest, self.key)
 
     @property
     def is_private(self) -> bool:
-        """Whether only those with its key can take part."""
         return self.key is not None
 
     def to_line(self) -> str:
@@ -116,11 +109,7 @@ class Swarm:
 
 
 def parse_invite(text: str) -> Swarm:
-    """The swarm of an invite. Spaces, line breaks and quotes from copying are removed, and unknown fields are ignored.
-
-    Raises:
-        ConfigError: if the line is not a valid invite.
-    """
+    """The swarm of an invite. Spaces, line breaks and quotes from copying are removed, unknown fields ignored."""
     line = _clean(text)
     body, separator, check = line.rpartition("+check=")
     if not separator or len(check) < _CHECK_DIGITS:

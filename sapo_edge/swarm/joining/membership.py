@@ -22,19 +22,14 @@ from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Swarm
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, load_manifest, shipped_manifests
 
 MAX_SWARMS = 32
-"""Most swarms that are remembered."""
 MAX_FILE_BYTES = 256 * 1024
-"""Largest file."""
 MIN_DIGITS = 8
 """Fewest hexadecimal digits that name a swarm or a manifest."""
 _VERSION = 1
 
 
 class Membership:
-    """The swarms of one state directory. The file is read here once, and written at every change.
-
-    Args:
-        state: the state directory; it need not exist.
+    """The swarms of one state directory, which need not exist. The file is read once, and written at every change.
 
     Attributes:
         swarms: all known swarms, the newest last.
@@ -90,11 +85,7 @@ class Membership:
         return left
 
     def find(self, name: str) -> Swarm:
-        """A known swarm by its name, or by at least `MIN_DIGITS` digits of its id.
-
-        Raises:
-            ConfigError: if there is none, or several.
-        """
+        """A known swarm by its name, or by at least `MIN_DIGITS` digits of its id."""
         matches = [
             swarm
             for swarm in self.swarms

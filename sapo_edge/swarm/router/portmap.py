@@ -1,7 +1,8 @@
 """The messages of PCP (RFC 6887) and NAT-PMP (RFC 6886), by which a router is asked to forward a TCP port.
 
 The libraries on PyPI know NAT-PMP alone and have had no release since 2023; both protocols are one small datagram and
-its answer. Everything in an answer is the router's claim.
+its answer. Everything in an answer is the router's claim; what is a refusal, or an answer to another question, raises
+`PortmapError`.
 """
 
 from __future__ import annotations
@@ -71,7 +72,6 @@ def read_pcp(data: bytes, nonce: bytes, port: int) -> Answer:
 
     Raises:
         OlderRouterError: if the router speaks NAT-PMP.
-        PortmapError: if it refuses, or it is another answer.
     """
     if len(data) >= 4 and data[0] == _NAT_PMP:
         raise OlderRouterError("the router speaks NAT-PMP")
@@ -93,11 +93,7 @@ def nat_pmp_request(port: int, external: int, lifetime: int) -> bytes:
 
 
 def read_nat_pmp(data: bytes, port: int) -> Answer:
-    """Read NAT-PMP's answer to a request of this port.
-
-    Raises:
-        PortmapError: if it refuses, or it is another answer.
-    """
+    """Read NAT-PMP's answer to a request of this port."""
     if len(data) != _MAP_ANSWER.size:
         raise PortmapError("an answer of another length")
     version, operation, result, _, inner, external, lifetime = _MAP_ANSWER.unpack(data)
@@ -109,16 +105,11 @@ def read_nat_pmp(data: bytes, port: int) -> Answer:
 
 
 def address_request() -> bytes:
-    """Ask NAT-PMP for the router's public address."""
     return bytes((_NAT_PMP, 0))
 
 
 def read_address(data: bytes) -> str:
-    """Read NAT-PMP's answer to `address_request`.
-
-    Raises:
-        PortmapError: if it refuses, or it is another answer.
-    """
+    """Read NAT-PMP's answer to `address_request`."""
     if len(data) != _ADDRESS_ANSWER.size:
         raise PortmapError("an answer of another length")
     version, operation, result, _, ip = _ADDRESS_ANSWER.unpack(data)

@@ -333,7 +333,7 @@ DEFENCES = (
     Defence(
         "addresses that peers may not name are not dialled",
         "sapo_edge/swarm/finding/dialing.py",
-        "        if not trusted and not self.may_dial(address):",
+        "        if not trusted and not self._networks().may_dial(address.via):",
         "        if False:",
         ("tests/swarm/finding/test_discovery.py::test_addresses_that_a_peer_may_not_name_are_not_dialled",),
     ),

@@ -467,7 +467,7 @@ def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found() 
             return any(address.peer_id == RELAY for address in found)
 
         wait_until(is_found, 20.0)
-        assert len(found) > mdns.MAX_SERVICES == len(multicast._listener.services)
+        assert len(found) > mdns.MAX_SERVICES == len(multicast.services)
 
 
 def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running: Callable[[Process], None]) -> None:
