@@ -16,7 +16,6 @@ EXCHANGE, PUSH = "/sapo-edge/peers/1.0.0", "/ipfs/id/push/1.0.0"
 
 
 async def ask(peer: Neighbour, protocol: str, request: bytes, limit: int) -> bytes:
-    """The answer to a request; empty if there is none."""
     with trio.move_on_after(10.0), contextlib.suppress(Exception):
         stream = await peer.stream(protocol)
         await stream.write(struct.pack(">I", len(request)) + request)

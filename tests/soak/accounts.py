@@ -54,7 +54,6 @@ class Account:
     faults: list[str] = field(default_factory=list)
 
     def problems(self) -> list[str]:
-        """Everything that is wrong, in words."""
         found = [*self._endings(), *self._lost(), *self._twice(), *self._idle(), *self._notices()]
         found += [*self.damaged, *self.faults]
         return [f"{self.name}: {problem}" for problem in found]

@@ -91,7 +91,6 @@ class LineProcess:
                 self._changed.notify_all()
 
     def write_line(self, line: str) -> None:
-        """Send a line to its stdin."""
         self._stdin.write(line + "\n")
         self._stdin.flush()
 
@@ -112,7 +111,6 @@ class LineProcess:
         return line
 
     def kill(self) -> None:
-        """Kill it, without an orderly end."""
         self.process.kill()
         self.process.wait(10)
 

@@ -28,12 +28,10 @@ def name(part: str) -> str:
 
 
 def ip(*arguments: str) -> None:
-    """Run `ip`."""
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
 
 
 def run_in(part: str, *command: str, text: str | None = None) -> None:
-    """Run a command in a namespace."""
     command = ("ip", "netns", "exec", name(part), *command)
     subprocess.run(command, input=text, text=True, check=True, capture_output=True)
 
@@ -86,7 +84,6 @@ class Namespaces:
         ip("-n", name("wan"), "link", "set", "br0", "up")
 
     def add(self, *parts: str) -> None:
-        """Make namespaces."""
         for part in parts:
             ip("netns", "add", name(part))
             self._made.append(part)
@@ -99,7 +96,6 @@ class Namespaces:
 
     @staticmethod
     def link(left: str, left_device: str, right: str, right_device: str) -> None:
-        """Connect two namespaces."""
         here = ["-n", name(left), "link", "add", left_device, "type", "veth"]
         ip(*here, "peer", "name", right_device, "netns", name(right))
         ip("-n", name(left), "link", "set", left_device, "up")
@@ -107,13 +103,11 @@ class Namespaces:
 
     @staticmethod
     def address(part: str, device: str, *addresses: str) -> None:
-        """Give a device addresses."""
         for address in addresses:
             flags = ["nodad"] if ":" in address else []
             ip("-n", name(part), "addr", "add", address, "dev", device, *flags)
 
     def remove(self) -> None:
-        """Remove all namespaces; their links go with them."""
         for part in self._made:
             subprocess.run(["ip", "netns", "del", name(part)], check=False, capture_output=True)
         self._made.clear()

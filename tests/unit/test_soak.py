@@ -52,7 +52,6 @@ def samples(seat: str, leak: float = 0.0, noise: float = 0.3, memory: float = 0.
 
 
 def soaked(*more: dict[str, Any], leak: float = 0.0, **changes: Any) -> Soaked:
-    """An hour of four nodes."""
     options = {"minutes": 60, "nodes": 4, "attackers": 1}
     records = [
         {"kind": "start", "time": 900.0, "options": options, "machine": "m", "commit": "c"},

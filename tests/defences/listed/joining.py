@@ -112,10 +112,7 @@ DEFENCES = (
         _INVITE,
         "    key: bytes | None = field(default=None, repr=False)\n",
         "    key: bytes | None = None\n",
-        (
-            _INVITE_TESTS + "test_the_key_is_in_the_line_and_not_in_the_repr",
-            _MEMBERSHIP_TESTS + "test_a_key_is_not_shown",
-        ),
+        (_INVITE_TESTS + "test_the_key_is_in_the_line_and_not_in_the_repr",),
     ),
     Defence(
         "the lengths of an invite's digest and key",

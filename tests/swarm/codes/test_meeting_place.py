@@ -52,8 +52,6 @@ class Stream:
 
 
 class Lab:
-    """A meeting place, and clients of it."""
-
     def __init__(self, nursery: trio.Nursery, slots: int = 4) -> None:
         self.tally = Tally(lambda event: None)
         self.place = MeetingPlace(self, self.tally, slots)
@@ -64,7 +62,6 @@ class Lab:
         self._handler = handler
 
     def open(self, ip: str | None = "192.0.2.1") -> Stream:
-        """A stream of a client at an address."""
         ours, theirs = memory_stream_pair()
         connection = SimpleNamespace(is_closed=False, get_remote_address=lambda: None if ip is None else (ip, 1))
         self._nursery.start_soon(self._handler, Stream(theirs, connection))
@@ -89,7 +86,6 @@ async def answer(client: Any) -> Answer:
 
 @contextlib.asynccontextmanager
 async def opened(slots: int = 4) -> AsyncIterator[Lab]:
-    """A meeting place for the duration of this context."""
     async with trio.open_nursery() as nursery:
         yield Lab(nursery, slots)
         nursery.cancel_scope.cancel()

@@ -58,7 +58,6 @@ def a_host(network: Connections) -> Any:
 
 
 def make_config(**options: Any) -> SwarmConfig:
-    """Settings of a member of the swarm of `MANIFEST`."""
     return SwarmConfig(IDENTITY, MANIFEST, **options)
 
 

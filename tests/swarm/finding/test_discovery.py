@@ -31,7 +31,8 @@ from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
-from tests.swarm.finding.processes import Node, Process, Relay
+from tests.swarm.finding.conftest import Running
+from tests.swarm.finding.processes import Node, Relay
 from tests.swarm.loop import in_trio
 from tests.waiting import wait_until
 
@@ -74,20 +75,6 @@ def test_only_harmless_addresses_of_peers_are_dialled(address: str, at_home: boo
         assert parse_address(str(parsed)) == parsed
         assert HOME.may_dial(parsed.via) is at_home
         assert ALONE.may_dial(parsed.via) is alone
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "/ip4/1.2.3.4/tcp/4001", f"/ip4/1.2.3.4/udp/4001/p2p/{OTHER}", f"/ip4/1.2.3.4/tcp/0/p2p/{OTHER}",
-        f"/ip4/1.2.3.4/tcp/65536/p2p/{OTHER}", f"/ip4/999.2.3.4/tcp/1/p2p/{OTHER}", f"/ip6/nonsense/tcp/1/p2p/{OTHER}",
-        f"/ip4/1.2.3.4/tcp/4001/p2p/{OTHER}\n", f"/ip4/1.2.3.4/tcp/4001/p2p/{'O' * 52}", "/p2p-circuit" * 40,
-        f"/ip4/1.2.3.4/tcp/1/p2p/{OTHER}/p2p-circuit/p2p/{RELAY}/p2p-circuit/p2p/{OTHER}",
-    ],
-)  # fmt: skip
-def test_invalid_addresses_are_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        parse_address(text)
 
 
 def test_failing_peers_are_tried_less_often_and_then_forgotten() -> None:
@@ -470,7 +457,7 @@ def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found() 
         assert len(found) > mdns.MAX_SERVICES == len(multicast.services)
 
 
-def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running: Callable[[Process], None]) -> None:
+def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running: Running) -> None:
     works = [
         listen
         for listen in ("all", "loopback")
@@ -478,30 +465,21 @@ def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running
     ]
     if not works:
         pytest.skip("this machine has no multicast")
-    nodes = [
-        Node(number, mdns=True, listen=works[0], manifest="starter" if number < 3 else "arithmetic")
-        for number in (1, 2, 3)
-    ]
-    for node in nodes:
-        running(node)
-    first, second, stranger = (node.started() for node in nodes)
+    first, second, stranger = (
+        running(Node(number, mdns=True, listen=works[0], manifest=manifest))
+        for number, manifest in enumerate(("starter", "starter", "arithmetic"), start=1)
+    )
     first.wait_for_member(second)
     second.wait_for_member(first)
     assert not any(record.get("connected") for record in stranger.lines)
 
 
-def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(
-    running: Callable[[Process], None], tmp_path: Path
-) -> None:
-    relay = Relay(tmp_path)
-    running(relay)
-    bootstrap = [relay.started().addresses[0]]
+def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(running: Running, tmp_path: Path) -> None:
+    relay = running(Relay(tmp_path))
+    bootstrap = relay.addresses[:1]
     files = [str(tmp_path / f"peers-{number}.json") for number in (1, 2)]
-    first, second = (Node(n, listen="loopback", bootstrap=bootstrap, peers_file=files[n - 1]) for n in (1, 2))
-    stranger = Node(3, listen="loopback", bootstrap=bootstrap, manifest="arithmetic")
-    for node in (first, second, stranger):
-        running(node)
-        node.started()
+    first, second = (running(Node(n, listen="loopback", bootstrap=bootstrap, peers_file=files[n - 1])) for n in (1, 2))
+    stranger = running(Node(3, listen="loopback", bootstrap=bootstrap, manifest="arithmetic"))
     second.wait_for_member(first)
     first.wait_for_member(second)
     met = {peer for record in stranger.lines for peer in record.get("connected", ())}
@@ -510,8 +488,6 @@ def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(
     # The file holds it, whichever of the two had dialled the other.
     second.first(lambda record: first.peer_id in record.get("known", ()))
     second.stop()
-    again = Node(2, listen="loopback", peers_file=files[1])
-    running(again)
-    again.started()
+    again = running(Node(2, listen="loopback", peers_file=files[1]))
     again.wait_for_member(first)
     assert not again.lines[-1]["faults"] and not first.lines[-1]["faults"]

@@ -88,7 +88,6 @@ def test_any_datagram_is_an_answer_or_an_error(data: bytes) -> None:
 
 @contextlib.contextmanager
 def gateway(answer: Callable[[bytes], list[bytes]], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
-    """A router on loopback that answers datagrams."""
     with answering(answer) as (port, requests):
         monkeypatch.setattr(portmap, "PORT", port)
         monkeypatch.setattr(program, "TRIES", (0.2, 0.2))
