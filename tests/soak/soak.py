@@ -18,8 +18,8 @@ from sapo_edge.rollout import Task
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.benchmarks.measure import machine
+from tests.soak.accounts import check
 from tests.soak.attacker import KINDS
-from tests.soak.checks import check
 from tests.soak.churn import Change, plan
 from tests.soak.model import MANIFEST, write_guesser
 from tests.soak.records import Records

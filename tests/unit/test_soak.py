@@ -18,8 +18,7 @@ from sapo_edge.state.journal import Journal, JournaledRollout
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.secret import read_or_create_secret
 from sapo_edge.swarm.joining.identity import Identity
-from tests.soak.accounts import Account, deaf, read_account, silent
-from tests.soak.checks import check
+from tests.soak.accounts import Account, check, deaf, read_account, silent
 from tests.soak.churn import QUIET, plan
 from tests.soak.records import Records
 from tests.soak.report import Soaked, read, tables

@@ -121,7 +121,7 @@ def ask_gateway(task: Task, gateway: str) -> Answer:
                 return replace(answer, by="pcp")
         request = portmap.nat_pmp_request(task.port, task.external, task.lifetime)
         answer = exchange(request, lambda data: portmap.read_nat_pmp(data, task.port))
-        return replace(answer, ip=exchange(portmap.address_request(), portmap.read_address), by="nat-pmp")
+        return replace(answer, ip=exchange(portmap.ADDRESS_REQUEST, portmap.read_address), by="nat-pmp")
 
 
 def _exchange(

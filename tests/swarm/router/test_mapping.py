@@ -51,7 +51,7 @@ def test_requests_are_those_of_the_specifications() -> None:
     assert request[44:].hex() == "00000000000000000000ffff00000000"
     assert portmap.nat_pmp_request(4001, 4002, 3600).hex() == "000200000fa10fa200000e10"
     assert portmap.nat_pmp_request(4001, 4002, 0).hex() == "000200000fa1000000000000", "as a removal must be"
-    assert portmap.address_request() == b"\0\0"
+    assert portmap.ADDRESS_REQUEST == b"\0\0"
 
 
 def test_answers_to_another_question_and_refusals_are_rejected() -> None:
