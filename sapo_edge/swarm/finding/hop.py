@@ -37,7 +37,6 @@ class Offer:
     """What a relay or a member carries; the defaults are a relay's.
 
     Attributes:
-        reservations: most nodes with a reservation.
         circuits_to_one, circuits_from_one: most of one node.
         requests_of_one: most open requests of one node, its circuits included.
         circuit_seconds: longest duration of a circuit; its ends then open another one.

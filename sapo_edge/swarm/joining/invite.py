@@ -46,12 +46,7 @@ _FORM = "/ip4/ADDRESS/tcp/PORT/p2p/PEER-ID"
 def swarm_id(manifest: bytes, key: bytes | None) -> bytes:
     """The id of a swarm, 32 bytes. It is part of topics and signed rollouts: those of one swarm are invalid in another.
 
-    Args:
-        manifest: digest of the manifest, 32 bytes.
-        key: of a private swarm, 32 bytes.
-
-    Returns:
-        The digest for an open swarm; a hash that does not reveal the key for a private one.
+    It is the digest of the manifest for an open swarm, and a hash that does not reveal the key for a private one.
     """
     if key is None:
         return manifest

@@ -61,11 +61,7 @@ class Membership:
         return self.current or (None if manifest.own_questions else Swarm.of(manifest))
 
     def join(self, swarm: Swarm) -> Swarm:
-        """Join a swarm. Addresses known from before are kept after the new ones.
-
-        Returns:
-            The swarm with all its addresses.
-        """
+        """Join a swarm, and return it with all its addresses: those known from before follow the new ones."""
         known = next((other for other in self.swarms if other.id == swarm.id), None)
         if known is not None:
             addresses = tuple(dict.fromkeys(swarm.bootstrap + known.bootstrap))
@@ -75,11 +71,7 @@ class Membership:
         return swarm
 
     def leave(self) -> Swarm | None:
-        """Leave the current swarm and forget it, including its key. The node then works alone.
-
-        Returns:
-            The swarm that was left; None if none was joined.
-        """
+        """Leave the joined swarm, if any, and forget it, including its key; returns it. The node then works alone."""
         left = self.current
         self._write(tuple(swarm for swarm in self.swarms if swarm != left), None, True)
         return left
@@ -130,7 +122,6 @@ class Membership:
         """Verify a manifest from a file or a peer, and store it.
 
         Args:
-            data: its canonical bytes.
             store: directory of the questions that it names by digest; None: they are not here, or kept already.
 
         Raises:

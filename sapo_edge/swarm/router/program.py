@@ -205,19 +205,21 @@ def ask_upnp(task: Task, gateway: str) -> Answer:
     if task.remove:
         router.deleteportmapping(task.external, "TCP")
         return Answer(task.external, 0)
-    ports = [task.external, *(secrets.randbelow(40000) + 20000 for _ in range(OTHER_PORTS))]
-    for last, port in zip((False,) * OTHER_PORTS + (True,), ports, strict=True):
+
+    def add(port: int, lifetime: int) -> Answer:
+        router.addportmapping(port, "TCP", router.lanaddr, task.port, NAME, "", lifetime)
+        return Answer(port, LIFETIME, router.externalipaddress() or "")
+
+    for port in (task.external, *(secrets.randbelow(40000) + 20000 for _ in range(OTHER_PORTS))):
         try:
-            router.addportmapping(port, "TCP", router.lanaddr, task.port, NAME, "", LIFETIME)
-            return Answer(port, LIFETIME, router.externalipaddress() or "")
+            return add(port, LIFETIME)
         except Exception as error:
             # Some routers know mappings without an end only; the node removes it when it stops.
             if "OnlyPermanentLeasesSupported" in str(error):
-                router.addportmapping(port, "TCP", router.lanaddr, task.port, NAME, "", 0)
-                return Answer(port, LIFETIME, router.externalipaddress() or "")
-            if last or "Conflict" not in str(error):
+                return add(port, 0)
+            if "Conflict" not in str(error):
                 raise
-    raise AssertionError
+    raise PortmapError("all ports that were tried are taken")
 
 
 def ask(task: Task) -> Answer | None:
@@ -238,20 +240,16 @@ def ask(task: Task) -> Answer | None:
 
 def main() -> int:
     """Read a task from the command line, and print the answer as one line of JSON; 1 without one."""
-    _limit()
-    answer = ask(Task(**json.loads(sys.argv[1])))
-    if answer is None:
-        return 1
-    print(json.dumps(asdict(answer)), flush=True)
-    return 0
-
-
-def _limit() -> None:
     signal.alarm(SECONDS)
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    answer = ask(Task(**json.loads(sys.argv[1])))
+    if answer is None:
+        return 1
+    print(json.dumps(asdict(answer)), flush=True)
+    return 0
 
 
 if __name__ == "__main__":

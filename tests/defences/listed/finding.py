@@ -341,14 +341,14 @@ DEFENCES = (
         "sapo_edge/swarm/finding/dialing.py",
         "            if now - self._recent.get(key, -SAME_HOST_SECONDS) < SAME_HOST_SECONDS:\n",
         "            if False:\n",
-        (_DIALS,),
+        ("tests/swarm/finding/test_discovery.py::test_a_node_does_not_flood_the_addresses_that_peers_name", _DIALS),
     ),
     Defence(
         "the rate of dials",
         "sapo_edge/swarm/finding/dialing.py",
         "                if not self._bucket.take():\n                    return list(peers.values())\n",
         "",
-        (_DIALS,),
+        ("tests/swarm/finding/test_discovery.py::test_a_node_does_not_flood_the_addresses_that_peers_name",),
     ),
     Defence(
         "dials at the same time",
