@@ -37,6 +37,7 @@ class Lab:
         monkeypatch: pytest.MonkeyPatch,
         max_entries: int = MAX_ENTRIES,
         tag: bytes | None = TAG,
+        /,
         **peers: str | None,
     ) -> None:
         self.connections = {name: FakeConnection(peer(int(name[1:])), remote) for name, remote in peers.items()}
@@ -210,7 +211,7 @@ def test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced(mo
 
 @in_trio()
 async def test_only_so_many_peers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(monkeypatch, max_entries=3)
+    lab = Lab(monkeypatch, 3)
     for number in range(2, 40):
         lab.directory.mark_member(peer(number))
     assert [number for number in range(2, 40) if lab.directory.is_member(peer(number))] == [37, 38, 39]
@@ -225,7 +226,7 @@ MEMBERS = st.dictionaries(st.integers(1, 30), st.tuples(SWARMS, st.integers(0, 3
 async def test_all_members_are_drawn_once_and_in_turn(members: dict[int, tuple[bytes, int]], absent: set[int]) -> None:
     """Those of the asker's swarm that are connected, and that others can reach."""
     with pytest.MonkeyPatch.context() as patch:
-        lab = Lab(patch, tag=None, **{f"p{number}": "9.9.9.9" for number in members})
+        lab = Lab(patch, MAX_ENTRIES, None, **{f"p{number}": "9.9.9.9" for number in members})
         for number, (tag, network) in members.items():
             if network:
                 lab.directory.mark_dialled(direct_address(f"9.{network}.9.9", 4000 + number, peer(number)))
