@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -32,6 +31,7 @@ from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.transport import SwarmError
 from tests.swarm.loop import in_trio
 from tests.swarm.member.members import make_member
+from tests.waiting import wait_until
 
 LINE = "sapo://join/v=1+swarm=aa+name=starter+check=0"
 MEMBER = Identity(bytes([9]) * 32)
@@ -325,9 +325,7 @@ def test_members_of_open_swarms_are_meeting_places(psk: bytes | None) -> None:
             return answer
 
     with contextlib.closing(make_member(psk=psk).start()) as member:
-        while not member.status().addresses:
-            time.sleep(0.05)
-        address = parse_address(member.status().addresses[0])
+        address = parse_address(wait_until(lambda: member.status().addresses)[0])
         if psk is None:
             assert trio.run(claim, address) is Answer.NOBODY
         else:

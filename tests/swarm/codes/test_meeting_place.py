@@ -269,3 +269,5 @@ async def test_garbage_opens_nothing(data: bytes) -> None:
 def test_other_claims_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(WireError):
         decode_claim(encode(fields))
+    with pytest.raises(WireError):
+        decode_answer(encode({"v": 1, "answer": "maybe"}))

@@ -33,8 +33,8 @@ from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
 from tests.swarm.finding.conftest import Running
 from tests.swarm.finding.processes import Node, Relay
+from tests.swarm.host.victims import until
 from tests.swarm.loop import in_trio
-from tests.waiting import wait_until
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
@@ -426,13 +426,17 @@ def test_announcements_are_read_only_by_their_swarm() -> None:
     assert len(here.read(many)) == mdns.MAX_ADDRESSES
 
 
-def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found() -> None:
+@in_trio()
+async def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Real multicast on loopback: first names without addresses, then services of the swarm, more than are kept."""
     if not multicast_works("127.0.0.1"):
         pytest.skip("this machine has no multicast")
-    found: list[Address] = []
+    found, made, tally = list[Address](), list[mdns._Multicast](), Tally(lambda event: None)
     alone = LocalNetworks(("127.0.0.1",), (), loopback=True)
-    multicast = mdns._Multicast(Announcement(b"t" * 32, OWN, 0), found.append, alone)
+    start = mdns._Multicast.start
+    monkeypatch.setattr(mdns._Multicast, "start", lambda self: (made.append(self), start(self)))
     crowd = Zeroconf(interfaces=["127.0.0.1"], ip_version=IPVersion.V4Only)
 
     def announce(number: int, peer_id: str, txt: bool) -> None:
@@ -444,20 +448,22 @@ def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found() 
             out.add_additional_answer(DNSText(name, 16, 1, 4500, text))
         crowd.send(out)
 
-    with contextlib.closing(multicast), contextlib.closing(crowd):
-        multicast.start()
-        for number in range(mdns.MAX_SERVICES + 8):
-            announce(number, OTHER, txt=False)
-            announce(1000 + number, OTHER, txt=True)
-            # Else the kernel drops some.
-            time.sleep(0.005)
+    def is_found() -> bool:
+        announce(3000, RELAY, txt=True)
+        return any(address.peer_id == RELAY for address in found)
 
-        def is_found() -> bool:
-            announce(3000, RELAY, txt=True)
-            return any(address.peer_id == RELAY for address in found)
-
-        wait_until(is_found, 20.0)
-        assert len(found) > mdns.MAX_SERVICES == len(multicast.services)
+    with contextlib.closing(crowd):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(mdns.run_mdns, Announcement(b"t" * 32, OWN, 4001), lambda: alone, found.append, tally)
+            assert await until(lambda: tally.counts.get("announced on the local network"), 20.0)
+            for number in range(mdns.MAX_SERVICES + 8):
+                announce(number, OTHER, txt=False)
+                announce(1000 + number, OTHER, txt=True)
+                # Else the kernel drops some.
+                await trio.sleep(0.005)
+            assert await until(is_found, 20.0)
+            assert len(found) > mdns.MAX_SERVICES == len(made[0].services)
+            nursery.cancel_scope.cancel()
 
 
 def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running: Running) -> None:

@@ -6,7 +6,6 @@ NAT that gives every connection another port, through which no hole can be punch
 
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tests.swarm.finding.conftest import Running
 from tests.swarm.finding.homes import HOMES, homes
 from tests.swarm.finding.processes import Node, Relay
 from tests.swarm.namespaces import NotPermittedError, name
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -48,10 +48,8 @@ def test_two_homes_meet_by_one_line_if_one_router_forwards_a_port(
     assert second.wait_for_member(first, how="direct") and second.echoes(first)
     assert first.last("reached") is None, "one network has one voice"
     first.stop()
-    deadline = time.monotonic() + 20
-    while forwarded("r1") and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert forwarded("r1") == "", "the mapping is removed at the end"
+    # The mapping is removed at the end.
+    wait_until(lambda: not forwarded("r1"), 20)
 
 
 @pytest.mark.parametrize("internet", [("router with UPnP", "router without", "router without")], indirect=True)

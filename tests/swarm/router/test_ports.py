@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sapo_edge.events import Event, Notice
@@ -45,6 +45,7 @@ def test_a_node_takes_another_port_and_says_so_if_a_program_has_its_own(tmp_path
     ).map(lambda fields: json.dumps(fields).encode())
     | st.just(b" " * (MAX_FILE_BYTES + 1))
 )
+@example(json.dumps({"port": 4001, "external": 0, "nonce": "00"}).encode())
 def test_a_damaged_file_counts_as_none(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     file = tmp_path_factory.getbasetemp() / "damaged.json"
     file.write_bytes(data)
