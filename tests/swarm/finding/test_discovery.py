@@ -435,8 +435,13 @@ async def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_fo
         pytest.skip("this machine has no multicast")
     found, made, tally = list[Address](), list[mdns._Multicast](), Tally(lambda event: None)
     alone = LocalNetworks(("127.0.0.1",), (), loopback=True)
-    start = mdns._Multicast.start
-    monkeypatch.setattr(mdns._Multicast, "start", lambda self: (made.append(self), start(self)))
+
+    class Kept(mdns._Multicast):
+        def start(self) -> None:
+            made.append(self)
+            super().start()
+
+    monkeypatch.setattr(mdns, "_Multicast", Kept)
     crowd = Zeroconf(interfaces=["127.0.0.1"], ip_version=IPVersion.V4Only)
 
     def announce(number: int, peer_id: str, txt: bool) -> None:
