@@ -15,7 +15,6 @@ from dataclasses import dataclass
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MAX_ADDRESS_CHARACTERS = 300
-"""Longest multiaddress that is parsed."""
 LOWEST_PORT = 1024
 """A node dials no lower port that a peer names: mail, shells and printers listen there. 443 is allowed, for relays."""
 HOME_BITS = 56

@@ -19,7 +19,6 @@ class TokenBucket:
     Args:
         rate: tokens a second; 0 for no limit. It may be changed later.
         burst: most tokens that are kept.
-        clock: seconds.
     """
 
     __slots__ = ("_clock", "_tokens", "_updated", "burst", "rate")
@@ -81,7 +80,6 @@ class Shares:
     Args:
         rate, burst: of one share, in tokens a second and tokens.
         common_rate, common_burst: of what all have in common.
-        clock: seconds.
     """
 
     def __init__(

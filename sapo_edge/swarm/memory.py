@@ -44,8 +44,6 @@ class MemorySwarm:
 
 
 class MemoryTransport:
-    """One member's connection to a `MemorySwarm`."""
-
     def __init__(self, swarm: MemorySwarm) -> None:
         self._swarm = swarm
         self._receivers: list[Receiver] = []
@@ -57,7 +55,6 @@ class MemoryTransport:
         self._receivers.append(receiver)
 
     def receive(self, rollout: Rollout) -> None:
-        """Pass on a rollout that the swarm delivers."""
         for receiver in self._receivers:
             receiver(rollout, "")
 

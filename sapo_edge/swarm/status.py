@@ -19,13 +19,10 @@ class PeerInfo:
     """One connected peer.
 
     Attributes:
-        peer_id: as libp2p writes it.
-        name: readable name, derived from the id.
         address: multiaddress of the other end.
-        since: Unix seconds at which it was opened.
+        since: Unix seconds.
         mesh: whether it is in the GossipSub mesh: messages flow without being requested.
         subscribed: whether it takes part in this swarm.
-        sent, received: bytes on the wire.
         rejected: number of its rollouts and messages that were rejected, by reason.
         score: the GossipSub score; below `gossip.CUT_OFF` its messages are no longer read.
     """
@@ -55,11 +52,9 @@ class SwarmStatus:
         bytes_out, bytes_in: on the wire since startup, over all connections.
         rejections: number of rejected rollouts and messages, by reason.
         counts: everything else that was skipped, dropped, served or repaired, by name.
-        faults: exceptions in background tasks, by place; each was contained or led to a restart.
-        restarts: of the host.
+        faults: exceptions in background tasks, by place; each was contained or led to a restart of the host.
         paused: directions that a cap holds back now: "upload", "download".
-        time: Unix seconds of the snapshot.
-        private: whether only those with its key can take part.
+        time: Unix seconds.
     """
 
     state: State

@@ -22,11 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tally:
-    """Counters and notices. Thread-safe.
-
-    Args:
-        clock: seconds.
-    """
+    """Counters and notices. Thread-safe."""
 
     def __init__(
         self, emit: Callable[[Event], None] = lambda event: None, clock: Callable[[], float] = time.monotonic

@@ -30,11 +30,7 @@ class Turns(Generic[T]):
         return True
 
     def take(self) -> tuple[str, T]:
-        """Remove the oldest item of the source whose turn it is.
-
-        Raises:
-            KeyError: if nothing waits.
-        """
+        """Remove the oldest item of the source whose turn it is; KeyError if nothing waits."""
         source, queue = self._queues.popitem(last=False)
         item = queue.popleft()
         if queue:

@@ -6,8 +6,8 @@ import contextlib
 import re
 import signal
 import sqlite3
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,19 @@ from sapo_edge.pool.pool import PoolLimits
 from sapo_edge.pool.saved import read_pool
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
+from sapo_edge.state.secret import read_or_create_secret
+from sapo_edge.swarm.joining.identity import Identity
+from tests.soak.records import read_records
+from tests.soak.seats import read_events
 
 ENDED = {signal.SIGTERM: 0, signal.SIGKILL: -signal.SIGKILL}
 """Exit code by the signal that was sent."""
 MANY_ROUNDS = 20
 """Rounds in which a node must have trained on something of others."""
+LAST_PART, LEAST_SECONDS = 1 / 4, 90.0
+"""Last part of the time, and its least length, in which each node has to hear from each other one."""
+DEAF_SECONDS = 180.0
+"""Before the end, in which each node has to hear from some other one: a few rounds where little processor is left."""
 FAULTS = re.compile(r"Traceback|Fatal Python error|Segmentation fault|^\S+ (ERROR|CRITICAL) |never (awaited|retrieved)")
 
 
@@ -54,7 +62,6 @@ class Account:
     faults: list[str] = field(default_factory=list)
 
     def problems(self) -> list[str]:
-        """Everything that is wrong, in words."""
         found = [*self._endings(), *self._lost(), *self._twice(), *self._idle(), *self._notices()]
         found += [*self.damaged, *self.faults]
         return [f"{self.name}: {problem}" for problem in found]
@@ -187,3 +194,52 @@ def _read_journal(account: Account, path: Path) -> None:
             else:
                 account.kept[round][1].append(digest)
                 account.heard[author] = max(made, account.heard.get(author, 0.0))
+
+
+def check(directory: Path, write: Callable[..., None]) -> None:
+    """Check all homes of a soak.
+
+    Args:
+        directory: of the soak; its records tell who lived there, and how they ended.
+        write: receives the kind and the fields of each new record.
+    """
+    records = read_records(directory)
+    (began,) = (record["time"] for record in records if record["kind"] == "begun")
+    (ended,) = (record["time"] for record in records if record["kind"] == "ended")
+    ends: dict[str, dict[int, tuple[int, int | None]]] = defaultdict(dict)
+    gone = {record["seat"] for record in records if record["kind"] == "change" and record["what"] == "leave"}
+    for record in records:
+        if record["kind"] == "life":
+            ends[record["seat"]][record["life"]] = (0, None)
+        if record["kind"] == "death":
+            ends[record["seat"]][record["life"]] = (record["asked"], record["code"])
+    accounts = [_read(directory / seat, list(lives.values())) for seat, lives in ends.items() if seat != "relay"]
+    for account in accounts:
+        trained_on = sum(len(digests) for _, digests in account.kept.values())
+        write(
+            "account", seat=account.name, rounds=len(account.rounds), external=trained_on, problems=account.problems()
+        )
+    since = ended - max(LAST_PART * (ended - began), LEAST_SECONDS)
+    there = [account for account in accounts if account.name not in gone and _was_there(account, since, ended)]
+    names = {account.name: _peer_id(directory / account.name) for account in there}
+    write(
+        "arrivals",
+        pairs=len(there) * (len(there) - 1),
+        problems=[*silent(there, names, since), *deaf(there, names, ended - DEAF_SECONDS)],
+    )
+
+
+def _was_there(account: Account, since: float, ended: float) -> bool:
+    """Whether a node took part before the last part, and again long enough before the end."""
+    starts = [event["time"] for event in account.events if event["event"] == "node_started"]
+    return bool(starts) and starts[0] < since and starts[-1] < ended - LEAST_SECONDS
+
+
+def _read(home: Path, ends: list[tuple[int, int | None]]) -> Account:
+    events = read_events(home / "events.jsonl", ("node_started", "round", "checkpoint", "notice"))
+    logs = sorted(Paths.default(home).state.glob("*.log*"))
+    return read_account(home.name, home, events, ends, [home / "stderr", *logs])
+
+
+def _peer_id(home: Path) -> str:
+    return Identity(read_or_create_secret(Paths.default(home).identity)).peer_id

@@ -1,26 +1,28 @@
 """An attacker of the soak in a process of its own: attacks one node after the other, under new names each time.
 
+Its attacks are those of `tests/swarm/member/hostile.py`, and more on gossip, peer exchange and identify.
 `python -m tests.soak.attacker OPTIONS` reads the nodes to attack from stdin, one JSON list of `[peer id, address]` a
 line, and prints what it does as JSON lines.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import random
+import secrets
 import sys
 import time
 from typing import Any
 
 import trio
 
-import tests.soak.abuse  # its attacks register themselves
+from sapo_edge.swarm.host.requests import read_frame, write_frame
 from sapo_edge.swarm.tally import innermost
-from tests.swarm.member.hostile import ATTACKS, Hostile
+from tests.swarm.member.hostile import ATTACKS, PULL, Hostile, Neighbour, attack
 
-assert tests.soak.abuse
-
+EXCHANGE, PUSH = "/sapo-edge/peers/1.0.0", "/ipfs/id/push/1.0.0"
 KINDS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "flooder": [
         ("identities", {"authors": 100, "connections": 6}),
@@ -48,6 +50,112 @@ LONGEST = 30.0
 """Seconds after which an attack is broken off; some never end by themselves."""
 
 
+async def ask(peer: Neighbour, protocol: str, request: bytes, limit: int) -> bytes:
+    with trio.move_on_after(10.0), contextlib.suppress(Exception):
+        stream = await peer.stream(protocol)
+        await write_frame(stream, request)
+        return await read_frame(stream, limit)
+    return b""
+
+
+@attack
+async def republish(hostile: Hostile) -> dict[str, Any]:
+    """Publishes what others just published, and first, so that their own messages come as duplicates."""
+    from sapo_edge.swarm.wire.messages import Request, decode_response, encode_request
+
+    async with hostile.neighbour() as peer:
+        data = await ask(peer, PULL, encode_request(Request("recent", swarm=hostile.swarm, count=32)), 2**20)
+        records = decode_response(data).records if data else ()
+        for record in records[:8]:
+            own = hostile.record(peer.identity, secrets.randbelow(2**31), secrets.randbelow(16))
+            with contextlib.suppress(Exception):
+                await peer.gossip(hostile.payload(record, own))
+        async with hostile.neighbour() as other:
+            for record in records[8:16]:
+                with contextlib.suppress(Exception):
+                    await other.gossip(hostile.payload(record))
+            await trio.sleep(0.5)
+        return {"captured": len(records)}
+
+
+@attack
+async def gossip_control(hostile: Hostile, turns: int = 10) -> dict[str, Any]:
+    """Promises messages that do not exist, asks for the same ones again and again, and grafts and prunes in turn."""
+    from libp2p.pubsub.pb import rpc_pb2
+
+    async with hostile.neighbour() as peer:
+        await peer.subscribe()
+        await peer.gossip(hostile.payload(hostile.record(peer.identity)))
+        for _ in range(turns):
+            rpc = rpc_pb2.RPC()
+            for _ in range(8):
+                rpc.control.ihave.add(topicID=hostile.topic, messageIDs=[secrets.token_bytes(46) for _ in range(64)])
+                rpc.control.iwant.add(messageIDs=[secrets.token_bytes(46)] * 64)
+                rpc.control.graft.add(topicID=hostile.topic)
+                prune = rpc.control.prune.add(topicID=hostile.topic, backoff=1)
+                prune.peers.add(peerID=secrets.token_bytes(34))
+            with contextlib.suppress(Exception):
+                await peer.frame(rpc)
+            await trio.sleep(0.3)
+    return {"turns": turns}
+
+
+@attack
+async def false_addresses(hostile: Hostile, seconds: float = 5.0) -> dict[str, Any]:
+    """Tells of members, relays and ports that do not exist, that the node can't be reached, and of a wrong time."""
+    from sapo_edge.swarm.addresses import Address
+    from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse, encode_request, encode_response
+    from sapo_edge.swarm.wire.exchange import swarm_tag as tag
+
+    def nobody(host: str) -> Address:
+        return Address("ip4", host, 2000 + secrets.randbelow(60000), hostile.identity().peer_id)
+
+    def nowhere() -> tuple[Address, ...]:
+        third = secrets.randbelow(250)
+        return tuple(nobody(f"{net}.{third}.{secrets.randbelow(250) + 1}") for net in ("5.5", "9.9", "192.168", "10.0"))
+
+    asked = 0
+
+    async def lie(stream: Any) -> None:
+        nonlocal asked
+        asked += 1
+        with contextlib.suppress(Exception):
+            await stream.read(4096)
+            answer = ExchangeResponse(
+                True, "9.9.9.9", False, time.time() + 7200, tuple((address,) for _ in range(4) for address in nowhere())
+            )
+            await write_frame(stream, encode_response(answer))
+            await stream.close()
+
+    name = tag(hostile.swarm, None, "peers")
+    async with hostile.neighbour() as peer:
+        peer.host.set_stream_handler(EXCHANGE, lie)
+        await peer.subscribe()
+        for port in (22, 4001, 9100, 65535):
+            address = nobody("5.5.9.9")
+            circuit = Address("ip4", address.host, address.port, peer.peer_id, address.peer_id)
+            await ask(peer, EXCHANGE, encode_request(ExchangeRequest(name, port, (circuit,) * 4, True)), 2**16)
+        await trio.sleep(seconds)
+    return {"asked": asked}
+
+
+@attack
+async def heavy_identify(hostile: Hostile) -> dict[str, Any]:
+    """Names hundreds of protocols when it is asked who it is, and pushes a megabyte of them."""
+    async with hostile.neighbour() as peer:
+        for _ in range(300):
+            peer.host.set_stream_handler(f"/{secrets.token_hex(32)}", _ignore)
+        with contextlib.suppress(Exception):
+            stream = await peer.stream(PUSH)
+            await stream.write(secrets.token_bytes(2**20))
+        await trio.sleep(2.0)
+    return {}
+
+
+async def _ignore(stream: Any) -> None:
+    await trio.sleep(0)
+
+
 async def main(options: dict[str, Any]) -> None:
     """Attack until stdin ends.
 
@@ -60,7 +168,7 @@ async def main(options: dict[str, Any]) -> None:
     targets: list[list[str]] = []
     made = 0
 
-    async def attack() -> None:
+    async def attack_in_turn() -> None:
         nonlocal made
         for turn in range(10**9):
             name, arguments = KINDS[options["kind"]][turn % len(KINDS[options["kind"]])]
@@ -85,7 +193,7 @@ async def main(options: dict[str, Any]) -> None:
             print(json.dumps(line), flush=True)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(attack)
+        nursery.start_soon(attack_in_turn)
         while line := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
             targets[:] = json.loads(line)
         nursery.cancel_scope.cancel()

@@ -32,7 +32,6 @@ config = {{ min_numbers = 2, max_numbers = 2, min_value = 1, max_value = 99 }}
 
 
 def write_guesser(path: Path) -> Path:
-    """Write the model as a GGUF file."""
     from gguf import GGUFReader
 
     write_model(path, SHAPES["llama-gqa"])

@@ -61,7 +61,6 @@ def shrink() -> None:
 
 
 def replace(module: ModuleType, **values: object) -> None:
-    """Replace what a module has under these names."""
     for name, value in values.items():
         assert hasattr(module, name), name
         setattr(module, name, value)

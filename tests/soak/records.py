@@ -20,7 +20,6 @@ class Records:
         self._lock = threading.Lock()
 
     def write(self, kind: str, **values: Any) -> None:
-        """Write a line."""
         with self._lock:
             self._file.write(json.dumps({"kind": kind, "time": round(time.time(), 3)} | values) + "\n")
             self._file.flush()

@@ -49,7 +49,6 @@ class Soaked:
         self.nodes = [seat for seat in self.samples if seat != "relay"]
 
     def of(self, kind: str) -> list[Record]:
-        """The records of a kind."""
         return [record for record in self.records if record["kind"] == kind]
 
     @property
@@ -85,7 +84,6 @@ class Soaked:
         return Growth(lives, mean, decide(mean, len(lives), BOUND))
 
     def problems(self) -> list[str]:
-        """Everything that a soak must not show."""
         # A second check replaces the first.
         checked = {
             (record["kind"], record.get("seat")): record for record in [*self.of("account"), *self.of("arrivals")]
@@ -123,12 +121,10 @@ class Soaked:
 
 
 def read(path: Path) -> Soaked:
-    """What a file of records tells, or a directory with one."""
     return Soaked(read_records(path))
 
 
 def tables(soaked: Soaked) -> str:
-    """The tables in Markdown."""
     options = soaked.options
     minutes = (soaked.end - soaked.began) / 60
     lines = [
@@ -173,7 +169,6 @@ def _nodes(soaked: Soaked) -> list[str]:
 
 
 def _range(samples: Sequence[Record], key: str) -> str:
-    """The middle of a figure, and its greatest value."""
     values = [sample[key] for sample in samples if key in sample]
     return f"{median(values):.0f} (at most {max(values)})" if values else ""
 

@@ -78,7 +78,6 @@ class Seat:
 
     @property
     def paths(self) -> Paths:
-        """Its directories."""
         return Paths.default(self.home)
 
     @property
@@ -87,12 +86,10 @@ class Seat:
 
     @property
     def address(self) -> str:
-        """Its multiaddress."""
         return f"/ip4/{self.host}/tcp/{PORT}/p2p/{self.peer_id}"
 
     @property
     def life(self) -> Life | None:
-        """The process that lives now."""
         return self.lives[-1] if self.lives and self.lives[-1].code is None else None
 
     @property
@@ -106,14 +103,12 @@ class Seat:
         return self.home / "stderr"
 
     def command(self) -> list[str]:
-        """What lives here."""
         settings = {**SETTINGS, "bootstrap": ",".join(self.bootstrap)}
         files = [f"--model={self.home.parent / 'tiny.gguf'}", f"--manifest={self.home.parent / 'manifest.toml'}"]
         values = [f"--set={key}={value}" for key, value in settings.items()]
         return ["-m", "tests.soak.node", "run", "--json", f"--home={self.home}", *files, *values]
 
     def start(self) -> Life:
-        """Start a process over the state that is there."""
         number = len(self.lives) + 1
         with self.events_file.open("ab") as out, self.errors_file.open("ab") as errors:
             # A killed process may have left half a line.
@@ -128,7 +123,6 @@ class Seat:
         return life
 
     def end(self, number: signal.Signals) -> None:
-        """Send the process that lives now a signal."""
         if life := self.life:
             life.asked = number
             life.process.send_signal(number)
@@ -160,7 +154,6 @@ class Seat:
         return read_events(self.events_file, names)
 
     def measure(self) -> dict[str, Any] | None:
-        """What its process holds now; None if none lives."""
         life = self.life
         if life is None:
             return None
@@ -201,14 +194,11 @@ class Seat:
 
 
 class Relay(Seat):
-    """A seat of `sapo relay`."""
-
     @property
     def _secret(self) -> Path:
         return self.paths.state / "relay-identity"
 
     def command(self) -> list[str]:
-        """What lives here."""
         return ["-m", "sapo_edge", "relay", "--json", f"--home={self.home}", "--port", str(PORT)]
 
     def swarm(self) -> dict[str, Any]:
@@ -217,7 +207,6 @@ class Relay(Seat):
 
 
 def read_events(path: Path, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Events of these names in a file of JSON lines."""
     events = []
     for line in path.read_text(errors="replace").splitlines():
         if any(f'"event": "{name}"' in line or f'"event":"{name}"' in line for name in names):

@@ -18,8 +18,8 @@ from sapo_edge.rollout import Task
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.benchmarks.measure import machine
+from tests.soak.accounts import check
 from tests.soak.attacker import KINDS
-from tests.soak.checks import check
 from tests.soak.churn import Change, plan
 from tests.soak.model import MANIFEST, write_guesser
 from tests.soak.records import Records
@@ -32,7 +32,6 @@ SAMPLE_SECONDS = 10.0
 START_SECONDS, AT_ONCE = 1200.0, 4
 """Time for all nodes to start, so many at once: importing torch takes some six seconds of a core each."""
 END_SECONDS = 300.0
-"""Time for all nodes to end in order."""
 LATER_SECONDS = 3.0
 """Time until it is looked again whether a node has started or ended."""
 FIRST = 3
@@ -104,7 +103,6 @@ class Soak:
         check(self.options.directory, self.records.write)
 
     def close(self) -> None:
-        """Kill whatever still runs."""
         for attacker in self.attackers.values():
             attacker.kill()
         for seat in self.seats:
@@ -153,7 +151,6 @@ class Soak:
         self._aim()
 
     def _aim(self) -> None:
-        """Tell attackers who lives now."""
         targets = json.dumps([[seat.peer_id, seat.address] for seat in self.nodes if seat.life])
         for attacker in self.attackers.values():
             with contextlib.suppress(OSError):
@@ -208,7 +205,6 @@ class Soak:
                 self.records.write("sample", **sample)
 
     def _read(self, attacker: LineProcess) -> None:
-        """Write what an attacker did since the last time."""
         (kind,) = (kind for kind, process in self.attackers.items() if process is attacker)
         read = self._reported.get(kind, 0)
         lines = attacker.lines[read:]

@@ -29,12 +29,10 @@ class Turns(threading.Thread):
         self.taken = self.vain = 0
 
     def stop(self) -> None:
-        """End after the turn in progress."""
         self._ended.set()
         self.join()
 
     def run(self) -> None:
-        """Give turns."""
         while not self._ended.is_set():
             seats = self._seats()
             for seat in seats:

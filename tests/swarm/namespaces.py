@@ -101,7 +101,6 @@ class Namespaces:
 
     @staticmethod
     def address(part: str, device: str, *addresses: str) -> None:
-        """Give a device addresses."""
         for address in addresses:
             flags = ["nodad"] if ":" in address else []
             ip("-n", name(part), "addr", "add", address, "dev", device, *flags)

@@ -35,7 +35,6 @@ DOCUMENTS = Path(__file__).parents[2]
 
 
 def may_dial(port: int) -> bool:
-    """Whether a peer may name a port."""
     return LocalNetworks((), (), loopback=False).may_dial(At("ip4", "9.9.9.9", port, ""))
 
 

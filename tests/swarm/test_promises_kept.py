@@ -44,7 +44,6 @@ from tests.swarm.visits.test_relay import ECHO, OK, Host, lab
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only 127.0.0.1 is an address of this machine")
 CLOSED = 4009
-"""A port at which nothing listens."""
 
 
 def network_of(ip: str) -> str:

@@ -18,8 +18,7 @@ from sapo_edge.state.paths import Paths
 from sapo_edge.state.secret import read_or_create_secret
 from sapo_edge.swarm.joining.identity import Identity
 from tests.fakes import round_event
-from tests.soak.accounts import Account, deaf, read_account, silent
-from tests.soak.checks import check
+from tests.soak.accounts import Account, check, deaf, read_account, silent
 from tests.soak.churn import QUIET, plan
 from tests.soak.records import Records
 from tests.soak.report import Soaked, read, tables
@@ -43,7 +42,6 @@ def samples(seat: str, leak: float = 0.0, noise: float = 0.3, memory: float = 0.
 
 
 def soaked(*more: dict[str, Any], leak: float = 0.0, **changes: Any) -> Soaked:
-    """An hour of four nodes."""
     options = {"minutes": 60, "nodes": 4, "attackers": 1}
     records = [
         {"kind": "start", "time": 900.0, "options": options, "machine": "m", "commit": "c"},

@@ -46,7 +46,6 @@ async def accept_invite(
     Args:
         code: the code. One guess is made for it, at the first place where somebody waits under its number.
         named: meeting places that the user named; nobody else is asked if there are any.
-        known: meeting places that this machine knows.
         listen: "loopback" to look on this machine only.
         mdns: whether to look on the local network too.
         seconds: for finding the other side.
@@ -78,7 +77,6 @@ class _Search:
     """Places that are tried for one code.
 
     Attributes:
-        invite: what was found.
         failure: how far the search came instead; None as long as no place answered.
         scope: ends everything.
     """

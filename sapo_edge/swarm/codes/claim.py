@@ -25,28 +25,18 @@ PASSED = 4
 
 
 class Answer(StrEnum):
-    """What a meeting place says."""
+    """What a meeting place says: the first three and the last to an inviter, the last two to who was told the code."""
 
     WAITING = "waiting"
-    """The number is the inviter's, until somebody asks for it."""
     TAKEN = "taken"
-    """Another inviter has the number."""
     FULL = "full"
-    """Too many wait, in all or from this address."""
     NOBODY = "nobody"
-    """No inviter has the number."""
     PAIRED = "paired"
-    """To both: the other side is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The first message.
-
-    Attributes:
-        number: 1 to `MAX_NUMBER`.
-        waits: True from the inviter, False from who was told the code.
-    """
+    """The first message: a number from 1 to `MAX_NUMBER`, and whether it is from the inviter, who waits."""
 
     number: int
     waits: bool
@@ -66,7 +56,7 @@ def decode_claim(data: bytes) -> Claim:
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """An answer, without the length that precedes it: a map of `v` and `answer`."""
+    """An answer, without the length that precedes it."""
     return encode({"v": VERSION, "answer": str(answer)})
 
 

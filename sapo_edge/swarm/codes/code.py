@@ -22,7 +22,6 @@ WORDS = 2
 ENOUGH_LETTERS = 3
 """Letters that tell a word from every other one; the rest need not be typed."""
 MAX_CHARACTERS = 64
-"""Longest text that is read as a code."""
 
 _EXAMPLE = "7-guitar-revolver"
 # People say and type spaces; programs turn a hyphen into a dash.
@@ -60,7 +59,6 @@ class Code:
 
 
 def random_number() -> int:
-    """A number for a new code."""
     return 1 + secrets.randbelow(MAX_NUMBER)
 
 
@@ -75,11 +73,7 @@ def looks_like_code(text: str) -> bool:
 
 
 def parse_code(text: str) -> Code:
-    """Read a code that somebody typed: in any case, with spaces or dashes, and words cut to three letters or more.
-
-    Raises:
-        ConfigError: if it is no code; it names the wrong word, and the one that may be meant.
-    """
+    """Read a code that somebody typed: in any case, with spaces or dashes, and words cut to three letters or more."""
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(f"a code has at most {MAX_CHARACTERS} characters", _ASK)
     number, *words = [part for part in _SEPARATORS.split(text.strip("'\"`<> ").lower()) if part] or [""]

@@ -32,7 +32,6 @@ HELLO_BYTES = 33
 TAG_BYTES = 32
 """Length of an HMAC-SHA-256."""
 GUESS_BYTES = HELLO_BYTES + TAG_BYTES
-"""Length of a guess."""
 MAX_SEALED_BYTES = MAX_LINE + 40
 """Longest sealed invite: a nonce of 24 bytes and an authenticator of 16 go with the line."""
 
@@ -56,7 +55,6 @@ class Offer:
 
     Attributes:
         spent: whether a guess was made, right or wrong. No other one is looked at.
-        given: whether it was right.
 
     Args:
         line: the invite, at most `MAX_LINE` characters of ASCII.
@@ -66,7 +64,6 @@ class Offer:
         self.code = code
         self.line = line.encode("ascii")
         self.spent = False
-        self.given = False
 
 
 class Inviter:
@@ -93,7 +90,6 @@ class Inviter:
         key = _finish(self._spake, guess[:HELLO_BYTES])
         if key is None or not hmac.compare_digest(guess[HELLO_BYTES:], _tag(key, "guess")):
             raise WrongCodeError
-        self._offer.given = True
         self._key = key
         return bytes(_box(key).encrypt(self._offer.line, self._entropy(_NONCE_BYTES)))
 

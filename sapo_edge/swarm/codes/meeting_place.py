@@ -66,7 +66,6 @@ Meet = Callable[[INetStream], Awaitable[None]]
 
 
 async def read_answer(stream: INetStream) -> Answer:
-    """The next answer of a meeting place."""
     return decode_answer(await read_frame(stream, MAX_CLAIM_BYTES))
 
 
@@ -94,8 +93,6 @@ async def ask_place(host: IHost, peer_id: str, claim: Claim) -> tuple[INetStream
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """An inviter that waits."""
-
     stream: INetStream
     address: str
     met: trio.Event = field(default_factory=trio.Event)
@@ -180,7 +177,6 @@ class MeetingPlace:
             await waiting.ended.wait()
 
     async def _pass_on(self, waiting: _Waiting, stream: INetStream) -> None:
-        """Pass the messages of two that met from one to the other."""
         waiting.met.set()
         try:
             with trio.fail_after(PAIRED_SECONDS):

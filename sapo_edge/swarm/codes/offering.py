@@ -57,7 +57,6 @@ async def offer_invite(
     """Offer an invite under a new code, until somebody has it.
 
     Args:
-        line: the invite.
         places: meeting places to try, each by its names, the best one for others first.
         listen: on which interfaces to be a meeting place too.
         mdns: whether to announce that on the local network.

@@ -29,11 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def parse_place(text: str) -> Address:
-    """Read a meeting place: a multiaddress, or a host name or IP address with or without a port.
-
-    Raises:
-        ConfigError: if it is neither.
-    """
+    """Read a meeting place: a multiaddress, or a host name or IP address with or without a port."""
     if text.startswith("/"):
         return parse_address(check_address(text))
     match = _PLACE.fullmatch(text.strip())

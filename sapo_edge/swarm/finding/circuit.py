@@ -87,7 +87,6 @@ class RelayedConnection(RawConnection):  # type: ignore[misc] # libp2p is not fo
 
 
 def is_relayed(connection: Any) -> bool:
-    """Whether a connection goes through a relay."""
     return any("/p2p-circuit" in str(address) for address in connection.get_transport_addresses())
 
 

@@ -25,12 +25,10 @@ from sapo_edge.swarm.rendezvous.dial import who_listens
 from sapo_edge.swarm.tally import Tally
 
 ADDRESSES_PER_ATTEMPT = 3
-"""Addresses of a peer that one attempt tries."""
 STAGGER = 0.5
 """Seconds for which one direct address of a peer is tried before the next one is tried beside it: a private address of
 another home leads nowhere for seconds, and so may a public one."""
 MAX_DIALS = 4
-"""Attempts at the same time."""
 DIALS_PER_SECOND, DIAL_BURST = 1.0, 8.0
 """Attempts in total."""
 SAME_HOST_SECONDS = 10.0
@@ -91,10 +89,6 @@ class Dialler:
     def dialled(self) -> set[str]:
         """Peer ids of connected peers that this node dialled."""
         return set(self._dialled)
-
-    def may_dial(self, address: Address) -> bool:
-        """Whether an address that a peer named may be dialled."""
-        return self._networks().may_dial(address.via)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -242,7 +236,7 @@ class Dialler:
             address: direct, or through a relay, which is then dialled first.
             trusted: the owner configured it, so it needs no check.
         """
-        if not trusted and not self.may_dial(address):
+        if not trusted and not self._networks().may_dial(address.via):
             self._tally.count("addresses not dialled: not allowed")
             return False
         # A circuit's relay is dialled like any other peer, unless it is connected.

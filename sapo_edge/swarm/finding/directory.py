@@ -35,13 +35,11 @@ PEER_REQUESTS = Protocol(
     total_seconds=15.0,
 )
 PROBE_SECONDS = 4.0
-"""Seconds for a connection to an asker's port."""
 PROBE_AGAIN = 300.0
 """Seconds for which the result of a probe is valid."""
 PROBES_PER_SECOND, PROBE_BURST = 1.0, 8.0
 """Probes of a node. Each takes up to `PROBE_SECONDS` of a request's place."""
 MAX_ENTRIES = 1024
-"""Most peers that a node remembers."""
 
 
 @dataclass(slots=True)

@@ -128,7 +128,7 @@ class Discovery:
 
         A node that is the first of its swarm has no peer yet to confirm it.
         """
-        ip = self.outside.address(4) or self.outside.candidate
+        ip = self.outside.address(4) or self.outside.router
         if self.mapping.current is None or not ip or self.outside.reaches(4) is False:
             return self.confirmed()
         return tuple(dict.fromkeys([direct_address(ip, self.mapping.port, self._own_id), *self.confirmed()]))

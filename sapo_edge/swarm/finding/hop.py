@@ -27,9 +27,7 @@ from sapo_edge.swarm.host.traffic import address_of
 from sapo_edge.swarm.tally import Tally
 
 RESERVATION_SECONDS = 1800
-"""Duration of a reservation."""
 CHUNK = 64 * 1024
-"""Bytes that are forwarded at a time."""
 INTRODUCTION_SECONDS = 3.0
 """Time in which a peer that has just connected says which swarm it is in; nodes do so within a second."""
 
@@ -39,7 +37,6 @@ class Offer:
     """What a relay or a member carries; the defaults are a relay's.
 
     Attributes:
-        reservations: most nodes with a reservation.
         circuits_to_one, circuits_from_one: most of one node.
         requests_of_one: most open requests of one node, its circuits included.
         circuit_seconds: longest duration of a circuit; its ends then open another one.
@@ -104,12 +101,10 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
 
     @property
     def circuits(self) -> int:
-        """Open circuits."""
         return self._circuits.total()
 
     @property
     def reservations(self) -> int:
-        """Valid reservations."""
         self.resource_manager._clean_expired()
         return sum(self.resource_manager.has_reservation(peer) for peer in list(self.resource_manager._reservations))
 

@@ -24,11 +24,9 @@ from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, pa
 from sapo_edge.swarm.tally import Tally
 
 SERVICE = "_p2p._udp.local."
-"""libp2p's service type."""
 MAX_ANNOUNCED = 4
 """Most addresses of this node that are announced."""
 MAX_TXT_BYTES = 2048
-"""Longest TXT record that is read."""
 MAX_ADDRESSES = 8
 """Most addresses that are read from one TXT record."""
 MAX_SERVICES = 256
@@ -89,42 +87,15 @@ class Announcement:
         return tuple(address for address in addresses[:MAX_ADDRESSES] if address.peer_id != self.peer_id)
 
 
-class _Listener(ServiceListener):
-    """Keeps the services that zeroconf finds. Called in a thread of zeroconf."""
+class _Multicast(ServiceListener):
+    """Zeroconf for as long as the machine's addresses stay the same, and the services that it finds.
 
-    def __init__(self, announcement: Announcement, on_address: OnAddress, own_name: str) -> None:
-        self._announcement = announcement
-        self._on_address = on_address
-        self._own_name = own_name
-        self.services: Recent[str, tuple[Address, ...]] = Recent(MAX_SERVICES)
-
-    def add_service(self, zc: Zeroconf, type_: str, name: str) -> None:
-        """Read a service that appeared or changed.
-
-        Its TXT record comes with its name, as libp2p specifies. It is not asked for: a name that never answers would
-        hold up all others meanwhile.
-        """
-        info = ServiceInfo(type_, name)
-        info.load_from_cache(zc)
-        if name != self._own_name and (addresses := self._announcement.read(info.text or b"")):
-            self.services[name] = addresses
-            self.report(name)
-
-    update_service = add_service
-
-    def remove_service(self, zc: Zeroconf, type_: str, name: str) -> None:
-        self.services.pop(name, None)
-
-    def report(self, name: str) -> None:
-        """Report the addresses of one service."""
-        for address in self.services.get(name, ()):
-            self._on_address(address)
-
-
-class _Multicast:
-    """Zeroconf for as long as the machine's addresses stay the same. All methods block."""
+    `start` and `close` block; zeroconf calls those of a listener in a thread of its own.
+    """
 
     def __init__(self, announcement: Announcement, on_address: OnAddress, networks: LocalNetworks) -> None:
+        self._announcement, self._on_address = announcement, on_address
+        self.services: Recent[str, tuple[Address, ...]] = Recent(MAX_SERVICES)
         interfaces = ["127.0.0.1"] if networks.loopback else InterfaceChoice.All
         self._zeroconf = Zeroconf(interfaces=interfaces, ip_version=IPVersion.V4Only)
         name = "".join(random.choices(string.ascii_lowercase + string.digits, k=32))
@@ -136,22 +107,38 @@ class _Multicast:
             server=f"{name}.local.",
             parsed_addresses=list(networks.listen_addresses[:MAX_ANNOUNCED]),
         )
-        self._listener = _Listener(announcement, on_address, self._info.name)
 
     def start(self) -> None:
         """Look for others, then announce this node, which takes more than a second."""
-        ServiceBrowser(self._zeroconf, SERVICE, listener=self._listener)
+        ServiceBrowser(self._zeroconf, SERVICE, listener=self)
         if self._info.port:
             self._zeroconf.register_service(self._info)
-
-    def remind(self) -> None:
-        """Report all services again."""
-        for name in tuple(self._listener.services):
-            self._listener.report(name)
 
     def close(self) -> None:
         """Withdraw the announcement."""
         self._zeroconf.close()
+
+    def add_service(self, zc: Zeroconf, type_: str, name: str) -> None:
+        """Read a service that appeared or changed.
+
+        Its TXT record comes with its name, as libp2p specifies. It is not asked for: a name that never answers would
+        hold up all others meanwhile.
+        """
+        info = ServiceInfo(type_, name)
+        info.load_from_cache(zc)
+        if name != self._info.name and (addresses := self._announcement.read(info.text or b"")):
+            self.services[name] = addresses
+            self.report(name)
+
+    update_service = add_service
+
+    def remove_service(self, zc: Zeroconf, type_: str, name: str) -> None:
+        self.services.pop(name, None)
+
+    def report(self, *names: str) -> None:
+        for name in names:
+            for address in self.services.get(name, ()):
+                self._on_address(address)
 
 
 async def run_mdns(
@@ -204,4 +191,4 @@ async def _wait_for_change(multicast: _Multicast, look: Callable[[], LocalNetwor
             return
         if trio.current_time() - reminded > REMIND_SECONDS:
             reminded = trio.current_time()
-            multicast.remind()
+            multicast.report(*multicast.services)

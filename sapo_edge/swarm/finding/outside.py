@@ -66,9 +66,6 @@ class Outside:
 
     Attributes:
         router: the public IPv4 address that the router claims; "" if none. It is one voice about the address.
-
-    Args:
-        clock: monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -126,11 +123,6 @@ class Outside:
             if votes >= AGREE and 2 * votes > seen.total():
                 return ip
         return None
-
-    @property
-    def candidate(self) -> str:
-        """The router's claim while other networks agree on no address; "" otherwise."""
-        return "" if self.address(4) else self.router
 
     def record_inbound(self, remote: str) -> None:
         """Record that a peer dialled this node: its network reaches the port, whatever others report."""

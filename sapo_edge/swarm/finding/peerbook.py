@@ -15,15 +15,11 @@ from sapo_edge.fields import check_integer, check_list, check_map, check_text
 from sapo_edge.swarm.addresses import Address, parse_address, region
 
 VERSION = 1
-"""Version of the file."""
 MAX_PEERS = 512
-"""Most peers in memory."""
 MAX_SAVED = 128
 """Most peers in the file."""
 MAX_FILE_BYTES = 256 * 1024
-"""Largest file that is read."""
 MAX_ADDRESSES = 6
-"""Most addresses of one peer."""
 MAX_FROM_ONE_SOURCE = 32
 """Most unreached peers that one peer can name: it can't fill the book."""
 FIRST_DELAY = 2.0

@@ -37,7 +37,6 @@ async def visiting_host(
 
     Args:
         listen: where to listen; None to dial out only.
-        port: TCP port to listen on; 0 for any.
 
     Raises:
         SwarmError: if it can't listen.
@@ -57,7 +56,6 @@ async def carries(host: IHost, tag: bytes, relay: Address) -> bool:
     Args:
         host: this node's, which holds a reservation with the relay.
         tag: of its swarm; members relay for members only.
-        relay: its direct address.
     """
     target = Address(relay.kind, relay.host, relay.port, str(host.get_id()), relay.peer_id)
     async with visiting_host(key_of(host)) as visitor:

@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 KEY_BYTES = 32
 """Length of a seed and of a public key."""
 SIGNATURE_BYTES = 64
-"""Length of a signature."""
 MAX_PEER_ID_CHARACTERS = 64
-"""Longest text that is decoded as a peer id."""
 MIN_PASSPHRASE_CHARACTERS = 8
-"""Shortest passphrase of a backup."""
 MAX_BACKUP_BYTES = 1024
-"""Largest backup that is read."""
 
 # Identity multihash (0x00) of 36 bytes: a protobuf with key type Ed25519 (1) and 32 bytes of key.
 _PREFIX = bytes.fromhex("002408011220")
@@ -60,9 +56,6 @@ class Identity:
 
     Attributes:
         secret: 32 bytes, the seed of the key; not part of the repr.
-
-    Raises:
-        ValueError: if the secret has another length.
     """
 
     secret: bytes = field(repr=False)
@@ -146,11 +139,7 @@ def readable_name(peer_id: str) -> str:
 
 
 def backup(secret: bytes, passphrase: str) -> bytes:
-    """Encrypt a secret with a passphrase (argon2id, XSalsa20-Poly1305).
-
-    Raises:
-        StateError: if the passphrase is too short or not valid text, or there is too little memory to derive the key.
-    """
+    """Encrypt a secret with a passphrase (argon2id, XSalsa20-Poly1305)."""
     from nacl.secret import SecretBox
     from nacl.utils import random
 
@@ -163,11 +152,7 @@ def backup(secret: bytes, passphrase: str) -> bytes:
 
 
 def restore(data: bytes, passphrase: str) -> bytes:
-    """Decrypt a secret that `backup` encrypted.
-
-    Raises:
-        StateError: if the data is not a backup or is damaged, the passphrase is wrong, or there is too little memory.
-    """
+    """Decrypt a secret that `backup` encrypted."""
     from nacl.exceptions import CryptoError
     from nacl.secret import SecretBox
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sapo_edge.tasks.manifest import Manifest
 
 VERSION = 1
-"""Version of the line."""
 MAX_LINE = 4096
 """Longest line, in characters."""
 MAX_ADDRESSES = 8
@@ -37,7 +36,6 @@ MAX_ADDRESSES = 8
 KEY_BYTES = 32
 """Length of a private swarm's key and of a manifest's digest."""
 PREFIX = "sapo://join/"
-"""Beginning of every invite."""
 
 _CHECK_DIGITS = 12
 _ASK = "ask for the line again, and copy all of it"
@@ -48,12 +46,7 @@ _FORM = "/ip4/ADDRESS/tcp/PORT/p2p/PEER-ID"
 def swarm_id(manifest: bytes, key: bytes | None) -> bytes:
     """The id of a swarm, 32 bytes. It is part of topics and signed rollouts: those of one swarm are invalid in another.
 
-    Args:
-        manifest: digest of the manifest, 32 bytes.
-        key: of a private swarm, 32 bytes.
-
-    Returns:
-        The digest for an open swarm; a hash that does not reveal the key for a private one.
+    It is the digest of the manifest for an open swarm, and a hash that does not reveal the key for a private one.
     """
     if key is None:
         return manifest
@@ -70,9 +63,6 @@ class Swarm:
         bootstrap: multiaddresses of members, to dial first.
         key: 32 bytes that all members of a private swarm share; None in an open one.
         joined: Unix seconds.
-
-    Raises:
-        ConfigError: if a field is outside its bounds.
     """
 
     manifest: bytes
@@ -98,12 +88,10 @@ class Swarm:
 
     @property
     def id(self) -> bytes:
-        """See `swarm_id`."""
         return swarm_id(self.manifest, self.key)
 
     @property
     def is_private(self) -> bool:
-        """Whether only those with its key can take part."""
         return self.key is not None
 
     def to_line(self) -> str:
@@ -116,11 +104,7 @@ class Swarm:
 
 
 def parse_invite(text: str) -> Swarm:
-    """The swarm of an invite. Spaces, line breaks and quotes from copying are removed, and unknown fields are ignored.
-
-    Raises:
-        ConfigError: if the line is not a valid invite.
-    """
+    """The swarm of an invite. Spaces, line breaks and quotes from copying are removed, unknown fields ignored."""
     line = _clean(text)
     body, separator, check = line.rpartition("+check=")
     if not separator or len(check) < _CHECK_DIGITS:

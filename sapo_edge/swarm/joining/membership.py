@@ -22,19 +22,14 @@ from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Swarm
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, load_manifest, shipped_manifests
 
 MAX_SWARMS = 32
-"""Most swarms that are remembered."""
 MAX_FILE_BYTES = 256 * 1024
-"""Largest file."""
 MIN_DIGITS = 8
 """Fewest hexadecimal digits that name a swarm or a manifest."""
 _VERSION = 1
 
 
 class Membership:
-    """The swarms of one state directory. The file is read here once, and written at every change.
-
-    Args:
-        state: the state directory; it need not exist.
+    """The swarms of one state directory, which need not exist. The file is read once, and written at every change.
 
     Attributes:
         swarms: all known swarms, the newest last.
@@ -66,11 +61,7 @@ class Membership:
         return self.current or (None if manifest.own_questions else Swarm.of(manifest))
 
     def join(self, swarm: Swarm) -> Swarm:
-        """Join a swarm. Addresses known from before are kept after the new ones.
-
-        Returns:
-            The swarm with all its addresses.
-        """
+        """Join a swarm, and return it with all its addresses: those known from before follow the new ones."""
         known = next((other for other in self.swarms if other.id == swarm.id), None)
         if known is not None:
             addresses = tuple(dict.fromkeys(swarm.bootstrap + known.bootstrap))
@@ -80,21 +71,13 @@ class Membership:
         return swarm
 
     def leave(self) -> Swarm | None:
-        """Leave the current swarm and forget it, including its key. The node then works alone.
-
-        Returns:
-            The swarm that was left; None if none was joined.
-        """
+        """Leave the joined swarm, if any, and forget it, including its key; returns it. The node then works alone."""
         left = self.current
         self._write(tuple(swarm for swarm in self.swarms if swarm != left), None, True)
         return left
 
     def find(self, name: str) -> Swarm:
-        """A known swarm by its name, or by at least `MIN_DIGITS` digits of its id.
-
-        Raises:
-            ConfigError: if there is none, or several.
-        """
+        """A known swarm by its name, or by at least `MIN_DIGITS` digits of its id."""
         matches = [
             swarm
             for swarm in self.swarms
@@ -139,7 +122,6 @@ class Membership:
         """Verify a manifest from a file or a peer, and store it.
 
         Args:
-            data: its canonical bytes.
             store: directory of the questions that it names by digest; None: they are not here, or kept already.
 
         Raises:

@@ -36,11 +36,7 @@ REMOVAL_SECONDS = 3.0
 
 
 def read_answer(data: bytes) -> Answer:
-    """Check the program's line.
-
-    Raises:
-        ValueError: if anything is missing or out of its bounds.
-    """
+    """Check the program's line; ValueError if anything is missing or out of its bounds."""
     if len(data) > MAX_OUTPUT:
         raise ValueError("too long")
     fields = check_map("answer", json.loads(data))

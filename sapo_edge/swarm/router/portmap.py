@@ -1,7 +1,8 @@
 """The messages of PCP (RFC 6887) and NAT-PMP (RFC 6886), by which a router is asked to forward a TCP port.
 
 The libraries on PyPI know NAT-PMP alone and have had no release since 2023; both protocols are one small datagram and
-its answer. Everything in an answer is the router's claim.
+its answer. Everything in an answer is the router's claim; what is a refusal, or an answer to another question, raises
+`PortmapError`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 PORT = 5351
 """UDP port of routers, for both protocols."""
@@ -23,6 +25,8 @@ _PCP_HEADER = struct.Struct("!BBHI16s")
 _PCP_ANSWER = struct.Struct("!BBBBII12x")
 _PCP_MAP = struct.Struct("!12sB3xHH16s")
 _MAP_TCP = 2
+ADDRESS_REQUEST = bytes((_NAT_PMP, 0))
+"""Asks NAT-PMP for the router's public address."""
 _ADDRESS_ANSWER = struct.Struct("!BBHI4s")
 _MAP_ANSWER = struct.Struct("!BBHIHHI")
 
@@ -58,8 +62,7 @@ def pcp_request(client: str, nonce: bytes, port: int, external: int, lifetime: i
     Args:
         client: IPv4 address of this machine towards the router.
         nonce: `NONCE_BYTES` random bytes, the same for each renewal.
-        port: at which this machine listens.
-        external: wanted on the router's side.
+        external: port wanted on the router's side.
         lifetime: seconds; 0 to remove the mapping.
     """
     header = _PCP_HEADER.pack(_PCP, _MAP, 0, lifetime, _mapped(client))
@@ -71,7 +74,6 @@ def read_pcp(data: bytes, nonce: bytes, port: int) -> Answer:
 
     Raises:
         OlderRouterError: if the router speaks NAT-PMP.
-        PortmapError: if it refuses, or it is another answer.
     """
     if len(data) >= 4 and data[0] == _NAT_PMP:
         raise OlderRouterError("the router speaks NAT-PMP")
@@ -93,38 +95,29 @@ def nat_pmp_request(port: int, external: int, lifetime: int) -> bytes:
 
 
 def read_nat_pmp(data: bytes, port: int) -> Answer:
-    """Read NAT-PMP's answer to a request of this port.
-
-    Raises:
-        PortmapError: if it refuses, or it is another answer.
-    """
-    if len(data) != _MAP_ANSWER.size:
-        raise PortmapError("an answer of another length")
-    version, operation, result, _, inner, external, lifetime = _MAP_ANSWER.unpack(data)
-    if (version, operation, inner) != (_NAT_PMP, _ANSWER | _MAP_TCP, port):
+    """Read NAT-PMP's answer to a request of this port."""
+    inner, external, lifetime = _read_nat_pmp(data, _MAP_ANSWER, _MAP_TCP)
+    if inner != port:
         raise PortmapError("an answer to another question")
-    if result:
-        raise PortmapError(f"the router refuses: NAT-PMP result {result}")
     return _checked(Answer(external, lifetime))
 
 
-def address_request() -> bytes:
-    """Ask NAT-PMP for the router's public address."""
-    return bytes((_NAT_PMP, 0))
-
-
 def read_address(data: bytes) -> str:
-    """Read NAT-PMP's answer to `address_request`.
-
-    Raises:
-        PortmapError: if it refuses, or it is another answer.
-    """
-    if len(data) != _ADDRESS_ANSWER.size:
-        raise PortmapError("an answer of another length")
-    version, operation, result, _, ip = _ADDRESS_ANSWER.unpack(data)
-    if (version, operation, result) != (_NAT_PMP, _ANSWER, 0):
-        raise PortmapError("not the router's address")
+    """Read NAT-PMP's answer to `ADDRESS_REQUEST`."""
+    (ip,) = _read_nat_pmp(data, _ADDRESS_ANSWER, 0)
     return str(ipaddress.IPv4Address(ip))
+
+
+def _read_nat_pmp(data: bytes, form: struct.Struct, request: int) -> list[Any]:
+    """What stands behind version, operation, result and seconds since the router's start."""
+    if len(data) != form.size:
+        raise PortmapError("an answer of another length")
+    version, operation, result, _, *rest = form.unpack(data)
+    if (version, operation) != (_NAT_PMP, _ANSWER | request):
+        raise PortmapError("an answer to another question")
+    if result:
+        raise PortmapError(f"the router refuses: NAT-PMP result {result}")
+    return rest
 
 
 def _checked(answer: Answer) -> Answer:

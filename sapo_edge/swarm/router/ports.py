@@ -14,7 +14,6 @@ from sapo_edge.swarm.addresses import LOWEST_PORT
 from sapo_edge.swarm.router.portmap import NONCE_BYTES
 
 MAX_FILE_BYTES = 512
-"""Largest file that is read."""
 
 
 class Ports:
@@ -68,11 +67,7 @@ class Ports:
 
 
 def try_port(port: int, host: str = "0.0.0.0") -> None:
-    """Check that a program could listen on a TCP port now.
-
-    Raises:
-        OSError: if it could not.
-    """
+    """Check that a program could listen on a TCP port now; OSError if not."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         trial.bind((host, port))

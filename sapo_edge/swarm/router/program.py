@@ -46,7 +46,6 @@ SSDP_TARGETS = (
     "urn:schemas-upnp-org:service:WANIPConnection:1",
     "urn:schemas-upnp-org:service:WANPPPConnection:1",
 )
-"""What is searched for."""
 OTHER_PORTS = 3
 """Random external ports that are tried if the same one is taken."""
 NAME = "sapo-edge"
@@ -75,7 +74,6 @@ class Task:
 
     @property
     def lifetime(self) -> int:
-        """Seconds to ask for."""
         return 0 if self.remove else LIFETIME
 
 
@@ -123,7 +121,7 @@ def ask_gateway(task: Task, gateway: str) -> Answer:
                 return replace(answer, by="pcp")
         request = portmap.nat_pmp_request(task.port, task.external, task.lifetime)
         answer = exchange(request, lambda data: portmap.read_nat_pmp(data, task.port))
-        return replace(answer, ip=exchange(portmap.address_request(), portmap.read_address), by="nat-pmp")
+        return replace(answer, ip=exchange(portmap.ADDRESS_REQUEST, portmap.read_address), by="nat-pmp")
 
 
 def _exchange(
@@ -155,12 +153,7 @@ def _exchange(
 
 
 def find_description(gateway: str) -> str:
-    """URL at which a router describes itself.
-
-    Raises:
-        OSError: if it can't be asked.
-        PortmapError: if it says none, or one elsewhere.
-    """
+    """URL at which a router describes itself."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
         with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:
             # Towards the router, whichever interface multicast would take.
@@ -178,18 +171,13 @@ def find_description(gateway: str) -> str:
 
 
 def search_request(target: str) -> bytes:
-    """SSDP's search for a kind of device or service."""
     host = f"HOST: {SSDP_GROUP}:{SSDP_PORT}"
     lines = ("M-SEARCH * HTTP/1.1", host, 'MAN: "ssdp:discover"', "MX: 1", f"ST: {target}", "", "")
     return "\r\n".join(lines).encode("ascii")
 
 
 def read_location(data: bytes, gateway: str) -> str:
-    """The URL of an answer to the search.
-
-    Raises:
-        PortmapError: if there is none, or it is not at the router's own address.
-    """
+    """The URL of an answer to the search, at the router's own address."""
     match = _LOCATION.search(data) if data.startswith(b"HTTP/1.1 200") else None
     if match is None:
         raise PortmapError("an answer without a location")
@@ -197,11 +185,7 @@ def read_location(data: bytes, gateway: str) -> str:
 
 
 def check_url(url: str, gateway: str) -> str:
-    """Make sure that a URL that a router names is at its own address.
-
-    Raises:
-        PortmapError: if it is not.
-    """
+    """A URL that a router names, if it is at its own address."""
     # The library that fetches it has a parser of its own: what two of them may read differently is refused.
     if re.fullmatch(rf"http://{re.escape(gateway)}(:[0-9]{{1,5}})?/[!-~]*", url) is None:
         raise PortmapError("the router names a URL that is not its own")
@@ -212,7 +196,6 @@ def ask_upnp(task: Task, gateway: str) -> Answer:
     """Ask by UPnP. Every URL that is fetched is at the router's own address.
 
     Raises:
-        PortmapError: if it does not answer, or names a URL elsewhere.
         Exception: miniupnpc's, if it refuses.
     """
     import miniupnpc
@@ -222,19 +205,21 @@ def ask_upnp(task: Task, gateway: str) -> Answer:
     if task.remove:
         router.deleteportmapping(task.external, "TCP")
         return Answer(task.external, 0)
-    ports = [task.external, *(secrets.randbelow(40000) + 20000 for _ in range(OTHER_PORTS))]
-    for last, port in zip((False,) * OTHER_PORTS + (True,), ports, strict=True):
+
+    def add(port: int, lifetime: int) -> Answer:
+        router.addportmapping(port, "TCP", router.lanaddr, task.port, NAME, "", lifetime)
+        return Answer(port, LIFETIME, router.externalipaddress() or "")
+
+    for port in (task.external, *(secrets.randbelow(40000) + 20000 for _ in range(OTHER_PORTS))):
         try:
-            router.addportmapping(port, "TCP", router.lanaddr, task.port, NAME, "", LIFETIME)
-            return Answer(port, LIFETIME, router.externalipaddress() or "")
+            return add(port, LIFETIME)
         except Exception as error:
             # Some routers know mappings without an end only; the node removes it when it stops.
             if "OnlyPermanentLeasesSupported" in str(error):
-                router.addportmapping(port, "TCP", router.lanaddr, task.port, NAME, "", 0)
-                return Answer(port, LIFETIME, router.externalipaddress() or "")
-            if last or "Conflict" not in str(error):
+                return add(port, 0)
+            if "Conflict" not in str(error):
                 raise
-    raise AssertionError
+    raise PortmapError("all ports that were tried are taken")
 
 
 def ask(task: Task) -> Answer | None:
@@ -255,20 +240,16 @@ def ask(task: Task) -> Answer | None:
 
 def main() -> int:
     """Read a task from the command line, and print the answer as one line of JSON; 1 without one."""
-    _limit()
-    answer = ask(Task(**json.loads(sys.argv[1])))
-    if answer is None:
-        return 1
-    print(json.dumps(asdict(answer)), flush=True)
-    return 0
-
-
-def _limit() -> None:
     signal.alarm(SECONDS)
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    answer = ask(Task(**json.loads(sys.argv[1])))
+    if answer is None:
+        return 1
+    print(json.dumps(asdict(answer)), flush=True)
+    return 0
 
 
 if __name__ == "__main__":

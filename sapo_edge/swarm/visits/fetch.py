@@ -36,7 +36,6 @@ def fetch_manifest(
     """Fetch a swarm's manifest from one of its members, and check its digest.
 
     Args:
-        digest: SHA-256 of the manifest, 32 bytes.
         bootstrap: multiaddresses with `/p2p/` of members; asked in turn.
         timeout: seconds for all of them together.
     """
@@ -84,7 +83,6 @@ def fetch_questions(
     Members are asked in turn. One sends all of them: whose piece was wrong could not be told otherwise.
 
     Args:
-        store: directory for the file.
         swarm: digest of the manifest, 32 bytes.
         bootstrap: multiaddresses with `/p2p/` of members.
     """

@@ -73,7 +73,6 @@ class RelayConfig:
 
     @property
     def capacity(self) -> Capacity:
-        """How many connections it accepts."""
         return Capacity(
             places=self.members + SPARE_PLACES,
             per_address=self.members_per_address or -(-self.members // 2),
@@ -83,7 +82,6 @@ class RelayConfig:
 
     @property
     def offer(self) -> Offer:
-        """What it carries."""
         return Offer(reservations=self.members, circuits=max(1, int(self.members * CIRCUITS_PER_MEMBER)))
 
 

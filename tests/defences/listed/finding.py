@@ -14,7 +14,6 @@ _OUTSIDE_TESTS = "tests/swarm/finding/test_outside.py::"
 _DIRECTORY_TESTS = "tests/swarm/finding/test_directory.py::"
 
 _DISCOVERY = "sapo_edge/swarm/finding/discovery.py"
-_ANNOUNCED_TESTS = "tests/swarm/finding/test_announced.py::"
 
 _DIALING = "sapo_edge/swarm/finding/dialing.py"
 _PEERBOOK = "sapo_edge/swarm/finding/peerbook.py"
@@ -191,14 +190,14 @@ DEFENCES = (
         "sapo_edge/swarm/finding/directory.py",
         "if local or (ip := one.ip) is None or ip.is_global",
         "if True",
-        ("tests/swarm/finding/test_peer_requests.py::test_a_stranger_is_not_told_of_private_addresses",),
+        ("tests/swarm/finding/test_directory.py::test_a_stranger_is_not_told_of_private_addresses",),
     ),
     Defence(
         "an asker is not told of itself",
         "sapo_edge/swarm/finding/directory.py",
         "if usable and usable[0].peer_id != asker:",
         "if usable:",
-        ("tests/swarm/finding/test_peer_requests.py::test_a_stranger_is_not_told_of_private_addresses",),
+        ("tests/swarm/finding/test_directory.py::test_a_stranger_is_not_told_of_private_addresses",),
     ),
     Defence(
         "an asker is told of its own swarm's members",
@@ -212,49 +211,49 @@ DEFENCES = (
         "sapo_edge/swarm/finding/directory.py",
         "if self._tag is not None and request.tag != self._tag:",
         "if False:",
-        ("tests/swarm/finding/test_peer_requests.py::test_members_of_another_swarm_are_told_nothing_and_of_nobody",),
+        ("tests/swarm/finding/test_directory.py::test_members_of_another_swarm_are_told_nothing_and_of_nobody",),
     ),
     Defence(
         "whoever changes to another swarm is no member",
         "sapo_edge/swarm/finding/directory.py",
         '            entry.tag = b""\n',
         "",
-        ("tests/swarm/finding/test_peer_requests.py::test_members_of_another_swarm_are_told_nothing_and_of_nobody",),
+        ("tests/swarm/finding/test_directory.py::test_members_of_another_swarm_are_told_nothing_and_of_nobody",),
     ),
     Defence(
         "circuits lead through known relays",
         "sapo_edge/swarm/finding/directory.py",
         " if self._is_reached(circuit.via))",
         ")",
-        ("tests/swarm/finding/test_peer_requests.py::test_circuits_lead_through_relays_that_the_node_reached_itself",),
+        ("tests/swarm/finding/test_directory.py::test_circuits_lead_through_relays_that_the_node_reached_itself",),
     ),
     Defence(
         "a port is probed only if that is asked",
         "sapo_edge/swarm/finding/directory.py",
         "if request.probe and not is_fresh",
         "if not is_fresh",
-        ("tests/swarm/finding/test_peer_requests.py::test_only_a_port_of_the_asker_is_probed_and_not_again_soon",),
+        ("tests/swarm/finding/test_directory.py::test_only_a_port_of_the_asker_is_probed_and_not_again_soon",),
     ),
     Defence(
         "a port is not probed again soon",
         "sapo_edge/swarm/finding/directory.py",
         "if request.probe and not is_fresh",
         "if request.probe",
-        ("tests/swarm/finding/test_peer_requests.py::test_only_a_port_of_the_asker_is_probed_and_not_again_soon",),
+        ("tests/swarm/finding/test_directory.py::test_only_a_port_of_the_asker_is_probed_and_not_again_soon",),
     ),
     Defence(
         "only harmless ports are probed",
         "sapo_edge/swarm/finding/directory.py",
         "self._networks().may_dial(address) and ",
         "",
-        ("tests/swarm/finding/test_peer_requests.py::test_only_a_port_of_the_asker_is_probed_and_not_again_soon",),
+        ("tests/swarm/finding/test_directory.py::test_only_a_port_of_the_asker_is_probed_and_not_again_soon",),
     ),
     Defence(
         "the rate of probes",
         "sapo_edge/swarm/finding/directory.py",
         " and self._probes.take():",
         ":",
-        ("tests/swarm/finding/test_peer_requests.py::test_probes_are_limited_in_rate",),
+        ("tests/swarm/finding/test_directory.py::test_probes_are_limited_in_rate",),
     ),
     Defence(
         "the rate of peer requests",
@@ -263,21 +262,21 @@ DEFENCES = (
     burst=6.0,""",
         """    rate=0.0,
     burst=6.0,""",
-        ("tests/swarm/finding/test_peer_requests.py::test_peer_requests_are_limited_in_rate_and_garbage_is_refused",),
+        ("tests/swarm/finding/test_directory.py::test_peer_requests_are_limited_in_rate_and_garbage_is_refused",),
     ),
     Defence(
         "peers of whose swarms a node remembers",
         "sapo_edge/swarm/finding/directory.py",
         "Recent(max_entries)",
         "Recent(10**9)",
-        ("tests/swarm/finding/test_peer_requests.py::test_only_so_many_peers_are_remembered_and_told_of",),
+        ("tests/swarm/finding/test_directory.py::test_only_so_many_peers_are_remembered",),
     ),
     Defence(
         "peers of whom one asker is told",
         "sapo_edge/swarm/finding/directory.py",
         "if len(groups) == exchange.MAX_PEERS:",
         "if False:",
-        ("tests/swarm/finding/test_peer_requests.py::test_only_so_many_peers_are_remembered_and_told_of",),
+        ("tests/swarm/finding/test_directory.py::test_askers_are_introduced_to_different_members",),
     ),
     Defence(
         "addresses that are dialled for a hole punch",
@@ -333,7 +332,7 @@ DEFENCES = (
     Defence(
         "addresses that peers may not name are not dialled",
         "sapo_edge/swarm/finding/dialing.py",
-        "        if not trusted and not self.may_dial(address):",
+        "        if not trusted and not self._networks().may_dial(address.via):",
         "        if False:",
         ("tests/swarm/finding/test_discovery.py::test_addresses_that_a_peer_may_not_name_are_not_dialled",),
     ),
@@ -440,21 +439,21 @@ DEFENCES = (
         _ADDRESSES,
         "self.is_local(address) and ",
         "",
-        (_ANNOUNCED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_it",),
+        (_NAMED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_announcements",),
     ),
     Defence(
         "no low port is taken from an announcement",
         _ADDRESSES,
         " and self.may_dial(address)\n",
         "\n",
-        (_ANNOUNCED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_it",),
+        (_NAMED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_announcements",),
     ),
     Defence(
         "no relay is taken from an announcement",
         _ADDRESSES,
         "address.relay is None and self.is_local",
         "self.is_local",
-        (_ANNOUNCED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_it",),
+        (_NAMED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_announcements",),
     ),
     Defence(
         "time for whatever a router has the library do",
@@ -517,7 +516,7 @@ DEFENCES = (
         "sapo_edge/swarm/finding/directory.py",
         "trio.fail_after(PROBE_SECONDS)",
         "trio.fail_after(1e6)",
-        ("tests/swarm/finding/test_peer_requests.py::test_a_port_that_does_not_answer_is_tried_for_seconds",),
+        ("tests/swarm/finding/test_directory.py::test_a_port_that_does_not_answer_is_tried_for_seconds",),
     ),
     Defence(
         "UPnP hears the router alone",

@@ -13,7 +13,7 @@ _SERVES = _RELAY_TESTS + "test_a_relay_serves_as_many_as_it_was_told"
 _VISITED = "sapo_edge/swarm/visits/relay.py"
 _PLACES = "sapo_edge/swarm/codes/reaching.py"
 
-_REAL_CIRCUITS = "tests/swarm/visits/test_relay.py::test_the_bounds_of_a_circuit_hold_between_real_hosts"
+_BOUNDED = _RELAY_TESTS + "test_a_circuit_carries_so_many_bytes_and_lasts_so_long"
 
 DEFENCES = (
     Defence(
@@ -35,14 +35,14 @@ DEFENCES = (
         _RELAY,
         "while budget[0] > 0 and (data",
         "while (data",
-        ("tests/swarm/visits/test_relay.py::test_a_circuit_carries_a_bounded_number_of_bytes", _REAL_CIRCUITS),
+        (_BOUNDED,),
     ),
     Defence(
         "duration of a circuit",
         _RELAY,
         "            with trio.move_on_after(self._offer.circuit_seconds) as scope:",
         "            with trio.CancelScope() as scope:",
-        ("tests/swarm/visits/test_relay.py::test_a_circuit_lasts_a_bounded_time", _REAL_CIRCUITS),
+        (_BOUNDED,),
     ),
     Defence(
         "circuits from one node",
@@ -195,7 +195,7 @@ DEFENCES = (
         "if probe is None or probe.address != address:",
         "if probe is None:",
         (
-            "tests/swarm/finding/test_peer_requests.py"
+            "tests/swarm/finding/test_directory.py"
             "::test_a_probe_says_nothing_of_the_other_version_of_ip_or_another_port",
         ),
     ),
@@ -204,6 +204,6 @@ DEFENCES = (
         "sapo_edge/swarm/finding/directory.py",
         " and entry.id in connected:",
         ":",
-        ("tests/swarm/finding/test_peer_requests.py::test_nobody_is_told_of_peers_that_left",),
+        ("tests/swarm/finding/test_directory.py::test_nobody_is_told_of_peers_that_left",),
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,6 @@ from sapo_edge.swarm.codes.claim import (
     Claim,
     decode_answer,
     decode_claim,
-    encode_answer,
     encode_claim,
 )
 from sapo_edge.swarm.codes.meeting_place import BURST, MAX_SERVED, RATE, SLOTS_OF_ONE, MeetingPlace
@@ -31,23 +31,12 @@ from sapo_edge.swarm.wire.codec import WireError, encode
 from tests.swarm.loop import in_trio
 
 
-class Connection:
-    """What the meeting place asks of a connection."""
-
-    def __init__(self, ip: str | None) -> None:
-        self.ip = ip
-        self.is_closed = False
-
-    def get_remote_address(self) -> tuple[str, int] | None:
-        return None if self.ip is None else (self.ip, 1)
-
-
 class Stream:
     """One end of a stream as libp2p has it."""
 
-    def __init__(self, end: trio.StapledStream[Any, Any], ip: str | None) -> None:
+    def __init__(self, end: trio.StapledStream[Any, Any], connection: Any) -> None:
         self._end = end
-        self.muxed_conn = Connection(ip)
+        self.muxed_conn = connection
 
     async def read(self, n: int) -> bytes:
         return bytes(await self._end.receive_some(n))
@@ -63,8 +52,6 @@ class Stream:
 
 
 class Lab:
-    """A meeting place, and clients of it."""
-
     def __init__(self, nursery: trio.Nursery, slots: int = 4) -> None:
         self.tally = Tally(lambda event: None)
         self.place = MeetingPlace(self, self.tally, slots)
@@ -75,12 +62,10 @@ class Lab:
         self._handler = handler
 
     def open(self, ip: str | None = "192.0.2.1") -> Stream:
-        """A stream of a client at an address."""
         ours, theirs = memory_stream_pair()
-        client, server = Stream(ours, ip), Stream(theirs, ip)
-        client.muxed_conn = server.muxed_conn
-        self._nursery.start_soon(self._handler, server)
-        return client
+        connection = SimpleNamespace(is_closed=False, get_remote_address=lambda: None if ip is None else (ip, 1))
+        self._nursery.start_soon(self._handler, Stream(theirs, connection))
+        return Stream(ours, connection)
 
     async def claim(self, number: int, waits: bool, ip: str | None = "192.0.2.1") -> tuple[Stream, Answer]:
         client = self.open(ip)
@@ -101,7 +86,6 @@ async def answer(client: Any) -> Answer:
 
 @contextlib.asynccontextmanager
 async def opened(slots: int = 4) -> AsyncIterator[Lab]:
-    """A meeting place for the duration of this context."""
     async with trio.open_nursery() as nursery:
         yield Lab(nursery, slots)
         nursery.cancel_scope.cancel()
@@ -285,10 +269,5 @@ async def test_garbage_opens_nothing(data: bytes) -> None:
 def test_other_claims_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(WireError):
         decode_claim(encode(fields))
-
-
-def test_answers_are_read_as_written() -> None:
-    assert [decode_answer(encode_answer(one)) for one in Answer] == list(Answer)
-    for fields in ({"v": 1, "answer": "maybe"}, {"v": 1, "answer": 1}, {"v": 1}, {"v": 1, "answer": ["nobody"]}):
-        with pytest.raises(WireError):
-            decode_answer(encode(fields))
+    with pytest.raises(WireError):
+        decode_answer(encode({"v": 1, "answer": "maybe"}))

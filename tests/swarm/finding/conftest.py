@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Protocol, TypeVar
 
 import pytest
 
-from tests.swarm.finding.processes import Process
+from tests.swarm.finding.processes import Node, Relay
+
+P = TypeVar("P", Node, Relay)
+
+
+class Running(Protocol):
+    """Keeps a process until the end of the test, and returns it once it has started."""
+
+    def __call__(self, process: P) -> P: ...
 
 
 @pytest.fixture
-def running() -> Iterator[Callable[[Process], None]]:
-    """Takes started processes and kills them after the test."""
-    started: list[Process] = []
-    yield started.append
-    for process in started:
-        process.stop(signal.SIGKILL)
+def running() -> Iterator[Running]:
+    with ExitStack() as stack:
+
+        def keep(process: P) -> P:
+            stack.callback(process.stop, signal.SIGKILL)
+            return process.started()
+
+        yield keep

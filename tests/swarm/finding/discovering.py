@@ -37,7 +37,6 @@ async def echo(stream: Any) -> None:
 
 
 def addresses(host: Any, discovery: Discovery) -> tuple[str, ...]:
-    """The addresses of an invite."""
     port, own = listen_port(host), str(host.get_id())
     local = [direct_address(ip, port, own) for ip in find_local_networks().listen_addresses]
     return choose_addresses(str(address) for address in (*discovery.invited(), *local, *discovery.relays.addresses()))

@@ -38,6 +38,7 @@ class Connections:
         self.psk = None
         self.connections: dict[str, list[Any]] = {STRANGER: []}
         self.dialled: list[str] = []
+        self.sources: list[object] = []
         self._remote = remote and (remote, 50000)
 
     def get_connections(self, peer_id: object) -> list[Any]:
@@ -45,20 +46,21 @@ class Connections:
 
     async def dial_addr(self, address: object, peer_id: object, source: object = None) -> None:
         self.dialled.append(str(address))
+        self.sources.append(source)
         raise OSError("nobody there")
 
 
-def a_host(network: Connections) -> Any:
+def a_host(network: Connections, **methods: Any) -> Any:
     return types.SimpleNamespace(
         get_network=lambda: network,
         get_id=lambda: OWN,
         get_transport_addrs=lambda: [Multiaddr("/ip4/192.168.1.5/tcp/4001")],
         set_stream_handler=lambda protocol, handler: None,
+        **methods,
     )
 
 
 def make_config(**options: Any) -> SwarmConfig:
-    """Settings of a member of the swarm of `MANIFEST`."""
     return SwarmConfig(IDENTITY, MANIFEST, **options)
 
 

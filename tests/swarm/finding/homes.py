@@ -96,8 +96,6 @@ HOMES = {
 
 
 class _Lab(Namespaces):
-    """Makes homes, and removes them."""
-
     def __init__(self, directory: Path) -> None:
         super().__init__()
         self._directory = directory
@@ -164,7 +162,6 @@ class _Lab(Namespaces):
         run_in(router, "nft", "-f", "-", text=RULES.format(how=how, inbound=inbound))
 
     def remove(self) -> None:
-        """Stop all routers and remove all namespaces."""
         for daemon in self._daemons:
             daemon.kill()
             daemon.wait()

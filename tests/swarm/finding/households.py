@@ -58,13 +58,11 @@ class Household:
         (config / "config.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
 
     def sapo(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
         with self.start(*arguments) as process:
             out, err = process.communicate(timeout=SECONDS)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start a command."""
         command = ["ip", "netns", "exec", name(self.part), sys.executable, "-c", PROGRAM, *arguments]
         return subprocess.Popen(
             [*command, "--home", str(self.home)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -79,19 +77,16 @@ class Household:
         return node
 
     def invite(self) -> str:
-        """The line of `sapo swarm invite`."""
         result = self.sapo("swarm", "invite")
         assert result.returncode == 0, result.stderr
         return result.stdout.strip()
 
     def join(self, line: str, *arguments: str) -> None:
-        """`sapo swarm join`."""
         result = self.sapo("swarm", "join", line, *arguments)
         assert result.returncode == 0, result.stderr
 
     @property
     def peer_id(self) -> str:
-        """Of its node."""
         return str(json.loads(self.sapo("identity", "show", "--json").stdout)["peer_id"])
 
     def authors(self) -> set[str]:
@@ -100,7 +95,6 @@ class Household:
             return {author for (author,) in journal.execute("SELECT DISTINCT author FROM rollouts WHERE own = 0")}
 
     def close(self) -> None:
-        """Kill its node."""
         self._stack.close()
 
 
@@ -115,7 +109,6 @@ class Street:
     notes: list[str] = field(default_factory=list)
 
     def relay(self) -> Relay:
-        """`sapo relay` on a rented machine."""
         relay = Relay(self.directory / "relay", port=4001, listen="all", namespace=name("relay"))
         self.stack.callback(relay.stop, signal.SIGKILL)
         return relay.started()
@@ -123,7 +116,6 @@ class Street:
 
 @contextlib.contextmanager
 def street(*kinds: str) -> Iterator[Street]:
-    """Homes of these kinds."""
     with tempfile.TemporaryDirectory() as text, contextlib.ExitStack() as stack:
         directory = Path(text)
         stack.enter_context(homes(directory, *(HOMES[kind] for kind in kinds)))
@@ -267,7 +259,6 @@ def tell(story: str) -> list[str]:
 
 
 def main() -> int:
-    """Play stories, all by default."""
     parser = argparse.ArgumentParser(prog="python -m tests.swarm.finding.households", description=__doc__)
     parser.add_argument("story", nargs="*", choices=[*STORIES, []], help="which; default: all")
     for story in parser.parse_args().story or STORIES:

@@ -43,7 +43,6 @@ Times = dict[str, float]
 
 
 def main() -> int:
-    """Measure what is missing, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.swarm.finding.pairs", description=__doc__)
     parser.add_argument("--first", action="append", default=[], choices=list(HOMES), help="kinds of the inviting home")
     parser.add_argument("--second", action="append", default=[], choices=list(HOMES), help="kinds of the joining home")
@@ -127,7 +126,6 @@ def _wait(first: Node, second: Node, seconds: float) -> Times:
 
 
 def _read(file: Path) -> dict[Key, list[Times]]:
-    """The measurements of a file."""
     results: dict[Key, list[Times]] = {}
     if file.exists():
         for line in file.read_text().splitlines():

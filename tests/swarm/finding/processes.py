@@ -72,8 +72,6 @@ class Node(Process):
 
 
 class Relay(Process):
-    """`sapo relay`."""
-
     def __init__(
         self,
         home: Path,

@@ -15,8 +15,8 @@ from sapo_edge.swarm.addresses import Address, parse_address
 from sapo_edge.swarm.finding.circuit import MAX_PUNCHED, HolePunch, dial_through
 from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.joining.identity import Identity
-from tests.swarm.finding.fakes import make_discovery, nobody
-from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
+from tests.swarm.finding.fakes import Connections, a_host, make_discovery, nobody
+from tests.swarm.host.streams import FakeConnection, FakeStream
 from tests.swarm.loop import in_trio
 
 ME = Identity(bytes([1]) * 32).peer_id
@@ -24,30 +24,10 @@ OWN = (parse_address(f"/ip4/9.9.9.9/tcp/4009/p2p/{ME}"), parse_address(f"/ip6/2a
 PEER = Identity(bytes([2]) * 32).peer_id
 
 
-class Network(FakeHost):
-    """Counts dials, all of which fail."""
-
-    def __init__(self, *connections: FakeConnection) -> None:
-        super().__init__(*connections)
-        self.dialled: list[str] = []
-        self.sources: list[object] = []
-
-    def get_id(self) -> ID:
-        return ID.from_string(Identity(bytes([1]) * 32).peer_id)
-
-    async def dial_addr(self, address: Multiaddr, peer_id: ID, source: object = None) -> None:
-        await trio.lowlevel.checkpoint()
-        self.dialled.append(str(address))
-        self.sources.append(source)
-        raise SwarmException("nobody there")
-
-
-def punch() -> tuple[HolePunch, Network]:
-    network = Network()
-    host: Any = network
+def punch(**methods: Any) -> tuple[HolePunch, Connections]:
+    network = Connections(None)
     nursery: Any = None
-
-    return HolePunch(host, nursery, lambda: OWN, nobody), network
+    return HolePunch(a_host(network, **methods), nursery, lambda: OWN, nobody), network
 
 
 def test_few_addresses_are_dialled_for_a_hole_punch_all_of_them_tcp() -> None:
@@ -60,9 +40,8 @@ def test_few_addresses_are_dialled_for_a_hole_punch_all_of_them_tcp() -> None:
 
 @in_trio()
 async def test_addresses_that_a_peer_claims_are_not_dialled_instead_of_a_hole_punch() -> None:
-    punching, network = punch()
     store = SimpleNamespace(addrs=lambda peer: [Multiaddr("/ip4/9.9.9.9/tcp/4001")])
-    network.get_peerstore = lambda: store  # type: ignore[attr-defined]
+    punching, network = punch(get_peerstore=lambda: store)
     assert not await punching._try_unilateral_upgrade(ID.from_string(PEER))
     assert network.dialled == []
 
@@ -86,8 +65,7 @@ def test_a_peer_behind_a_relay_is_dialled_where_others_reached_it(monkeypatch: p
 
 @in_trio()
 async def test_a_peer_behind_a_relay_is_told_where_a_hole_may_be_punched() -> None:
-    punching, network = punch()
-    network.get_addrs = lambda: [Multiaddr("/ip4/9.9.9.9/tcp/4001")]  # type: ignore[attr-defined]
+    punching, _ = punch(get_addrs=lambda: [Multiaddr("/ip4/9.9.9.9/tcp/4001")])
     told = [str(Multiaddr(raw)) for raw in await punching._get_observed_addrs()]
     # The router's port, the address over IPv6, and the library's guess.
     assert told == ["/ip4/9.9.9.9/tcp/4009", "/ip6/2a00:1::2/tcp/4001", "/ip4/9.9.9.9/tcp/4001"]
@@ -105,17 +83,13 @@ async def test_a_hole_is_punched_over_the_version_of_ip_of_the_address() -> None
 def test_no_garbage_of_a_relay_or_of_who_is_behind_it_ends_the_dialling(answer: bytes) -> None:
     stream = FakeStream(FakeConnection(PEER), answer)
 
-    class Relaying(Network):
-        async def new_stream(self, peer_id: ID, protocols: object) -> FakeStream:
-            await trio.lowlevel.checkpoint()
-            return stream
+    async def new_stream(peer_id: ID, protocols: object) -> FakeStream:
+        return stream
 
-        async def upgrade_outbound_connection(self, raw: object, peer_id: ID) -> None:
-            await trio.lowlevel.checkpoint()
-            raise KeyError("whatever the library raises for a handshake that is none")
+    async def upgrade(raw: object, peer_id: ID) -> None:
+        raise KeyError("whatever the library raises for a handshake that is none")
 
-    host: Any = Relaying()
-    host.psk = None
+    host = a_host(Connections(None), new_stream=new_stream, upgrade_outbound_connection=upgrade)
     with pytest.raises(SwarmException):
         trio.run(dial_through, host, parse_address(f"/ip4/9.9.9.9/tcp/4001/p2p/{PEER}/p2p-circuit/p2p/{ME}"))
     assert stream.was_reset

@@ -1,87 +1,223 @@
-"""Whom a node introduces to an asker."""
+"""Peer exchange: whom a node introduces to an asker, and which ports are probed. No network."""
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
-from libp2p.peer.id import ID
 
-from sapo_edge.swarm.addresses import LocalNetworks, direct_address, region
-from sapo_edge.swarm.finding.directory import MAX_ENTRIES, Directory
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, parse_address, region
+from sapo_edge.swarm.finding.directory import MAX_ENTRIES, PEER_REQUESTS, PROBE_SECONDS, Directory
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
-from sapo_edge.swarm.wire.exchange import MAX_PEERS, ExchangeRequest
+from sapo_edge.swarm.wire.exchange import MAX_PEERS, ExchangeRequest, ExchangeResponse
+from tests.swarm.host.streams import FakeConnection, FakeHost
 from tests.swarm.loop import in_trio
 
-TAG = b"t" * 32
-OTHER = Identity(bytes([99]) * 32).peer_id
+HOME = LocalNetworks(("192.168.1.5",), (ipaddress.ip_network("192.168.1.0/24"),), loopback=False)
+TAG, OTHER_TAG = b"t" * 32, b"o" * 32
 
 
-def directory_of(
-    ips: list[str], max_entries: int = MAX_ENTRIES, tag: bytes | None = TAG
-) -> tuple[Directory, list[str]]:
-    """A directory that dialled a member at each address; its ids."""
-    ids = [Identity(number.to_bytes(32, "big")).peer_id for number in range(1, len(ips) + 1)]
-    connections: dict[ID, None] = dict.fromkeys(map(ID.from_string, ids))
-    network = SimpleNamespace(connections=connections, get_connections=lambda peer: [])
-    host = SimpleNamespace(get_network=lambda: network)
-    networks = LocalNetworks(("192.168.1.5",), (), loopback=False)
-    directory = Directory(
-        host, tag, lambda: networks, tuple, lambda address: None, Tally(lambda event: None), max_entries
-    )
-    for peer_id, ip in zip(ids, ips, strict=True):
-        directory.mark_dialled(direct_address(ip, 4001, peer_id))
-        directory.mark_member(peer_id)
-    return directory, ids
+def peer(number: int) -> str:
+    return Identity(bytes([number]) * 32).peer_id
 
 
-def test_askers_are_introduced_to_different_members() -> None:
-    directory, ids = directory_of([f"9.{number}.9.9" for number in range(1, 101)])
-    told: Counter[str] = Counter()
-    for _ in range(200):
-        groups = directory.members(TAG, ids[0])
-        assert len({group[0].peer_id for group in groups}) == MAX_PEERS == len(groups)
-        told.update(group[0].peer_id for group in groups)
-    # Each of the 99 others is told with a probability of 16 in 99: 32 times of 200, deviation 5.2.
-    assert set(told) == set(ids[1:]) and max(told.values()) < 65
+class Lab:
+    """A directory, its connected peers, and the ports that it probed."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        max_entries: int = MAX_ENTRIES,
+        tag: bytes | None = TAG,
+        /,
+        **peers: str | None,
+    ) -> None:
+        self.connections = {name: FakeConnection(peer(int(name[1:])), remote) for name, remote in peers.items()}
+        self.host = FakeHost(*self.connections.values())
+        self.tally = Tally(lambda event: None)
+        self.checked: list[Address] = []
+        self.probed: list[tuple[str, int]] = []
+        self.open_ports: set[tuple[str, int]] = set()
+        self.directory = Directory(self.host, tag, lambda: HOME, tuple, self.checked.append, self.tally, max_entries)
+        self.directory.start()
+
+        async def open_tcp_stream(host: str, port: int) -> object:
+            await trio.lowlevel.checkpoint()
+            self.probed.append((host, port))
+            if (host, port) not in self.open_ports:
+                raise OSError("nobody there")
+            return SimpleNamespace(aclose=trio.lowlevel.checkpoint)
+
+        monkeypatch.setattr(trio, "open_tcp_stream", open_tcp_stream)
+
+    async def ask(self, name: str, tag: bytes = TAG, port: int = 4001, **fields: object) -> ExchangeResponse | None:
+        request = exchange.encode_request(ExchangeRequest(tag, port, **fields))  # type: ignore[arg-type]
+        response = await self.host.ask(PEER_REQUESTS.protocol_id, self.connections[name], request)
+        return None if response is None else exchange.decode_response(response)
+
+    async def told(self, name: str) -> set[str]:
+        answer = await self.ask(name)
+        assert answer is not None
+        return {address.host for group in answer.peers for address in group}
 
 
-def test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced() -> None:
-    crowd, others = [f"9.9.{number}.9" for number in range(60)], [f"8.{number}.8.8" for number in range(20)]
-    directory, ids = directory_of([*crowd, *others])
-    for _ in range(50):
-        regions = Counter(region(group[0]) for group in directory.members(TAG, ids[-1]))
-        assert regions["9.9.0.0/16"] <= 1 and len(regions) == MAX_PEERS
-    directory, ids = directory_of(crowd)
-    assert len(directory.members(TAG, ids[0])) == MAX_PEERS, "a campus alone is introduced, too"
+def crowd(monkeypatch: pytest.MonkeyPatch, *ips: str) -> Lab:
+    """A node that dialled a member at each address, p1, p2 and so on."""
+    lab = Lab(monkeypatch, **{f"p{number}": ip for number, ip in enumerate(ips, start=1)})
+    for number, ip in enumerate(ips, start=1):
+        lab.directory.mark_dialled(direct_address(ip, 4001, peer(number)))
+        lab.directory.mark_member(peer(number))
+    return lab
+
+
+@in_trio()
+async def test_a_stranger_is_not_told_of_private_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, p2="192.168.1.9", p3="9.9.9.9", p4="8.8.8.8", p5="192.168.1.7")
+    lab.directory.mark_dialled(direct_address("192.168.1.9", 4001, peer(2)))
+    lab.directory.mark_dialled(direct_address("9.9.9.9", 4001, peer(3)))
+    for number in (2, 3):
+        lab.directory.mark_member(peer(number))
+    assert await lab.told("p4") == {"9.9.9.9"}
+    assert await lab.told("p5") == {"9.9.9.9", "192.168.1.9"}
+    assert await lab.told("p3") == set(), "not of itself"
+
+
+@in_trio()
+async def test_members_of_another_swarm_are_told_nothing_and_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8", p4="7.7.7.7")
+    lab.directory.mark_dialled(direct_address("9.9.9.9", 4001, peer(2)))
+    lab.directory.mark_member(peer(2))
+    lab.directory.mark_dialled(direct_address("7.7.7.7", 4001, peer(4)))
+    answer = await lab.ask("p3", OTHER_TAG, probe=True)
+    assert answer is not None and not answer.member and answer.peers == () and lab.probed == []
+    assert await lab.told("p3") == {"9.9.9.9"}
+    await lab.ask("p2", OTHER_TAG)
+    assert await lab.told("p3") == set() and not lab.directory.is_member(peer(2)), "it is in another swarm now"
+
+
+@in_trio()
+async def test_only_a_port_of_the_asker_is_probed_and_not_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8", p4=None, p5="10.0.0.7")
+    answers = [await lab.ask("p2", probe=True) for _ in range(3)]
+    assert lab.probed == [("9.9.9.9", 4001)] and {answer and answer.reachable for answer in answers} == {False}
+    await lab.ask("p3", port=25, probe=True)
+    await lab.ask("p3", port=4001)
+    await lab.ask("p4", probe=True)
+    await lab.ask("p5", probe=True)
+    assert lab.probed == [("9.9.9.9", 4001)], "no mail server, nobody who did not ask, no relay, no private network"
+
+
+@in_trio()
+async def test_a_probe_says_nothing_of_the_other_version_of_ip_or_another_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8")
+    asker = lab.connections["p2"]
+
+    async def reachable(remote: str, port: int = 4001, probe: bool = True) -> bool | None:
+        asker.remote = remote
+        answer = await lab.ask("p2", port=port, probe=probe)
+        assert answer is not None and answer.seen == remote
+        return answer.reachable
+
+    assert await reachable("9.9.9.9") is False
+    lab.open_ports.add(("2a00:1::1", 4001))
+    assert await reachable("2a00:1::1", probe=False) is None
+    assert await reachable("2a00:1::1") is True
+    assert await reachable("9.9.9.9", probe=False) is False
+    assert await reachable("2a00:1::1", port=4002, probe=False) is None
+    assert await lab.told("p3") == {"2a00:1::1"} and len(lab.probed) == 2
+
+
+@in_trio()
+async def test_nobody_is_told_of_peers_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8")
+    lab.open_ports.add(("9.9.9.9", 4001))
+    await lab.ask("p2", probe=True)
+    assert await lab.told("p3") == {"9.9.9.9"}
+    await lab.host.disconnect(lab.connections["p2"])
+    assert await lab.told("p3") == set()
+    lab.directory.mark_dialled(direct_address("9.9.9.9", 4001, peer(2)))
+    assert await lab.told("p3") == set(), "it was marked too late"
 
 
 @pytest.mark.parametrize(("max_entries", "probes"), [(MAX_ENTRIES, 8), (4 * MAX_ENTRIES, 32)])
 @in_trio()
-async def test_a_relay_of_many_probes_more_ports_at_once(
-    max_entries: int, probes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    probed: list[str] = []
-
-    async def open_stream(host: str, port: int) -> None:
-        probed.append(host)
-        raise OSError
-
-    monkeypatch.setattr(trio, "open_tcp_stream", open_stream)
-    directory, ids = directory_of([f"9.{number}.9.9" for number in range(50)], max_entries)
-
-    for number, peer_id in enumerate(ids):
-        await directory._answer(ExchangeRequest(TAG, 4001, (), True), peer_id, f"9.{number}.9.9")
-    assert probes <= len(probed) <= probes + 2
+async def test_probes_are_limited_in_rate(max_entries: int, probes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relay of many probes more at once."""
+    lab = Lab(monkeypatch, max_entries, **{f"p{number}": f"9.9.9.{number}" for number in range(2, 52)})
+    for name in lab.connections:
+        await lab.ask(name, probe=True)
+    assert probes <= len(lab.probed) <= probes + 2
 
 
-SWARMS = st.sampled_from([TAG, b"o" * 32])
+@in_trio(0)
+async def test_a_port_that_does_not_answer_is_tried_for_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, p2="9.9.9.9")
+    monkeypatch.setattr(trio, "open_tcp_stream", lambda host, port: trio.sleep_forever())
+    answer = await lab.ask("p2", probe=True)
+    assert answer is not None and answer.reachable is False and trio.current_time() <= PROBE_SECONDS
+
+
+@in_trio()
+async def test_circuits_lead_through_relays_that_the_node_reached_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8")
+    relay = direct_address("6.6.6.6", 4001, peer(6))
+    circuits = tuple(
+        parse_address(f"{direct_address(ip, 4001, peer(6))}/p2p-circuit/p2p/{peer(2)}") for ip in ("6.6.6.6", "1.1.1.1")
+    )
+    await lab.ask("p2", circuits=circuits)
+    assert await lab.told("p3") == set()
+    lab.directory.mark_dialled(relay)
+    await lab.ask("p2", circuits=circuits)
+    assert await lab.told("p3") == {"6.6.6.6"} and lab.checked == [circuits[0]]
+
+
+@in_trio()
+async def test_peer_requests_are_limited_in_rate_and_garbage_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8")
+    assert await lab.host.ask(PEER_REQUESTS.protocol_id, lab.connections["p3"], b"garbage") is None
+    assert lab.tally.counts["peer requests refused: not a request"] == 1
+    answers = [await lab.ask("p2") for _ in range(20)]
+    assert [answer is not None for answer in answers] == [True] * 6 + [False] * 14
+
+
+def test_askers_are_introduced_to_different_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = crowd(monkeypatch, *(f"9.{number}.9.9" for number in range(1, 101)))
+    told: Counter[str] = Counter()
+    for _ in range(200):
+        groups = lab.directory.members(TAG, peer(1))
+        assert len({group[0].peer_id for group in groups}) == MAX_PEERS == len(groups)
+        told.update(group[0].peer_id for group in groups)
+    # Each of the 99 others is told with a probability of 16 in 99: 32 times of 200, deviation 5.2.
+    assert set(told) == {peer(number) for number in range(2, 101)} and max(told.values()) < 65
+
+
+def test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    campus, others = [f"9.9.{number}.9" for number in range(60)], [f"8.{number}.8.8" for number in range(20)]
+    lab = crowd(monkeypatch, *campus, *others)
+    for _ in range(50):
+        regions = Counter(region(group[0]) for group in lab.directory.members(TAG, peer(80)))
+        assert regions["9.9.0.0/16"] <= 1 and len(regions) == MAX_PEERS
+    alone = crowd(monkeypatch, *campus)
+    assert len(alone.directory.members(TAG, peer(1))) == MAX_PEERS, "a campus alone is introduced, too"
+
+
+@in_trio()
+async def test_only_so_many_peers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, 3)
+    for number in range(2, 40):
+        lab.directory.mark_member(peer(number))
+    assert [number for number in range(2, 40) if lab.directory.is_member(peer(number))] == [37, 38, 39]
+
+
+SWARMS = st.sampled_from([TAG, OTHER_TAG])
 MEMBERS = st.dictionaries(st.integers(1, 30), st.tuples(SWARMS, st.integers(0, 3)), max_size=30)
 
 
@@ -89,23 +225,21 @@ MEMBERS = st.dictionaries(st.integers(1, 30), st.tuples(SWARMS, st.integers(0, 3
 @in_trio()
 async def test_all_members_are_drawn_once_and_in_turn(members: dict[int, tuple[bytes, int]], absent: set[int]) -> None:
     """Those of the asker's swarm that are connected, and that others can reach."""
-    directory, _ = directory_of([], tag=None)
-    connections = directory._host.get_network().connections
-    expected: dict[str, int] = {}
-
-    for number, (tag, network) in members.items():
-        peer_id = Identity(bytes([number]) * 32).peer_id
-        connections[ID.from_string(peer_id)] = None
-        if network:
-            directory.mark_dialled(direct_address(f"9.{network}.9.9", 4000 + number, peer_id))
-        await directory._answer(ExchangeRequest(tag, 0), peer_id, "")
-        if number in absent:
-            del connections[ID.from_string(peer_id)]
-        elif network and tag == TAG:
-            expected[peer_id] = network
     with pytest.MonkeyPatch.context() as patch:
+        lab = Lab(patch, MAX_ENTRIES, None, **{f"p{number}": "9.9.9.9" for number in members})
+        for number, (tag, network) in members.items():
+            if network:
+                lab.directory.mark_dialled(direct_address(f"9.{network}.9.9", 4000 + number, peer(number)))
+            await lab.ask(f"p{number}", tag, port=0)
+            if number in absent:
+                await lab.host.disconnect(lab.connections[f"p{number}"])
         patch.setattr(exchange, "MAX_PEERS", 99)
-        drawn = [group[0].peer_id for group in directory.members(TAG, OTHER)]
+        drawn = [group[0].peer_id for group in lab.directory.members(TAG, peer(99))]
+    expected = {
+        peer(number): network
+        for number, (tag, network) in members.items()
+        if network and tag == TAG and number not in absent
+    }
     assert sorted(drawn) == sorted(expected)
     turns = Counter[int]()
     for peer_id in drawn:

@@ -31,9 +31,10 @@ from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
-from tests.swarm.finding.processes import Node, Process, Relay
+from tests.swarm.finding.conftest import Running
+from tests.swarm.finding.processes import Node, Relay
+from tests.swarm.host.victims import until
 from tests.swarm.loop import in_trio
-from tests.waiting import wait_until
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
@@ -76,20 +77,6 @@ def test_only_harmless_addresses_of_peers_are_dialled(address: str, at_home: boo
         assert ALONE.may_dial(parsed.via) is alone
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "/ip4/1.2.3.4/tcp/4001", f"/ip4/1.2.3.4/udp/4001/p2p/{OTHER}", f"/ip4/1.2.3.4/tcp/0/p2p/{OTHER}",
-        f"/ip4/1.2.3.4/tcp/65536/p2p/{OTHER}", f"/ip4/999.2.3.4/tcp/1/p2p/{OTHER}", f"/ip6/nonsense/tcp/1/p2p/{OTHER}",
-        f"/ip4/1.2.3.4/tcp/4001/p2p/{OTHER}\n", f"/ip4/1.2.3.4/tcp/4001/p2p/{'O' * 52}", "/p2p-circuit" * 40,
-        f"/ip4/1.2.3.4/tcp/1/p2p/{OTHER}/p2p-circuit/p2p/{RELAY}/p2p-circuit/p2p/{OTHER}",
-    ],
-)  # fmt: skip
-def test_invalid_addresses_are_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        parse_address(text)
-
-
 def test_failing_peers_are_tried_less_often_and_then_forgotten() -> None:
     clock = [0.0]
     book = PeerBook(OWN, clock=lambda: clock[0], rng=random.Random(1))
@@ -111,13 +98,14 @@ def test_failing_peers_are_tried_less_often_and_then_forgotten() -> None:
     assert 0.5 <= book.peers[OTHER].due - clock[0] <= 5, "a lost connection is made again soon"
 
 
-def test_no_peer_can_fill_the_book() -> None:
+def test_no_peer_can_fill_the_book(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peerbook, "MAX_PEERS", 64)
     book = PeerBook(OWN)
     book.add(direct_address("8.8.8.8", 4001, peer(1)), Origin.BOOTSTRAP)
     for number in range(2, 100):
         book.add(direct_address("9.9.9.9", 4000 + number, peer(number)), Origin.PEER, source=peer(1))
     assert len(book.peers) == 1 + peerbook.MAX_FROM_ONE_SOURCE
-    for number in range(100, 2000):
+    for number in range(100, 200):
         book.add(direct_address("9.9.9.9", 4001, peer(number)), Origin.PEER, source=peer(number))
         book.add(direct_address("9.9.9.9", number, peer(1)), Origin.PEER)
     assert len(book.peers) == peerbook.MAX_PEERS
@@ -267,26 +255,29 @@ async def test_addresses_that_a_peer_may_not_name_are_not_dialled(monkeypatch: p
     assert lab.dialled == [private], "the owner may write down any"
 
 
-def test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_stay(tmp_path: Path) -> None:
+def test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peerbook, "MAX_PEERS", 128)
+    monkeypatch.setattr(peerbook, "MAX_SAVED", 32)
     book = PeerBook(OWN)
     honest = [peer(number) for number in range(1, 31)]
     for number, peer_id in enumerate(honest):
         book.add(direct_address(f"8.{number}.8.8", 4001, peer_id), Origin.PEER, source=peer_id)
     book.mark_connected(honest[0])
     book.mark_proven(honest[0])
-    for number in range(100, 2000):
+    for number in range(100, 300):
         book.add(direct_address("9.9.9.9", number + 1000, peer(number)), Origin.PEER, source=peer(number))
         book.mark_connected(peer(number))
     assert len(book.peers) == peerbook.MAX_PEERS and book.peers.keys() > set(honest)
     book.peers[honest[0]].last_connected -= 3600.0
-    (tmp_path / "peers.json").write_bytes(book.to_bytes())
     again = PeerBook(OWN)
-    assert again.load((tmp_path / "peers.json").read_bytes()) == peerbook.MAX_SAVED
+    assert again.load(book.to_bytes()) == peerbook.MAX_SAVED
     assert again.anchors() == [honest[0]], "it was not among those that were reached last"
     for known in again.peers.values():
         known.due = 0.0
     assert again.due(())[0].peer_id == honest[0]
-    for number in range(2000, 3000):
+    for number in range(2000, 2200):
         place = f"9.{number // 256}.{number % 256}.9"
         again.add(direct_address(place, 4001, peer(number)), Origin.BOOTSTRAP, source=peer(number))
     assert honest[0] in again.peers
@@ -347,16 +338,15 @@ def test_members_of_one_region_that_came_first_leave_places_for_others(unlimited
     assert sum(address in others for address in lab.dialled) >= 4 and len(lab.dialled) <= 16
 
 
-def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected(tmp_path: Path) -> None:
+def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected() -> None:
     book = PeerBook(OWN)
     met = direct_address("8.8.8.8", 4001, OTHER)
     book.add(direct_address("8.8.8.8", 5001, OTHER), Origin.PEER)
     book.add(direct_address("8.8.4.4", 4001, RELAY), Origin.PEER)
     book.add(met, Origin.PEER)
     book.mark_connected(OTHER, met)
-    (tmp_path / "peers.json").write_bytes(book.to_bytes())
     again = PeerBook(OWN)
-    assert again.load((tmp_path / "peers.json").read_bytes()) == 1
+    assert again.load(book.to_bytes()) == 1
     assert again.peers[OTHER].addresses[0] == met and again.peers[OTHER].origin is Origin.MET
     entry = {"addresses": [str(met)], "reached": int(time.time())}
     contents: tuple[Any, ...] = (
@@ -436,13 +426,22 @@ def test_announcements_are_read_only_by_their_swarm() -> None:
     assert len(here.read(many)) == mdns.MAX_ADDRESSES
 
 
-def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found() -> None:
+@in_trio()
+async def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Real multicast on loopback: first names without addresses, then services of the swarm, more than are kept."""
     if not multicast_works("127.0.0.1"):
         pytest.skip("this machine has no multicast")
-    found: list[Address] = []
+    found, made, tally = list[Address](), list[mdns._Multicast](), Tally(lambda event: None)
     alone = LocalNetworks(("127.0.0.1",), (), loopback=True)
-    multicast = mdns._Multicast(Announcement(b"t" * 32, OWN, 0), found.append, alone)
+
+    class Kept(mdns._Multicast):
+        def start(self) -> None:
+            made.append(self)
+            super().start()
+
+    monkeypatch.setattr(mdns, "_Multicast", Kept)
     crowd = Zeroconf(interfaces=["127.0.0.1"], ip_version=IPVersion.V4Only)
 
     def announce(number: int, peer_id: str, txt: bool) -> None:
@@ -454,23 +453,25 @@ def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found() 
             out.add_additional_answer(DNSText(name, 16, 1, 4500, text))
         crowd.send(out)
 
-    with contextlib.closing(multicast), contextlib.closing(crowd):
-        multicast.start()
-        for number in range(mdns.MAX_SERVICES + 8):
-            announce(number, OTHER, txt=False)
-            announce(1000 + number, OTHER, txt=True)
-            # Else the kernel drops some.
-            time.sleep(0.005)
+    def is_found() -> bool:
+        announce(3000, RELAY, txt=True)
+        return any(address.peer_id == RELAY for address in found)
 
-        def is_found() -> bool:
-            announce(3000, RELAY, txt=True)
-            return any(address.peer_id == RELAY for address in found)
+    with contextlib.closing(crowd):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(mdns.run_mdns, Announcement(b"t" * 32, OWN, 4001), lambda: alone, found.append, tally)
+            assert await until(lambda: tally.counts.get("announced on the local network"), 20.0)
+            for number in range(mdns.MAX_SERVICES + 8):
+                announce(number, OTHER, txt=False)
+                announce(1000 + number, OTHER, txt=True)
+                # Else the kernel drops some.
+                await trio.sleep(0.005)
+            assert await until(is_found, 20.0)
+            assert len(found) > mdns.MAX_SERVICES == len(made[0].services)
+            nursery.cancel_scope.cancel()
 
-        wait_until(is_found, 20.0)
-        assert len(found) > mdns.MAX_SERVICES == len(multicast._listener.services)
 
-
-def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running: Callable[[Process], None]) -> None:
+def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running: Running) -> None:
     works = [
         listen
         for listen in ("all", "loopback")
@@ -478,30 +479,21 @@ def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running
     ]
     if not works:
         pytest.skip("this machine has no multicast")
-    nodes = [
-        Node(number, mdns=True, listen=works[0], manifest="starter" if number < 3 else "arithmetic")
-        for number in (1, 2, 3)
-    ]
-    for node in nodes:
-        running(node)
-    first, second, stranger = (node.started() for node in nodes)
+    first, second, stranger = (
+        running(Node(number, mdns=True, listen=works[0], manifest=manifest))
+        for number, manifest in enumerate(("starter", "starter", "arithmetic"), start=1)
+    )
     first.wait_for_member(second)
     second.wait_for_member(first)
     assert not any(record.get("connected") for record in stranger.lines)
 
 
-def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(
-    running: Callable[[Process], None], tmp_path: Path
-) -> None:
-    relay = Relay(tmp_path)
-    running(relay)
-    bootstrap = [relay.started().addresses[0]]
+def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(running: Running, tmp_path: Path) -> None:
+    relay = running(Relay(tmp_path))
+    bootstrap = relay.addresses[:1]
     files = [str(tmp_path / f"peers-{number}.json") for number in (1, 2)]
-    first, second = (Node(n, listen="loopback", bootstrap=bootstrap, peers_file=files[n - 1]) for n in (1, 2))
-    stranger = Node(3, listen="loopback", bootstrap=bootstrap, manifest="arithmetic")
-    for node in (first, second, stranger):
-        running(node)
-        node.started()
+    first, second = (running(Node(n, listen="loopback", bootstrap=bootstrap, peers_file=files[n - 1])) for n in (1, 2))
+    stranger = running(Node(3, listen="loopback", bootstrap=bootstrap, manifest="arithmetic"))
     second.wait_for_member(first)
     first.wait_for_member(second)
     met = {peer for record in stranger.lines for peer in record.get("connected", ())}
@@ -510,8 +502,6 @@ def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(
     # The file holds it, whichever of the two had dialled the other.
     second.first(lambda record: first.peer_id in record.get("known", ()))
     second.stop()
-    again = Node(2, listen="loopback", peers_file=files[1])
-    running(again)
-    again.started()
+    again = running(Node(2, listen="loopback", peers_file=files[1]))
     again.wait_for_member(first)
     assert not again.lines[-1]["faults"] and not first.lines[-1]["faults"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import types
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.addresses import LocalNetworks, direct_address, is_public
-from sapo_edge.swarm.finding import circuit, visiting
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, is_public
+from sapo_edge.swarm.finding import circuit, mdns, visiting
 from sapo_edge.swarm.finding import discovery as discovery_module
 from sapo_edge.swarm.finding.circuit import HolePunch
 from sapo_edge.swarm.finding.outside import View
@@ -159,6 +160,25 @@ async def test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_netw
         for ip in (*NOT_PUBLIC, "2a02:8100:7:207::50", "9.9.9.9"):
             await punch._dial_peer(OTHER, Multiaddr(f"/ip{6 if ':' in ip else 4}/{ip}/tcp/9100"))
     assert network.dialled == ["/ip4/9.9.9.9/tcp/9100"], "no mail server either"
+
+
+@in_trio()
+async def test_only_addresses_of_the_local_network_are_taken_from_announcements(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    near = direct_address("192.168.1.9", 4001, OTHER)
+    elsewhere, low = direct_address("9.9.9.9", 4001, STRANGER), direct_address("192.168.1.9", 25, STRANGER)
+    relayed = Address("ip4", "192.168.1.9", 4001, STRANGER, relay=OTHER)
+
+    async def announce(announcement: object, look: object, found: Callable[[Address], None], tally: object) -> None:
+        await trio.lowlevel.checkpoint()
+        for address in (elsewhere, low, relayed, near):
+            found(address)
+
+    monkeypatch.setattr(mdns, "run_mdns", announce)
+    discovery = make_discovery(monkeypatch)
+    await discovery._mdns()
+    assert [known.addresses for known in discovery.book.peers.values()] == [[near]]
 
 
 @in_trio(0)

@@ -6,17 +6,16 @@ NAT that gives every connection another port, through which no hole can be punch
 
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.swarm.finding.conftest import Running
 from tests.swarm.finding.homes import HOMES, homes
-from tests.swarm.finding.processes import Node, Process, Relay
+from tests.swarm.finding.processes import Node, Relay
 from tests.swarm.namespaces import NotPermittedError, name
-
-Running = Callable[[Process], None]
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -40,35 +39,24 @@ def forwarded(router: str) -> str:
 def test_two_homes_meet_by_one_line_if_one_router_forwards_a_port(
     internet: None, running: Running, tmp_path: Path
 ) -> None:
-    first = Node(1, namespace=name("m1"), map_port=True)
-    running(first)
-    first.started()
+    first = running(Node(1, namespace=name("m1"), map_port=True))
     assert forwarded("r1") == "" and first.lines[-1].get("invited", []) == []
     line = first.first(lambda record: record.get("invited"))["invited"]
     assert line == [f"/ip4/5.5.1.1/tcp/{first.port}/p2p/{first.peer_id}"] and str(first.port) in forwarded("r1")
-    second = Node(2, namespace=name("m2"), bootstrap=line, map_port=True)
-    running(second)
-    second.started()
+    second = running(Node(2, namespace=name("m2"), bootstrap=line, map_port=True))
     first.wait_for_member(second, how="direct")
     assert second.wait_for_member(first, how="direct") and second.echoes(first)
     assert first.last("reached") is None, "one network has one voice"
     first.stop()
-    deadline = time.monotonic() + 20
-    while forwarded("r1") and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert forwarded("r1") == "", "the mapping is removed at the end"
+    # The mapping is removed at the end.
+    wait_until(lambda: not forwarded("r1"), 20)
 
 
 @pytest.mark.parametrize("internet", [("router with UPnP", "router without", "router without")], indirect=True)
 def test_a_member_that_others_reach_introduces_two_that_nobody_can_dial(internet: None, running: Running) -> None:
-    first = Node(1, namespace=name("m1"), map_port=True, carries=True)
-    running(first)
-    first.started()
+    first = running(Node(1, namespace=name("m1"), map_port=True, carries=True))
     line = first.first(lambda record: record.get("invited"))["invited"]
-    second, third = (Node(n, namespace=name(f"m{n}"), bootstrap=line, carries=True) for n in (2, 3))
-    for node in (second, third):
-        running(node)
-        node.started()
+    second, third = (running(Node(n, namespace=name(f"m{n}"), bootstrap=line, carries=True)) for n in (2, 3))
     second.wait_for_member(third, how="direct")
     assert third.wait_for_member(second, how="direct") and second.echoes(third)
     assert first.last("reached") is True and second.last("reached") is not True
@@ -76,12 +64,8 @@ def test_a_member_that_others_reach_introduces_two_that_nobody_can_dial(internet
 
 @pytest.mark.parametrize("internet", [("IPv6 only", "IPv6 only, firewall")], indirect=True)
 def test_two_homes_meet_over_ipv6(internet: None, running: Running) -> None:
-    first = Node(1, namespace=name("m1"), port=4001)
-    running(first)
-    first.started()
-    second = Node(2, namespace=name("m2"), bootstrap=[f"/ip6/2a00:1::2/tcp/4001/p2p/{first.peer_id}"])
-    running(second)
-    second.started()
+    first = running(Node(1, namespace=name("m1"), port=4001))
+    second = running(Node(2, namespace=name("m2"), bootstrap=[f"/ip6/2a00:1::2/tcp/4001/p2p/{first.peer_id}"]))
     first.wait_for_member(second, how="direct")
     assert second.wait_for_member(first, how="direct") and second.echoes(first)
 
@@ -92,15 +76,9 @@ def test_behind_ordinary_nats_a_relay_introduces_and_a_hole_is_punched(
 ) -> None:
     # A private swarm, because there the library encrypts relayed and punched connections once too often, or not at all.
     psk = "cd" * 32
-    relay = Relay(tmp_path, port=4001, listen="all", psk=psk, namespace=name("relay"))
-    running(relay)
-    bootstrap = [relay.started().addresses[0]]
-    first = Node(1, namespace=name("m1"), bootstrap=bootstrap, psk=psk)
-    running(first)
-    second = Node(2, namespace=name("m2"), bootstrap=bootstrap, psk=psk)
-    running(second)
-    first.started()
-    second.started()
+    relay = running(Relay(tmp_path, port=4001, listen="all", psk=psk, namespace=name("relay")))
+    bootstrap = relay.addresses[:1]
+    first, second = (running(Node(n, namespace=name(f"m{n}"), bootstrap=bootstrap, psk=psk)) for n in (1, 2))
     assert first.wait_for_member(second, how="direct")
     assert second.wait_for_member(first, how="direct")
     assert first.lines[-1]["reached"] is not True
@@ -115,21 +93,15 @@ def test_behind_ordinary_nats_a_relay_introduces_and_a_hole_is_punched(
 def test_behind_nats_that_change_ports_the_relay_forwards_and_may_restart(
     internet: None, running: Running, tmp_path: Path
 ) -> None:
-    relay = Relay(tmp_path, port=4001, listen="all", namespace=name("relay"))
-    running(relay)
-    bootstrap = [relay.started().addresses[0]]
-    nodes = [Node(number, namespace=name(f"m{number}"), bootstrap=bootstrap) for number in (1, 2)]
-    for node in nodes:
-        running(node)
-    first, second = (node.started() for node in nodes)
+    relay = running(Relay(tmp_path, port=4001, listen="all", namespace=name("relay")))
+    first, second = (running(Node(n, namespace=name(f"m{n}"), bootstrap=relay.addresses[:1])) for n in (1, 2))
     assert first.wait_for_member(second)["connected"][second.peer_id] == ["relayed"]
     assert first.echoes(second) and second.echoes(first)
     since = len(first.lines)
     relay.stop(signal.SIGKILL)
     first.first(lambda record: record.get("connected") == {}, since=since)
     since = len(first.lines)
-    again = Relay(tmp_path, port=4001, listen="all", namespace=name("relay"))
-    running(again)
-    assert again.started().addresses == relay.addresses
+    again = running(Relay(tmp_path, port=4001, listen="all", namespace=name("relay")))
+    assert again.addresses == relay.addresses
     first.wait_for_member(second, since=since)
     assert first.echoes(second)

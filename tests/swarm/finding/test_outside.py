@@ -159,7 +159,7 @@ def test_the_routers_address_is_a_candidate_until_peers_agree_on_one(monkeypatch
         discovery.outside.record(View(f"9.9.{number}.1", "5.5.5.5", False, 0.0))
     assert invited() == [], "peers tried and could not"
     discovery.outside.forget()
-    assert discovery.outside.candidate == ""
+    assert discovery.outside.router == ""
 
 
 def test_inbound_connections_are_voices_of_their_networks() -> None:

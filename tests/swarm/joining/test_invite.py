@@ -126,7 +126,8 @@ def test_fields_of_later_versions_are_ignored() -> None:
      f"/ip4/192.0.2.1/tcp/0/p2p/{PEER}", f"/ip4/192.0.2.1/tcp/65536/p2p/{PEER}", "/ip4/192.0.2.1/tcp/1",
      f"/ip4/192.0.2.1/udp/1/quic-v1/p2p/{PEER}", f"/unix/tmp/p2p/{PEER}", f"/ip4/192.0.2.1/tcp/1/p2p/{PEER[:-9]}0OIl",
      f"{HERE}/p2p-circuit", f"/ip4/192.0.2.1/tcp/１/p2p/{PEER}", f"{HERE}\x1b[2J",
-     f"/dns4/{'a' * 400}/tcp/1/p2p/{PEER}"],
+     f"/dns4/{'a' * 400}/tcp/1/p2p/{PEER}", f"/ip6/nonsense/tcp/1/p2p/{PEER}", f"{HERE}\n",
+     f"{BEHIND}/p2p-circuit/p2p/{RELAY}", "/p2p-circuit" * 40],
 )  # fmt: skip
 def test_addresses_that_nobody_can_dial_are_rejected(address: str) -> None:
     with pytest.raises(ConfigError, match="is not an address of a peer") as error:

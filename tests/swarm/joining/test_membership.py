@@ -35,11 +35,6 @@ def test_swarms_of_one_manifest_and_different_keys_are_different() -> None:
     assert KEY not in swarm_id(digest, KEY)
 
 
-def test_a_key_is_not_shown() -> None:
-    swarm = Swarm.of(STARTER, (HERE,), KEY)
-    assert KEY.hex() not in repr(swarm) and str(KEY) not in repr(swarm) and "key" not in repr(swarm)
-
-
 def test_a_node_is_in_the_open_swarm_then_in_the_joined_one_then_in_none(tmp_path: Path) -> None:
     membership = Membership(tmp_path / "state")
     assert membership.swarm_of(STARTER) == Swarm.of(STARTER) and membership.swarm_of(NINE) == Swarm.of(NINE)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,7 +52,7 @@ def test_requests_are_those_of_the_specifications() -> None:
     assert request[44:].hex() == "00000000000000000000ffff00000000"
     assert portmap.nat_pmp_request(4001, 4002, 3600).hex() == "000200000fa10fa200000e10"
     assert portmap.nat_pmp_request(4001, 4002, 0).hex() == "000200000fa1000000000000", "as a removal must be"
-    assert portmap.address_request() == b"\0\0"
+    assert portmap.ADDRESS_REQUEST == b"\0\0"
 
 
 def test_answers_to_another_question_and_refusals_are_rejected() -> None:
@@ -88,7 +89,6 @@ def test_any_datagram_is_an_answer_or_an_error(data: bytes) -> None:
 
 @contextlib.contextmanager
 def gateway(answer: Callable[[bytes], list[bytes]], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
-    """A router on loopback that answers datagrams."""
     with answering(answer) as (port, requests):
         monkeypatch.setattr(portmap, "PORT", port)
         monkeypatch.setattr(program, "TRIES", (0.2, 0.2))
@@ -182,30 +182,44 @@ def test_a_hostile_routers_answer_is_bounded() -> None:
 
 
 @in_trio()
-async def test_a_mapping_is_renewed_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mapping_is_renewed_removed_and_asked_for_again_with_the_same_secret(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     tasks: list[Task] = []
+    claims: list[str] = []
+    file = tmp_path / "ports.json"
 
     def command(task: Task) -> list[str]:
         tasks.append(task)
         return [sys.executable, "-c", f"print({line(port=4009).decode()!r})"]
 
-    monkeypatch.setattr(mapping_module, "_command", command)
-    claims: list[str] = []
-    mapping = Mapping(4001, claims.append, Tally(lambda event: None), Ports())
+    async def run(port: int, renewals: int = 0) -> None:
+        """A node that stops once the router forwards its port, and was asked again."""
+        ports = Ports(file)
+        ports.mark_listening(port)
+        mapping = Mapping(port, claims.append, Tally(lambda event: None), ports)
+        assert mapping.port == port
+        asked = len(tasks) + 1
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(mapping.run)
+                while mapping.current is None or Ports(file).external != 4009:
+                    await trio.sleep(0.01)
+                assert mapping.port == 4009
+                if renewals:
+                    mapping.renew_soon()
+                while len(tasks) < asked + renewals:
+                    await trio.sleep(0.01)
+                nursery.cancel_scope.cancel()
 
-    assert mapping.port == 4001
-    with trio.fail_after(20):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(mapping.run)
-            while mapping.current is None:
-                await trio.sleep(0.01)
-            assert mapping.port == 4009 and claims == ["5.5.5.5"]
-            mapping.renew_soon()
-            while len(tasks) < 2:
-                await trio.sleep(0.01)
-            nursery.cancel_scope.cancel()
-    assert [task.external for task in tasks] == [4001, 4009, 4009] and tasks[0].nonce == tasks[2].nonce
-    assert [task.remove for task in tasks] == [False, False, True] and tasks[2].by == "pcp"
+    monkeypatch.setattr(mapping_module, "_command", command)
+    for port, renewals in ((4001, 1), (4001, 0), (4002, 0)):
+        await run(port, renewals)
+    asked = [(task.port, task.external) for task in tasks if not task.remove]
+    assert asked == [(4001, 4001), (4001, 4009), (4001, 4009), (4002, 4002)] and claims[0] == "5.5.5.5"
+    removed = [(task.port, task.external, task.by) for task in tasks if task.remove]
+    assert removed == [(4001, 4009, "pcp"), (4001, 4009, "pcp"), (4002, 4009, "pcp")]
+    assert len({task.nonce for task in tasks}) == 1 and tasks[0].nonce != Ports().nonce
 
 
 @pytest.mark.parametrize(

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 from pathlib import Path
 
 import pytest
-import trio
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sapo_edge.events import Event, Notice
-from sapo_edge.swarm.router import mapping as mapping_module
-from sapo_edge.swarm.router.mapping import Mapping
 from sapo_edge.swarm.router.ports import MAX_FILE_BYTES, Ports
-from sapo_edge.swarm.router.program import Task
-from sapo_edge.swarm.tally import Tally
 from tests.swarm.member.members import make_member
 
 
@@ -44,38 +38,6 @@ def test_a_node_takes_another_port_and_says_so_if_a_program_has_its_own(tmp_path
     assert "new invites" in notice.text
 
 
-def test_the_router_is_asked_for_the_same_port_with_the_same_secret(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    tasks: list[Task] = []
-
-    def command(task: Task) -> list[str]:
-        tasks.append(task)
-        answer = {"by": "pcp", "port": 4009, "lifetime": 3600, "ip": ""}
-        return [sys.executable, "-c", f"print({json.dumps(answer)!r})"]
-
-    monkeypatch.setattr(mapping_module, "_command", command)
-    file = tmp_path / "ports.json"
-
-    async def run(port: int) -> None:
-        """A node that stops once the router forwards its port."""
-        ports = Ports(file)
-        ports.mark_listening(port)
-        mapping = Mapping(port, list[str]().append, Tally(lambda event: None), ports)
-        with trio.fail_after(20):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(mapping.run)
-                while mapping.current is None or Ports(file).external != 4009:
-                    await trio.sleep(0.01)
-                nursery.cancel_scope.cancel()
-
-    for port in (4001, 4001, 4002):
-        trio.run(run, port)
-    asked = [(task.port, task.external) for task in tasks if not task.remove]
-    assert asked == [(4001, 4001), (4001, 4009), (4002, 4002)]
-    assert len({task.nonce for task in tasks}) == 1 and tasks[0].nonce != Ports().nonce
-
-
 @given(
     st.binary(max_size=40)
     | st.fixed_dictionaries(
@@ -83,6 +45,7 @@ def test_the_router_is_asked_for_the_same_port_with_the_same_secret(
     ).map(lambda fields: json.dumps(fields).encode())
     | st.just(b" " * (MAX_FILE_BYTES + 1))
 )
+@example(json.dumps({"port": 4001, "external": 0, "nonce": "00"}).encode())
 def test_a_damaged_file_counts_as_none(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     file = tmp_path_factory.getbasetemp() / "damaged.json"
     file.write_bytes(data)
