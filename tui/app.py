@@ -39,7 +39,7 @@ KEYS_FILE = "keys.toml"
 MOST_BEFORE = 16
 """Most main screens that Esc goes back."""
 SCREENS = (
-    *(f"{view}.screen" for view in (*VIEWS, "runs")), "help", "words", "dialogs.quit", "dialogs.ended"
+    *(f"{view}.screen" for view in (*VIEWS, "runs")), "help", "dialogs.quit", "dialogs.ended"
 )  # fmt: skip
 """Modules of the screens that are loaded before somebody asks for them."""
 REDRAW_SECONDS = 0.1
@@ -405,7 +405,7 @@ class SapoApp(App[ExitCode]):
         elif self.state.stopping:
             self.notify(STOPPING)
         elif self.state.standing is Standing.ATTACHED:
-            from sapo_edge.tui.widgets.ask import Ask
+            from sapo_edge.tui.widgets.dialog import Ask
 
             ask = Ask("Stop the node?", STOP, labels=("Stop after this round", "Keep running"), key="s")
             self.push_screen(ask, lambda agreed: None if agreed is None else self._stop())
@@ -525,7 +525,7 @@ class SapoApp(App[ExitCode]):
 
     def action_words(self) -> None:
         """Open or close the glossary, with the words of the current screen first."""
-        from sapo_edge.tui.screens.words import WordsScreen
+        from sapo_edge.tui.screens.help import WordsScreen
 
         if isinstance(self.screen, WordsScreen):
             self.screen.dismiss()

@@ -23,7 +23,7 @@ from sapo_edge.tui.screens.first_run.choices import OneOf, Stepper
 from sapo_edge.tui.screens.first_run.panels import NETWORKS
 from sapo_edge.tui.screens.first_run.screen import CALM, FirstRun
 from sapo_edge.tui.screens.help import HelpScreen
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from sapo_edge.tui.widgets.small import Tick
 from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher
 from tests.tui.shell import TRUECOLOR, attached, notices, running, screen, text, until

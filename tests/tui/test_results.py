@@ -38,7 +38,7 @@ from sapo_edge.tui.screens.results.picture import HEIGHT, LEFT, TOP, WIDTH, draw
 from sapo_edge.tui.screens.results.picture import Text as PictureText
 from sapo_edge.tui.screens.results.screen import PICTURE, Results
 from sapo_edge.tui.screens.results.texts import report_text
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.shell import TRUECOLOR, alone, attached, following, notices, running, screen, text, until
 

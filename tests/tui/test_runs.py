@@ -14,10 +14,10 @@ from sapo_edge.control.runs import Best, RunView
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.runs.plot import RunsPlot
 from sapo_edge.tui.screens.runs.screen import Runs
 from sapo_edge.tui.screens.runs.texts import comparison_text
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.screens.runs.widgets import RunsPlot
+from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import EXPERIMENT, EXPERIMENT_STATE, FakeLauncher
 from tests.tui.fake_node import BEGAN
 from tests.tui.shell import TRUECOLOR, attached, running, screen, text, until

@@ -16,10 +16,10 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node import keeper
 from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.settings.list import SettingList
 from sapo_edge.tui.screens.settings.screen import SettingsView
+from sapo_edge.tui.screens.settings.widgets import SettingList
 from sapo_edge.tui.screens.settings.words import ADVANCED, FIRST, OTHER, grouped, pending, typed_value, value_text
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import TRUECOLOR, picture, running, screen, text, until
 

@@ -18,11 +18,10 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult, SwarmCard
 from sapo_edge.tui.screens.help import HelpScreen
-from sapo_edge.tui.screens.peers.invite import HERE, TOLD, Invite, qr_text
-from sapo_edge.tui.screens.peers.joining import Join
+from sapo_edge.tui.screens.peers.dialogs import HERE, TOLD, Invite, Join, qr_text
 from sapo_edge.tui.screens.peers.screen import Peers
 from sapo_edge.tui.screens.peers.text import swarm_text
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import INVITE, FakeLauncher
 from tests.tui.shell import TRUECOLOR, alone, attached, notices, running, screen, text, until
 

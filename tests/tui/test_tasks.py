@@ -22,11 +22,10 @@ from textual.widgets import Input, OptionList
 from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult
-from sapo_edge.tui.screens.tasks.ask import NewQuestions
-from sapo_edge.tui.screens.tasks.edit import EditQuestions, to_questions, to_text
+from sapo_edge.tui.screens.tasks.dialogs import EditQuestions, NewQuestions, to_questions, to_text
 from sapo_edge.tui.screens.tasks.screen import TasksView
 from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, START, check_text, mistakes_text
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import MANIFESTS, FakeLauncher
 from tests.tui.shell import TRUECOLOR, attached, running, screen, text, until
 

@@ -16,8 +16,7 @@ from sapo_edge.backends.adapter.export import DEFAULT_QUANTISATION, ExportFormat
 from sapo_edge.backends.adapter.quantisation import BITS, Quantisation
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import JobResult, Launcher
-from sapo_edge.tui.widgets.ask import typed_path
-from sapo_edge.tui.widgets.dialog import Dialog
+from sapo_edge.tui.widgets.dialog import Dialog, typed_path
 from sapo_edge.tui.widgets.job_line import JobLine
 
 ADAPTERS = {
