@@ -399,7 +399,6 @@ class SapoApp(App[ExitCode]):
             self._ask("resume" if self.state.paused else "pause")
 
     def action_start_or_stop(self) -> None:
-        """Start a node if none runs; else ask whether to stop it after its round."""
         if self.state.standing is Standing.ENDED:
             self.keeper.start()
         elif self.state.stopping:
@@ -430,7 +429,6 @@ class SapoApp(App[ExitCode]):
         self._poll()
 
     def action_copy_or_quit(self) -> None:
-        """Copy the selected text, in a field or on the screen; quit without any."""
         text = getattr(self.focused, "selected_text", "") or self.screen.get_selected_text()
         if not text:
             self.action_ask_quit()
@@ -515,7 +513,6 @@ class SapoApp(App[ExitCode]):
             self.push_screen(HelpScreen.of(self.screen, self.launcher.paths.config / KEYS_FILE))
 
     def action_jump(self) -> None:
-        """Show a letter over each part of the screen that takes the focus, and go to the one that is typed."""
         from sapo_edge.tui.screens.jump import Jump
 
         if isinstance(self.screen, Jump):
@@ -524,7 +521,6 @@ class SapoApp(App[ExitCode]):
             self.push_screen(Jump(parts), lambda part: part.focus() if part is not None else None)
 
     def action_words(self) -> None:
-        """Open or close the glossary, with the words of the current screen first."""
         from sapo_edge.tui.screens.help import WordsScreen
 
         if isinstance(self.screen, WordsScreen):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from textual.app import App
-from textual.geometry import Size
+from textual.geometry import Size as Area
 from textual.pilot import Pilot
 from textual.widgets import Static
 
@@ -20,13 +21,24 @@ TRUECOLOR = {"COLORTERM": "truecolor", "TERM": "xterm-256color", "LANG": "C.UTF-
 """The environment of a capable terminal."""
 
 
+Size = tuple[int, int]
+"""Columns and lines of a terminal."""
+Ready = Callable[[Pilot[Any], SapoApp], Awaitable[object]]
+"""Leads the app to what a test is about."""
+
+
+async def _at_once(pilot: Pilot[Any], app: SapoApp) -> None:
+    pass
+
+
 @asynccontextmanager
 async def running(
-    launcher: FakeLauncher, size: tuple[int, int] = (80, 24), environ: Mapping[str, str] = TRUECOLOR
+    launcher: FakeLauncher, size: Size = (80, 24), environ: Mapping[str, str] = TRUECOLOR, ready: Ready = _at_once
 ) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
-    """The app in a terminal of so many columns and lines, and what presses its keys."""
+    """The app once it is ready, and what presses its keys."""
     app = SapoApp(launcher, environ)
     async with app.run_test(size=size) as pilot:
+        await ready(pilot, app)
         yield pilot, app
 
 
@@ -44,14 +56,8 @@ async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
     await until(pilot, lambda: app.state.standing is Standing.ATTACHED and f"round {app.state.round}" in screen(app))
 
 
-@asynccontextmanager
-async def following(
-    launcher: FakeLauncher, size: tuple[int, int] = (80, 24), environ: Mapping[str, str] = TRUECOLOR
-) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
-    """The app when it shows its node."""
-    async with running(launcher, size, environ) as (pilot, app):
-        await attached(pilot, app)
-        yield pilot, app
+following = partial(running, ready=attached)
+"""The app when it shows its node."""
 
 
 def picture(app: App[Any]) -> str:
@@ -82,7 +88,7 @@ def screen(app: SapoApp) -> str:
 
 def lines(app: SapoApp) -> list[str]:
     """The lines that the terminal shows, after filters."""
-    return [strip.text for strip in app.screen._compositor.render_strips(Size(*app.size))]
+    return [strip.text for strip in app.screen._compositor.render_strips(Area(*app.size))]
 
 
 def text(app: SapoApp, query: str) -> str:
@@ -98,6 +104,12 @@ def notices(app: SapoApp) -> str:
 def alone(app: SapoApp) -> None:
     """Hide the screen behind a dialog, so that a picture shows only the dialog."""
     app.screen.styles.background = app.theme_variables["background"]
+
+
+class Pictured(Protocol):
+    """The fixture that compares the app with its picture."""
+
+    def __call__(self, ready: Ready, size: Size = ..., environ: Mapping[str, str] = ...) -> bool: ...
 
 
 class Stuck:

@@ -143,14 +143,12 @@ async def test_an_invalid_file_shows_its_error_and_is_ignored(launcher: FakeLaun
         assert "pause" not in launcher.node.asked
 
 
-async def test_names_of_keys_are_unique(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)):
-        assert {"logs.follow", "settings.change", "view.logs", "node.pause", "app.help"} <= binding_ids(app)
-        for screen in (Logs, SettingsView):
-            ids = [binding.id for binding in screen.BINDINGS if isinstance(binding, Binding)]
-            assert None not in ids and max(Counter(ids).values()) == 1
-            assert all(str(id).startswith(f"{screen.MODE}.") for id in ids)
+@pytest.mark.parametrize("mode", SapoApp.MODES)
+def test_names_of_keys_are_unique(launcher: FakeLauncher, mode: str) -> None:
+    bindings = [binding for binding in type(SapoApp.MODES[mode]()).BINDINGS if isinstance(binding, Binding)]
+    names = Counter(str(binding.id) for binding in bindings)
+    assert max(names.values()) == 1 and {*names} <= binding_ids(SapoApp(launcher, TRUECOLOR))
+    assert all(name.startswith(f"{mode}.") for name in names)
 
 
 def meanings() -> dict[str, dict[str, str]]:

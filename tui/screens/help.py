@@ -127,7 +127,6 @@ class WordsScreen(Pages):
         return cls(shown_in(screen_text(screen)))
 
     def matching(self, search: str) -> Iterator[RenderableType]:
-        """The words that contain the search, or whose meaning does."""
         others = [name for name in GLOSSARY if name not in self._here]
         yield from self.section("On this screen", word_rows(self._here, search))
         yield from self.section("Other words" if self._here else "", word_rows(others, search))

@@ -149,7 +149,6 @@ class Transcript(VerticalScroll):
         return self._turns[-1] if self._turns else None
 
     def add(self, question: str, *, as_task: bool, temperature: float) -> Turn:
-        """Add a question without answers."""
         turn = Turn(question, as_task=as_task, temperature=temperature)
         self.mount(turn)
         self._turns.append(turn)

@@ -92,7 +92,6 @@ replaced. `c` copies the first command that loads the result.
         yield Static(id="loads", markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide the key that copies before there is something to copy."""
         if action == "copy":
             return bool(self._usage)
         return True

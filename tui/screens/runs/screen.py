@@ -122,7 +122,6 @@ round.
 
     @property
     def in_experiment(self) -> bool:
-        """Whether an experiment is shown."""
         return self.query_one("#pages", ContentSwitcher).current == "experiment"
 
     def node_changed(self, change: Change) -> None:

@@ -48,7 +48,6 @@ class RunList(CursorList):
 
     @property
     def chosen(self) -> RunView | None:
-        """The run under the cursor."""
         return self.runs[self.cursor] if self.cursor < len(self.runs) else None
 
     def cell(self, index: int, key: str) -> tuple[str, str]:

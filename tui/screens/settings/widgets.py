@@ -51,7 +51,6 @@ class SettingList(OptionList, inherit_bindings=False):
 
     @property
     def row(self) -> SettingRow | None:
-        """The highlighted setting."""
         option = self.highlighted_option
         return None if option is None or option.id is None else self._rows.get(option.id)
 
@@ -134,7 +133,6 @@ class SettingPanel(VerticalScroll, can_focus=False):
         yield Static(id="result", markup=False)
 
     def show(self, row: SettingRow | None, running: Mapping[str, Any]) -> None:
-        """Explain a setting."""
         name = "" if row is None else row.name
         if name != self._explained:
             self.say("")
@@ -147,7 +145,6 @@ class SettingPanel(VerticalScroll, can_focus=False):
         self.query_one("#warnings").display = bool(warnings)
 
     def say(self, text: str, mood: Mood = "") -> None:
-        """Show the result of a change."""
         result = self.query_one("#result", Static)
         result.set_classes(f"-{mood}" if mood else "")
         result.update(text)
