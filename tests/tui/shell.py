@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Any, Protocol
 from textual.app import App
 from textual.geometry import Size as Area
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widgets import Static
 
 from sapo_edge.tui.app import SapoApp
@@ -91,9 +93,18 @@ def lines(app: SapoApp) -> list[str]:
     return [strip.text for strip in app.screen._compositor.render_strips(Area(*app.size))]
 
 
-def text(app: SapoApp, query: str) -> str:
-    """The text of one widget."""
-    return str(app.screen.query_one(query, Static).render())
+def text(shown: SapoApp | Screen[Any], query: str) -> str:
+    """The text of one widget of a screen, or of the app's current one."""
+    screen = shown.screen if isinstance(shown, SapoApp) else shown
+    return str(screen.query_one(query, Static).render())
+
+
+def is_harmless(app: App[Any]) -> bool:
+    """Whether the terminal shows neither control characters nor links, nor blinks."""
+    styles = (segment.style for strip in app.screen._compositor.render_strips() for segment in strip if segment.style)
+    return not re.search(r"[\x00-\x09\x0b-\x1f\u202e]", picture(app)) and not any(
+        style.link is not None or style.blink for style in styles
+    )
 
 
 def notices(app: SapoApp) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from textual import events
 from textual.pilot import Pilot
-from textual.widgets import Static
 
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.node.person import PersonAnswers, Question, Verdict
@@ -20,7 +19,7 @@ from sapo_edge.tui.screens.answer.screen import AnswerView
 from sapo_edge.tui.screens.answer.verdict import Tally, verdict_text
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import Pictured, Size, picture, running, until
+from tests.tui.shell import Pictured, Size, running, text, until
 
 
 @asynccontextmanager
@@ -49,10 +48,6 @@ async def submit(pilot: Pilot[Any], screen: AnswerView) -> None:
     """Answer with 42, and wait for the verdict."""
     await pilot.press("e", *"42", "ctrl+s")
     await until(pilot, lambda: screen.has_class("-judged"))
-
-
-def text(screen: AnswerView, selector: str) -> str:
-    return str(screen.query_one(selector, Static).visual)
 
 
 def note(screen: AnswerView) -> str:
@@ -274,18 +269,6 @@ async def test_it_can_be_used_with_the_mouse(launcher: FakeLauncher) -> None:
         assert fields(screen) == ["42"]
         await pilot.click("#question")
         assert screen.focused is screen.query_one("#question")
-
-
-async def test_a_tiny_terminal_and_back_loses_nothing(launcher: FakeLauncher) -> None:
-    async with answering(launcher) as (pilot, screen):
-        await pilot.press("e", *"41", "enter", *"42")
-        await pilot.resize_terminal(40, 10)
-        await pilot.pause()
-        assert screen.query_one(AnswerFields).region.bottom <= 9 and "42" in picture(screen.app)
-        await pilot.press("3")
-        await pilot.resize_terminal(80, 24)
-        await pilot.pause()
-        assert fields(screen) == ["41", "423"] and screen.query_one("#hints").display
 
 
 def test_text_that_can_t_be_an_answer_is_described() -> None:

@@ -25,7 +25,7 @@ from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, MAX_TURNS, Turn
 from sapo_edge.tui.screens.first_run.screen import FirstRun
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import Pictured, Size, notices, picture, running, until
+from tests.tui.shell import Pictured, Size, notices, picture, running, text, until
 
 NOT_LOADED = "○ models not loaded: your first question loads them"
 
@@ -54,10 +54,6 @@ async def ask(pilot: Pilot[Any], screen: ChatView, question: str) -> Turn:
     await until(pilot, lambda: all(answer.done for answer in turn.boxes))
     await pilot.pause()
     return turn
-
-
-def text(screen: ChatView, selector: str) -> str:
-    return str(screen.query_one(selector, Static).visual)
 
 
 def slow(fake: FakeChat) -> None:

@@ -12,19 +12,11 @@ from sapo_edge.events import HeldOut, to_json
 from sapo_edge.node.background import Ended
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.screens.dialogs.ended import AGAIN_AND_AGAIN, MAX_LINES, NodeEnded
+from tests.fakes import Clock
 from tests.tui.fake_launcher import KILLED, FakeLauncher
 from tests.tui.shell import Pictured, Size, alone, attached, following, running, screen, text, until
 
 LONG = Ended("a" * 5000, False, (*(f"line {number} " + "x" * 3000 for number in range(5000)), "x" * 30 + " the end"))
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    now = 50.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Shown:
@@ -39,8 +31,8 @@ class Shown:
     async def show(self, pilot: Pilot[Any], app: SapoApp, *how: Any) -> None:
         """Show the dialog; unless told how, that about a node that was killed and restarts in 10 s."""
         await attached(pilot, app)
-        ending, patience, *often = how or (KILLED, 10.0)
-        dialog = NodeEnded(ending, patience, *often, restart=lambda: self.restarts.append(self.clock.now))
+        ending, patience, often = (*how, *(KILLED, 10.0, False)[len(how) :])
+        dialog = NodeEnded(ending, patience, often, lambda: self.restarts.append(self.clock.now))
         dialog.clock = self.clock
         app.push_screen(dialog, self.answers.append)
         await until(pilot, lambda: app.screen is dialog and "Restart" in screen(app))

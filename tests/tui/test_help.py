@@ -132,17 +132,6 @@ def test_the_documents_exist() -> None:
     assert [name for name in names if not (docs / name).exists()] == []
 
 
-async def test_it_fits_a_tiny_terminal(launcher: FakeLauncher) -> None:
-    async with following(launcher, (120, 40)) as (pilot, app):
-        await helped(pilot, app)
-        await pilot.resize_terminal(40, 10)
-        await pilot.pause(0.2)
-        assert "Help: Dashboard" in picture(app) and "Esc closes" in picture(app)
-        await pilot.resize_terminal(120, 40)
-        await pilot.pause(0.2)
-        assert "On every screen" in picture(app)
-
-
 @pytest.fixture
 def keys_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file whose name has the same length wherever the tests run: two lines of 80 columns, one of 120."""

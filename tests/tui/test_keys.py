@@ -20,17 +20,13 @@ from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, running, until
+from tests.tui.shell import TRUECOLOR, notices, running, until
 
 KNOWN = {"node.pause", "logs.follow", "view.logs"}
 
 
 def write(launcher: FakeLauncher, text: str) -> None:
     (launcher.paths.config / KEYS_FILE).write_text(text, encoding="utf-8")
-
-
-def told(app: SapoApp) -> str:
-    return "\n".join(notice.message for notice in app._notifications)
 
 
 def test_the_file_has_keys_by_name(tmp_path: Path) -> None:
@@ -87,7 +83,7 @@ async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launche
     write(launcher, '"view.logs" = "o"\n"logs.follow" = "space,f8"\n"node.pause" = "P"\n"settings.change" = "e"\n')
     async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
-        assert not told(app)
+        assert not notices(app)
         await pilot.press("6")
         await pilot.pause(0.1)
         assert not isinstance(app.screen, Logs)
@@ -133,7 +129,7 @@ async def test_an_invalid_file_shows_its_error_and_is_ignored(launcher: FakeLaun
     write(launcher, text)
     async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
-        assert message in told(app)
+        assert message in notices(app)
         await pilot.press("6")
         await until(pilot, lambda: isinstance(app.screen, Logs))
         await pilot.press("f")

@@ -203,21 +203,6 @@ async def test_waiting_for_a_starting_node_can_be_cut_short(starting: FakeLaunch
         assert message(app) == KEPT
 
 
-async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
-    async with running(launcher, ready=asked) as (pilot, app):
-        await pilot.press("r")
-        await pilot.resize_terminal(40, 10)
-        await pilot.pause(0.3)
-        for words in ("Keep learning", "Stop after this round", "Cancel", "[x] remember"):
-            assert words in screen(app), words
-        await pilot.resize_terminal(80, 24)
-        await pilot.pause(0.3)
-        assert "[x] remember" in screen(app) and app.focused is app.screen.query_one("#keep")
-        await pilot.press("right", "enter")
-        await until(pilot, lambda: ended(app))
-    assert requests(launcher) == ["after_round"] and launcher.changes == [("on_quit", "stop")]
-
-
 def test_picture(pictured: Pictured, look: Size) -> None:
     async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
         await asked(pilot, app)

@@ -30,6 +30,7 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look import themes
 from sapo_edge.tui.look.terminal import SMALLEST, ascii_table
 from sapo_edge.tui.node import keeper, link
+from sapo_edge.tui.node.clock import RoundClock
 from sapo_edge.tui.node.history import MAX_POINTS
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs.ended import NodeEnded
@@ -49,6 +50,7 @@ from tests.tui.shell import (
     notices,
     running,
     screen,
+    still,
     text,
     until,
 )
@@ -546,6 +548,36 @@ async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLaunch
                 assert width < 60 or lines(app)[0].startswith(" sapo "), (mode, size)
         await pilot.press("1")
         await until(pilot, lambda: "round 40" in screen(app) and "Is it working?" in screen(app))
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ({"2": "▸", "b down down down": "own only"}, ("▸", "own only")),
+        ({"2": "▸", "down enter": "reward 1.00"}, ("reward", "plus")),
+        ({"3": "▸", "o down down": "connected"}, ("connected", "▸")),
+        ({"3": "▸", "down enter": "by the peer"}, ("peer id",)),
+        ({"5": "Question", "e 4 1 enter 4 2": "42"}, ("41", "42")),
+        ({"7": "Sharing", "down down enter": "Cancel", "ctrl+u 9 9": "99"}, ("99", "Save")),
+        ({"f1": "Help: Dashboard"}, ("Help: Dashboard", "Esc closes")),
+        ({"q": "remember", "r": "[x] remember"}, ("Keep learning", "Stop after this round", "Cancel", "[x] remember")),
+    ],
+    ids=["rollouts", "rollout", "peers", "peer", "answer", "setting", "help", "quit"],
+)
+async def test_a_tiny_terminal_shows_what_matters_and_the_way_back_loses_nothing(
+    launcher: FakeLauncher, steps: dict[str, str], words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RoundClock, "_elapsed", lambda self: 0.0)
+    async with following(launcher) as (pilot, app):
+        for keys, shown in steps.items():
+            await pilot.press(*keys.split())
+            await until(pilot, lambda shown=shown: shown in screen(app))  # type: ignore[misc]
+        await still(pilot)
+        before = lines(app)
+        await pilot.resize_terminal(40, 10)
+        await until(pilot, lambda: app.size == (40, 10) and all(word in screen(app) for word in words))
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: lines(app) == before)
 
 
 async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLauncher, quick: None) -> None:
