@@ -11,7 +11,6 @@ from textual import _wait
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
-from textual.widgets import Input, TextArea
 
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.clock import RoundClock
@@ -67,7 +66,7 @@ def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Siz
 
 @pytest.fixture
 def pictured(launcher: FakeLauncher, snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> Pictured:
-    """Compares the app with its picture, once it is ready and nothing changes, without clocks and cursors."""
+    """Compares the app with its picture, once it is ready and nothing changes; the clock of a round stands still."""
     monkeypatch.setattr(RoundClock, "_elapsed", lambda self: 0.0)
 
     def compare(ready: Ready, size: Size = (80, 24), environ: Mapping[str, str] = TRUECOLOR) -> bool:
@@ -75,8 +74,6 @@ def pictured(launcher: FakeLauncher, snap_compare: Callable[..., bool], monkeypa
 
         async def before(pilot: Pilot[Any]) -> None:
             await ready(pilot, app)
-            for field in (*app.screen.query(Input), *app.screen.query(TextArea)):
-                field.cursor_blink = False
             await still(pilot)
 
         return snap_compare(app, terminal_size=size, run_before=before)

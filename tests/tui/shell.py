@@ -13,7 +13,7 @@ from textual.app import App
 from textual.geometry import Size as Area
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual.widgets import Static
+from textual.widgets import Input, Static, TextArea
 
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
@@ -72,6 +72,8 @@ async def still(pilot: Pilot[Any], looks: int = 15) -> None:
 
     The app may draw again after the condition that a test waits for, when a worker, a resize or data arrive.
     """
+    for field in (*pilot.app.screen.query(Input), *pilot.app.screen.query(TextArea)):
+        field.cursor_blink = False
     before, same = None, 0
     for _ in range(100 * looks):
         await pilot.pause(0.02)

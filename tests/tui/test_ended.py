@@ -31,8 +31,8 @@ class Shown:
     async def show(self, pilot: Pilot[Any], app: SapoApp, *how: Any) -> None:
         """Show the dialog; unless told how, that about a node that was killed and restarts in 10 s."""
         await attached(pilot, app)
-        ending, patience, often = (*how, *(KILLED, 10.0, False)[len(how) :])
-        dialog = NodeEnded(ending, patience, often, lambda: self.restarts.append(self.clock.now))
+        default: list[Any] = [KILLED, 10.0, False]
+        dialog = NodeEnded(*how, *default[len(how) :], lambda: self.restarts.append(self.clock.now))
         dialog.clock = self.clock
         app.push_screen(dialog, self.answers.append)
         await until(pilot, lambda: app.screen is dialog and "Restart" in screen(app))

@@ -554,7 +554,7 @@ async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLaunch
     ("steps", "words"),
     [
         ({"2": "▸", "b down down down": "own only"}, ("▸", "own only")),
-        ({"2": "▸", "down enter": "reward 1.00"}, ("reward", "plus")),
+        ({"2": "▸", "enter": "reward 1.00"}, ("reward", "plus")),
         ({"3": "▸", "o down down": "connected"}, ("connected", "▸")),
         ({"3": "▸", "down enter": "by the peer"}, ("peer id",)),
         ({"5": "Question", "e 4 1 enter 4 2": "42"}, ("41", "42")),
