@@ -25,7 +25,7 @@ from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, MAX_TURNS, Turn
 from sapo_edge.tui.screens.first_run.screen import FirstRun
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import Pictured, Size, notices, picture, running, text, until
+from tests.tui.shell import Pictured, Size, notices, picture, running, still, text, until
 
 NOT_LOADED = "○ models not loaded: your first question loads them"
 
@@ -81,20 +81,37 @@ async def test_nothing_is_loaded_before_the_first_question(launcher: FakeLaunche
         assert len(launcher.chats) == 1 and len(fake.asked) == 2
 
 
+def stepwise(launcher: FakeLauncher, *steps: ChatAnswer) -> threading.Semaphore:
+    """Let chats show these states of their answers, each after a release of the semaphore."""
+    go = threading.Semaphore(0)
+
+    def answer(text: str, *, show: Callable[[ChatAnswer], None], **how: Any) -> ChatMemory:
+        for step in steps:
+            assert go.acquire(timeout=60)
+            show(step)
+        return ChatMemory(1)
+
+    launcher.prepare = lambda fake: setattr(fake, "ask", answer)
+    return go
+
+
 async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> None:
-    launcher.prepare = slow
+    go = stepwise(
+        launcher, ChatAnswer(False, "17 plus", False), ChatAnswer(False, "42", True), ChatAnswer(True, "42", True)
+    )
     async with open_chat(launcher) as (pilot, screen):
-        screen.query_one(AskBox).put("17 + 25")
-        await pilot.press("e", "enter")
+        await pilot.press("e", *"17 + 25", "enter")
         await until(pilot, lambda: screen.query(Turn))
         base, adapter = screen.query_one(Turn).boxes
+        go.release()
         await until(pilot, lambda: base.answer)
         assert not base.done and not adapter.answer
         assert "after the base model" in str(adapter.visual)
         assert "Esc stops" in str(screen.query_one(AskBox).border_subtitle)
         await pilot.press(*"two", "enter")
         assert len(screen.query(Turn)) == 1 and screen.query_one(AskBox).text == "two", "one question at a time"
-        await until(pilot, lambda: adapter.done)
+        go.release(2)
+        await until(pilot, lambda: base.done and adapter.done)
 
 
 async def test_escape_stops_the_answer_and_the_models_stay(launcher: FakeLauncher) -> None:
@@ -375,25 +392,23 @@ async def test_the_transcript_and_its_answers_are_bounded(launcher: FakeLauncher
 
 
 async def test_a_growing_answer_stays_in_view_unless_somebody_reads_above(launcher: FakeLauncher) -> None:
-    adapter_may_answer = threading.Event()
-
-    def prepare(fake: FakeChat) -> None:
-        def answer(text: str, *, show: Callable[[ChatAnswer], None], **how: Any) -> ChatMemory:
-            show(ChatAnswer(False, "word\n " * 60, True))
-            assert adapter_may_answer.wait(60)
-            for done in (False, True):
-                show(ChatAnswer(True, "short", done))
-            return ChatMemory(1)
-
-        fake.ask = answer  # type: ignore[method-assign]
-
-    launcher.prepare = prepare
+    answers = [
+        ChatAnswer(False, "word\n " * 60, True),
+        ChatAnswer(True, "short", False),
+        ChatAnswer(True, "short", True),
+    ]
+    go = stepwise(launcher, *answers)
     async with open_chat(launcher) as (pilot, screen):
         transcript = screen.query_one("#transcript", VerticalScroll)
         await pilot.press("e", *"one", "enter")
+        go.release()
         await until(pilot, lambda: transcript.scroll_y == transcript.max_scroll_y > 10)
-        adapter_may_answer.set()
-        await until(pilot, lambda: screen.query_one(Turn).boxes[1].done and transcript.scroll_y == 0)
+        go.release()
+        await until(pilot, lambda: screen.query_one(Turn).boxes[1].answer and transcript.scroll_y == 0)
+        go.release()
+        await until(pilot, lambda: screen.query_one(Turn).boxes[1].done)
+        await still(pilot)
+        assert transcript.scroll_y == 0
 
 
 async def test_an_answer_continues_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:

@@ -28,11 +28,16 @@ class Shown:
         self.answers: list[bool | None] = []
         self.restarts: list[float] = []
 
-    async def show(self, pilot: Pilot[Any], app: SapoApp, *how: Any) -> None:
-        """Show the dialog; unless told how, that about a node that was killed and restarts in 10 s."""
+    async def show(
+        self,
+        pilot: Pilot[Any],
+        app: SapoApp,
+        ending: Ended = KILLED,
+        patience: float | None = 10.0,
+        often: bool = False,
+    ) -> None:
         await attached(pilot, app)
-        default: list[Any] = [KILLED, 10.0, False]
-        dialog = NodeEnded(*how, *default[len(how) :], lambda: self.restarts.append(self.clock.now))
+        dialog = NodeEnded(ending, patience, often, lambda: self.restarts.append(self.clock.now))
         dialog.clock = self.clock
         app.push_screen(dialog, self.answers.append)
         await until(pilot, lambda: app.screen is dialog and "Restart" in screen(app))
