@@ -39,7 +39,7 @@ KEYS_FILE = "keys.toml"
 MOST_BEFORE = 16
 """Most main screens that Esc goes back."""
 SCREENS = (
-    *(f"{view}.screen" for view in (*VIEWS, "runs")), "help", "words", "dialogs.quit", "dialogs.ended"
+    *(f"{view}.screen" for view in (*VIEWS, "runs")), "help", "dialogs.quit", "dialogs.ended"
 )  # fmt: skip
 """Modules of the screens that are loaded before somebody asks for them."""
 REDRAW_SECONDS = 0.1
@@ -399,13 +399,12 @@ class SapoApp(App[ExitCode]):
             self._ask("resume" if self.state.paused else "pause")
 
     def action_start_or_stop(self) -> None:
-        """Start a node if none runs; else ask whether to stop it after its round."""
         if self.state.standing is Standing.ENDED:
             self.keeper.start()
         elif self.state.stopping:
             self.notify(STOPPING)
         elif self.state.standing is Standing.ATTACHED:
-            from sapo_edge.tui.widgets.ask import Ask
+            from sapo_edge.tui.widgets.dialog import Ask
 
             ask = Ask("Stop the node?", STOP, labels=("Stop after this round", "Keep running"), key="s")
             self.push_screen(ask, lambda agreed: None if agreed is None else self._stop())
@@ -430,7 +429,6 @@ class SapoApp(App[ExitCode]):
         self._poll()
 
     def action_copy_or_quit(self) -> None:
-        """Copy the selected text, in a field or on the screen; quit without any."""
         text = getattr(self.focused, "selected_text", "") or self.screen.get_selected_text()
         if not text:
             self.action_ask_quit()
@@ -515,7 +513,6 @@ class SapoApp(App[ExitCode]):
             self.push_screen(HelpScreen.of(self.screen, self.launcher.paths.config / KEYS_FILE))
 
     def action_jump(self) -> None:
-        """Show a letter over each part of the screen that takes the focus, and go to the one that is typed."""
         from sapo_edge.tui.screens.jump import Jump
 
         if isinstance(self.screen, Jump):
@@ -524,8 +521,7 @@ class SapoApp(App[ExitCode]):
             self.push_screen(Jump(parts), lambda part: part.focus() if part is not None else None)
 
     def action_words(self) -> None:
-        """Open or close the glossary, with the words of the current screen first."""
-        from sapo_edge.tui.screens.words import WordsScreen
+        from sapo_edge.tui.screens.help import WordsScreen
 
         if isinstance(self.screen, WordsScreen):
             self.screen.dismiss()

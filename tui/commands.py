@@ -40,14 +40,9 @@ def node_commands(app: SapoApp) -> Iterator[SystemCommand]:
     elif standing is Standing.ENDED:
         yield SystemCommand("Start the node", "Continue from the last checkpoint", app.action_start_or_stop)
     for number, (mode, title) in enumerate(VIEWS.items(), 1):
-
-        def show(mode: str = mode) -> None:
-            app.switch_mode(mode)
-
-        yield SystemCommand(f"Show {title}", f"The screen of key {number}", show)
-    yield SystemCommand(
-        "Show Runs", "All runs, two compared, a new one, an experiment", lambda: app.switch_mode("runs")
-    )
+        yield SystemCommand(f"Show {title}", f"The screen of key {number}", partial(app.switch_mode, mode))
+    runs = partial(app.switch_mode, "runs")
+    yield SystemCommand("Show Runs", "All runs, two compared, a new one, an experiment", runs)
 
     def login() -> None:
         from sapo_edge.tui.widgets.login import change_start_at_login

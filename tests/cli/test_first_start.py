@@ -14,7 +14,7 @@ from sapo_edge.errors import ExitCode
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.first_run.screen import FirstRun
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from tests.cli.process import kill_node
 from tests.tui.shell import TRUECOLOR, screen, text, until
 from tests.undisturbed import UNDISTURBED

@@ -83,11 +83,6 @@ class Page:
         for kind, text in (("keyDown", key), ("keyUp", "")):
             await self.send("Input.dispatchKeyEvent", type=kind, key=key, text=text, windowsVirtualKeyCode=code)
 
-    async def click(self, x: float, y: float) -> None:
-        """Click at a place, in CSS pixels."""
-        for kind in ("mousePressed", "mouseReleased"):
-            await self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-
     async def size(self, width: int, height: int) -> None:
         """Give the page a size in CSS pixels."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 0, "mobile": False}

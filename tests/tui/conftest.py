@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -13,11 +11,11 @@ from textual import _wait
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
-from textual.widgets import Input, TextArea
 
+from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.clock import RoundClock
-from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import still
+from tests.tui.fake_launcher import FakeLauncher, hosted
+from tests.tui.shell import TRUECOLOR, Pictured, Ready, Size, still
 
 # After each key Textual waits twice until the process has used hardly any processor time for this long; its own 20 ms
 # would be most of the time of these tests.
@@ -48,16 +46,18 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    """A launcher with a consent and a running node."""
-    launcher = FakeLauncher(tmp_path)
-    yield launcher
-    launcher.close()
+launcher = hosted()
+"""Consent was given, and a node runs."""
+fresh = hosted(rounds=0)
+"""A node runs that has finished no round."""
+alone = hosted(alone=True)
+"""A node runs that is in no swarm."""
+starting = hosted(running=False, hold=True)
+"""A node is started, and does not answer before `arrive`."""
 
 
 @pytest.fixture(params=["80x24", "120x40", "colourless"])
-def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Size:
     """Columns and lines of a terminal, which perhaps has no colours."""
     if request.param == "colourless":
         monkeypatch.setenv("NO_COLOR", "1")
@@ -65,20 +65,17 @@ def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tup
 
 
 @pytest.fixture
-def snap_compare(snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
-    """The plugin's fixture, which also stops the clock of a round and the cursor, and waits until nothing changes."""
+def pictured(launcher: FakeLauncher, snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> Pictured:
+    """Compares the app with its picture, once it is ready and nothing changes; the clock of a round stands still."""
     monkeypatch.setattr(RoundClock, "_elapsed", lambda self: 0.0)
 
-    def compare(app: Any, *, run_before: Callable[[Pilot[Any]], Any] | None = None, **more: Any) -> bool:
+    def compare(ready: Ready, size: Size = (80, 24), environ: Mapping[str, str] = TRUECOLOR) -> bool:
+        app = SapoApp(launcher, environ)
+
         async def before(pilot: Pilot[Any]) -> None:
-            if run_before is not None:
-                done = run_before(pilot)
-                if inspect.isawaitable(done):
-                    await done
-            for field in (*pilot.app.screen.query(Input), *pilot.app.screen.query(TextArea)):
-                field.cursor_blink = False
+            await ready(pilot, app)
             await still(pilot)
 
-        return snap_compare(app, run_before=before, **more)
+        return snap_compare(app, terminal_size=size, run_before=before)
 
     return compare

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from sapo_edge.care.power import Power
 from sapo_edge.config.settings import SETTINGS
@@ -94,11 +96,7 @@ class FakeChat:
         answers: of base model and adapter, sent word by word.
         pace: seconds between two words.
         broken: "open" or "ask": the method that raises `fails`.
-        fails: the error.
-        asked: (text, task, temperature) of each question.
-        remembered: the questions of the plain chat.
-        room: most of them.
-        opened, closed, cancelled: whether the method was called.
+        remembered: the questions of the plain chat, at most `room`.
     """
 
     def __init__(self) -> None:
@@ -199,35 +197,30 @@ class FakeLauncher:
     """Implements `tui.node.launcher.Launcher`.
 
     Args:
-        home: where everything is stored.
         agreed: whether the user has consented already.
         running: whether a node runs already.
         rounds: number of finished rounds of its node.
-        alone: whether its node has no swarm.
 
     Attributes:
-        found, ending, lines: the results of `findings`, `ended` and `starting`.
-        refusal: the error of `accept`, `start` and `set`, if any.
         joined: name of a swarm that was joined by an invite.
-        consents, changes, starts: the calls of `accept`, `set` and `start`.
         hold: delay the start until `arrive` is called.
-        chats: all chats.
-        prepare: called with each new chat.
         replies: what commands print, or the error they end with, by their first words.
         commands: arguments and standard input of each command.
-        card: the result of `swarm`.
         hold_jobs: whether commands wait for `FakeJob.go`.
         printed: what commands print before their reply.
-        jobs: all commands that were created.
         read: the rounds of each call of `history`.
-        machine: the result of `load`.
-        other_runs: beside that of the node.
         experiments: the results of `experiment`, one after the other; the last one stays.
-        login: the result of `starts_at_login`, or its error.
     """
 
     def __init__(
-        self, home: Path, *, agreed: bool = True, running: bool = True, rounds: int = ROUNDS, alone: bool = False
+        self,
+        home: Path,
+        *,
+        agreed: bool = True,
+        running: bool = True,
+        hold: bool = False,
+        rounds: int = ROUNDS,
+        alone: bool = False,
     ) -> None:
         self._paths = Paths.default(home)
         self._paths.create()
@@ -241,7 +234,7 @@ class FakeLauncher:
         self.consents: list[Consent] = []
         self.changes: list[tuple[str, str | None]] = []
         self.starts = 0
-        self.hold = False
+        self.hold = hold
         self.chats: list[FakeChat] = []
         self.prepare: Callable[[FakeChat], None] = lambda chat: None
         self._node: ScriptedNode | None = None
@@ -422,3 +415,15 @@ class FakeLauncher:
     def _refuse(self) -> None:
         if self.refusal is not None:
             raise self.refusal
+
+
+def hosted(**how: Any) -> Any:
+    """A fixture: a launcher made so, closed after the test."""
+
+    @pytest.fixture
+    def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
+        made = FakeLauncher(tmp_path, **how)
+        yield made
+        made.close()
+
+    return launcher

@@ -257,6 +257,8 @@ class ScriptedNode(NodeControl):
         self._state_lock.release()
         self.journal.close()
 
+    finished = staticmethod(finished)
+
     def tick(self, seconds: float = 1.0) -> float:
         """Advance the node's clock, and return its time in Unix seconds; every event has a different one."""
         with self._lock:
@@ -275,14 +277,6 @@ class ScriptedNode(NodeControl):
     def progress(self, phase: str, done: int, total: int, unit: str = "answers") -> None:
         """Emit a progress event."""
         self.emit(Progress(phase=phase, done=done, total=total, unit=unit))  # type: ignore[arg-type]
-
-    def finished(self, round: int) -> RoundFinished:
-        """The event of a round, to emit."""
-        return finished(round)
-
-    def evaluated(self, round: int) -> HeldOut:
-        """The event of an evaluation, to emit."""
-        return evaluated(round)
 
     def tell(self, **changes: Any) -> None:
         """Change fields of the status."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from textual.app import App
-from textual.geometry import Size
+from textual.geometry import Size as Area
 from textual.pilot import Pilot
-from textual.widgets import Static
+from textual.screen import Screen
+from textual.widgets import Input, Static, TextArea
 
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
@@ -20,13 +23,24 @@ TRUECOLOR = {"COLORTERM": "truecolor", "TERM": "xterm-256color", "LANG": "C.UTF-
 """The environment of a capable terminal."""
 
 
+Size = tuple[int, int]
+"""Columns and lines of a terminal."""
+Ready = Callable[[Pilot[Any], SapoApp], Awaitable[object]]
+"""Leads the app to what a test is about."""
+
+
+async def _at_once(pilot: Pilot[Any], app: SapoApp) -> None:
+    pass
+
+
 @asynccontextmanager
 async def running(
-    launcher: FakeLauncher, size: tuple[int, int] = (80, 24), environ: Mapping[str, str] = TRUECOLOR
+    launcher: FakeLauncher, size: Size = (80, 24), environ: Mapping[str, str] = TRUECOLOR, ready: Ready = _at_once
 ) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
-    """The app in a terminal of so many columns and lines, and what presses its keys."""
+    """The app once it is ready, and what presses its keys."""
     app = SapoApp(launcher, environ)
     async with app.run_test(size=size) as pilot:
+        await ready(pilot, app)
         yield pilot, app
 
 
@@ -44,14 +58,8 @@ async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
     await until(pilot, lambda: app.state.standing is Standing.ATTACHED and f"round {app.state.round}" in screen(app))
 
 
-@asynccontextmanager
-async def following(
-    launcher: FakeLauncher, size: tuple[int, int] = (80, 24), environ: Mapping[str, str] = TRUECOLOR
-) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
-    """The app when it shows its node."""
-    async with running(launcher, size, environ) as (pilot, app):
-        await attached(pilot, app)
-        yield pilot, app
+following = partial(running, ready=attached)
+"""The app when it shows its node."""
 
 
 def picture(app: App[Any]) -> str:
@@ -64,6 +72,8 @@ async def still(pilot: Pilot[Any], looks: int = 15) -> None:
 
     The app may draw again after the condition that a test waits for, when a worker, a resize or data arrive.
     """
+    for field in (*pilot.app.screen.query(Input), *pilot.app.screen.query(TextArea)):
+        field.cursor_blink = False
     before, same = None, 0
     for _ in range(100 * looks):
         await pilot.pause(0.02)
@@ -82,12 +92,21 @@ def screen(app: SapoApp) -> str:
 
 def lines(app: SapoApp) -> list[str]:
     """The lines that the terminal shows, after filters."""
-    return [strip.text for strip in app.screen._compositor.render_strips(Size(*app.size))]
+    return [strip.text for strip in app.screen._compositor.render_strips(Area(*app.size))]
 
 
-def text(app: SapoApp, query: str) -> str:
-    """The text of one widget."""
-    return str(app.screen.query_one(query, Static).render())
+def text(shown: SapoApp | Screen[Any], query: str) -> str:
+    """The text of one widget of a screen, or of the app's current one."""
+    screen = shown.screen if isinstance(shown, SapoApp) else shown
+    return str(screen.query_one(query, Static).render())
+
+
+def is_harmless(app: App[Any]) -> bool:
+    """Whether the terminal shows neither control characters nor links, nor blinks."""
+    styles = (segment.style for strip in app.screen._compositor.render_strips() for segment in strip if segment.style)
+    return not re.search(r"[\x00-\x09\x0b-\x1f\u202e]", picture(app)) and not any(
+        style.link is not None or style.blink for style in styles
+    )
 
 
 def notices(app: SapoApp) -> str:
@@ -98,6 +117,12 @@ def notices(app: SapoApp) -> str:
 def alone(app: SapoApp) -> None:
     """Hide the screen behind a dialog, so that a picture shows only the dialog."""
     app.screen.styles.background = app.theme_variables["background"]
+
+
+class Pictured(Protocol):
+    """The fixture that compares the app with its picture."""
+
+    def __call__(self, ready: Ready, size: Size = ..., environ: Mapping[str, str] = ...) -> bool: ...
 
 
 class Stuck:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from textual import events
 from textual.pilot import Pilot
-from textual.widgets import Static
 
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.node.person import PersonAnswers, Question, Verdict
@@ -21,14 +19,12 @@ from sapo_edge.tui.screens.answer.screen import AnswerView
 from sapo_edge.tui.screens.answer.verdict import Tally, verdict_text
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import TRUECOLOR, picture, running, until
+from tests.tui.shell import Pictured, Size, running, text, until
 
 
 @asynccontextmanager
-async def open_answer(
-    launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
-) -> AsyncIterator[tuple[Pilot[Any], AnswerView]]:
-    async with running(launcher, size) as (pilot, app):
+async def open_answer(launcher: FakeLauncher) -> AsyncIterator[tuple[Pilot[Any], AnswerView]]:
+    async with running(launcher) as (pilot, app):
         await pilot.press("5")
         await pilot.pause()
         screen = app.screen
@@ -40,8 +36,18 @@ async def asked(pilot: Pilot[Any], screen: AnswerView) -> None:
     await until(pilot, lambda: screen.has_class("-typing"))
 
 
-def text(screen: AnswerView, selector: str) -> str:
-    return str(screen.query_one(selector, Static).visual)
+@asynccontextmanager
+async def answering(launcher: FakeLauncher) -> AsyncIterator[tuple[Pilot[Any], AnswerView]]:
+    """The screen when it shows a question."""
+    async with open_answer(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        yield pilot, screen
+
+
+async def submit(pilot: Pilot[Any], screen: AnswerView) -> None:
+    """Answer with 42, and wait for the verdict."""
+    await pilot.press("e", *"42", "ctrl+s")
+    await until(pilot, lambda: screen.has_class("-judged"))
 
 
 def note(screen: AnswerView) -> str:
@@ -58,8 +64,7 @@ def paste(screen: AnswerView, pasted: str) -> None:
 
 
 async def test_answers_are_verified_and_shared_and_the_next_question_comes(launcher: FakeLauncher) -> None:
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
+    async with answering(launcher) as (pilot, screen):
         assert text(screen, "#asked") == QUESTION.text
         assert screen.focused is screen.query_one("#question")
         await pilot.press("enter", *"42", "enter", *"43", "enter")
@@ -80,35 +85,28 @@ async def test_answers_are_verified_and_shared_and_the_next_question_comes(launc
         assert fields(screen) == [""]
 
 
-async def test_a_node_alone_shares_with_nobody_and_says_so_before(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path, alone=True)
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
+async def test_a_node_alone_shares_with_nobody_and_says_so_before(alone: FakeLauncher) -> None:
+    async with answering(alone) as (pilot, screen):
         assert "alone" in text(screen, "#sharing") and "nobody" in text(screen, "#sharing")
-        await pilot.press("e", *"42", "ctrl+s")
-        await until(pilot, lambda: screen.has_class("-judged"))
+        await submit(pilot, screen)
         outcome = text(screen, "#outcome")
         assert "not shared" in outcome and "nobody else" in outcome
         assert screen.tally == Tally(answered=1, right=1, shared=0)
-    launcher.close()
 
 
 async def test_it_says_what_is_shared_before_anything_is(launcher: FakeLauncher) -> None:
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
+    async with answering(launcher) as (pilot, screen):
         sharing = text(screen, "#sharing")
         assert "before you submit" in sharing and "everybody in the swarm" in sharing and "taken back" in sharing
         launcher.node.pause_for("on battery")
         await until(pilot, lambda: "is paused" in text(screen, "#sharing"))
-        await pilot.press("e", *"42", "ctrl+s")
-        await until(pilot, lambda: screen.has_class("-judged"))
+        await submit(pilot, screen)
         assert len(launcher.node.given) == 1
 
 
 async def test_skipping_costs_nothing_and_asks_once_before_typed_answers_are_lost(launcher: FakeLauncher) -> None:
     drawn = _count_questions(launcher)
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
+    async with answering(launcher) as (pilot, screen):
         await pilot.press("j")
         await until(pilot, lambda: drawn() == 2 and screen.has_class("-typing"))
         await pilot.press("e", *"7", "escape", "j")
@@ -120,8 +118,7 @@ async def test_skipping_costs_nothing_and_asks_once_before_typed_answers_are_los
 
 
 async def test_the_number_keys_work_before_and_after_typing(launcher: FakeLauncher) -> None:
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
+    async with answering(launcher) as (pilot, screen):
         await pilot.press("e", *"15")
         assert fields(screen) == ["15"]
         await pilot.press("escape", "1")
@@ -135,8 +132,7 @@ async def test_the_number_keys_work_before_and_after_typing(launcher: FakeLaunch
 
 
 async def test_lines_grow_to_eight_and_are_reached_by_arrows_and_backspace(launcher: FakeLauncher) -> None:
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
+    async with answering(launcher) as (pilot, screen):
         await pilot.press("e")
         for number in range(7):
             await pilot.press(str(number), "enter")
@@ -152,26 +148,15 @@ async def test_lines_grow_to_eight_and_are_reached_by_arrows_and_backspace(launc
 
 
 async def test_the_same_answer_twice_counts_once(launcher: FakeLauncher) -> None:
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
+    async with answering(launcher) as (pilot, screen):
         await pilot.press("e", *"42", "enter", *"42", "ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))
         assert launcher.node.given[0].answers == ("<answer>42</answer>",)
         assert "count once" in note(screen)
 
 
-async def test_nothing_typed_is_not_submitted(launcher: FakeLauncher) -> None:
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
-        await pilot.press("e", "enter")
-        await pilot.pause()
-        assert "type an answer first" in note(screen)
-        assert launcher.node.given == []
-
-
 async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(launcher: FakeLauncher) -> None:
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
+    async with answering(launcher) as (pilot, screen):
         await pilot.press("e")
         paste(screen, "41\r\n\n 42 \n")
         await until(pilot, lambda: fields(screen) == ["41", "42"])
@@ -185,20 +170,19 @@ async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(
         assert len(fields(screen)) == 8 and fields(screen)[-1] == "6"
 
 
-async def test_too_long_answers_are_an_error_and_stay(launcher: FakeLauncher) -> None:
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
-        await pilot.press("e")
-        screen.query_one(AnswerFields).text = "9" * 4097
-        await pilot.press("ctrl+s")
-        await pilot.pause()
-        assert "shorten" in note(screen)
-        screen.query_one(AnswerFields).text = "\n".join(["a" * 4000, "b" * 4000, "c" * 4000])
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: "12000 characters" in note(screen))
-        screen.query_one(AnswerFields).text = "a\x1bb"
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: "control characters" in note(screen))
+async def test_what_can_not_be_submitted_is_an_error_and_stays(launcher: FakeLauncher) -> None:
+    async with answering(launcher) as (pilot, screen):
+        await pilot.press("e", "enter")
+        await until(pilot, lambda: "type an answer first" in note(screen))
+        for typed, problem in (
+            ("9" * 4097, "shorten"),
+            ("\n".join(["a" * 4000, "b" * 4000, "c" * 4000]), "12000 characters"),
+            ("a\x1bb", "control characters"),
+        ):
+            screen.query_one(AnswerFields).text = typed
+            await pilot.press("ctrl+s")
+            await until(pilot, lambda problem=problem: problem in note(screen))  # type: ignore[misc]
+            assert screen.query_one(AnswerFields).text == typed
         assert launcher.node.given == []
 
 
@@ -208,19 +192,13 @@ async def test_answers_that_the_node_rejects_stay(launcher: FakeLauncher) -> Non
         raise UnknownTaskError("the question is of another manifest", "answer a \x1b[31m[bold]new[/bold] question")
 
     launcher.node.share_answers = refuse  # type: ignore[method-assign]
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
+    async with answering(launcher) as (pilot, screen):
         await pilot.press("e", *"42", "ctrl+s")
         await until(pilot, lambda: "another manifest" in note(screen))
         assert "\\x1b[31m[bold]new" in note(screen) and fields(screen) == ["42"]
         assert screen.has_class("-typing") and screen.tally == Tally()
-
-
-async def test_a_malformed_verdict_is_an_error(launcher: FakeLauncher) -> None:
-    launcher.node.share_answers = lambda given: {"rewards": "many"}  # type: ignore[method-assign]
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
-        await pilot.press("e", *"42", "ctrl+s")
+        launcher.node.share_answers = lambda given: {"rewards": "many"}  # type: ignore[method-assign]
+        await pilot.press("ctrl+s")
         await until(pilot, lambda: "can't be read" in note(screen))
 
 
@@ -239,14 +217,11 @@ async def test_a_question_that_the_node_rejects_can_be_asked_for_again(launcher:
         await asked(pilot, screen)
 
 
-async def test_without_a_node_it_waits_for_one(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path, running=False)
-    launcher.hold = True
-    async with open_answer(launcher) as (pilot, screen):
+async def test_without_a_node_it_waits_for_one(starting: FakeLauncher) -> None:
+    async with open_answer(starting) as (pilot, screen):
         await until(pilot, lambda: "as soon as the node runs" in text(screen, "#asked"))
-        launcher.arrive()
+        starting.arrive()
         await asked(pilot, screen)
-    launcher.close()
 
 
 async def test_typed_answers_are_kept_when_the_node_ends(
@@ -254,8 +229,7 @@ async def test_typed_answers_are_kept_when_the_node_ends(
 ) -> None:
     # The dialog about the end is not of this screen.
     monkeypatch.setattr(SapoApp, "show_ending", lambda *args: None)
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
+    async with answering(launcher) as (pilot, screen):
         await pilot.press("e", *"42")
         launcher.die()
         await until(pilot, lambda: "node has ended" in note(screen))
@@ -274,8 +248,7 @@ async def test_hostile_questions_and_verdicts_are_shown_as_text(launcher: FakeLa
     hostile = "\x1b[2J[bold red]boo[/] [@click=app.quit]x[/]\u202e\nsecond line"
     launcher.node.question = lambda: replace(QUESTION, text=hostile).as_dict()  # type: ignore[method-assign]
     launcher.node.share_answers = lambda given: Verdict((0.0,), hostile, True).as_dict()  # type: ignore[method-assign]
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
+    async with answering(launcher) as (pilot, screen):
         assert text(screen, "#asked") == "\\x1b[2J[bold red]boo[/] [@click=app.quit]x[/]\\u202e\nsecond line"
         await pilot.press("e", *"[red]", "ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))
@@ -286,8 +259,7 @@ async def test_hostile_questions_and_verdicts_are_shown_as_text(launcher: FakeLa
 
 
 async def test_it_can_be_used_with_the_mouse(launcher: FakeLauncher) -> None:
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
+    async with answering(launcher) as (pilot, screen):
         field = screen.query_one(AnswerFields)
         # The question moves it down as soon as it is laid out.
         await until(pilot, lambda: screen.get_widget_at(*field.content_region.offset)[0] is field)
@@ -297,19 +269,6 @@ async def test_it_can_be_used_with_the_mouse(launcher: FakeLauncher) -> None:
         assert fields(screen) == ["42"]
         await pilot.click("#question")
         assert screen.focused is screen.query_one("#question")
-
-
-async def test_a_tiny_terminal_and_back_loses_nothing(launcher: FakeLauncher) -> None:
-    async with open_answer(launcher) as (pilot, screen):
-        await asked(pilot, screen)
-        await pilot.press("e", *"41", "enter", *"42")
-        await pilot.resize_terminal(40, 10)
-        await pilot.pause()
-        assert screen.query_one(AnswerFields).region.bottom <= 9 and "42" in picture(screen.app)
-        await pilot.press("3")
-        await pilot.resize_terminal(80, 24)
-        await pilot.pause()
-        assert fields(screen) == ["41", "423"] and screen.query_one("#hints").display
 
 
 def test_text_that_can_t_be_an_answer_is_described() -> None:
@@ -339,28 +298,22 @@ def _count_questions(launcher: FakeLauncher) -> Callable[[], int]:
 # Pictures.
 
 
-async def _typed(pilot: Pilot[Any]) -> None:
-    await _open(pilot)
-    await pilot.press("e", *"42", "enter", *"43", "enter")
-    await pilot.pause()
-
-
-async def _judged(pilot: Pilot[Any]) -> None:
-    await _open(pilot)
-    await pilot.press("e", *"42", "enter", *"43", "ctrl+s")
-    await until(pilot, lambda: pilot.app.screen.has_class("-judged"))
-    await pilot.pause()
-
-
-async def _open(pilot: Pilot[Any]) -> None:
+async def _typed(pilot: Pilot[Any], app: SapoApp) -> None:
     await pilot.press("5")
-    await until(pilot, lambda: pilot.app.screen.has_class("-typing"))
+    await until(pilot, lambda: app.screen.has_class("-typing"))
+    await pilot.press("e", *"42", "enter", *"43", "enter")
+
+
+async def _judged(pilot: Pilot[Any], app: SapoApp) -> None:
+    await _typed(pilot, app)
+    await pilot.press("ctrl+s")
+    await until(pilot, lambda: app.screen.has_class("-judged"))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
-def test_picture_while_typing(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_typed)
+def test_picture_while_typing(pictured: Pictured, size: Size) -> None:
+    assert pictured(_typed, size)
 
 
-def test_picture_of_a_verdict(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=look, run_before=_judged)
+def test_picture_of_a_verdict(pictured: Pictured, look: Size) -> None:
+    assert pictured(_judged, look)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ from textual.widgets import OptionList, Static
 
 from sapo_edge.errors import BackendError
 from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.node.launcher import ChatAnswer, ChatMemory
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.chat import screen as chat
 from sapo_edge.tui.screens.chat.question import MAX_EARLIER, AskBox
@@ -23,7 +25,7 @@ from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, MAX_TURNS, Turn
 from sapo_edge.tui.screens.first_run.screen import FirstRun
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import TRUECOLOR, notices, picture, running, until
+from tests.tui.shell import Pictured, Size, notices, picture, running, still, text, until
 
 NOT_LOADED = "○ models not loaded: your first question loads them"
 
@@ -54,10 +56,6 @@ async def ask(pilot: Pilot[Any], screen: ChatView, question: str) -> Turn:
     return turn
 
 
-def text(screen: ChatView, selector: str) -> str:
-    return str(screen.query_one(selector, Static).visual)
-
-
 def slow(fake: FakeChat) -> None:
     fake.pace = 0.05
 
@@ -83,18 +81,37 @@ async def test_nothing_is_loaded_before_the_first_question(launcher: FakeLaunche
         assert len(launcher.chats) == 1 and len(fake.asked) == 2
 
 
+def stepwise(launcher: FakeLauncher, *steps: ChatAnswer) -> threading.Semaphore:
+    """Let chats show these states of their answers, each after a release of the semaphore."""
+    go = threading.Semaphore(0)
+
+    def answer(text: str, *, show: Callable[[ChatAnswer], None], **how: Any) -> ChatMemory:
+        for step in steps:
+            assert go.acquire(timeout=60)
+            show(step)
+        return ChatMemory(1)
+
+    launcher.prepare = lambda fake: setattr(fake, "ask", answer)
+    return go
+
+
 async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> None:
-    launcher.prepare = slow
+    go = stepwise(
+        launcher, ChatAnswer(False, "17 plus", False), ChatAnswer(False, "42", True), ChatAnswer(True, "42", True)
+    )
     async with open_chat(launcher) as (pilot, screen):
-        screen.query_one(AskBox).put("17 + 25")
-        await pilot.press("e", "enter")
+        await pilot.press("e", *"17 + 25", "enter")
         await until(pilot, lambda: screen.query(Turn))
         base, adapter = screen.query_one(Turn).boxes
+        go.release()
         await until(pilot, lambda: base.answer)
         assert not base.done and not adapter.answer
         assert "after the base model" in str(adapter.visual)
         assert "Esc stops" in str(screen.query_one(AskBox).border_subtitle)
-        await until(pilot, lambda: adapter.done)
+        await pilot.press(*"two", "enter")
+        assert len(screen.query(Turn)) == 1 and screen.query_one(AskBox).text == "two", "one question at a time"
+        go.release(2)
+        await until(pilot, lambda: base.done and adapter.done)
 
 
 async def test_escape_stops_the_answer_and_the_models_stay(launcher: FakeLauncher) -> None:
@@ -131,7 +148,7 @@ async def test_a_process_that_does_not_stop_is_ended(launcher: FakeLauncher) -> 
         await until(pilot, lambda: text(screen, "#standing") == NOT_LOADED)
 
 
-async def test_loading_can_be_stopped(launcher: FakeLauncher) -> None:
+async def test_loading_can_be_stopped_and_the_app_left_meanwhile(launcher: FakeLauncher) -> None:
     def prepare(fake: FakeChat) -> None:
         def load(say: Callable[[str], None]) -> str:
             say("loading \x1b[31m[bold]the model[/bold]")
@@ -149,22 +166,9 @@ async def test_loading_can_be_stopped(launcher: FakeLauncher) -> None:
         await until(pilot, lambda: screen.query_one(Turn).boxes[0].done)
         assert str(screen.query_one(Turn).boxes[0].visual) == "stopped" and not screen.query_one(Turn).failed
         assert text(screen, "#standing") == NOT_LOADED
-
-
-async def test_the_app_can_be_left_while_it_loads(launcher: FakeLauncher) -> None:
-    def prepare(fake: FakeChat) -> None:
-        def load(say: Callable[[str], None]) -> str:
-            fake.opened = True
-            fake.closed.wait(10)
-            raise fake.fails
-
-        fake.open = load  # type: ignore[method-assign]
-
-    launcher.prepare = prepare
-    async with open_chat(launcher) as (pilot, _):
-        await pilot.press("e", *"one", "enter")
-        await until(pilot, lambda: launcher.chats and launcher.chats[0].opened)
-    assert launcher.chats[0].closed.is_set()
+        await pilot.press(*"two", "enter")
+        await until(pilot, lambda: len(launcher.chats) == 2 and "[bold]the model" in text(screen, "#standing"))
+    assert launcher.chats[1].closed.is_set()
 
 
 async def test_without_an_adapter_the_base_model_answers_alone(launcher: FakeLauncher) -> None:
@@ -172,14 +176,6 @@ async def test_without_an_adapter_the_base_model_answers_alone(launcher: FakeLau
     async with open_chat(launcher) as (pilot, screen):
         turn = await ask(pilot, screen, "hello")
         assert turn.boxes[0].answer and str(turn.boxes[1].visual) == "no adapter: nothing is trained yet"
-
-
-async def test_one_question_at_a_time(launcher: FakeLauncher) -> None:
-    launcher.prepare = slow
-    async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("e", *"one", "enter", *"two", "enter")
-        await pilot.pause()
-        assert len(screen.query(Turn)) == 1 and screen.query_one(AskBox).text == "two"
 
 
 async def test_questions_are_asked_as_chosen(launcher: FakeLauncher) -> None:
@@ -278,10 +274,8 @@ async def test_hostile_examples_and_pasted_text_are_shown_as_text(launcher: Fake
         assert not screen.query(Turn) and "2000" in notices(screen.sapo)
 
 
-async def test_without_a_node_an_example_is_refused_and_the_chat_works(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path, running=False)
-    launcher.hold = True
-    async with open_chat(launcher) as (pilot, screen):
+async def test_without_a_node_an_example_is_refused_and_the_chat_works(starting: FakeLauncher) -> None:
+    async with open_chat(starting) as (pilot, screen):
         await pilot.press("y")
         await until(pilot, lambda: "no node runs" in notices(screen.sapo))
         turn = await ask(pilot, screen, "hello")
@@ -398,19 +392,22 @@ async def test_the_transcript_and_its_answers_are_bounded(launcher: FakeLauncher
 
 
 async def test_a_growing_answer_stays_in_view_unless_somebody_reads_above(launcher: FakeLauncher) -> None:
-    def prepare(fake: FakeChat) -> None:
-        fake.pace, fake.answers = 0.02, ("word\n " * 60, "short but slow to come " * 8)
-
-    launcher.prepare = prepare
+    answers = [
+        ChatAnswer(False, "word\n " * 60, True),
+        ChatAnswer(True, "short", False),
+        ChatAnswer(True, "short", True),
+    ]
+    go = stepwise(launcher, *answers)
     async with open_chat(launcher) as (pilot, screen):
         transcript = screen.query_one("#transcript", VerticalScroll)
         await pilot.press("e", *"one", "enter")
-        await until(pilot, lambda: transcript.scroll_y > 10)
-        turn = screen.query_one(Turn)
-        await until(pilot, lambda: turn.boxes[1].answer)
-        await until(pilot, lambda: transcript.scroll_y == 0)
-        await until(pilot, lambda: turn.boxes[1].done)
-        await pilot.pause()
+        go.release()
+        await until(pilot, lambda: transcript.scroll_y == transcript.max_scroll_y > 10)
+        go.release()
+        await until(pilot, lambda: screen.query_one(Turn).boxes[1].answer and transcript.scroll_y == 0)
+        go.release()
+        await until(pilot, lambda: screen.query_one(Turn).boxes[1].done)
+        await still(pilot)
         assert transcript.scroll_y == 0
 
 
@@ -428,18 +425,13 @@ async def test_an_answer_continues_while_another_screen_is_in_front(launcher: Fa
         assert pilot.app.current_mode == "dashboard"
 
 
-async def test_answers_are_side_by_side_or_one_above_the_other(launcher: FakeLauncher) -> None:
+async def test_a_small_terminal_stacks_the_answers_and_back_nothing_is_lost(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         turn = await ask(pilot, screen, "hello")
         base, adapter = turn.boxes
         assert base.region.y == adapter.region.y and base.region.right <= adapter.region.x
         await pilot.resize_terminal(60, 24)
         await until(pilot, lambda: base.region.x == adapter.region.x and base.region.bottom <= adapter.region.y)
-
-
-async def test_a_tiny_terminal_and_back_loses_nothing(launcher: FakeLauncher) -> None:
-    async with open_chat(launcher) as (pilot, screen):
-        turn = await ask(pilot, screen, "hello")
         await pilot.press(*"draft")
         await pilot.resize_terminal(40, 10)
         await pilot.pause()
@@ -454,9 +446,9 @@ async def test_a_tiny_terminal_and_back_loses_nothing(launcher: FakeLauncher) ->
 # Pictures.
 
 
-async def _asked(pilot: Pilot[Any]) -> None:
+async def _asked(pilot: Pilot[Any], app: SapoApp) -> None:
     await pilot.press("4")
-    screen = pilot.app.screen
+    screen = app.screen
     assert isinstance(screen, ChatView)
     screen.query_one(AskBox).cursor_blink = False
     await ask(pilot, screen, "What is 17 + 25?")
@@ -464,15 +456,14 @@ async def _asked(pilot: Pilot[Any]) -> None:
     await ask(pilot, screen, "Why?")
 
 
-async def _empty(pilot: Pilot[Any]) -> None:
-    await until(pilot, lambda: pilot.app.check_action("pause", ()))
+async def _empty(pilot: Pilot[Any], app: SapoApp) -> None:
+    await until(pilot, lambda: app.check_action("pause", ()))
     await pilot.press("4")
-    await pilot.pause()
 
 
-def test_picture_of_a_conversation(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=look, run_before=_asked)
+def test_picture_of_a_conversation(pictured: Pictured, look: Size) -> None:
+    assert pictured(_asked, look)
 
 
-def test_picture_before_the_first_question(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_empty)
+def test_picture_before_the_first_question(pictured: Pictured) -> None:
+    assert pictured(_empty)

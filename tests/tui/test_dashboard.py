@@ -7,10 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -38,30 +35,9 @@ from sapo_edge.tui.screens.view import (
 )
 from sapo_edge.tui.widgets.plot import ticks
 from tests.tui.fake_launcher import FINISHED, LOAD, FakeLauncher
-from tests.tui.shell import TRUECOLOR, lines, running, screen, text, until
+from tests.tui.shell import Pictured, Size, attached, following, lines, running, screen, text, until
 
 SIZES = [(80, 24), (120, 40)]
-
-
-async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
-    await until(pilot, lambda: app.state.standing is Standing.ATTACHED and "Is it working?" in text(app, "#verdict"))
-
-
-@asynccontextmanager
-async def following(
-    launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
-) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
-    """The app when it shows its node and a verdict."""
-    async with running(launcher, size) as (pilot, app):
-        await attached(pilot, app)
-        yield pilot, app
-
-
-async def test_it_says_in_words_whether_it_works(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (_pilot, app):
-        verdict = app.screen.query_one("#verdict", Static)
-        assert "held-out 0.04 → 0.66 in 40 rounds; 74 % of questions teach" in text(app, "#verdict")
-        assert verdict.has_class("-good")
 
 
 async def test_a_finished_round_moves_curve_and_head(launcher: FakeLauncher) -> None:
@@ -153,11 +129,6 @@ async def test_the_titles_of_all_screens_are_whole_where_they_fit(launcher: Fake
             assert titles == [*VIEWS.values()], width
 
 
-async def test_lines_without_room_are_counted(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
-        await until(pilot, lambda: "3 reasons: key 3" in screen(app) and "and 4 more: key 3" in screen(app))
-
-
 @pytest.mark.parametrize("size", [*SIZES, (60, 20)])
 async def test_the_next_evaluation_is_known_after_attaching(
     launcher: FakeLauncher, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
@@ -186,23 +157,18 @@ def test_no_evaluation_is_announced_where_none_comes(settings: dict[str, int], s
     assert state.rounds_to_evaluation is None
 
 
-async def test_before_the_first_round_it_says_what_is_missing(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path, rounds=0)
-    async with running(launcher) as (pilot, app):
+async def test_before_the_first_round_it_says_what_is_missing(fresh: FakeLauncher) -> None:
+    async with running(fresh) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await until(pilot, lambda: "The curves begin" in str(app.screen.query_one(CurvesPlot).render()))
         await until(pilot, lambda: "no round is finished yet" in text(app, "#batch"))
-    launcher.close()
 
 
-async def test_a_starting_node_is_shown_with_its_output(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path, running=False)
-    launcher.hold = True
-    async with running(launcher) as (pilot, app):
+async def test_a_starting_node_is_shown_with_its_output(starting: FakeLauncher) -> None:
+    async with running(starting) as (pilot, app):
         await until(pilot, lambda: "loading the model into torch" in text(app, "#waiting"))
-        launcher.arrive()
+        starting.arrive()
         await attached(pilot, app)
-    launcher.close()
 
 
 async def test_many_events_are_drawn_at_most_ten_times_a_second(launcher: FakeLauncher) -> None:
@@ -288,10 +254,9 @@ def test_what_the_machine_does_not_tell_is_left_out(load: Load, rows: list[str])
     assert [row for row in text if any(unit in row for unit in ("core", "°C", " W,", "kWh"))] == rows
 
 
-async def test_a_slow_start_says_that_other_programs_take_the_processor(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path, running=False)
-    launcher.hold, launcher.machine = True, Load(0.3, 2, others=1.7)
-    async with running(launcher) as (pilot, app):
+async def test_a_slow_start_says_that_other_programs_take_the_processor(starting: FakeLauncher) -> None:
+    starting.machine = Load(0.3, 2, others=1.7)
+    async with running(starting) as (pilot, app):
         await until(pilot, lambda: "Other programs use 1.7 of 2 cores, so it takes longer." in screen(app))
         await pilot.press("6")
         # The log is empty until the model is loaded.
@@ -330,45 +295,30 @@ def test_ticks_are_few_and_round(last: int, most: int) -> None:
     assert all(number % numbers[1] == 0 for number in numbers)
 
 
-async def _settled(pilot: Pilot[object]) -> None:
-    app = pilot.app
-    assert isinstance(app, SapoApp)
-    await attached(pilot, app)
-    await pilot.pause(0.3)
-
-
-def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], look: tuple[int, int]) -> None:
-    environ = {"COLORTERM": "truecolor", "TERM": "xterm-256color"}
-    assert snap_compare(SapoApp(launcher, environ), terminal_size=look, run_before=_settled)
+def test_picture(pictured: Pictured, look: Size) -> None:
+    assert pictured(attached, look, {"COLORTERM": "truecolor", "TERM": "xterm-256color"})
 
 
 @pytest.mark.parametrize("size", [(60, 20), (50, 12)])
-def test_picture_of_a_small_terminal(
-    launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]
-) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_settled)
+def test_picture_of_a_small_terminal(pictured: Pictured, size: Size) -> None:
+    assert pictured(attached, size)
 
 
-def test_picture_on_a_light_background(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
+def test_picture_on_a_light_background(launcher: FakeLauncher, pictured: Pictured) -> None:
     launcher.set("theme", LIGHT.name)
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_settled)
-
-
-async def _ended(pilot: Pilot[object]) -> None:
-    await _settled(pilot)
-    app = pilot.app
-    assert isinstance(app, SapoApp) and isinstance(app.launcher, FakeLauncher)
-    app.launcher.node.emit(NodeStopped(reason="all 40 rounds are done", rounds=40))
-    app.launcher.ending = replace(FINISHED, done=False)
-    app.launcher.node.stop()
-    await until(pilot, lambda: app.state.standing is Standing.ENDED and "No node runs" in text(app, "#progress"))
+    assert pictured(attached)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_picture_of_a_node_that_has_ended(
-    launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]
-) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_ended)
+def test_picture_of_a_node_that_has_ended(launcher: FakeLauncher, pictured: Pictured, size: Size) -> None:
+    async def ended(pilot: Pilot[Any], app: SapoApp) -> None:
+        await attached(pilot, app)
+        launcher.node.emit(NodeStopped(reason="all 40 rounds are done", rounds=40))
+        launcher.ending = replace(FINISHED, done=False)
+        launcher.node.stop()
+        await until(pilot, lambda: app.state.standing is Standing.ENDED and "No node runs" in text(app, "#progress"))
+
+    assert pictured(ended, size)
 
 
 async def test_an_idle_node_is_neither_drawn_again_nor_measured_at_each_poll(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,19 +21,15 @@ from sapo_edge.tui.screens.first_run.choices import OneOf, Stepper
 from sapo_edge.tui.screens.first_run.panels import NETWORKS
 from sapo_edge.tui.screens.first_run.screen import CALM, FirstRun
 from sapo_edge.tui.screens.help import HelpScreen
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from sapo_edge.tui.widgets.small import Tick
-from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher
-from tests.tui.shell import TRUECOLOR, attached, notices, running, screen, text, until
+from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher, hosted
+from tests.tui.shell import Pictured, Size, attached, notices, running, screen, text, until
 
 SIZES = [(80, 24), (120, 40)]
 
 
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    made = FakeLauncher(tmp_path, agreed=False, running=False)
-    yield made
-    made.close()
+launcher = hosted(agreed=False, running=False)
 
 
 def asks(app: SapoApp) -> bool:
@@ -47,14 +41,14 @@ async def looked(pilot: Pilot[Any], app: SapoApp) -> None:
     await until(pilot, lambda: asks(app) and ("✓" in screen(app) or "✗" in screen(app)))
 
 
-@asynccontextmanager
-async def checked(
-    launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
-) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
-    """The app when it shows what was found."""
-    async with running(launcher, size) as (pilot, app):
-        await looked(pilot, app)
-        yield pilot, app
+checked = partial(running, ready=looked)
+"""The app when it shows what was found."""
+
+
+async def agree(pilot: Pilot[Any], app: SapoApp) -> None:
+    """Start learning, and wait for the node."""
+    await pilot.press("enter")
+    await attached(pilot, app)
 
 
 async def paste(pilot: Pilot[Any], app: SapoApp, line: str) -> None:
@@ -70,8 +64,7 @@ async def test_nothing_starts_before_consent_and_one_key_is_enough(launcher: Fak
         assert asks(app) and app.current_mode == "dashboard"
         assert (launcher.starts, launcher.consents, launcher.changes) == (0, [], [])
         assert app.keeper.link is None and app.state.standing is Standing.LOOKING
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await agree(pilot, app)
         assert launcher.consents == [Consent()] and launcher.starts == 1
 
 
@@ -86,8 +79,7 @@ async def test_enter_works_as_soon_as_the_findings_are_visible(
 
     monkeypatch.setattr(FirstRun, "_show_choices", show_slowly)
     async with checked(launcher) as (pilot, app):
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await agree(pilot, app)
         assert launcher.consents == [Consent()]
 
 
@@ -151,55 +143,46 @@ async def test_what_it_costs_follows_the_settings(launcher: FakeLauncher) -> Non
         await until(pilot, lambda: asks(app))
 
 
-@pytest.mark.parametrize("key", ["q", "escape", "ctrl+q", "ctrl+c"])
-async def test_leaving_leaves_no_trace(launcher: FakeLauncher, key: str) -> None:
+@pytest.mark.parametrize("how", ["q", "escape", "ctrl+q", "ctrl+c", "tab enter", "#leave"])
+async def test_leaving_leaves_no_trace(launcher: FakeLauncher, how: str) -> None:
     before = sorted(launcher.paths.config.rglob("*")), sorted(launcher.paths.state.rglob("*"))
     async with checked(launcher) as (pilot, app):
-        await pilot.press(key)
-        await pilot.pause(0.1)
-    assert app.return_value is ExitCode.DONE
+        await (pilot.click(how) if how.startswith("#") else pilot.press(*how.split()))
+        await until(pilot, lambda: app.return_value is ExitCode.DONE)
     assert (launcher.starts, launcher.consents, launcher.changes) == (0, [], [])
     assert (sorted(launcher.paths.config.rglob("*")), sorted(launcher.paths.state.rglob("*"))) == before
 
 
-async def test_enter_on_leave_leaves(launcher: FakeLauncher) -> None:
-    async with checked(launcher) as (pilot, app):
-        await pilot.press("tab")
-        assert app.focused is app.screen.query_one("#leave")
-        await pilot.press("enter")
-        await pilot.pause(0.3)
-    assert app.return_value is ExitCode.DONE and launcher.consents == [] and launcher.starts == 0
-
-
-async def test_a_click_on_each_button_does_what_it_says(launcher: FakeLauncher) -> None:
+async def test_a_click_on_start_starts(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
         await pilot.click("#start")
         await attached(pilot, app)
-    assert len(launcher.consents) == 1
-    launcher.close()
-    launcher.agreed = False
-    async with checked(launcher) as (pilot, app):
-        await pilot.click("#leave")
-        await pilot.pause(0.2)
-    assert len(launcher.consents) == 1
+    assert launcher.consents == [Consent()]
 
 
 @pytest.mark.parametrize(
     ("keys", "network", "shared"),
     [
-        ("n", "swarm", "with all who take part"),
-        ("a", "solo", "nothing: no connection"),
-        ("i", "invite", "with members of its swarm"),
+        (("n",), "swarm", "with all who take part"),
+        (("a",), "solo", "nothing: no connection"),
+        (("i", "escape"), "invite", "with members of its swarm"),
     ],
 )
-async def test_the_choice_decides_what_is_shared(launcher: FakeLauncher, keys: str, network: str, shared: str) -> None:
+async def test_the_choice_decides_what_is_shared(
+    launcher: FakeLauncher, keys: tuple[str, ...], network: str, shared: str
+) -> None:
     async with checked(launcher) as (pilot, app):
-        await pilot.press(keys)
+        await pilot.press(*keys)
         await pilot.pause(0.1)
         assert app.screen.query_one(OneOf).value == network
         assert shared in text(app, "#shared") and shared in screen(app)
         assert ("weights" in text(app, "#never")) == (network != "solo")
         assert app.screen.query_one("#invite").display == (network == "invite")
+        assert app.focused is app.screen.query_one("#start"), "escape leaves the input first"
+        if network == "invite":
+            await pilot.press("n")
+        await agree(pilot, app)
+    assert launcher.consents == [Consent("solo" if network == "solo" else None)]
 
 
 async def test_own_questions_are_offered_no_open_swarm(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,24 +194,16 @@ async def test_own_questions_are_offered_no_open_swarm(launcher: FakeLauncher, m
         assert "open swarm" not in screen(app) and "An invite" in screen(app)
 
 
-async def test_alone_needs_two_keys(launcher: FakeLauncher) -> None:
-    async with checked(launcher) as (pilot, app):
-        await pilot.press("a", "enter")
-        await attached(pilot, app)
-    assert launcher.consents == [Consent("solo")]
-
-
 async def test_an_invite_broken_into_lines_is_pasted_wherever_the_focus_is(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
         await paste(pilot, app, f"\n {INVITE[:40]}\n{INVITE[40:]} \n")
         field = app.screen.query_one(Input)
         assert field.has_focus and field.value == INVITE and app.screen.query_one(OneOf).value == "invite"
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await agree(pilot, app)
     assert launcher.consents == [Consent("invite", INVITE)]
 
 
-async def test_pasting_into_the_input_takes_all_lines_up_to_a_limit(launcher: FakeLauncher) -> None:
+async def test_whatever_is_pasted_for_an_invite_is_shown_up_to_a_limit(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
         await pilot.press("i")
         await paste(pilot, app, f"{INVITE[:20]}\r\n{INVITE[20:]}")
@@ -238,15 +213,11 @@ async def test_pasting_into_the_input_takes_all_lines_up_to_a_limit(launcher: Fa
         assert len(field.value) <= 8192
         await pilot.press("1", "q", "a", "n")
         assert asks(app) and app.screen.query_one(OneOf).value == "invite"
-
-
-async def test_whatever_is_pasted_for_an_invite_is_shown(launcher: FakeLauncher) -> None:
-    async with checked(launcher) as (pilot, app):
-        await pilot.press("i", "escape")
+        await pilot.press("escape")
         await paste(pilot, app, "rubbish")
         await pilot.press("enter")
         await until(pilot, lambda: "cut off" in screen(app))
-        assert app.screen.query_one(Input).value == "rubbish"
+        assert field.value == "rubbish"
 
 
 async def test_escape_leaves_the_details_first_and_a_question_mark_helps(launcher: FakeLauncher) -> None:
@@ -273,18 +244,8 @@ async def test_a_wrong_invite_shows_an_error_and_can_be_corrected(launcher: Fake
         assert app.focused is app.screen.query_one(Input) and launcher.consents == [] and launcher.starts == 0
         await pilot.press("end", "9", "a", "b")
         assert "cut off" not in screen(app)
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await agree(pilot, app)
     assert launcher.consents == [Consent("invite", INVITE)]
-
-
-async def test_escape_leaves_the_input_first(launcher: FakeLauncher) -> None:
-    async with checked(launcher) as (pilot, app):
-        await pilot.press("i", "escape")
-        assert asks(app) and app.focused is app.screen.query_one("#start")
-        await pilot.press("n", "enter")
-        await attached(pilot, app)
-    assert launcher.consents == [Consent()]
 
 
 async def test_keys_change_the_limits(launcher: FakeLauncher) -> None:
@@ -307,8 +268,7 @@ async def test_the_mouse_changes_limits_and_network(launcher: FakeLauncher) -> N
         await pilot.click(cores, offset=(0, 0))
         await pilot.click("#mains")
         await pilot.click(list(app.screen.query_one(OneOf).children)[1])
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await agree(pilot, app)
     assert launcher.consents == [Consent("solo", threads=1, mains_only=False)]
 
 
@@ -325,8 +285,7 @@ async def test_a_start_at_login_is_offered_where_it_can_be_and_done_only_if_tick
         assert app.screen.query_one("#body").max_scroll_y == 0 and "Start learning" in screen(app)
         await pilot.click("#login")
         assert f"[x] {offer}" in screen(app) and not launcher.commands
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await agree(pilot, app)
         await until(pilot, lambda: unit in notices(app))
         assert launcher.commands == [(("service", "install", "--no-start"), "")] and launcher.starts == 1
         assert "sudo loginctl" in notices(app) and "1.5 GB" not in notices(app)
@@ -390,8 +349,7 @@ async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: Fa
         await pilot.press("r")
         await looked(pilot, app)
         assert "Can't start" not in screen(app) and app.focused is app.screen.query_one("#start")
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await agree(pilot, app)
 
 
 async def test_a_problem_that_is_an_estimate_warns_and_does_not_block(launcher: FakeLauncher) -> None:
@@ -399,8 +357,7 @@ async def test_a_problem_that_is_an_estimate_warns_and_does_not_block(launcher: 
     async with checked(launcher) as (pilot, app):
         assert "close programs" in screen(app) and "Memory: 1 GB free. It may fail" in text(app, "#say")
         assert launcher.consents == []
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await agree(pilot, app)
     assert len(launcher.consents) == 1
 
 
@@ -424,8 +381,7 @@ async def test_enter_before_the_findings_are_shown_is_no_consent(
         await pilot.pause(0.5)
         assert asks(app) and launcher.consents == [] and launcher.starts == 0
         assert text(app, "#say") == CALM
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await agree(pilot, app)
     assert len(launcher.consents) == 1 and launcher.starts == 1
 
 
@@ -439,8 +395,7 @@ async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLaunc
         assert "(●) Alone" in seen
         assert "[ ] pause on battery" in seen and "[x] pause when busy" in seen
         await pilot.click("#mains")
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await agree(pilot, app)
     assert launcher.consents == [Consent(mains_only=True)]
 
 
@@ -448,8 +403,7 @@ async def test_more_threads_than_cores_stay_set(launcher: FakeLauncher) -> None:
     launcher.set("threads", "9")
     async with checked(launcher) as (pilot, app):
         await until(pilot, lambda: "at most 9 of 4" in screen(app))
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await agree(pilot, app)
     assert launcher.consents == [Consent()]
 
 
@@ -476,8 +430,7 @@ async def test_settings_mended_meanwhile_are_shown_and_choices_stay(launcher: Fa
         await pilot.press("r")
         await until(pilot, lambda: "at most 2 of 4" in screen(app))
         await looked(pilot, app)
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await agree(pilot, app)
     assert launcher.consents == [Consent("solo")]
 
 
@@ -498,8 +451,7 @@ async def test_choices_that_can_not_be_saved_show_the_error_and_nothing_starts(l
         await until(pilot, lambda: "disk full; free some space" in text(app, "#say"))
         assert asks(app) and launcher.starts == 0
         launcher.refusal = None
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await agree(pilot, app)
 
 
 async def test_the_node_starts_after_the_help_is_closed(
@@ -569,29 +521,20 @@ async def test_more_findings_than_fit_can_be_scrolled(launcher: FakeLauncher) ->
         assert "Thing 29" in screen(app)
 
 
-async def _looked(pilot: Pilot[Any]) -> None:
-    assert isinstance(pilot.app, SapoApp)
-    await looked(pilot, pilot.app)
-    await pilot.pause(0.2)
-
-
-async def _refused(pilot: Pilot[Any]) -> None:
-    await _looked(pilot)
-    await pilot.press("i", *"sapo://join/x", "enter")
-    assert isinstance(pilot.app, SapoApp)
-    pilot.app.screen.query_one(Input).cursor_blink = False
-    await until(pilot, lambda: "cut off" in screen(pilot.app))  # type: ignore[arg-type]
-
-
-def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], look: tuple[int, int]) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=look, run_before=_looked)
+def test_picture(pictured: Pictured, look: Size) -> None:
+    assert pictured(looked, look)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_picture_of_a_problem(launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
+def test_picture_of_a_problem(launcher: FakeLauncher, pictured: Pictured, size: Size) -> None:
     launcher.found = NO_MODEL
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_looked)
+    assert pictured(looked, size)
 
 
-def test_picture_of_a_wrong_invite(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_refused)
+def test_picture_of_a_wrong_invite(pictured: Pictured) -> None:
+    async def refused(pilot: Pilot[Any], app: SapoApp) -> None:
+        await looked(pilot, app)
+        await pilot.press("i", *"sapo://join/x", "enter")
+        await until(pilot, lambda: "cut off" in screen(app))
+
+    assert pictured(refused)

@@ -11,10 +11,10 @@ from textual.command import CommandPalette
 from textual.widgets import Button, Input
 
 from sapo_edge.tui.node.state import NodeState, Standing
+from sapo_edge.tui.screens.help import WordsScreen
 from sapo_edge.tui.screens.jump import LETTERS, Jump
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import head_text
-from sapo_edge.tui.screens.words import WordsScreen
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import following, notices, picture, text, until
 

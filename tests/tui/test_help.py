@@ -14,15 +14,14 @@ from textual.widgets import Input, Static
 from sapo_edge.tui import app as app_module
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.commands import binding_ids
-from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dashboard.screen import Dashboard
 from sapo_edge.tui.screens.help import DOCUMENTS, HelpScreen, keys_of
 from sapo_edge.tui.screens.logs.screen import Logs
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, picture, running, until
+from tests.tui.shell import Pictured, Size, following, picture, running, until
 
 
 async def helped(pilot: Pilot[Any], app: SapoApp) -> HelpScreen:
@@ -34,8 +33,7 @@ async def helped(pilot: Pilot[Any], app: SapoApp) -> HelpScreen:
 
 @pytest.mark.parametrize("number", range(1, len(VIEWS) + 1))
 async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher, number: int) -> None:
-    async with running(launcher, (120, 40)) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+    async with following(launcher, (120, 40)) as (pilot, app):
         await pilot.press(str(number))
         await pilot.pause(0.2)
         screen = app.screen
@@ -43,6 +41,9 @@ async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher, numbe
         mode = list(VIEWS)[number - 1]
         assert VIEWS[mode] in picture(app) and help.about
         listed = {key.id for keys in keys_of(screen).values() for key in keys}
+        changeable = {*binding_ids(app), ""}
+        assert listed <= changeable
+        assert {key.id for keys in keys_of(help).values() for key in keys} <= changeable
         own = [item.id for item in type(screen).BINDINGS if isinstance(item, Binding) and item.show]
         assert {"node.pause", "app.quit", f"view.{mode}"} <= listed
         assert not own or listed & set(own)
@@ -53,8 +54,7 @@ async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher, numbe
 
 
 async def test_keys_that_do_nothing_now_are_not_listed(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+    async with following(launcher) as (pilot, app):
         await pilot.press("6")
         await until(pilot, lambda: isinstance(app.screen, Logs))
         await pilot.press("slash")
@@ -67,8 +67,7 @@ async def test_keys_that_do_nothing_now_are_not_listed(launcher: FakeLauncher) -
 
 
 async def test_it_explains_how_to_change_keys_and_what_words_mean(launcher: FakeLauncher) -> None:
-    async with running(launcher, (120, 40)) as (pilot, app):
-        await until(pilot, lambda: isinstance(app.screen, Dashboard))
+    async with following(launcher, (120, 40)) as (pilot, app):
         help = await helped(pilot, app)
         help.query_one("#pages").styles.height = "auto"
         await pilot.press("slash", *"keys.toml")
@@ -85,8 +84,7 @@ async def test_it_explains_how_to_change_keys_and_what_words_mean(launcher: Fake
 
 
 async def test_it_scrolls(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await until(pilot, lambda: isinstance(app.screen, Dashboard))
+    async with following(launcher) as (pilot, app):
         await helped(pilot, app)
         await pilot.press("end")
         await until(pilot, lambda: "arxiv.org" in picture(app))
@@ -96,8 +94,7 @@ async def test_it_scrolls(launcher: FakeLauncher) -> None:
 
 async def test_it_works_over_a_dialog(launcher: FakeLauncher) -> None:
     launcher.set("threads", "3")
-    async with running(launcher) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+    async with following(launcher) as (pilot, app):
         await pilot.press("7")
         await until(pilot, lambda: isinstance(app.screen, SettingsView) and "needs a restart" in picture(app))
         await pilot.press("r")
@@ -129,36 +126,10 @@ async def test_the_help_of_the_focused_widget_is_shown(launcher: FakeLauncher) -
         assert "In the focused part" in picture(app) and "bell.ring" in picture(app)
 
 
-async def test_every_key_it_lists_can_be_changed(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
-        known = binding_ids(app)
-        for number in range(1, len(VIEWS) + 1):
-            await pilot.press(str(number))
-            await pilot.pause(0.1)
-            listed = {key.id for keys in keys_of(app.screen).values() for key in keys if key.id}
-            assert listed and listed <= known
-        await pilot.press("f1")
-        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
-        assert {key.id for keys in keys_of(app.screen).values() for key in keys if key.id} <= known
-
-
 def test_the_documents_exist() -> None:
     docs = Path(__file__).parents[2] / "docs"
     names = [name.strip() for names in DOCUMENTS for name in names.split(",")]
     assert [name for name in names if not (docs / name).exists()] == []
-
-
-async def test_it_fits_a_tiny_terminal(launcher: FakeLauncher) -> None:
-    async with running(launcher, (120, 40)) as (pilot, app):
-        await until(pilot, lambda: isinstance(app.screen, Dashboard))
-        await helped(pilot, app)
-        await pilot.resize_terminal(40, 10)
-        await pilot.pause(0.2)
-        assert "Help: Dashboard" in picture(app) and "Esc closes" in picture(app)
-        await pilot.resize_terminal(120, 40)
-        await pilot.pause(0.2)
-        assert "On every screen" in picture(app)
 
 
 @pytest.fixture
@@ -168,18 +139,12 @@ def keys_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("keys_file")
-def test_pictures(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
-    assert _snap(launcher, snap_compare, look)
-
-
-def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> bool:
-    async def before(pilot: Pilot[Any]) -> None:
-        app = pilot.app
-        assert isinstance(app, SapoApp)
+def test_pictures(pictured: Pictured, look: Size) -> None:
+    async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
         await until(pilot, lambda: "5 peers" in picture(app))
         await pilot.press("7")
         await until(pilot, lambda: isinstance(app.screen, SettingsView) and "on_battery" in picture(app))
         await helped(pilot, app)
         await until(pilot, lambda: "Change the highlighted setting" in picture(app))
 
-    return bool(snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=before))
+    assert pictured(ready, look)

@@ -18,19 +18,15 @@ from sapo_edge.tui.screens.help import HelpScreen, keys_of
 from sapo_edge.tui.screens.logs.screen import Logs
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, running, until
+from tests.tui.shell import TRUECOLOR, notices, running, until
 
 KNOWN = {"node.pause", "logs.follow", "view.logs"}
 
 
 def write(launcher: FakeLauncher, text: str) -> None:
     (launcher.paths.config / KEYS_FILE).write_text(text, encoding="utf-8")
-
-
-def told(app: SapoApp) -> str:
-    return "\n".join(notice.message for notice in app._notifications)
 
 
 def test_the_file_has_keys_by_name(tmp_path: Path) -> None:
@@ -87,7 +83,7 @@ async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launche
     write(launcher, '"view.logs" = "o"\n"logs.follow" = "space,f8"\n"node.pause" = "P"\n"settings.change" = "e"\n')
     async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
-        assert not told(app)
+        assert not notices(app)
         await pilot.press("6")
         await pilot.pause(0.1)
         assert not isinstance(app.screen, Logs)
@@ -133,7 +129,7 @@ async def test_an_invalid_file_shows_its_error_and_is_ignored(launcher: FakeLaun
     write(launcher, text)
     async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
-        assert message in told(app)
+        assert message in notices(app)
         await pilot.press("6")
         await until(pilot, lambda: isinstance(app.screen, Logs))
         await pilot.press("f")
@@ -143,14 +139,12 @@ async def test_an_invalid_file_shows_its_error_and_is_ignored(launcher: FakeLaun
         assert "pause" not in launcher.node.asked
 
 
-async def test_names_of_keys_are_unique(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test(size=(80, 24)):
-        assert {"logs.follow", "settings.change", "view.logs", "node.pause", "app.help"} <= binding_ids(app)
-        for screen in (Logs, SettingsView):
-            ids = [binding.id for binding in screen.BINDINGS if isinstance(binding, Binding)]
-            assert None not in ids and max(Counter(ids).values()) == 1
-            assert all(str(id).startswith(f"{screen.MODE}.") for id in ids)
+@pytest.mark.parametrize("mode", SapoApp.MODES)
+def test_names_of_keys_are_unique(launcher: FakeLauncher, mode: str) -> None:
+    bindings = [binding for binding in type(SapoApp.MODES[mode]()).BINDINGS if isinstance(binding, Binding)]
+    names = Counter(str(binding.id) for binding in bindings)
+    assert max(names.values()) == 1 and {*names} <= binding_ids(SapoApp(launcher, TRUECOLOR))
+    assert all(name.startswith(f"{mode}.") for name in names)
 
 
 def meanings() -> dict[str, dict[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -17,7 +16,6 @@ from textual.widgets import Input
 
 from sapo_edge import events
 from sapo_edge.errors import StateError
-from sapo_edge.state import logs
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.records import MAX_TEXT, Level, parse_record
 from sapo_edge.tui.node.state import Standing
@@ -26,7 +24,7 @@ from sapo_edge.tui.screens.logs.reader import MAX_FILE_BYTES, LogReader
 from sapo_edge.tui.screens.logs.screen import Logs
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.fake_node import BEGAN, evaluated, finished
-from tests.tui.shell import TRUECOLOR, notices, picture, running, text, until
+from tests.tui.shell import Pictured, Size, notices, picture, running, text, until
 
 HOSTILE = "a peer says \x1b[31m[bold]boo[/bold]\x1b]0;owned\x07 [@click=app.quit]here[/] \u202e"
 TRACEBACK = (
@@ -104,31 +102,6 @@ def test_three_files_are_one_log_and_only_what_is_new_is_added(tmp_path: Path) -
         fresh.read()
         places = [record.place for record in fresh.records]
         assert places == sorted(set(places))
-
-
-def test_what_the_program_writes_is_understood(tmp_path: Path) -> None:
-    path, root = tmp_path / "log", logging.getLogger()
-    before, root.handlers = root.handlers, []
-    level = logging.getLogger("sapo_edge").level
-    try:
-        logs.configure(file=path, stderr=False)
-        logging.getLogger("sapo_edge.node").info(events.to_json(finished(34)))
-        try:
-            raise ZeroDivisionError("division by zero")
-        except ZeroDivisionError:
-            logging.getLogger("sapo_edge.swarm.tally").exception("pull \x1b[31m failed")
-    finally:
-        for handler in root.handlers:
-            handler.close()
-        root.handlers = before
-        logging.getLogger("sapo_edge").setLevel(level)
-    reader = LogReader(path)
-    reader.read()
-    first, second = reader.records
-    assert (first.level, first.source, first.thread) == ("info", "", "MainThread") and "round 34" in first.text
-    assert first.time is not None and abs(first.time - time.time()) < 60
-    assert (second.level, second.source) == ("error", "swarm.tally") and "pull \\x1b[31m failed" in second.text
-    assert second.text.endswith("lines: ZeroDivisionError: division by zero]")
 
 
 def test_a_record_keeps_its_further_lines(tmp_path: Path) -> None:
@@ -390,8 +363,7 @@ async def test_rotation_and_truncation_are_followed_whether_or_not_a_node_runs(l
         await until(pilot, lambda: "round 6:" in picture(app))
 
 
-async def test_nothing_to_show_is_said_with_what_to_do(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path)
+async def test_nothing_to_show_is_said_with_what_to_do(launcher: FakeLauncher) -> None:
     async with running(launcher) as (pilot, app):
         await pilot.press("6")
         await until(pilot, lambda: "There is no log yet" in picture(app))
@@ -404,7 +376,6 @@ async def test_nothing_to_show_is_said_with_what_to_do(tmp_path: Path) -> None:
         launcher.paths.log.rmdir()
         add(launcher.paths.log, written(0, "well again", "ERROR"))
         await until(pilot, lambda: "well again" in picture(app))
-    launcher.close()
 
 
 async def test_nothing_is_read_while_another_screen_is_in_front(
@@ -444,19 +415,13 @@ async def test_it_survives_a_tiny_terminal(launcher: FakeLauncher) -> None:
         assert lines.record == record and not lines.following and record is not None and record.text in picture(app)
 
 
-def test_pictures(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
-    assert _snap(launcher, snap_compare, look)
-
-
-def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> bool:
+def test_pictures(launcher: FakeLauncher, pictured: Pictured, look: Size) -> None:
     add(launcher.paths.log, a_run())
 
-    async def before(pilot: Pilot[Any]) -> None:
-        app = pilot.app
-        assert isinstance(app, SapoApp)
+    async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
         await opened(pilot, app)
         await until(pilot, lambda: "5 peers" in picture(app))
         await pilot.press("up", "up", "up", "slash", *"time", "enter")
         await until(pilot, lambda: "TimeoutError" in chosen(app))
 
-    return bool(snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=before))
+    assert pictured(ready, look)

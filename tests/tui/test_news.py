@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
+
+from textual.pilot import Pilot
 
 from sapo_edge.errors import StateError
 from sapo_edge.tui.app import SapoApp
@@ -11,7 +13,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dashboard.screen import Dashboard
 from sapo_edge.tui.screens.results.screen import Results
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, attached, following, lines, notices, screen, until
+from tests.tui.shell import Pictured, attached, following, lines, notices, screen, until
 
 TOLD = "118 rounds since you last looked: 82 → 104 of 200 new questions right; gain +0.11 (95 % +0.05 to +0.17)"
 
@@ -29,12 +31,6 @@ async def test_it_tells_what_was_learned_until_another_screen_is_shown(launcher:
         await pilot.pause(0.2)
         assert "118 rounds" not in screen(app)
     assert launcher.looks == [None, 40]
-
-
-async def test_without_news_there_is_no_line(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
-        await until(pilot, lambda: launcher.looks == [None])
-        assert not app.screen.query_one("#news").display
 
 
 async def test_news_are_read_again_after_a_time_without_the_node(launcher: FakeLauncher) -> None:
@@ -56,12 +52,10 @@ async def test_news_that_can_not_be_read_are_an_error_that_is_shown(launcher: Fa
         await until(pilot, lambda: "the journal is damaged" in notices(app))
 
 
-def test_a_picture(snap_compare: Callable[..., bool], launcher: FakeLauncher) -> None:
+def test_a_picture(launcher: FakeLauncher, pictured: Pictured) -> None:
     launcher.told = TOLD
-    app = SapoApp(launcher, TRUECOLOR)
 
-    async def shown(pilot: object) -> None:
-        await attached(pilot, app)  # type: ignore[arg-type]
-        await until(pilot, lambda: "118 rounds" in screen(app))  # type: ignore[arg-type]
+    async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
+        await until(pilot, lambda: "118 rounds" in screen(app))
 
-    assert snap_compare(app, terminal_size=(80, 24), run_before=shown)
+    assert pictured(ready)

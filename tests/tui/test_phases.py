@@ -5,19 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sapo_edge.tui.node.clock import STEPS, RoundClock
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def pass_by(self, seconds: float) -> None:
-        self.now += seconds
+from tests.fakes import Clock
 
 
 @pytest.fixture
@@ -41,11 +29,11 @@ def test_loading_is_not_part_of_a_round(round_clock: RoundClock) -> None:
 
 def test_the_time_of_the_first_round_is_known_in_its_last_phase(round_clock: RoundClock, clock: Clock) -> None:
     round_clock.progress("generate", 0, 32, "answers")
-    clock.pass_by(2)
+    clock.now += 2
     round_clock.progress("generate", 8, 32, "answers")
     assert round_clock.left() is None, "the time of an update is unknown"
     round_clock.progress("update", 0, 8, "groups")
-    clock.pass_by(1)
+    clock.now += 1
     round_clock.progress("update", 2, 8, "groups")
     assert round_clock.left() == pytest.approx(3)
 
@@ -54,11 +42,11 @@ def test_the_time_left_is_that_of_this_phase_and_the_next(round_clock: RoundCloc
     round_clock.round_finished(4.0, 3.0)
     round_clock.progress("generate", 0, 32, "answers")
     assert round_clock.left() == pytest.approx(7)
-    clock.pass_by(1)
+    clock.now += 1
     assert round_clock.left() == pytest.approx(6)
     round_clock.progress("generate", 16, 32, "answers")
     assert round_clock.left() == pytest.approx(1 + 3), "from the progress of this round, not from the last one"
-    clock.pass_by(1)
+    clock.now += 1
     round_clock.progress("generate", 32, 32, "answers")
     assert round_clock.left() == pytest.approx(3) and round_clock.seconds["generate"] == pytest.approx(2)
 
@@ -69,7 +57,7 @@ def test_an_evaluation_that_may_follow_is_not_counted(round_clock: RoundClock, c
     round_clock.progress("update", 8, 8, "groups")
     assert round_clock.left() == 0.0
     round_clock.progress("evaluate", 0, 100, "answers")
-    clock.pass_by(10)
+    clock.now += 10
     round_clock.progress("evaluate", 50, 100, "answers")
     assert round_clock.left() == pytest.approx(10)
 
@@ -80,7 +68,7 @@ def test_a_phase_that_was_joined_in_its_middle_is_not_taken_for_a_quick_one(
     round_clock.round_finished(8.0, 3.0)
     round_clock.progress("generate", 16, 32, "answers")
     assert round_clock.left() == pytest.approx(4 + 3)
-    clock.pass_by(2)
+    clock.now += 2
     assert round_clock.left() == pytest.approx(2 + 3)
     round_clock.progress("generate", 24, 32, "answers")
     assert round_clock.left() == pytest.approx(2 + 3), "8 answers took 2 s"
@@ -91,28 +79,28 @@ def test_a_phase_that_was_joined_in_its_middle_is_not_taken_for_a_quick_one(
 def test_a_pause_does_not_count(round_clock: RoundClock, clock: Clock) -> None:
     round_clock.round_finished(4.0, 3.0)
     round_clock.progress("generate", 0, 32, "answers")
-    clock.pass_by(1)
+    clock.now += 1
     round_clock.set_paused(True)
     round_clock.set_paused(True)
-    clock.pass_by(3600)
+    clock.now += 3600
     assert round_clock.left() == pytest.approx(6)
     round_clock.set_paused(False)
     round_clock.set_paused(False)
-    clock.pass_by(1)
+    clock.now += 1
     assert round_clock.left() == pytest.approx(5)
 
 
 def test_a_phase_that_takes_longer_than_last_time_has_no_time_left(round_clock: RoundClock, clock: Clock) -> None:
     round_clock.round_finished(4.0, 3.0)
     round_clock.progress("generate", 1, 32, "answers")
-    clock.pass_by(100)
+    clock.now += 100
     assert round_clock.left() == pytest.approx(3)
 
 
 def test_the_next_round_starts_from_zero(round_clock: RoundClock, clock: Clock) -> None:
     round_clock.round_finished(4.0, 3.0)
     round_clock.progress("generate", 30, 32, "answers")
-    clock.pass_by(50)
+    clock.now += 50
     round_clock.progress("generate", 0, 32, "answers")
     assert round_clock.left() == pytest.approx(7)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,18 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs import quit as quitting
 from sapo_edge.tui.screens.dialogs.quit import KEPT, STOPPED, Quit
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, Stuck, alone, attached, following, notices, running, screen, until
+from tests.tui.shell import (
+    Pictured,
+    Size,
+    Stuck,
+    alone,
+    attached,
+    following,
+    notices,
+    running,
+    screen,
+    until,
+)
 
 
 @pytest.fixture
@@ -57,8 +68,7 @@ def requests(launcher: FakeLauncher) -> list[str]:
 
 @pytest.mark.parametrize("key", ["enter", "k"])
 async def test_by_default_the_node_keeps_running_and_the_next_quit_asks_again(launcher: FakeLauncher, key: str) -> None:
-    async with running(launcher) as (pilot, app):
-        await asked(pilot, app)
+    async with running(launcher, ready=asked) as (pilot, app):
         assert app.focused is app.screen.query_one("#keep") and "[ ] remember" in screen(app)
         assert "on_quit" in screen(app)
         await pilot.press(key)
@@ -68,27 +78,18 @@ async def test_by_default_the_node_keeps_running_and_the_next_quit_asks_again(la
     assert text == KEPT and all(command in text for command in ("`sapo`", "`sapo status`", "`sapo stop`"))
 
 
-async def test_it_stops_after_the_round(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await asked(pilot, app)
-        await pilot.press("s")
-        await until(pilot, lambda: ended(app))
-        text = message(app)
-    assert requests(launcher) == ["after_round"] and launcher.changes == [] and text == STOPPED
-
-
 @pytest.mark.parametrize(("key", "answer"), [("k", "keep"), ("s", "stop")])
 async def test_an_answer_to_remember_is_saved(launcher: FakeLauncher, key: str, answer: str) -> None:
-    async with running(launcher) as (pilot, app):
-        await asked(pilot, app)
+    async with running(launcher, ready=asked) as (pilot, app):
         await pilot.press("r", key)
         await until(pilot, lambda: ended(app))
+        assert message(app) == {"keep": KEPT, "stop": STOPPED}[answer]
     assert launcher.changes == [("on_quit", answer)]
+    assert requests(launcher) == {"keep": [], "stop": ["after_round"]}[answer]
 
 
 async def test_buttons_by_mouse(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await asked(pilot, app)
+    async with running(launcher, ready=asked) as (pilot, app):
         await pilot.click("#remember")
         assert "[x] remember" in screen(app)
         await pilot.click("#stop")
@@ -98,8 +99,7 @@ async def test_buttons_by_mouse(launcher: FakeLauncher) -> None:
 
 @pytest.mark.parametrize("how", ["escape", "button"])
 async def test_cancel_changes_nothing_and_the_next_quit_asks_again(launcher: FakeLauncher, how: str) -> None:
-    async with running(launcher) as (pilot, app):
-        await asked(pilot, app)
+    async with running(launcher, ready=asked) as (pilot, app):
         await (pilot.press("escape") if how == "escape" else pilot.click("#cancel"))
         await until(pilot, lambda: not isinstance(app.screen, Quit))
         assert not ended(app) and launcher.changes == [] and requests(launcher) == []
@@ -119,8 +119,7 @@ async def test_a_saved_answer_is_not_asked_again(
 
 
 async def test_an_answer_that_can_not_be_saved_is_reported_after_the_end(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await asked(pilot, app)
+    async with running(launcher, ready=asked) as (pilot, app):
         launcher.refusal = ConfigError("can't write config.toml", "free some space")
         await pilot.press("r", "enter")
         await until(pilot, lambda: ended(app))
@@ -140,8 +139,7 @@ async def test_without_a_node_it_quits_immediately(launcher: FakeLauncher) -> No
 
 
 async def test_a_node_that_ends_during_the_dialog(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await asked(pilot, app)
+    async with running(launcher, ready=asked) as (pilot, app):
         launcher.ending = FINISHED
         launcher.node.stop()
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
@@ -179,29 +177,25 @@ async def test_a_node_that_does_not_answer_can_be_left_running(
     assert launcher.changes == [("on_quit", "stop")]
 
 
-async def test_a_node_that_still_starts_is_stopped_once_it_answers(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path, running=False)
-    launcher.hold = True
-    async with running(launcher) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.STARTING and launcher.starts == 1)
+async def test_a_node_that_still_starts_is_stopped_once_it_answers(starting: FakeLauncher) -> None:
+    async with running(starting) as (pilot, app):
+        await until(pilot, lambda: app.state.standing is Standing.STARTING and starting.starts == 1)
         await pilot.press("q")
         await until(pilot, lambda: isinstance(app.screen, Quit))
         await pilot.press("s")
         await until(pilot, lambda: "stops once it has started" in notices(app))
         assert not ended(app)
-        launcher.arrive()
+        starting.arrive()
         await until(pilot, lambda: ended(app))
         assert message(app) == STOPPED
-    assert requests(launcher) == ["after_round"]
-    finish(launcher)
+    assert requests(starting) == ["after_round"]
+    finish(starting)
 
 
-async def test_waiting_for_a_starting_node_can_be_cut_short(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path, running=False)
-    launcher.hold = True
-    launcher.set("on_quit", "stop")
-    async with running(launcher) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.STARTING and launcher.starts == 1)
+async def test_waiting_for_a_starting_node_can_be_cut_short(starting: FakeLauncher) -> None:
+    starting.set("on_quit", "stop")
+    async with running(starting) as (pilot, app):
+        await until(pilot, lambda: app.state.standing is Standing.STARTING and starting.starts == 1)
         await pilot.press("q")
         await until(pilot, lambda: "Quit again to leave it running" in notices(app))
         await pilot.press("q")
@@ -209,28 +203,9 @@ async def test_waiting_for_a_starting_node_can_be_cut_short(tmp_path: Path) -> N
         assert message(app) == KEPT
 
 
-async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
+def test_picture(pictured: Pictured, look: Size) -> None:
+    async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
         await asked(pilot, app)
-        await pilot.press("r")
-        await pilot.resize_terminal(40, 10)
-        await pilot.pause(0.3)
-        for words in ("Keep learning", "Stop after this round", "Cancel", "[x] remember"):
-            assert words in screen(app), words
-        await pilot.resize_terminal(80, 24)
-        await pilot.pause(0.3)
-        assert "[x] remember" in screen(app) and app.focused is app.screen.query_one("#keep")
-        await pilot.press("right", "enter")
-        await until(pilot, lambda: ended(app))
-    assert requests(launcher) == ["after_round"] and launcher.changes == [("on_quit", "stop")]
+        alone(app)
 
-
-async def _asked(pilot: Pilot[Any]) -> None:
-    assert isinstance(pilot.app, SapoApp)
-    await asked(pilot, pilot.app)
-    alone(pilot.app)
-    await pilot.pause(0.2)
-
-
-def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], look: tuple[int, int]) -> None:
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=look, run_before=_asked)
+    assert pictured(ready, look)

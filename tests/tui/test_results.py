@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 import unicodedata
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,9 +36,9 @@ from sapo_edge.tui.screens.results.picture import HEIGHT, LEFT, TOP, WIDTH, draw
 from sapo_edge.tui.screens.results.picture import Text as PictureText
 from sapo_edge.tui.screens.results.screen import PICTURE, Results
 from sapo_edge.tui.screens.results.texts import report_text
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, alone, attached, following, notices, running, screen, text, until
+from tests.tui.shell import TRUECOLOR, Pictured, Size, alone, attached, following, notices, running, screen, text, until
 
 EVAL = {
     "base": {"correct": 5, "formed": 2, "questions": 50, "entries": {"chain_sum": {"correct": 5, "questions": 50}}},
@@ -72,16 +71,14 @@ async def end(pilot: Pilot[Any], app: SapoApp, launcher: FakeLauncher, rounds: i
 
 
 async def test_a_phone_shows_all_buttons(launcher: FakeLauncher) -> None:
-    async with running(launcher, (43, 39)) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, (43, 39), ready=opened) as (_pilot, app):
         regions = [button.region for button in app.screen.query(Button)]
         assert len(regions) == 5 and all(region.width > 5 and region.right <= 43 for region in regions)
         assert all(words in screen(app) for words in ("x Export", "4 Chat", "y Test", "u More", "P Picture"))
 
 
 async def test_it_shows_before_and_now_tasks_questions_and_the_adapter(launcher: FakeLauncher) -> None:
-    async with running(launcher, (120, 40)) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, (120, 40), ready=opened) as (_pilot, app):
         seen = screen(app)
         assert "What was learned in 30 rounds; 40 rounds are done" in seen
         assert "4 of 100" in seen and "68 of 100" in seen and "It got better: +64 points of 100" in seen
@@ -91,14 +88,11 @@ async def test_it_shows_before_and_now_tasks_questions_and_the_adapter(launcher:
         assert "\x1b" not in seen and "\\x1b[31m[bold]greatest[/bold]" in seen
 
 
-async def test_before_the_first_round_it_says_what_is_missing(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path, rounds=0)
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
+async def test_before_the_first_round_it_says_what_is_missing(fresh: FakeLauncher) -> None:
+    async with running(fresh, ready=opened) as (pilot, app):
         assert "Nothing can be compared yet" in screen(app) and "none yet" in screen(app)
         await pilot.press("x", "y", "P")
-        assert launcher.commands == [] and isinstance(app.screen, Results)
-    launcher.close()
+        assert fresh.commands == [] and isinstance(app.screen, Results)
 
 
 async def test_it_opens_when_the_run_ends(launcher: FakeLauncher) -> None:
@@ -126,8 +120,7 @@ async def test_it_does_not_open_when_a_run_without_an_end_is_stopped(launcher: F
 
 async def test_the_test_questions_replace_the_figures(launcher: FakeLauncher) -> None:
     launcher.replies["eval"] = JobResult(EVAL)
-    async with running(launcher, (120, 40)) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, (120, 40), ready=opened) as (pilot, app):
         await pilot.press("y")
         await until(pilot, lambda: "41 of 50" in screen(app))
         assert launcher.commands == [(("eval",), "")] and "+72 points of 100 (95 %: +60 to +80)" in screen(app)
@@ -137,8 +130,7 @@ async def test_the_test_questions_replace_the_figures(launcher: FakeLauncher) ->
 async def test_escape_stops_the_test_questions_first(launcher: FakeLauncher) -> None:
     launcher.replies["eval"] = JobResult(EVAL)
     launcher.hold_jobs = True
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, ready=opened) as (pilot, app):
         await pilot.press("y")
         await until(pilot, lambda: "test questions (" in text(app, "#job"))
         await pilot.press("y", "escape")
@@ -149,8 +141,7 @@ async def test_escape_stops_the_test_questions_first(launcher: FakeLauncher) -> 
 
 
 async def test_forty_rounds_more_of_a_running_node(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, ready=opened) as (pilot, app):
         await pilot.press("u")
         await until(pilot, lambda: "stops after round 80" in text(app, "#job"))
         assert launcher.changes == [("rounds", "80")]
@@ -167,8 +158,7 @@ async def test_forty_rounds_more_of_a_run_that_has_ended(launcher: FakeLauncher)
 
 
 async def test_a_setting_that_cannot_be_written_is_explained(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, ready=opened) as (pilot, app):
         launcher.refusal = ConfigError("the disk is full", "free some space")
         await pilot.press("u")
         await until(pilot, lambda: "the disk is full; free some space" in text(app, "#job"))
@@ -177,8 +167,7 @@ async def test_a_setting_that_cannot_be_written_is_explained(launcher: FakeLaunc
 async def test_the_picture_is_saved(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sapo_edge.tui.app.user_downloads_path", lambda: tmp_path)
     svg, png = (tmp_path / f"{PICTURE}.{end}" for end in ("svg", "png"))
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, ready=opened) as (pilot, app):
         await pilot.press("P")
         await until(pilot, lambda: all(f"saved as {path}" in notices(app) for path in (svg, png)))
         assert "68 % now, of 100" in svg.read_text("utf-8") and "<polyline" in svg.read_text("utf-8")
@@ -324,16 +313,13 @@ def test_the_picture_is_valid_and_inside_its_frame(title: str, values: list[floa
 
 
 @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])
-def test_pictures(snap_compare: Callable[..., bool], launcher: FakeLauncher, size: tuple[int, int]) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    assert snap_compare(app, terminal_size=size, run_before=lambda pilot: opened(pilot, app))
+def test_pictures(pictured: Pictured, size: Size) -> None:
+    assert pictured(opened, size)
 
 
-def test_picture_of_the_export(snap_compare: Callable[..., bool], launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-
-    async def before(pilot: Pilot[Any]) -> None:
+def test_picture_of_the_export(pictured: Pictured) -> None:
+    async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
         await exporting(pilot, app, Path("/home/somebody/sapo-adapter"))
         alone(app)
 
-    assert snap_compare(app, terminal_size=(80, 24), run_before=before)
+    assert pictured(ready)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from sapo_edge.errors import NoNodeError
 from sapo_edge.tui.screens.rollouts.pages import PAGE, Filter, Key, RolloutPages
 
 EIGHT = 8
@@ -23,20 +22,15 @@ class Journal:
     """
 
     def __init__(self, rounds: int, limit: int = 10_000) -> None:
-        self.first, self.last, self.limit = 1, rounds, limit
+        self.last, self.limit = rounds, limit
         self.asked: list[dict[str, Any]] = []
-        self.gone = False
 
     def keys(self) -> list[Key]:
-        return [
-            (round, position) for round in range(self.last, self.first - 1, -1) for position in range(EIGHT - 1, -1, -1)
-        ]
+        return [(round, position) for round in range(self.last, 0, -1) for position in range(EIGHT - 1, -1, -1)]
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Any:
         assert method == "rollouts" and params["limit"] == PAGE
         self.asked.append(dict(params))
-        if self.gone:
-            raise NoNodeError("no node runs", "start one")
         before = tuple(params["before"]) if "before" in params else (10**9, 0)
         examined = [key for key in self.keys() if key < before][: self.limit]
         page = [key for key in examined if params.get("origin") != "external" or key[1] == 0][:PAGE]
@@ -54,15 +48,6 @@ def _rollout(key: Key) -> dict[str, Any]:
 
 def keys(pages: RolloutPages) -> list[Key]:
     return [row.key for row in pages.rows]
-
-
-async def test_going_down_loads_every_rollout_once() -> None:
-    journal = Journal(200)
-    pages = RolloutPages(journal.ask)
-    while not pages.complete:
-        await pages.older()
-        assert keys(pages) == journal.keys()[: len(pages.rows)]
-    assert keys(pages) == journal.keys() and len(journal.asked) == 200 * EIGHT / PAGE
 
 
 async def test_no_more_rows_than_the_limit_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,20 +69,6 @@ async def test_a_sparse_search_continues_where_it_stopped() -> None:
     assert all(asked["origin"] == "external" for asked in journal.asked)
 
 
-async def test_the_newest_page_replaces_all_rows_and_older_ones_follow_it() -> None:
-    journal = Journal(20)
-    pages = RolloutPages(journal.ask)
-    while not pages.complete:
-        await pages.older()
-    # Also after a return to an earlier round.
-    for last in (21, 60, 15):
-        journal.last = last
-        await pages.newest()
-        assert keys(pages) == journal.keys()[:PAGE] and not pages.complete
-        await pages.older()
-        assert keys(pages) == journal.keys()[: 2 * PAGE]
-
-
 async def test_a_reply_to_an_earlier_request_is_ignored() -> None:
     journal = Journal(20)
     requests: list[Mapping[str, Any]] = []
@@ -114,14 +85,3 @@ async def test_a_reply_to_an_earlier_request_is_ignored() -> None:
     assert pages.rows == [] and not pages.begun
     await pages.older()
     assert {key[1] for key in keys(pages)} == {0}
-
-
-async def test_a_node_that_is_gone_leaves_the_rows() -> None:
-    journal = Journal(200)
-    pages = RolloutPages(journal.ask)
-    await pages.older()
-    before, journal.gone = keys(pages), True
-    for load in (pages.older(), pages.newest()):
-        with pytest.raises(NoNodeError):
-            await load
-    assert keys(pages) == before and not pages.complete

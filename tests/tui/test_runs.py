@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +13,13 @@ from sapo_edge.control.runs import Best, RunView
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.runs.plot import RunsPlot
 from sapo_edge.tui.screens.runs.screen import Runs
 from sapo_edge.tui.screens.runs.texts import comparison_text
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.screens.runs.widgets import RunsPlot
+from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import EXPERIMENT, EXPERIMENT_STATE, FakeLauncher
 from tests.tui.fake_node import BEGAN
-from tests.tui.shell import TRUECOLOR, attached, running, screen, text, until
+from tests.tui.shell import Pictured, attached, running, screen, text, until
 
 OLD = RunView(
     "slow \x1b[31m", False, 40, BEGAN, BEGAN + 2400, "", "old \x1b[5mmodel", "torch", {"learning_rate": 1e-5},
@@ -41,8 +40,7 @@ async def test_two_runs_are_compared_and_a_new_one_begins(launcher: FakeLauncher
     launcher.other_runs = [OLD]
     launcher.replies["runs"] = JobResult({"done": "new", "run": "run-2"})
     node = launcher.node
-    async with running(launcher, (120, 40)) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, (120, 40), ready=opened) as (pilot, app):
         compared = text(app, "#comparison")
         assert "first against slow \\x1b[31m" in screen(app) and "\x1b" not in compared
         assert "asked different questions" in " ".join(compared.split()) and "chain_sum" in compared
@@ -65,8 +63,7 @@ async def test_a_run_goes_on_with_what_it_trains_on_and_shares_nothing_again_una
     launcher.other_runs = [replace(OLD, name="shared", settings=settings)]
     launcher.replies["runs"] = JobResult({"done": "use", "run": "shared"})
     launcher.set("network", "solo")
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, ready=opened) as (pilot, app):
         await pilot.press("down", "u")
         await until(pilot, lambda: isinstance(app.screen, Ask) and "and that stays so" in " ".join(screen(app).split()))
         await pilot.press("enter")
@@ -77,8 +74,7 @@ async def test_a_run_goes_on_with_what_it_trains_on_and_shares_nothing_again_una
 
 async def test_the_current_run_goes_on_where_no_node_runs(launcher: FakeLauncher) -> None:
     launcher.other_runs = [OLD]
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, ready=opened) as (pilot, app):
         assert not app.screen.active_bindings["u"].enabled, "its node runs"
         await pilot.press("down")
         await until(pilot, lambda: app.screen.active_bindings["u"].enabled)
@@ -93,8 +89,7 @@ async def test_the_current_run_goes_on_where_no_node_runs(launcher: FakeLauncher
 @pytest.mark.parametrize("size", [(60, 20), (80, 24)])
 async def test_an_experiment_is_watched(launcher: FakeLauncher, size: tuple[int, int]) -> None:
     launcher.other_runs = [OLD]
-    async with running(launcher, size) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, size, ready=opened) as (pilot, app):
         await pilot.press("w")
         await until(pilot, lambda: isinstance(app.focused, Input))
         app.screen.query_one(Input).value = f"~nobody-here/[/data]/{EXPERIMENT}"
@@ -126,11 +121,6 @@ def test_which_run_is_better_is_told_with_its_interval(right: int, sentence: str
     assert sentence in text and "points of 100 (95 %:" in text and "no setting" in text
 
 
-def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
-    async def ready(pilot: Pilot[Any]) -> None:
-        app = pilot.app
-        assert isinstance(app, SapoApp)
-        await opened(pilot, app)
-
+def test_picture(launcher: FakeLauncher, pictured: Pictured) -> None:
     launcher.other_runs = [OLD]
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=ready)
+    assert pictured(opened)

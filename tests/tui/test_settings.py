@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +17,12 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node import keeper
 from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.settings.list import SettingList
 from sapo_edge.tui.screens.settings.screen import SettingsView
+from sapo_edge.tui.screens.settings.widgets import SettingList
 from sapo_edge.tui.screens.settings.words import ADVANCED, FIRST, OTHER, grouped, pending, typed_value, value_text
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, picture, running, screen, text, until
+from tests.tui.shell import Pictured, Size, picture, running, screen, text, until
 
 HOSTILE = "\x1b[31m[bold]own[/bold] [@click=app.quit]x[/]"
 
@@ -35,24 +36,46 @@ def explanation(app: SapoApp) -> str:
     return "\n".join(str(app.screen.query_one(f"#{name}", Static).render()) for name in ("about", "warnings"))
 
 
-async def opened(pilot: Pilot[Any], app: SapoApp, *, attached: bool = True, advanced: bool = True) -> SettingList:
-    if attached:
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+async def listed(pilot: Pilot[Any], app: SapoApp) -> None:
+    """Show the screen with all settings, without waiting for a node."""
     await pilot.press("7")
-    await until(pilot, lambda: isinstance(app.screen, SettingsView))
-    settings = app.screen.query_one(SettingList)
-    await until(pilot, lambda: settings.row is not None)
-    if advanced:
-        await pilot.press("v")
-    if attached:
-        await until(pilot, lambda: bool(app.screen._node_has))  # type: ignore[attr-defined]
-    return settings
+    await until(pilot, lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)
+    await pilot.press("v")
+
+
+async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
+    """Show all settings, and what the node has."""
+    await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+    await listed(pilot, app)
+    await until(pilot, lambda: bool(app.screen._node_has))  # type: ignore[attr-defined]
+
+
+@asynccontextmanager
+async def at(launcher: FakeLauncher, name: str) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
+    """The screen with a setting highlighted."""
+    async with running(launcher, ready=opened) as (pilot, app):
+        await go_to(pilot, app, name)
+        yield pilot, app
+
+
+def listing(app: SapoApp) -> SettingList:
+    return app.screen.query_one(SettingList)
+
+
+def chosen(app: SapoApp) -> str:
+    """The name of the highlighted setting."""
+    row = listing(app).row
+    return "" if row is None else row.name
+
+
+async def asked(pilot: Pilot[Any], app: SapoApp) -> None:
+    """Wait for a dialog."""
+    await until(pilot, lambda: isinstance(app.screen, Ask))
 
 
 async def go_to(pilot: Pilot[Any], app: SapoApp, name: str) -> None:
     """Highlight a setting."""
-    settings = app.screen.query_one(SettingList)
-    settings.highlighted = settings.get_option_index(name)
+    listing(app).highlighted = listing(app).get_option_index(name)
     await until(pilot, lambda: name == str(app.screen.query_one("#panel").border_title))
 
 
@@ -123,26 +146,25 @@ def test_changed_settings_can_be_searched(launcher: FakeLauncher) -> None:
 
 
 async def test_a_phone_shows_values_rather_than_sources(launcher: FakeLauncher) -> None:
-    async with running(launcher, (43, 39)) as (pilot, app):
-        await opened(pilot, app, advanced=False)
-        await until(pilot, lambda: "busy" in screen(app))
-        (line,) = [line for line in screen(app).splitlines() if " busy " in line]
+    async with running(launcher, (43, 39), ready=opened) as (pilot, app):
+        await pilot.press("slash", *"busy")
+        await until(pilot, lambda: "\n│   busy " in screen(app))
+        (line,) = [line for line in screen(app).splitlines() if line.startswith("│   busy ")]
         assert "never pause" in line and "default" not in line
 
 
 async def test_what_owners_change_first_is_listed_first_and_a_lists_the_rest(launcher: FakeLauncher) -> None:
     launcher.set("warmup", "7")
     launcher.set("on_quit", "keep")
-    async with running(launcher, (80, 50)) as (pilot, app):
-        settings = await opened(pilot, app, advanced=False)
+    async with running(launcher, (80, 50), ready=opened) as (pilot, app):
+        await pilot.press("v")
+        await until(pilot, lambda: "All settings" not in picture(app))
         seen = picture(app)
         assert "Sharing" in seen and "no limit" in seen and "decay_after" not in seen
         assert "▲ warmup" in seen and "* on_quit" in seen
         await pilot.press("v")
         await until(pilot, lambda: "All settings" in picture(app))
-        assert settings.get_option_index("decay_after") > 0
-        await pilot.press("v")
-        await until(pilot, lambda: "All settings" not in picture(app))
+        assert listing(app).get_option_index("decay_after") > 0
 
 
 def test_the_settings_of_the_app_need_no_restart_of_the_node(launcher: FakeLauncher) -> None:
@@ -157,9 +179,8 @@ def test_the_settings_of_the_app_need_no_restart_of_the_node(launcher: FakeLaunc
 
 async def test_the_panel_shows_value_source_bounds_and_effect(launcher: FakeLauncher) -> None:
     launcher.set("own", "6")
-    async with running(launcher) as (pilot, app):
-        settings = await opened(pilot, app)
-        assert settings.has_focus and "Sharing" in picture(app)
+    async with running(launcher, ready=opened) as (pilot, app):
+        assert listing(app).has_focus and "Sharing" in picture(app)
         await go_to(pilot, app, "own")
         shown = picture(app)
         assert "6 rollouts, from config.toml; default 4 rollouts" in shown and "an integer from 1 to 256" in shown
@@ -169,30 +190,28 @@ async def test_the_panel_shows_value_source_bounds_and_effect(launcher: FakeLaun
 
 
 async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        settings = await opened(pilot, app)
+    async with running(launcher, ready=opened) as (pilot, app):
         await pilot.press("slash", *"battery 1")
         assert isinstance(app.screen, SettingsView), "a digit is text while one types"
         await until(pilot, lambda: "no match" in picture(app))
         await pilot.press("backspace", "backspace")
-        await until(pilot, lambda: settings.row is not None and settings.row.name == "on_battery")
+        await until(pilot, lambda: chosen(app) == "on_battery")
         await pilot.press("enter")
-        assert settings.has_focus and "search: battery" in picture(app)
+        assert listing(app).has_focus and "search: battery" in picture(app)
         await pilot.press("escape")
         assert "search" not in picture(app).split("p Pause")[0].replace("/ Search", "")
-        assert settings.row is not None and settings.row.name == "on_battery" and settings.option_count > len(SETTINGS)
+        assert chosen(app) == "on_battery" and listing(app).option_count > len(SETTINGS)
         await pilot.press("1")
         await until(pilot, lambda: not isinstance(app.screen, SettingsView))
 
 
 async def test_the_first_click_highlights_and_the_second_edits(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        settings = await opened(pilot, app)
-        await pilot.click(settings, offset=(5, 5))
-        await pilot.click(settings, offset=(5, 7))
+    async with running(launcher, ready=opened) as (pilot, app):
+        await pilot.click(listing(app), offset=(5, 5))
+        await pilot.click(listing(app), offset=(5, 7))
         await pilot.pause()
-        assert settings.row is not None and settings.row.name == "quiet_hours" and not isinstance(app.screen, Ask)
-        await pilot.click(settings, offset=(5, 7))
+        assert chosen(app) == "quiet_hours" and not isinstance(app.screen, Ask)
+        await pilot.click(listing(app), offset=(5, 7))
         await until(pilot, lambda: isinstance(app.screen, Ask) and "22:00-07:00" in screen(app))
 
 
@@ -200,21 +219,17 @@ async def test_the_first_click_highlights_and_the_second_edits(launcher: FakeLau
 
 
 async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        settings = await opened(pilot, app)
-        await go_to(pilot, app, "own")
+    async with at(launcher, "own") as (pilot, app):
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "next round" in result(app))
         assert result(app) == "own = 8 rollouts: written to config.toml; in effect from the next round"
         assert launcher.changes == [("own", "8")]
         assert "set own=8" in launcher.node.asked
-        assert settings.has_focus and "running node" not in explanation(app)
+        assert listing(app).has_focus and "running node" not in explanation(app)
 
 
 async def test_other_settings_need_a_restart(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
-        await go_to(pilot, app, "threads")
+    async with at(launcher, "threads") as (pilot, app):
         await type_over(pilot, app, "3")
         await until(pilot, lambda: "after a restart" in result(app))
         assert result(app) == "threads = 3 threads: written to config.toml; in effect after a restart of the node"
@@ -223,9 +238,7 @@ async def test_other_settings_need_a_restart(launcher: FakeLauncher) -> None:
 
 
 async def test_a_value_that_is_not_allowed_is_refused_while_it_is_typed(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
-        await go_to(pilot, app, "own")
+    async with at(launcher, "own") as (pilot, app):
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.focused, Input))
         await pilot.press("ctrl+u", *"999", "enter")
@@ -236,64 +249,47 @@ async def test_a_value_that_is_not_allowed_is_refused_while_it_is_typed(launcher
         assert not launcher.changes
 
 
-async def test_an_error_of_the_file_is_shown(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
-        await go_to(pilot, app, "own")
+async def test_an_error_of_the_file_and_a_refusal_by_the_node_are_shown(launcher: FakeLauncher) -> None:
+    async with at(launcher, "own") as (pilot, app):
         launcher.refusal = ConfigError(f"can't write {HOSTILE}", "free some space")
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "free some space" in result(app))
         assert "\x1b" not in result(app) and "[bold]own[/bold]" in result(app)
-
-
-async def test_a_refusal_by_the_node_is_shown(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
-        await go_to(pilot, app, "own")
-        launcher.node.refuse_settings = True
+        launcher.refusal, launcher.node.refuse_settings = None, True
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "refused it" in result(app))
         assert "written to config.toml" in result(app) and launcher.changes == [("own", "8")]
 
 
 async def test_choices_are_chosen_from_a_list(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        settings = await opened(pilot, app)
-        await go_to(pilot, app, "strategy")
+    async with at(launcher, "strategy") as (pilot, app):
         await pilot.press("enter")
         await until(pilot, lambda: "informative (default)" in picture(app) and isinstance(app.focused, OptionList))
         assert app.screen.query_one("#values", OptionList).highlighted == 0
         await pilot.press("down", "enter")
         await until(pilot, lambda: "strategy = published" in result(app))
-        assert launcher.changes == [("strategy", "published")] and settings.has_focus
+        assert launcher.changes == [("strategy", "published")] and listing(app).has_focus
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await asked(pilot, app)
         assert app.screen.query_one("#values", OptionList).highlighted == 1
         await pilot.press("escape")
-        await until(pilot, lambda: settings.has_focus)
+        await until(pilot, lambda: listing(app).has_focus)
 
 
 async def test_d_removes_a_setting_from_the_file(launcher: FakeLauncher) -> None:
     launcher.set("own", "6")
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
-        await go_to(pilot, app, "own")
+    async with at(launcher, "own") as (pilot, app):
         await pilot.press("d")
         await until(pilot, lambda: "removed from" in result(app))
         assert launcher.changes[-1] == ("own", None) and "own = 4 rollouts: removed from config.toml" in result(app)
         assert "set own=4" in launcher.node.asked
         await pilot.press("d")
         assert result(app) == "own already has its default" and len(launcher.changes) == 2
-
-
-async def test_an_empty_number_restores_the_default(launcher: FakeLauncher) -> None:
-    launcher.set("seed", "7")
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
-        await go_to(pilot, app, "seed")
+        await type_over(pilot, app, "5")
+        await until(pilot, lambda: "own = 5" in result(app))
         await type_over(pilot, app, "")
-        await until(pilot, lambda: "removed from" in result(app))
-        assert launcher.changes[-1] == ("seed", None)
+        await until(pilot, lambda: "own = 4 rollouts: removed from" in result(app))
+        assert launcher.changes[-1] == ("own", None), "nothing typed is the default"
 
 
 async def test_d_says_that_the_file_lacks_what_the_state_decides(
@@ -301,9 +297,7 @@ async def test_d_says_that_the_file_lacks_what_the_state_decides(
 ) -> None:
     rows = [replace(row, value=8, source="state") if row.name == "rank" else row for row in launcher.settings()]
     monkeypatch.setattr(launcher, "settings", lambda: rows)
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
-        await go_to(pilot, app, "rank")
+    async with at(launcher, "rank") as (pilot, app):
         await pilot.press("d")
         assert result(app) == "rank is not in config.toml: it comes from the state" and launcher.changes == []
 
@@ -316,9 +310,7 @@ async def test_a_source_that_overrides_it_is_named(launcher: FakeLauncher, monke
         return [replace(row, value=5, source=over) if row.name == "own" else row for row in read()]
 
     monkeypatch.setattr(launcher, "settings", settings)
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
-        await go_to(pilot, app, "own")
+    async with at(launcher, "own") as (pilot, app):
         assert "environment SAPO_EDGE_OWN overrides config.toml: a change of the file has no effect" in explanation(app)
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "overrides it" in result(app))
@@ -326,11 +318,9 @@ async def test_a_source_that_overrides_it_is_named(launcher: FakeLauncher, monke
 
 
 async def test_a_theme_applies_immediately_and_is_sent_to_no_node(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
-        await go_to(pilot, app, "theme")
+    async with at(launcher, "theme") as (pilot, app):
         await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await asked(pilot, app)
         values = ["", *sorted(app.available_themes)]
         app.screen.query_one("#values", OptionList).highlighted = values.index("nord")
         await pilot.press("enter")
@@ -345,13 +335,15 @@ async def test_a_theme_applies_immediately_and_is_sent_to_no_node(launcher: Fake
 # Restarting.
 
 
-async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) -> None:
-    launcher.set("threads", "3")
-    launcher.set("rank", "32")
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
+async def test_r_restarts_the_node_after_one_question_if_a_setting_needs_it(launcher: FakeLauncher) -> None:
+    async with running(launcher, ready=opened) as (pilot, app):
+        assert "Restart" not in picture(app) and not app.screen.check_action("restart", ())
+        launcher.set("threads", "3")
+        launcher.set("rank", "32")
+        await pilot.press("f5")
+        await until(pilot, lambda: "2 settings need a restart" in picture(app))
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await asked(pilot, app)
         shown = picture(app)
         assert (
             "threads: chosen for this machine → 3 threads" in shown
@@ -371,32 +363,21 @@ async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) ->
         await until(pilot, lambda: app.screen._node_has.get("rank") == 16)  # type: ignore[attr-defined]
 
 
-async def test_a_restart_continues_while_another_screen_is_shown(launcher: FakeLauncher) -> None:
-    launcher.set("threads", "3")
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
-        await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
-        await pilot.press("y")
-        await until(pilot, lambda: isinstance(app.screen, SettingsView))
-        await pilot.press("1")
-        await until(pilot, lambda: launcher.starts == 1)
-
-
-async def test_a_node_that_takes_long_to_end_is_started_again_when_it_has(
+async def test_a_node_that_takes_long_to_end_is_started_again_also_from_another_screen(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LOOK_SECONDS", "GONE_SECONDS", "STOPPED_SECONDS"):
         monkeypatch.setattr(keeper, name, 0.05)
     launcher.set("threads", "3")
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, ready=opened) as (pilot, app):
         # The process is still there after its last word, so no other one starts.
         ended, launcher.hold = launcher.ended, True
         monkeypatch.setattr(launcher, "ended", lambda: None)
         await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await asked(pilot, app)
         await pilot.press("y")
+        await until(pilot, lambda: isinstance(app.screen, SettingsView))
+        await pilot.press("1")
         await until(pilot, lambda: app.state.standing is Standing.STARTING)
         await pilot.pause(0.5)
         launcher.hold = False
@@ -404,32 +385,20 @@ async def test_a_node_that_takes_long_to_end_is_started_again_when_it_has(
         await until(pilot, lambda: launcher.starts == 2 and app.state.standing is Standing.ATTACHED)
 
 
-async def test_r_does_nothing_if_no_setting_needs_a_restart(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
-        assert "Restart" not in picture(app)
-        await pilot.press("r")
-        await pilot.pause(0.2)
-        assert isinstance(app.screen, SettingsView)
-
-
 # When something is missing.
 
 
-async def test_without_a_node_a_change_takes_effect_at_the_next_start(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path, running=False)
-    launcher.hold = True
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app, attached=False)
+async def test_without_a_node_a_change_takes_effect_at_the_next_start(starting: FakeLauncher) -> None:
+    async with running(starting) as (pilot, app):
+        await listed(pilot, app)
         await go_to(pilot, app, "own")
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "in effect at the next start" in result(app))
         assert "▲" not in picture(app)
-        launcher.arrive()
+        starting.arrive()
         await until(pilot, lambda: "running node: 4 rollouts, after a restart: 8 rollouts" in explanation(app))
-        launcher.close()
+        starting.close()
         await until(pilot, lambda: "running node" not in explanation(app))
-    launcher.close()
 
 
 async def test_an_invalid_file_shows_its_error_and_is_read_again(
@@ -460,8 +429,7 @@ async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monk
         ]
 
     monkeypatch.setattr(launcher, "settings", settings)
-    async with running(launcher, (120, 40)) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, (120, 40), ready=opened) as (pilot, app):
         await pilot.press("down")
         await until(pilot, lambda: "\\x1b[31m[bold]own" in picture(app))
         assert "\x1b" not in picture(app)
@@ -469,36 +437,13 @@ async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monk
         assert "\x1b" not in app.clipboard
 
 
-async def test_it_works_in_a_tiny_terminal(launcher: FakeLauncher) -> None:
-    async with running(launcher, (120, 40)) as (pilot, app):
-        settings = await opened(pilot, app)
-        await go_to(pilot, app, "own")
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.focused, Input))
-        await pilot.press("ctrl+u", "9", "9")
-        await pilot.resize_terminal(40, 10)
-        await until(pilot, lambda: "99" in picture(app))
-        await pilot.press("ctrl+u", "7", "enter")
-        await until(pilot, lambda: launcher.changes == [("own", "7")] and settings.has_focus)
-        assert "own" in picture(app)
-        await pilot.resize_terminal(120, 40)
-        await pilot.pause(0.2)
-        assert settings.row is not None and settings.row.name == "own" and "7 rollouts" in picture(app)
-
-
-def test_pictures(launcher: FakeLauncher, snap_compare: Any, look: tuple[int, int]) -> None:
-    assert _snap(launcher, snap_compare, look)
-
-
-def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> bool:
+def test_pictures(launcher: FakeLauncher, pictured: Pictured, look: Size) -> None:
     launcher.set("own", "6")
     launcher.set("rank", "32")
 
-    async def before(pilot: Pilot[Any]) -> None:
-        app = pilot.app
-        assert isinstance(app, SapoApp)
+    async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
         await opened(pilot, app)
         await until(pilot, lambda: "5 peers" in picture(app))
         await go_to(pilot, app, "own")
 
-    return bool(snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=before))
+    assert pictured(ready, look)

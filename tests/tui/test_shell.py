@@ -30,25 +30,36 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look import themes
 from sapo_edge.tui.look.terminal import SMALLEST, ascii_table
 from sapo_edge.tui.node import keeper, link
+from sapo_edge.tui.node.clock import RoundClock
 from sapo_edge.tui.node.history import MAX_POINTS
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs.ended import NodeEnded
 from sapo_edge.tui.screens.dialogs.quit import Quit
 from sapo_edge.tui.screens.first_run.screen import FirstRun
 from sapo_edge.tui.screens.view import VIEWS, Change, View
-from sapo_edge.tui.widgets.ask import Ask
-from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, Stuck, attached, following, lines, notices, running, screen, text, until
+from sapo_edge.tui.widgets.dialog import Ask
+from tests.tui.fake_launcher import FINISHED, FakeLauncher, hosted
+from tests.tui.shell import (
+    TRUECOLOR,
+    Pictured,
+    Size,
+    Stuck,
+    attached,
+    following,
+    lines,
+    notices,
+    running,
+    screen,
+    still,
+    text,
+    until,
+)
 
 PLAIN = {"TERM": "vt100", "LANG": "C"}
 
 
-@pytest.fixture
-def idle(tmp_path: Path) -> Iterator[FakeLauncher]:
-    """A host on which no node runs."""
-    made = FakeLauncher(tmp_path, running=False)
-    yield made
-    made.close()
+idle = hosted(running=False)
+"""No node runs."""
 
 
 @pytest.fixture
@@ -63,12 +74,6 @@ def shows_dialog(app: SapoApp) -> bool:
 
 
 # A node is found, started, lost.
-
-
-async def test_it_connects_to_a_running_node(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (_pilot, app):
-        assert launcher.starts == 0 and app.state.round == 40
-        assert [known.accuracy for known in app.state.history.held_out] == [0.04, 0.19, 0.55, 0.68, 0.66]
 
 
 async def test_it_starts_a_node_if_none_runs(idle: FakeLauncher) -> None:
@@ -214,22 +219,14 @@ async def test_without_a_restart_it_waits_for_s(launcher: FakeLauncher, quick: N
     async with following(launcher) as (pilot, app):
         launcher.die()
         await until(pilot, lambda: shows_dialog(app))
+        assert abs(app.state.ended_at - time.time()) < 30, "when its connection broke"
         await pilot.press("escape")
         await until(pilot, lambda: not shows_dialog(app) and "no node runs" in text(app, "#head"))
+        await until(pilot, lambda: "No node runs: the node was killed" in text(app, "#progress"))
         await pilot.pause(0.5)
         assert launcher.starts == 0
         await pilot.press("s")
         await attached(pilot, app)
-
-
-async def test_an_expected_end_shows_no_dialog(launcher: FakeLauncher, quick: None) -> None:
-    async with following(launcher) as (pilot, app):
-        await pilot.press("s", "enter")
-        await until(pilot, lambda: app.state.standing is Standing.ENDED)
-        assert not isinstance(app.screen, NodeEnded) and app.state.ending == "asked to stop"
-        await pilot.press("s")
-        await attached(pilot, app)
-        assert launcher.starts == 1
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
@@ -242,6 +239,12 @@ async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: No
             await until(pilot, lambda: not isinstance(app.screen, Ask))
         await pilot.pause(0.3)
         assert launcher.node.asked == [] and launcher.running
+        await pilot.press("s", "enter")
+        await until(pilot, lambda: app.state.standing is Standing.ENDED)
+        assert not isinstance(app.screen, NodeEnded) and app.state.ending == "asked to stop"
+        await pilot.press("s")
+        await attached(pilot, app)
+        assert launcher.starts == 1
 
 
 async def test_s_typed_several_times_stops_once_and_starts_nothing(
@@ -315,15 +318,6 @@ async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(
         await until(pilot, lambda: "1.4 GB" in screen(app) and "5 peers" in screen(app))
 
 
-async def test_the_time_of_a_killed_nodes_end_is_when_its_connection_broke(launcher: FakeLauncher, quick: None) -> None:
-    async with following(launcher) as (pilot, app):
-        launcher.die()
-        await until(pilot, lambda: shows_dialog(app))
-        assert abs(app.state.ended_at - time.time()) < 30
-        await pilot.press("escape")
-        await until(pilot, lambda: "No node runs: the node was killed" in text(app, "#progress"))
-
-
 async def test_ctrl_c_copies_selected_text_and_quits_without_any(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
         app.screen.query_one("#verdict", Static).text_select_all()
@@ -338,7 +332,7 @@ async def test_ctrl_c_copies_selected_text_and_quits_without_any(launcher: FakeL
         await until(pilot, lambda: isinstance(app.screen, Quit))
 
 
-async def test_while_a_lost_connection_is_found_again_nothing_is_drawn_as_if_it_were_new(
+async def test_a_node_that_dropped_the_app_is_found_again_and_meanwhile_nothing_is_drawn_as_if_it_were_new(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found, opened = threading.Event(), link.Link.open
@@ -349,6 +343,7 @@ async def test_while_a_lost_connection_is_found_again_nothing_is_drawn_as_if_it_
         opened(self)
 
     monkeypatch.setattr(link.Link, "open", late)
+    # A node drops a client that was suspended; that is no crash.
     async with following(launcher) as (pilot, app):
         first = app.keeper.link
         assert first is not None and first._events is not None
@@ -361,15 +356,6 @@ async def test_while_a_lost_connection_is_found_again_nothing_is_drawn_as_if_it_
         await until(pilot, lambda: isinstance(app.screen, Quit))
         await pilot.press("escape")
         found.set()
-        await attached(pilot, app)
-
-
-async def test_it_reconnects_to_a_node_that_dropped_it(launcher: FakeLauncher, quick: None) -> None:
-    """A node drops a client that was suspended; that is no crash."""
-    async with following(launcher) as (pilot, app):
-        first = app.keeper.link
-        assert first is not None and first._events is not None
-        first._events.close()
         await until(pilot, lambda: app.keeper.link not in (None, first))
         await attached(pilot, app)
         assert launcher.starts == 0 and not isinstance(app.screen, NodeEnded)
@@ -498,7 +484,6 @@ async def test_news_at_the_end_of_the_app_break_nothing(launcher: FakeLauncher, 
 async def test_an_answer_at_the_end_of_the_app_breaks_nothing(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
     read, asked = launcher.settings, threading.Event()
 
     def late() -> Any:
@@ -509,8 +494,7 @@ async def test_an_answer_at_the_end_of_the_app_breaks_nothing(
             time.sleep(0.0001)
         return read()
 
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher) as (pilot, app):
         monkeypatch.setattr(launcher, "settings", late)
         await pilot.press("7")
         await until(pilot, asked.is_set)
@@ -550,17 +534,6 @@ def _waits(thread: threading.Thread) -> bool:
 # Screens and keys.
 
 
-async def test_seven_keys_reach_seven_screens(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
-        for number, (mode, title) in enumerate(VIEWS.items(), 1):
-            await pilot.press(str(number))
-            await until(pilot, lambda title=title: f"{title}" in screen(app))  # type: ignore[misc]
-            assert app.current_mode == mode
-            # Backwards as well: no screen keeps the keys for itself.
-            await pilot.press("1")
-            assert app.current_mode == "dashboard"
-
-
 async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
         for number, mode in enumerate(VIEWS, 1):
@@ -575,6 +548,36 @@ async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLaunch
                 assert width < 60 or lines(app)[0].startswith(" sapo "), (mode, size)
         await pilot.press("1")
         await until(pilot, lambda: "round 40" in screen(app) and "Is it working?" in screen(app))
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ({"2": "▸", "b down down down": "own only"}, ("▸", "own only")),
+        ({"2": "▸", "enter": "reward 1.00"}, ("reward", "plus")),
+        ({"3": "▸", "o down down": "connected"}, ("connected", "▸")),
+        ({"3": "▸", "down enter": "by the peer"}, ("peer id",)),
+        ({"5": "Question", "e 4 1 enter 4 2": "42"}, ("41", "42")),
+        ({"7": "Sharing", "down down enter": "Cancel", "ctrl+u 9 9": "99"}, ("99", "Save")),
+        ({"f1": "Help: Dashboard"}, ("Help: Dashboard", "Esc closes")),
+        ({"q": "remember", "r": "[x] remember"}, ("Keep learning", "Stop after this round", "Cancel", "[x] remember")),
+    ],
+    ids=["rollouts", "rollout", "peers", "peer", "answer", "setting", "help", "quit"],
+)
+async def test_a_tiny_terminal_shows_what_matters_and_the_way_back_loses_nothing(
+    launcher: FakeLauncher, steps: dict[str, str], words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RoundClock, "_elapsed", lambda self: 0.0)
+    async with following(launcher) as (pilot, app):
+        for keys, shown in steps.items():
+            await pilot.press(*keys.split())
+            await until(pilot, lambda shown=shown: shown in screen(app))  # type: ignore[misc]
+        await still(pilot)
+        before = lines(app)
+        await pilot.resize_terminal(40, 10)
+        await until(pilot, lambda: app.size == (40, 10) and all(word in screen(app) for word in words))
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: lines(app) == before)
 
 
 async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLauncher, quick: None) -> None:
@@ -644,36 +647,24 @@ async def test_hostile_texts_are_escaped_in_head_and_panels(launcher: FakeLaunch
         assert "[bold red]" in text(app, "#head")
 
 
-@pytest.mark.parametrize("mode", VIEWS)
-async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launcher: FakeLauncher, mode: str) -> None:
-    async def drawn(app: SapoApp) -> list[str]:
-        async with app.run_test(size=(100, 30)) as pilot:
-            await attached(pilot, app)
-            await pilot.press(str([*VIEWS].index(mode) + 1))
+@pytest.mark.parametrize("number", range(1, len(VIEWS) + 1), ids=list(VIEWS))
+async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launcher: FakeLauncher, number: int) -> None:
+    async def drawn(environ: dict[str, str]) -> list[str]:
+        async with following(launcher, (100, 30), environ) as (pilot, app):
+            await pilot.press(str(number))
             await pilot.pause(0.8)
             return lines(app)
 
     # Without progress that moves on between the two: both draw the same.
     launcher.node.pause_for("asked to pause")
-    fancy, plain = await drawn(SapoApp(launcher, TRUECOLOR)), await drawn(SapoApp(launcher, PLAIN))
+    fancy, plain = await drawn(TRUECOLOR), await drawn(PLAIN)
     assert all(line.isascii() and len(line) == 100 for line in plain)
     for rich, bare in zip(fancy, plain, strict=True):
         columns = [character for character in rich for _ in range(cell_len(character))]
         kept = [(here, there) for here, there in zip(columns, bare, strict=True) if here.isascii()]
         assert all(here == there for here, there in kept), (rich, bare)
-
-
-@pytest.mark.parametrize("mode", VIEWS)
-async def test_every_character_of_the_app_has_an_ascii_substitute(launcher: FakeLauncher, mode: str) -> None:
-    """A question mark stands only for what others wrote."""
-    theirs = "超级长的名字\U0001f980"
-    app, table = SapoApp(launcher, TRUECOLOR), ascii_table()
-    async with app.run_test(size=(100, 30)) as pilot:
-        await attached(pilot, app)
-        await pilot.press(str([*VIEWS].index(mode) + 1))
-        await pilot.pause(0.8)
-        unknown = {found for found in screen(app) if not found.isascii() and ord(found) not in table}
-        assert unknown <= {*theirs}
+    unknown = {found for line in fancy for found in line if not found.isascii() and ord(found) not in ascii_table()}
+    assert unknown <= {*"超级长的名字\U0001f980"}, "a question mark stands only for what others wrote"
 
 
 @pytest.mark.parametrize(
@@ -719,9 +710,7 @@ async def test_no_color_draws_no_colours_and_loses_nothing(
 
 
 def _segments(app: SapoApp) -> Iterator[Any]:
-    from textual.geometry import Size
-
-    for strip in app.screen._compositor.render_strips(Size(*app.size)):
+    for strip in app.screen._compositor.render_strips(app.size):
         yield from strip
 
 
@@ -763,23 +752,15 @@ async def test_an_event_of_an_unknown_kind_is_ignored(launcher: FakeLauncher, mo
         await until(pilot, lambda: "paused: hot" in text(app, "#head"))
 
 
-async def _settled(pilot: Pilot[Any]) -> None:
-    assert isinstance(pilot.app, SapoApp)
-    await attached(pilot, pilot.app)
-    await pilot.pause(0.3)
-
-
-def test_picture_without_unicode_and_colours(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
+def test_picture_without_unicode_and_colours(launcher: FakeLauncher, pictured: Pictured) -> None:
     launcher.node.pause_for("asked to pause")
-    assert snap_compare(SapoApp(launcher, PLAIN), terminal_size=(80, 24), run_before=_settled)
+    assert pictured(attached, environ=PLAIN)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-def test_picture_of_the_question_before_a_stop(
-    launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]
-) -> None:
-    async def ask(pilot: Pilot[Any]) -> None:
-        await _settled(pilot)
+def test_picture_of_the_question_before_a_stop(pictured: Pictured, size: Size) -> None:
+    async def ask(pilot: Pilot[Any], app: SapoApp) -> None:
+        await attached(pilot, app)
         await pilot.press("s")
 
-    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=ask)
+    assert pictured(ask, size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,13 +17,12 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult, SwarmCard
 from sapo_edge.tui.screens.help import HelpScreen
-from sapo_edge.tui.screens.peers.invite import HERE, TOLD, Invite, qr_text
-from sapo_edge.tui.screens.peers.joining import Join
+from sapo_edge.tui.screens.peers.dialogs import HERE, TOLD, Invite, Join, qr_text
 from sapo_edge.tui.screens.peers.screen import Peers
 from sapo_edge.tui.screens.peers.text import swarm_text
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import INVITE, FakeLauncher
-from tests.tui.shell import TRUECOLOR, alone, attached, notices, running, screen, text, until
+from tests.tui.shell import Pictured, Size, alone, attached, notices, running, screen, text, until
 
 PRIVATE = SwarmCard("starter", private=True, id="a7" * 32)
 NOTES = (
@@ -240,12 +238,11 @@ def test_a_qr_code_is_the_librarys() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 @pytest.mark.parametrize("key", ["i", "u", "n"])
-def test_pictures(snap_compare: Callable[..., bool], launcher: FakeLauncher, size: tuple[int, int], key: str) -> None:
+def test_pictures(launcher: FakeLauncher, pictured: Pictured, size: Size, key: str) -> None:
     launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": True}, NOTES)
-    app = SapoApp(launcher, TRUECOLOR)
 
-    async def before(pilot: Pilot[Any]) -> None:
+    async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
         await opened(pilot, app, key)
         alone(app)
 
-    assert snap_compare(app, terminal_size=size, run_before=before)
+    assert pictured(ready, size)

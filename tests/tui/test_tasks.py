@@ -6,7 +6,7 @@ import contextlib
 import json
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,12 @@ from textual.widgets import Input, OptionList
 from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult
-from sapo_edge.tui.screens.tasks.ask import NewQuestions
-from sapo_edge.tui.screens.tasks.edit import EditQuestions, to_questions, to_text
+from sapo_edge.tui.screens.tasks.dialogs import EditQuestions, NewQuestions, to_questions, to_text
 from sapo_edge.tui.screens.tasks.screen import TasksView
 from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, START, check_text, mistakes_text
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import MANIFESTS, FakeLauncher
-from tests.tui.shell import TRUECOLOR, attached, running, screen, text, until
+from tests.tui.shell import TRUECOLOR, Pictured, Size, attached, running, screen, text, until
 
 WRITTEN = JobResult({"manifest": "/q/manifest.toml", "questions": "/q/tasks.jsonl"})
 CHECKED = JobResult(
@@ -62,14 +61,25 @@ async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
     await until(pilot, lambda: isinstance(app.screen, TasksView) and "starter" in screen(app).split("What can be")[-1])
 
 
-async def with_file(pilot: Pilot[Any], app: SapoApp, key: str = "n", path: str = "/q") -> None:
-    """Write new questions, or open a file."""
-    await opened(pilot, app)
-    await pilot.press(key)
+async def give(pilot: Pilot[Any], app: SapoApp, path: str) -> None:
+    """Type a path where the app asks for the questions."""
+    await pilot.press("n")
     await until(pilot, lambda: isinstance(app.screen, NewQuestions))
     app.screen.query_one(Input).value = path
     await pilot.press("enter")
+
+
+async def with_file(pilot: Pilot[Any], app: SapoApp, path: str = "/q") -> None:
+    """Write new questions, or open a file."""
+    await opened(pilot, app)
+    await give(pilot, app, path)
     await until(pilot, lambda: isinstance(app.screen, TasksView))
+
+
+async def with_new(pilot: Pilot[Any], app: SapoApp) -> None:
+    """Write new questions, and wait until the app says so."""
+    await with_file(pilot, app)
+    await until(pilot, lambda: "written: " in text(app, "#job"))
 
 
 async def test_a_path_below_the_home_of_an_unknown_user_is_taken_as_it_is(launcher: FakeLauncher) -> None:
@@ -83,8 +93,7 @@ async def test_what_can_not_be_taken_is_said_where_the_path_is_typed(launcher: F
     launcher.replies |= {"tasks new": ConfigError("/q can't be written", "give another directory")}
     photo = tmp_path / "photo.jpg"
     photo.write_bytes(b"\xff\xd8")
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, ready=opened) as (pilot, app):
         await pilot.press("n")
         await until(pilot, lambda: isinstance(app.screen, NewQuestions))
         for path, said in {str(photo): "neither a manifest", "/q/x.csv": "there is no file", "/q": "can't be"}.items():
@@ -97,32 +106,26 @@ async def test_what_can_not_be_taken_is_said_where_the_path_is_typed(launcher: F
         assert [words for words, _ in launcher.commands] == [("tasks", "list"), ("tasks", "new", "/q")]
 
 
-async def test_mistakes_of_one_file_do_not_stand_under_the_name_of_the_next(
+async def test_mistakes_are_listed_with_remedies_and_do_not_stand_under_the_name_of_the_next_file(
     launcher: FakeLauncher, tmp_path: Path
 ) -> None:
     file = tmp_path / "x.toml"
     file.touch()
-    launcher.replies |= {"tasks check": ManifestError("it has 1 mistake", "mend it"), "tasks new": WRITTEN}
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
-        launcher.printed = {"mistakes": [{"text": "line 1: no answer", "remedy": "give one"}]}
-        await pilot.press("n")
-        await until(pilot, lambda: isinstance(app.screen, NewQuestions))
-        app.screen.query_one(Input).value = str(file)
-        await pilot.press("enter")
-        await until(pilot, lambda: "line 1: no answer" in screen(app) and "it has 1 mistake" in screen(app))
+    launcher.replies |= {"tasks check": ManifestError("x.toml has 2 mistakes", "mend them"), "tasks new": WRITTEN}
+    async with running(launcher, (100, 30), ready=opened) as (pilot, app):
+        mistakes = [{"text": f"tasks.jsonl, line {number}: no answer", "remedy": "give one"} for number in (2, 9)]
+        launcher.printed = {"mistakes": mistakes}
+        await give(pilot, app, str(file))
+        await until(pilot, lambda: "x.toml has 2 mistakes; mend them" in screen(app))
+        await until(pilot, lambda: "line 9: no answer" in screen(app) and "give one" in screen(app))
         launcher.printed = {}
-        await pilot.press("n")
-        await until(pilot, lambda: isinstance(app.screen, NewQuestions))
-        app.screen.query_one(Input).value = "/q"
-        await pilot.press("enter")
+        await give(pilot, app, "/q")
         await until(pilot, lambda: "Your own questions: /q/manifest.toml" in screen(app))
-        assert "line 1" not in screen(app) and "1 mistake" not in screen(app)
+        assert "line 9" not in screen(app) and "2 mistakes" not in screen(app)
 
 
 async def test_what_can_be_trained_is_listed(launcher: FakeLauncher) -> None:
-    async with running(launcher, (100, 30)) as (pilot, app):
-        await opened(pilot, app)
+    async with running(launcher, (100, 30), ready=opened) as (pilot, app):
         seen = screen(app)
         assert seen.count("starter") == 2, "in the top line and the list: not what only continues earlier states"
         assert "* starter" in seen and "sums and words, comes with sapo" in seen and "12 questions of your own" in seen
@@ -133,9 +136,7 @@ async def test_what_can_be_trained_is_listed(launcher: FakeLauncher) -> None:
 
 async def test_new_questions_are_written_checked_and_tried(launcher: FakeLauncher) -> None:
     launcher.replies.update({"tasks new": WRITTEN, "tasks check": CHECKED, "tasks preview": TRIED})
-    async with running(launcher, (100, 40)) as (pilot, app):
-        await with_file(pilot, app)
-        await until(pilot, lambda: "written: /q/tasks.jsonl" in text(app, "#job"))
+    async with running(launcher, (100, 40), ready=with_new) as (pilot, app):
         await pilot.press("r")
         await until(pilot, lambda: "no mistakes" in screen(app))
         for words in ("mine: 3 questions to train on", "no gain can be reported", "line 3: the answer", "not checked",
@@ -148,22 +149,6 @@ async def test_new_questions_are_written_checked_and_tried(launcher: FakeLaunche
         commands = [words for words, _ in launcher.commands if words[1] != "list"]
         file = "/q/manifest.toml"
         assert commands == [("tasks", "new", "/q"), ("tasks", "check", file), ("tasks", "preview", file)]
-
-
-async def test_mistakes_are_listed_with_their_remedies(launcher: FakeLauncher, tmp_path: Path) -> None:
-    file = tmp_path / "x.toml"
-    file.touch()
-    mistakes = [{"text": f"tasks.jsonl, line {number}: no answer", "remedy": "give one"} for number in (2, 9)]
-    launcher.replies["tasks check"] = ManifestError("x.toml has 2 mistakes", "mend them, then check it again")
-    async with running(launcher, (100, 30)) as (pilot, app):
-        await opened(pilot, app)
-        launcher.printed = {"mistakes": mistakes}
-        await pilot.press("n")
-        await until(pilot, lambda: isinstance(app.screen, NewQuestions))
-        app.screen.query_one(Input).value = str(file)
-        await pilot.press("enter")
-        await until(pilot, lambda: "x.toml has 2 mistakes; mend them" in screen(app))
-        await until(pilot, lambda: "line 9: no answer" in screen(app) and "give one" in screen(app))
 
 
 async def test_a_file_may_have_a_name_in_capitals(launcher: FakeLauncher, tmp_path: Path) -> None:
@@ -194,9 +179,7 @@ def test_mistakes_are_bounded() -> None:
 async def test_own_questions_get_a_run_beside_that_on_other_tasks(launcher: FakeLauncher) -> None:
     launcher.replies |= {"tasks new": WRITTEN, "runs new": JobResult({"done": "new", "run": "run-2"})}
     node = launcher.node
-    async with running(launcher, (100, 30)) as (pilot, app):
-        await with_file(pilot, app)
-        await until(pilot, lambda: "written" in text(app, "#job"))
+    async with running(launcher, (100, 30), ready=with_new) as (pilot, app):
         await pilot.press("u")
         await until(pilot, lambda: isinstance(app.screen, Ask))
         await pilot.press("escape")
@@ -211,38 +194,30 @@ async def test_own_questions_get_a_run_beside_that_on_other_tasks(launcher: Fake
         assert launcher.changes == [("manifest", "/q/manifest.toml")]
 
 
-async def test_a_member_of_a_swarm_trains_on_other_questions_alone_if_he_agrees(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path, rounds=0)
-    launcher.replies["tasks new"] = WRITTEN
-    launcher.joined = "a friend's \x1b[31m"
-    async with running(launcher) as (pilot, app):
-        await with_file(pilot, app)
-        await until(pilot, lambda: "written" in text(app, "#job"))
+async def test_a_member_of_a_swarm_trains_on_other_questions_alone_if_he_agrees(fresh: FakeLauncher) -> None:
+    fresh.replies["tasks new"] = WRITTEN
+    fresh.joined = "a friend's \x1b[31m"
+    async with running(fresh, ready=with_new) as (pilot, app):
         await pilot.press("u")
         await until(pilot, lambda: isinstance(app.screen, Ask) and "swarm a friend's \\x1b[31m" in screen(app))
         await pilot.press("escape", "u")
         await until(pilot, lambda: isinstance(app.screen, Ask))
-        assert launcher.changes == []
+        assert fresh.changes == []
         await pilot.press("enter")
-        await until(pilot, lambda: launcher.changes == [("network", "solo"), ("manifest", "/q/manifest.toml")])
-    launcher.close()
+        await until(pilot, lambda: fresh.changes == [("network", "solo"), ("manifest", "/q/manifest.toml")])
 
 
-async def test_a_fresh_home_trains_on_the_file_or_on_a_listed_manifest(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path, rounds=0)
-    launcher.replies["tasks new"] = WRITTEN
-    async with running(launcher, (100, 30)) as (pilot, app):
-        await with_file(pilot, app)
-        await until(pilot, lambda: "written" in text(app, "#job"))
+async def test_a_fresh_home_trains_on_the_file_or_on_a_listed_manifest(fresh: FakeLauncher) -> None:
+    fresh.replies["tasks new"] = WRITTEN
+    async with running(fresh, (100, 30), ready=with_new) as (pilot, app):
         await pilot.press("u")
-        await until(pilot, lambda: launcher.changes == [("manifest", "/q/manifest.toml")])
+        await until(pilot, lambda: fresh.changes == [("manifest", "/q/manifest.toml")])
         manifests = app.screen.query_one("#manifests", OptionList)
         await until(pilot, lambda: manifests.option_count == len(MANIFESTS) - 1)
         manifests.highlighted = 0
         manifests.focus()
         await pilot.press("enter")
-        await until(pilot, lambda: launcher.changes[-1] == ("manifest", "arithmetic"))
-    launcher.close()
+        await until(pilot, lambda: fresh.changes[-1] == ("manifest", "arithmetic"))
 
 
 JSON = st.recursive(
@@ -289,9 +264,7 @@ async def test_without_an_editor_of_the_users_the_app_has_one(
     launcher.replies.update({"tasks new": written, "tasks check": CHECKED})
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
-    async with running(launcher) as (pilot, app):
-        await with_file(pilot, app)
-        await until(pilot, lambda: "written" in text(app, "#job"))
+    async with running(launcher, ready=with_new) as (pilot, app):
         await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, EditQuestions) and "2 + 3? | 5" in screen(app))
         await pilot.press("end", "enter", *"How many?", "escape")
@@ -350,8 +323,7 @@ async def test_the_editor_is_the_users_and_is_split_into_words(
         yield
 
     async with app.run_test(size=(100, 30)) as pilot:
-        await with_file(pilot, app)
-        await until(pilot, lambda: "written" in text(app, "#job"))
+        await with_new(pilot, app)
         # Without a terminal of its own, as in a browser, it names the file.
         await pilot.press("e")
         await until(pilot, lambda: "edit this file in another window: /q/tasks.jsonl" in text(app, "#job"))
@@ -369,6 +341,5 @@ def test_the_first_words_name_the_keys_of_the_screen() -> None:
 
 
 @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])
-def test_pictures(snap_compare: Callable[..., bool], launcher: FakeLauncher, size: tuple[int, int]) -> None:
-    app = SapoApp(launcher, TRUECOLOR)
-    assert snap_compare(app, terminal_size=size, run_before=lambda pilot: opened(pilot, app))
+def test_pictures(pictured: Pictured, size: Size) -> None:
+    assert pictured(opened, size)

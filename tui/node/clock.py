@@ -32,7 +32,6 @@ class RoundClock:
     _paused_since: float | None = None
 
     def progress(self, phase: str, done: int, total: int, unit: str) -> None:
-        """Apply a `progress` event."""
         if phase != self.phase or done < self.done:
             self._phase_start, self._paused, self._first_done = self.clock(), 0.0, done
         self.phase, self.done, self.total, self.unit = phase, done, total, unit
@@ -40,7 +39,6 @@ class RoundClock:
             self.seconds[phase] = self._elapsed()
 
     def round_finished(self, seconds_generate: float, seconds_update: float) -> None:
-        """Store the times that the node measured for a finished round."""
         self.seconds["generate"], self.seconds["update"] = seconds_generate, seconds_update
 
     def set_paused(self, paused: bool) -> None:

@@ -56,7 +56,6 @@ class Curves:
                 del series[-2::-2]
 
     def add_newer(self, other: Curves) -> None:
-        """Add the points of later rounds."""
         for number, *values in zip(other.round, *other._series(), strict=True):
             self.add(number, *values)
 
@@ -126,7 +125,6 @@ class History:
         return max(len(self.curves.round), len(self.held_out)) > 2 * MAX_POINTS
 
     def add_newer(self, other: History) -> None:
-        """Add what another history has of later rounds."""
         self.curves.add_newer(other.curves)
         for evaluation in other.held_out:
             if not self.held_out or evaluation.round > self.held_out[-1].round:

@@ -90,7 +90,6 @@ class Keeper:
             await self._start.wait()
 
     def close(self) -> None:
-        """Disconnect from the node."""
         if self.link is not None:
             self.link.close()
 

@@ -55,7 +55,6 @@ class NodeState:
 
     @property
     def stopping(self) -> bool:
-        """Whether the node stops after its round."""
         return self.standing is Standing.ATTACHED and self.status.get("state") == "stopping"
 
     @property
@@ -108,7 +107,6 @@ class NodeState:
             self.clock.progress(str(step["phase"]), int(step["done"]), int(step["total"]), str(step["unit"]))
 
     def set_status(self, status: Mapping[str, Any]) -> None:
-        """Store a reply to `status`."""
         self.status = status
         self._set_paused(tuple(str(reason) for reason in status.get("paused") or ()))
         last = events.from_dict(status["head_start"]) if status.get("head_start") else None

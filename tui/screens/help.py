@@ -1,21 +1,146 @@
-"""The help (F1): the current screen, the keys that work there, a glossary, and further reading."""
+"""The help (F1) and the glossary (F2): of the current screen first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from rich.console import RenderableType
-from textual.app import App
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.markdown import Markdown
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+from rich.theme import Theme
+from textual import on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.color import Color
+from textual.containers import VerticalScroll
 from textual.dom import DOMNode
 from textual.screen import Screen
+from textual.widgets import Input, Static
 
-from sapo_edge.tui.glossary import GLOSSARY
+from sapo_edge.tui.glossary import GLOSSARY, shown_in
+from sapo_edge.tui.look.terminal import screen_text
 from sapo_edge.tui.screens.view import VIEWS, View
-from sapo_edge.tui.screens.words import word_rows
-from sapo_edge.tui.widgets.pages import Pages, Prose
+from sapo_edge.tui.widgets.dialog import Dialog
+from sapo_edge.tui.widgets.inputs import FindLine
+
+Row = tuple[str, str, str]
+"""A row of a table: a name, a text, and a remark at the right."""
+
+
+class Pages(Dialog[None]):
+    """Shows what `matching` returns; the search narrows that."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "dismiss", "Close", id="help.close"),
+        Binding("escape", "leave", "Close", show=False, id="help.leave"),
+        Binding("slash", "search", "Search", key_display="/", id="help.search"),
+    ]
+    DEFAULT_CSS = """
+    Pages #pages { height: 1fr; scrollbar-size: 1 1; }
+    Pages #page { height: auto; margin: 0 1; }
+    """
+    # The title stays in small terminals, too.
+    VERTICAL_BREAKPOINTS = None
+    AUTO_FOCUS = "#pages"
+    subtitle = "Esc closes  ·  / searches"
+
+    def body(self) -> ComposeResult:
+        """One widget for the whole text: a dozen took four times as long to appear."""
+        with VerticalScroll(id="pages"):
+            yield Static(Group(*self.matching("")), id="page", markup=False)
+        yield FindLine("a key, a word · Esc leaves")
+
+    def matching(self, search: str) -> Iterable[RenderableType]:
+        """The parts of the text that contain a search, which is in lower case."""
+        raise NotImplementedError
+
+    def section(self, title: str, rows: Iterable[Row], names: int = 13) -> list[RenderableType]:
+        """A title and a table; nothing without rows.
+
+        Args:
+            names: columns for names; 0 for as many as they need.
+        """
+        table = Table.grid(padding=(0, 1), expand=True)
+        table.add_column(style="bold", width=names or None, overflow="fold")
+        table.add_column(ratio=1, overflow="fold")
+        table.add_column(style="dim", justify="right", no_wrap=True)
+        for name, text, remark in rows:
+            table.add_row(Text(name), Text(text), Text(remark))
+        heading = Style(color=Color.parse(self.app.theme_variables["primary"]).rich_color, bold=True)
+        return [Text(f"\n{title}", heading), table] if table.rows else []
+
+    def action_search(self) -> None:
+        self.query_one(FindLine).open()
+
+    def action_leave(self) -> None:
+        find = self.query_one(FindLine)
+        if not find.is_open:
+            self.dismiss()
+            return
+        find.value = ""
+        self._close_search()
+
+    @on(Input.Submitted)
+    def _close_search(self) -> None:
+        self.query_one(FindLine).shut()
+        self.query_one("#pages").focus()
+
+    @on(Input.Changed)
+    def _search(self, event: Input.Changed) -> None:
+        self.query_one("#page", Static).update(Group(*self.matching(event.value.strip().casefold())))
+
+
+class Prose:
+    """Markdown in the colours of the app."""
+
+    _THEME = Theme({"markdown.code": "bold", "markdown.em": "italic", "markdown.strong": "bold"})
+
+    def __init__(self, text: str) -> None:
+        self._markdown = Markdown(text)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        with console.use_theme(self._THEME):
+            yield from console.render(self._markdown, options)
+
+
+class WordsScreen(Pages):
+    """Explains words.
+
+    Args:
+        here: the words that the screen below shows.
+    """
+
+    heading = "What the words mean"
+
+    def __init__(self, here: Iterable[str]) -> None:
+        super().__init__()
+        self._here = list(here)
+
+    @classmethod
+    def of(cls, screen: Screen[Any]) -> WordsScreen:
+        """The glossary over a screen in its current state."""
+        return cls(shown_in(screen_text(screen)))
+
+    def matching(self, search: str) -> Iterator[RenderableType]:
+        others = [name for name in GLOSSARY if name not in self._here]
+        yield from self.section("On this screen", word_rows(self._here, search))
+        yield from self.section("Other words" if self._here else "", word_rows(others, search))
+
+
+def word_rows(names: Iterable[str], search: str = "") -> list[Row]:
+    """Words with their meanings.
+
+    Args:
+        search: in lower case; what word or meaning contain.
+    """
+    rows = [(name, GLOSSARY[name].meaning, "") for name in names]
+    return [row for row in rows if search in f"{row[0]} {row[1]}".casefold()]
+
 
 DIALOG = "`Enter` presses the highlighted button, `Tab` moves to the next one, `Esc` closes the dialog."
 """The help for a dialog without a text of its own."""

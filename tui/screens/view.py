@@ -95,13 +95,6 @@ class Nav(Horizontal):
             item.fit(self.app.size.width)
 
 
-class Head(Steady):
-    """The line at the top: what the node does."""
-
-    def show(self, state: NodeState) -> None:
-        self.put(head_text(state, self.app.size.width), layout=False)
-
-
 class View(ScrollingScreen[None]):
     """A main screen.
 
@@ -120,13 +113,12 @@ class View(ScrollingScreen[None]):
 
     @property
     def sapo(self) -> SapoApp:
-        """The app, typed."""
         return cast("SapoApp", self.app)
 
     def compose(self) -> ComposeResult:
         self._theme_shown = self.app.theme
         self._set_breakpoints()
-        yield Head(id="head")
+        yield Steady(id="head")
         yield Nav(self.NAV or self.MODE)
         yield from self.content()
         yield KeyFooter(compact=True)
@@ -167,7 +159,7 @@ class View(ScrollingScreen[None]):
         if not self.has_widgets:
             return
         if change & (Change.STANDING | Change.STATUS | Change.ROUND | Change.PROGRESS):
-            self.query_one("#head", Head).show(self.sapo.state)
+            self.query_one("#head", Steady).put(head_text(self.sapo.state, self.app.size.width), layout=False)
         self.node_changed(change)
 
 

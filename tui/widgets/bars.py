@@ -20,7 +20,6 @@ MOST_NAME = 24
 
 
 def percent(right: int, questions: int) -> str:
-    """A share of right answers."""
     return f"{100 * right / max(1, questions):.0f} %"
 
 

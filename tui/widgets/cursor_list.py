@@ -110,7 +110,6 @@ class CursorList(ScrollView, can_focus=True):
 
     @property
     def count(self) -> int:
-        """Number of rows."""
         return self._count
 
     @property
@@ -146,7 +145,6 @@ class CursorList(ScrollView, can_focus=True):
             self.refresh()
 
     def go(self, index: int) -> None:
-        """Move the cursor to a row."""
         index = min(max(0, index), max(0, self._count - 1))
         if index != self.cursor:
             self.cursor = index

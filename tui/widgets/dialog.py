@@ -1,17 +1,20 @@
-"""The base of the app's dialogs."""
+"""The base of the app's dialogs, and the one that asks for a text, one of a few values, or whether to go on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.events import ScreenResume
+from textual.events import Key, ScreenResume
 from textual.screen import ModalScreen, ScreenResultType
-from textual.widgets import Button
+from textual.widgets import Button, Input, OptionList, Static
+from textual.widgets.option_list import Option
 
 from sapo_edge.tui.widgets.footer import KeyFooter
 from sapo_edge.tui.widgets.job_line import JobLine
@@ -79,3 +82,96 @@ class WorkDialog(Dialog[bool]):
     def on_screen_resume(self, event: ScreenResume) -> None:
         if self._finished:
             self.dismiss(True)
+
+
+def typed_path(text: str) -> str:
+    """The absolute path that somebody typed, perhaps with `~`."""
+    # Unlike `Path.expanduser`, this takes the name of a user whom nobody knows as it is.
+    return os.path.abspath(os.path.expanduser(text))
+
+
+class Ask(Dialog[str | None]):
+    """Dismissed with the text or value; with "yes" if it only asks whether to go on; with None if it was cancelled.
+
+    Args:
+        text: proposed, to be changed; None if there is nothing to type.
+        values: labels of the values to choose from, in place of a text to type; `text` is the one of now.
+        problem: says what is wrong with a typed text; "" if nothing. A wrong text can't be taken.
+        hint: what an empty text means.
+        key: takes it, where nothing is typed.
+    """
+
+    DEFAULT_CSS = """
+    Ask #about { height: auto; max-height: 12; scrollbar-size: 1 1; }
+    Ask #about Static { height: auto; }
+    Ask #text { border: none; height: 1; padding: 0 1; margin-top: 1; background: $panel; }
+    Ask #values { height: auto; max-height: 8; border: none; padding: 0 1; margin-top: 1; background: $panel; }
+    Ask #wrong { height: auto; color: $text-error; }
+    Ask.-tiny .dialog { overflow-y: auto; }
+    Ask.-tiny #about { max-height: 4; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,up", "app.focus_previous", "Other", show=False, id="ask.back"),
+        Binding("right,down", "app.focus_next", "Other", show=False, id="ask.on"),
+        Binding("escape", "leave", "Cancel", id="ask.cancel"),
+    ]
+    BUTTONS: ClassVar = {"take": ("OK", "take"), "close": ("Cancel", "leave")}
+
+    def __init__(
+        self,
+        heading: str,
+        about: str | Content,
+        text: str | None = None,
+        *,
+        values: Mapping[str, str] | None = None,
+        problem: Callable[[str], str] = lambda text: "",
+        hint: str = "",
+        labels: tuple[str, str] = ("OK", "Cancel"),
+        key: str = "y",
+    ) -> None:
+        super().__init__()
+        self.heading = heading
+        self._about = about
+        self._text = text
+        self._values = dict(values or {})
+        self._problem = problem
+        self._hint = hint
+        self._labels = labels
+        self._key = key
+
+    def body(self) -> ComposeResult:
+        with VerticalScroll(id="about", can_focus=False):
+            yield Static(self._about, markup=False)
+        if self._values:
+            yield OptionList(*(Option(Content(label)) for label in self._values.values()), id="values")
+        elif self._text is not None:
+            yield Input(self._text, placeholder=self._hint, id="text", compact=True)
+            yield Static(id="wrong", markup=False)
+
+    def on_mount(self) -> None:
+        for button, label in zip(self.query(Button), self._labels, strict=True):
+            button.label = label
+        self.query_one("#values" if self._values else "#take" if self._text is None else "#text").focus()
+        if self._text in self._values:
+            self.query_one(OptionList).highlighted = list(self._values).index(self._text)
+
+    def on_key(self, event: Key) -> None:
+        if self._text is None and event.key in (self._key, "n"):
+            # The screen below would take the key, too.
+            event.stop()
+            self.dismiss("yes" if event.key == self._key else None)
+
+    @on(Input.Changed)
+    def _check(self, event: Input.Changed) -> None:
+        self.query_one("#wrong", Static).update(self._problem(event.value))
+
+    @on(OptionList.OptionSelected)
+    @on(Input.Submitted)
+    def action_take(self) -> None:
+        if self._values:
+            index = self.query_one(OptionList).highlighted
+            self.dismiss(None if index is None else list(self._values)[index])
+        elif self._text is None:
+            self.dismiss("yes")
+        elif not self._problem(text := self.query_one(Input).value.strip()):
+            self.dismiss(text)

@@ -38,7 +38,6 @@ class JobLine(Static):
 
     @property
     def busy(self) -> bool:
-        """Whether a command runs."""
         return self._job is not None
 
     def on_mount(self) -> None:

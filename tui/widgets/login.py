@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 
 if TYPE_CHECKING:
     from sapo_edge.tui.app import SapoApp

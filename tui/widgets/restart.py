@@ -12,7 +12,7 @@ from textual.content import Content
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import rough_duration
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from sapo_edge.tui.widgets.small import elapsed
 
 if TYPE_CHECKING:

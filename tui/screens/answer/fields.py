@@ -64,7 +64,6 @@ class AnswerFields(TextArea):
         return list(dict.fromkeys(self.filled))
 
     def type(self) -> None:
-        """Move to the end."""
         self.move_cursor(self.document.end)
         self.focus()
 

@@ -63,7 +63,6 @@ class AskBox(TextArea):
         self._draft = ""
 
     def put(self, text: str) -> None:
-        """Replace the text, and move the cursor to its end."""
         self.text = text
         self.move_cursor(self.document.end)
 
@@ -144,12 +143,10 @@ class AskOptions(Horizontal):
         self._show()
 
     def toggle_task(self) -> None:
-        """Switch between the prompt of the training and none."""
         self.as_task = not self.as_task
         self._show()
 
     def next_temperature(self) -> None:
-        """Switch to the next of `TEMPERATURES`."""
         self.temperature = TEMPERATURES[(TEMPERATURES.index(self.temperature) + 1) % len(TEMPERATURES)]
         self._show()
 

@@ -35,7 +35,6 @@ class ChatSession:
 
     @property
     def loaded(self) -> bool:
-        """Whether the models are in memory."""
         return bool(self.label)
 
     def describe(self, failure: str) -> tuple[str, str]:

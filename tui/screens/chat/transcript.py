@@ -149,7 +149,6 @@ class Transcript(VerticalScroll):
         return self._turns[-1] if self._turns else None
 
     def add(self, question: str, *, as_task: bool, temperature: float) -> Turn:
-        """Add a question without answers."""
         turn = Turn(question, as_task=as_task, temperature=temperature)
         self.mount(turn)
         self._turns.append(turn)
@@ -165,12 +164,14 @@ class Transcript(VerticalScroll):
             doing: what takes time while there is no text.
         """
         follows = self.scroll_y >= self.max_scroll_y - 1
+        before = [box.answer for box in turn.boxes]
         adapter_starts = turn.draw()
         turn.wait(doing)
         if follows and adapter_starts and turn.boxes[0].region.y == turn.boxes[1].region.y:
             # Beside a long answer of the base model, it starts far above the end.
             self.scroll_to_widget(turn, top=True, animate=False)
-        elif follows:
+        elif follows and before != [box.answer for box in turn.boxes]:
+            # Textual scrolls later: without news, it would undo what the adapter's first words have done.
             self.scroll_end(animate=False)
 
     def to_copy(self, focused: Widget | None) -> AnswerBox | None:

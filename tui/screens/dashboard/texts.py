@@ -206,7 +206,6 @@ def batch_text(status: Mapping[str, Any], colors: CurveColors, lines: int) -> Te
 
 
 def peers_text(state: NodeState, lines: int) -> Text:
-    """Connected peers, and the rollouts and bytes exchanged."""
     status = state.status
     swarm, attached = status.get("swarm"), state.standing is Standing.ATTACHED
     if swarm is None:

@@ -134,7 +134,6 @@ After a restart by itself, the message stays until you close it.
         self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide the key that restarts a node after that has happened."""
         return not (action == "again" and parameters == (True,) and self._restarted_at is not None)
 
     @property

@@ -133,7 +133,6 @@ class Company(Vertical):
             self.query_one(Input).value = in_one_line(invite)
 
     def show_error(self, text: str) -> None:
-        """Show what is wrong with the invite."""
         self.query_one("#wrong", Static).update(Text(text))
         self.add_class("-wrong")
         self.query_one(Input).focus()
@@ -213,11 +212,9 @@ class Plan(Vertical):
         return OF_SWARM if self._decided else SKILL_WORDS.get(name, "questions of your own")
 
     def check(self) -> None:
-        """Say that the computer is being checked."""
         self.query_one("#ready", Waiting).begin()
 
     def show(self, findings: Findings, *, on_battery: bool) -> None:
-        """Say whether the computer can do it."""
         self._battery = findings.battery and on_battery
         self.on_resize()
         problems = [f"{row.name}: {row.value}" for row in findings.rows if not row.good]

@@ -37,7 +37,6 @@ class LogList(CursorList):
 
     @property
     def record(self) -> Record | None:
-        """The record under the cursor."""
         return self.records[self.cursor] if self.records else None
 
     def show(self, records: Sequence[Record], *, keep_view: bool = True) -> None:

@@ -39,7 +39,6 @@ class PeerList(CursorList):
 
     @property
     def chosen(self) -> Peer | None:
-        """The peer under the cursor."""
         return self._peers[self.cursor] if self._peers else None
 
     def show(self, peers: Sequence[Peer], now: float) -> None:

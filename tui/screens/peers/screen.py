@@ -132,7 +132,7 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         self.refresh_bindings()
 
     def action_invite(self) -> None:
-        from sapo_edge.tui.screens.peers.invite import Invite
+        from sapo_edge.tui.screens.peers.dialogs import Invite
 
         self.app.push_screen(Invite(self.sapo.launcher, NOT_HERE if self._pending else ""))
 
@@ -147,17 +147,17 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
             await restart(self.sapo, [("swarm", card_text(self._in), card_text(self._next))])
 
     def action_join(self) -> None:
-        from sapo_edge.tui.screens.peers.joining import Join
+        from sapo_edge.tui.screens.peers.dialogs import Join
 
         self._change(Join(self.sapo.launcher))
 
     def action_create(self) -> None:
-        from sapo_edge.tui.screens.peers.joining import Create
+        from sapo_edge.tui.screens.peers.dialogs import Create
 
         self._change(Create(self.sapo.launcher))
 
     def action_leave(self) -> None:
-        from sapo_edge.tui.screens.peers.joining import Leave
+        from sapo_edge.tui.screens.peers.dialogs import Leave
 
         self._change(Leave(self.sapo.launcher))
 

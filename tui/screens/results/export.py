@@ -15,8 +15,7 @@ from textual.widgets.option_list import Option
 from sapo_edge.backends.adapter.export import BITS, DEFAULT_QUANTISATION, ExportFormat, Quantisation
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import JobResult, Launcher
-from sapo_edge.tui.widgets.ask import typed_path
-from sapo_edge.tui.widgets.dialog import Dialog
+from sapo_edge.tui.widgets.dialog import Dialog, typed_path
 from sapo_edge.tui.widgets.job_line import JobLine
 
 ADAPTERS = {
@@ -92,7 +91,6 @@ replaced. `c` copies the first command that loads the result.
         yield Static(id="loads", markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide the key that copies before there is something to copy."""
         if action == "copy":
             return bool(self._usage)
         return True

@@ -143,7 +143,6 @@ def draw(
 
 
 def to_svg(shapes: Sequence[Shape]) -> str:
-    """The picture for a browser."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
         'font-family="Inter, Helvetica, Arial, sans-serif">'

@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
-from sapo_edge.tui.screens.rollouts.list import ORIGINS, FilterBar, RolloutList
+from sapo_edge.tui.screens.rollouts.list import FilterBar, RolloutList
 from sapo_edge.tui.screens.rollouts.pages import Ask, Filter, RolloutPages, Row
 from sapo_edge.tui.widgets.cursor_list import CursorList
 
@@ -66,13 +66,11 @@ class RolloutBrowser(Vertical):
 
     @property
     def chosen(self) -> Row | None:
-        """The rollout under the cursor."""
         rows, cursor = self.pages.rows, self.list.cursor
         return rows[cursor] if cursor < len(rows) else None
 
     @property
     def searching(self) -> bool:
-        """Whether the search field is open."""
         return self.has_class("-searching")
 
     # The node.
@@ -99,29 +97,7 @@ class RolloutBrowser(Vertical):
         """Show other rollouts, starting with the newest."""
         self._begin(filter)
 
-    def filter_origin(self) -> None:
-        """Show own and others, own only, or others only."""
-        current, origins = self.pages.filter, list(ORIGINS)
-        self.filter(replace(current, origin=origins[(origins.index(current.origin) + 1) % len(origins)]))
-
-    def filter_level(self) -> None:
-        """Show all rollouts, informative ones only, or only what others had right where all own answers failed."""
-        current = self.pages.filter
-        self.filter(replace(current, informative=not (current.informative or current.gave), gave=current.informative))
-
-    def filter_entry(self) -> None:
-        """Show only the task of the chosen row, or all."""
-        current, row = self.pages.filter, self.chosen
-        self.filter(replace(current, entry="" if current.entry or row is None else row.entry))
-
-    def filter_author(self) -> None:
-        """Show only the author of the chosen row, or all."""
-        current, row = self.pages.filter, self.chosen
-        author, name = ("", "") if current.author or row is None else (row.author, row.name)
-        self.filter(replace(current, author=author, name=name))
-
     def newest(self) -> None:
-        """Go to the newest rollout, and load it if it is not."""
         if self._has_newer or self._failure:
             self._begin(self.pages.filter)
         else:

@@ -45,7 +45,6 @@ class Reply:
 
     @property
     def end(self) -> str:
-        """How it ended."""
         return "ended" if self.ended else "cut off"
 
 
@@ -67,7 +66,6 @@ class AnswerList(CursorList):
         self._answers: Sequence[Reply] = ()
 
     def show(self, answers: Sequence[Reply], chosen: int) -> None:
-        """Show answers in this order."""
         self._answers = answers
         self.take(len(answers), cursor=chosen)
 
@@ -164,7 +162,6 @@ class RolloutDetail(Vertical, can_focus=True):
         self.post_message(self.Changed())
 
     def show(self, row: Row, question: object, ground_truth: object, answers: Sequence[Reply]) -> None:
-        """Show a rollout as the node sent it."""
         self.row = row
         self.query_one("#question", Static).update(question_text(question, ground_truth))
         self.query_one("#asked").scroll_to(y=0, animate=False)

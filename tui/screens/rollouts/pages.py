@@ -40,7 +40,6 @@ class Filter:
     gave: bool = False
 
     def params(self) -> dict[str, Any]:
-        """The parameters of the control method `rollouts`."""
         params: dict[str, Any] = {"limit": PAGE}
         if self.origin != "any":
             params["origin"] = self.origin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -19,6 +20,7 @@ from sapo_edge.tui.node.link import Link
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.rollouts.browser import RolloutBrowser
 from sapo_edge.tui.screens.rollouts.detail import RolloutDetail, parse_answers
+from sapo_edge.tui.screens.rollouts.list import ORIGINS
 from sapo_edge.tui.screens.rollouts.pages import Filter
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.cursor_list import CursorList
@@ -102,7 +104,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     @property
     def in_detail(self) -> bool:
-        """Whether one rollout is shown."""
         return self.page == "detail"
 
     @property
@@ -126,7 +127,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
             self.browser.round_finished()
 
     def show_author(self, author: str, name: str) -> None:
-        """Show only the rollouts of one peer."""
         self._to_list()
         self.browser.filter(Filter(author=author, name=name))
 
@@ -195,10 +195,12 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self.browser.newest()
 
     def action_origin(self) -> None:
-        self.browser.filter_origin()
+        current, origins = self.browser.pages.filter, list(ORIGINS)
+        self.browser.filter(replace(current, origin=origins[(origins.index(current.origin) + 1) % len(origins)]))
 
     def action_level(self) -> None:
-        self.browser.filter_level()
+        now = self.browser.pages.filter
+        self.browser.filter(replace(now, informative=not (now.informative or now.gave), gave=now.informative))
 
     def action_then_and_now(self) -> None:
         self.query_one("#pages", ContentSwitcher).current = "examples"
@@ -224,10 +226,13 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
             await self.sapo.ask_both(self._question)
 
     def action_entry(self) -> None:
-        self.browser.filter_entry()
+        current, row = self.browser.pages.filter, self.browser.chosen
+        self.browser.filter(replace(current, entry="" if current.entry or row is None else row.entry))
 
     def action_author(self) -> None:
-        self.browser.filter_author()
+        current, row = self.browser.pages.filter, self.browser.chosen
+        author, name = ("", "") if current.author or row is None else (row.author, row.name)
+        self.browser.filter(replace(current, author=author, name=name))
 
     def action_clear(self) -> None:
         self.browser.filter(Filter())

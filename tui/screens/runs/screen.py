@@ -19,12 +19,11 @@ from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.history import History
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.runs.list import RunList
-from sapo_edge.tui.screens.runs.plot import RunsPlot
 from sapo_edge.tui.screens.runs.texts import comparison_text, experiment_text
+from sapo_edge.tui.screens.runs.widgets import RunList, RunsPlot
 from sapo_edge.tui.screens.view import Change, View
-from sapo_edge.tui.widgets.ask import Ask, typed_path
 from sapo_edge.tui.widgets.cursor_list import CursorList
+from sapo_edge.tui.widgets.dialog import Ask, typed_path
 from sapo_edge.tui.widgets.job_line import JobLine
 from sapo_edge.tui.widgets.restart import stopped
 
@@ -123,7 +122,6 @@ round.
 
     @property
     def in_experiment(self) -> bool:
-        """Whether an experiment is shown."""
         return self.query_one("#pages", ContentSwitcher).current == "experiment"
 
     def node_changed(self, change: Change) -> None:

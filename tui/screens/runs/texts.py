@@ -89,7 +89,6 @@ def _add_settings(text: Text, run: RunView, other: RunView) -> None:
 
 
 def experiment_text(state: ExperimentView, width: int) -> Text:
-    """How far an experiment is, and a table of its arms."""
     text = Text(no_wrap=True, overflow="ellipsis")
     running = sum(len(arm.running) for setting in state.settings for arm in setting.arms)
     add_bar(text, state.share, BAR, "green")

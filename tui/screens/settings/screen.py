@@ -19,8 +19,7 @@ from sapo_edge.errors import SapoError
 from sapo_edge.plain import counted, printable
 from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.settings.list import SettingList
-from sapo_edge.tui.screens.settings.panel import Mood, SettingPanel
+from sapo_edge.tui.screens.settings.widgets import Mood, SettingList, SettingPanel
 from sapo_edge.tui.screens.settings.words import (
     APP,
     RUN,
@@ -36,7 +35,7 @@ from sapo_edge.tui.screens.settings.words import (
     value_text,
 )
 from sapo_edge.tui.screens.view import Change, View
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from sapo_edge.tui.widgets.inputs import FindLine
 from sapo_edge.tui.widgets.restart import restart
 

@@ -82,7 +82,6 @@ def matches(row: SettingRow, search: str) -> bool:
 
 
 def format_value(value: Value, unit: str = "") -> str:
-    """A value as text."""
     match value:
         case None:
             return "none"

@@ -27,11 +27,10 @@ from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.history import History
 from sapo_edge.tui.node.launcher import JobResult
-from sapo_edge.tui.screens.tasks.ask import NewQuestions
-from sapo_edge.tui.screens.tasks.edit import EditQuestions
+from sapo_edge.tui.screens.tasks.dialogs import EditQuestions, NewQuestions
 from sapo_edge.tui.screens.tasks.texts import START, check_text, is_offered, manifest_line, mistakes_text, preview_text
 from sapo_edge.tui.screens.view import View
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.dialog import Ask
 from sapo_edge.tui.widgets.job_line import JobLine
 from sapo_edge.tui.widgets.restart import stopped
 

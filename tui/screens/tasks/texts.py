@@ -34,7 +34,6 @@ def is_offered(row: Mapping[str, Any]) -> bool:
 
 
 def manifest_line(row: Mapping[str, Any]) -> str:
-    """A line of the list."""
     own = row.get("own_questions") or 0
     named = printable(row.get("name", ""))
     use = printable(row.get("use", ""))
