@@ -172,11 +172,24 @@ class Conversation:
         forgotten = 0 if task else self._make_room(text, limit)
         # The same seed for both: an adapter without effect gives the same answer.
         seed = secrets.randbits(31)
-        answers = {}
-        for adapter in self.speakers:
+
+        def answer(adapter: bool) -> str:
+            clock = _Clock()
+
+            def growing(_group: int, _answer: int, so_far: str, tokens: int) -> None:
+                if clock.due(tokens):
+                    show(Piece(adapter, so_far, False, False, tokens, clock.rate(tokens)))
+
+            handle.growing = growing
             prompt = self._manifest.prompt_for(text) if task else self._prompt(text, adapter)
-            stop_text = STOP_TEXT if task else ""
-            answers[adapter] = self._answer(prompt, limit, temperature, seed, adapter, handle, show, stop_text)
+            ((sample,),) = self._policy.generate(
+                [prompt], 1, limit, temperature, seed, handle, use_adapter=adapter, stop_text=STOP_TEXT if task else ""
+            )
+            tokens = len(sample.token_ids)
+            show(Piece(adapter, sample.text, True, sample.ended, tokens, clock.rate(tokens)))
+            return sample.text
+
+        answers = {adapter: answer(adapter) for adapter in self.speakers}
         if not task:
             self.memory.exchanges.append(Exchange(text, answers))
         return forgotten
@@ -201,31 +214,6 @@ class Conversation:
         with self._lock:
             if self._handle is not None:
                 self._handle.cancel()
-
-    def _answer(
-        self,
-        prompt: Prompt,
-        limit: int,
-        temperature: float,
-        seed: int,
-        adapter: bool,
-        handle: CallHandle,
-        show: Callable[[Piece], None],
-        stop_text: str,
-    ) -> str:
-        clock = _Clock()
-
-        def growing(_group: int, _answer: int, so_far: str, tokens: int) -> None:
-            if clock.due(tokens):
-                show(Piece(adapter, so_far, False, False, tokens, clock.rate(tokens)))
-
-        handle.growing = growing
-        ((sample,),) = self._policy.generate(
-            [prompt], 1, limit, temperature, seed, handle, use_adapter=adapter, stop_text=stop_text
-        )
-        tokens = len(sample.token_ids)
-        show(Piece(adapter, sample.text, True, sample.ended, tokens, clock.rate(tokens)))
-        return sample.text
 
 
 class _Clock:

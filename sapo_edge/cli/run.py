@@ -15,9 +15,9 @@ import typer
 from sapo_edge import events
 from sapo_edge.cli.consent import ask_for_consent
 from sapo_edge.cli.fanout import EventFanout
-from sapo_edge.cli.login import offer_start_at_login
-from sapo_edge.cli.options import Backend, Home, JsonEvents, ManifestName, Model, Set
+from sapo_edge.cli.options import Agree, Backend, Home, JsonEvents, ManifestName, Model, Set
 from sapo_edge.cli.output import as_typed, narrate
+from sapo_edge.cli.service import offer_start_at_login
 from sapo_edge.cli.start import start_detached
 from sapo_edge.cli.swarm import describe_questions
 from sapo_edge.cli.workspace import Workspace, open_workspace
@@ -53,9 +53,7 @@ def run(
     external: Annotated[int | None, typer.Option(help="J: external rollouts in an update.")] = None,
     answers: Annotated[int | None, typer.Option(help="L: answers to each question.")] = None,
     solo: Annotated[bool, typer.Option("--solo", help="Work alone: share nothing, connect to no peer.")] = False,
-    agree: Annotated[
-        bool, typer.Option("--agree", help="Agree to share with the swarm (docs/privacy.md), without a question.")
-    ] = False,
+    agree: Agree = False,
     role: Annotated[str | None, typer.Option(help="trainer, or generator: answers and shares, never learns.")] = None,
     threads: Annotated[
         int | None, typer.Option(help="Processor threads; 0: measured, other programs go first.")

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn
 
 from sapo_edge.cli.output import narrate
+from sapo_edge.cli.progress import BAR_WIDTH, new_bar
 from sapo_edge.plain import duration
 
 if TYPE_CHECKING:
@@ -67,17 +67,10 @@ def show_steps(todo: Sequence[Job], count: int, steps: Iterable[Step]) -> None:
     if len(todo) < count:
         narrate(f"{count - len(todo)} of {count} swarms are finished already")
     forecast = Forecast(todo)
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
+    bar = new_bar("{task.description}", BarColumn(BAR_WIDTH), "{task.fields[text]}")
+    if bar.disable:
         _print_lines(forecast, len(todo), steps)
         return
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[text]}"),
-        console=console,
-        transient=True,
-    )
     with bar:
         # Without a total the bar only shows that something goes on.
         task = bar.add_task("preparing", total=None, text="")

@@ -16,8 +16,7 @@ from typing import Annotated
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import emit, narrate
-from sapo_edge.cli.streams import ask_yes
+from sapo_edge.cli.output import ask_yes, emit, narrate
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.plain import size
 from sapo_edge.state.durable import bytes_in, reported, write_atomically

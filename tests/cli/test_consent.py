@@ -14,7 +14,7 @@ import pytest
 from sapo_edge import __version__
 from sapo_edge.cli import service
 from sapo_edge.cli.consent import ask_for_consent
-from sapo_edge.cli.login import offer_start_at_login
+from sapo_edge.cli.service import offer_start_at_login
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.service import systemd
 from sapo_edge.service.systemd import Systemd
@@ -120,7 +120,7 @@ def test_a_job_in_the_background_is_not_asked(tmp_path: Path) -> None:
 import os, sys
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from sapo_edge.cli.consent import can_ask
+from sapo_edge.cli.output import can_ask
 answers = [can_ask()]
 if os.fork() == 0:
     os.setpgid(0, 0)

@@ -21,8 +21,8 @@ import pytest
 
 from sapo_edge.cli import service
 from sapo_edge.cli.terminal import launcher as launcher_module
-from sapo_edge.cli.terminal.job import CommandJob
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
+from sapo_edge.cli.terminal.processes import CommandJob
 from sapo_edge.config import layers
 from sapo_edge.config.layers import read_file
 from sapo_edge.config.settings import SETTINGS
@@ -440,9 +440,9 @@ class Terminal(io.StringIO):
 def test_without_a_terminal_there_is_help_and_the_code_of_wrong_usage(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stdin: bool, stdout: bool
 ) -> None:
-    from sapo_edge.cli import streams
+    from sapo_edge.cli import output
 
-    monkeypatch.setattr(streams, "_is_terminal", lambda stream: stdin if stream is sys.stdin else stdout)
+    monkeypatch.setattr(output, "_is_terminal", lambda stream: stdin if stream is sys.stdin else stdout)
     for arguments in ([], ["--home", str(tmp_path)]):
         told = invoke(*arguments)
         assert told.code == 2 and "Usage: " in told.out and "doctor" in told.out and told.err == ""
@@ -450,7 +450,7 @@ def test_without_a_terminal_there_is_help_and_the_code_of_wrong_usage(
 
 
 def test_on_a_terminal_there_is_the_app(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from sapo_edge.cli import streams
+    from sapo_edge.cli import output
 
     made: list[Launcher] = []
     looked: list[bool] = []
@@ -469,7 +469,7 @@ def test_on_a_terminal_there_is_the_app(invoke: Invoke, monkeypatch: pytest.Monk
             looked.append(gc.isenabled())
             return self.result
 
-    monkeypatch.setattr(streams, "_is_terminal", lambda stream: True)
+    monkeypatch.setattr(output, "_is_terminal", lambda stream: True)
     monkeypatch.setattr(tui_app, "SapoApp", App)
     assert invoke("--home", tmp_path / "here").code == 0
     assert made[0].paths == Paths.default(tmp_path / "here")

@@ -39,7 +39,7 @@ def test_without_a_checkpoint_nothing_is_created(invoke: Invoke, tmp_path: Path)
 
 
 def test_a_node_that_does_not_answer_is_named(invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sapo_edge.cli.rollback.START_SECONDS", 0.1)
+    monkeypatch.setattr("sapo_edge.cli.checkpoints.START_SECONDS", 0.1)
     lock = StateLock(Paths.default(home).lock)
     lock.acquire()
     before = checkpoints(home)

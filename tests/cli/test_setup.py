@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from sapo_edge.backends.machine import memory
-from sapo_edge.cli import service, setup
+from sapo_edge.cli import service
 from sapo_edge.config.layers import resolve
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.doctor.profile import LARGE, MIB, PROFILES, choose_profile
@@ -75,7 +75,7 @@ def test_a_service_of_the_system_gets_the_settings_and_the_swarm_where_it_looks(
 ) -> None:
     installed: list[dict[str, object]] = []
     monkeypatch.delenv(HOME_VARIABLE, raising=False)
-    monkeypatch.setattr(setup, "SYSTEM_HOME", tmp_path / "system")
+    monkeypatch.setattr(service, "SYSTEM_HOME", tmp_path / "system")
     monkeypatch.setattr(service, "install", lambda **options: installed.append(options))
     (tmp_path / "sapo.toml").write_text('service = "system"\nprofile = "1gb"\n')
     assert invoke("setup", tmp_path / "sapo.toml").code == 0

@@ -13,18 +13,24 @@ from sapo_edge.cli import log_files
 from sapo_edge.cli.log_files import parse_since
 from sapo_edge.cli.start import _options
 from sapo_edge.errors import ConfigError
+from sapo_edge.events import Notice, to_json
 from sapo_edge.node.background import Background
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import quick
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import assert_refused, kill_node
 from tests.cli.test_metrics import ask, free_port
+from tests.fakes import log_line
 
-LOG = """\
-2026-11-20T08:00:00Z INFO MainThread sapo_edge.node: {"v": 1, "event": "notice", "time": 1795161600, "level": "info", "text": "first"}
-2026-11-21T08:00:00Z WARNING sapo-swarm sapo_edge.swarm.host: no route
-2026-11-22T08:00:00Z INFO MainThread sapo_edge.node: {"v": 1, "event": "notice", "time": 1795334400, "level": "error", "text": "last \\u001b[2J"}
-"""  # noqa: E501
+DAY = 86_400
+FIRST, LAST = (
+    Notice(level="info", text="first", time=1795161600),
+    Notice(level="error", text="last \x1b[2J", time=1795334400),
+)
+LOG = (
+    log_line(FIRST, FIRST.time), log_line("no route", FIRST.time + DAY, "warning", "sapo_edge.swarm.host"),
+    log_line(LAST, LAST.time),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -41,7 +47,7 @@ def log(tmp_path: Path) -> Path:
     """A home whose node has ended."""
     paths = Paths.default(tmp_path)
     paths.create()
-    paths.log.write_text(LOG)
+    paths.log.write_text("".join(f"{line}\n" for line in LOG))
     return tmp_path
 
 
@@ -99,7 +105,7 @@ def test_the_log_is_read_without_a_node(invoke: Invoke, log: Path) -> None:
 
 def test_json_lines_are_events_and_lines_of_the_program(invoke: Invoke, log: Path) -> None:
     first, route, last = invoke("logs", "--home", log, "--json").events
-    assert first == {"v": 1, "event": "notice", "time": 1795161600, "level": "info", "text": "first"}
+    assert first == json.loads(to_json(FIRST))
     assert (route["event"], route["level"], route["text"]) == ("log", "warning", "no route")
     assert last["text"] == "last \x1b[2J"
 
@@ -132,7 +138,7 @@ def test_following_goes_on_into_the_next_file(log: Path, monkeypatch: pytest.Mon
             paths.log.rename(paths.log.with_name(f"{paths.log.name}.1"))
             paths.log.write_text("")
         with paths.log.open("a") as file:
-            file.write(f"2026-11-22T09:00:0{step}Z INFO MainThread sapo_edge.x: step {step}\n")
+            file.write(log_line(f"step {step}", LAST.time + step) + "\n")
 
     monkeypatch.setattr("sapo_edge.cli.log_files.time.sleep", add)
     seen = log_files.records(paths, lines=1, since=0.0, level="info", follow=True)

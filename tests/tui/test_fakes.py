@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.cli.terminal.chat_client import ChatProcess
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
+from sapo_edge.cli.terminal.processes import ChatProcess
 from sapo_edge.config.settings import SETTINGS, Settings
 from sapo_edge.control.client import connect, node_runs
 from sapo_edge.control.protocol import MAX_REPLY_BYTES

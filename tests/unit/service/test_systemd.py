@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.service import systemd
-from sapo_edge.service.common import run_command
+from sapo_edge.service.manager import run_command
 from sapo_edge.service.plan import memory_limit
 from sapo_edge.service.systemd import Systemd, quote, render, users_may_isolate
 from tests.unit.service.plans import plan
