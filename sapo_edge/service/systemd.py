@@ -199,6 +199,6 @@ class Systemd(Manager):
         return self._ask(self._command(*arguments), remedy)
 
 
-def lingers(user: str, directory: Path = Path("/var/lib/systemd/linger")) -> bool:
+def lingers(user: str) -> bool:
     """Whether services of a user start with the machine and survive the end of the session."""
-    return (directory / user).exists()
+    return Path("/var/lib/systemd/linger", user).exists()

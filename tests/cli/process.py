@@ -32,8 +32,6 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a command ended."""
-
     code: int
     out: str
     err: str
@@ -44,7 +42,6 @@ class Result:
         return [json.loads(line) for line in self.out.splitlines()]
 
     def named(self, *names: str) -> list[dict[str, Any]]:
-        """The events of these names, in order."""
         return [event for event in self.events if event["event"] in names]
 
 
@@ -145,7 +142,6 @@ def _take_signals() -> None:
 
 
 def reward_by_length() -> None:
-    """Replace the verifier of this process."""
     from sapo_edge.tasks.source import TaskSource
     from tests.fakes import length_score
 
@@ -168,7 +164,6 @@ class Fault:
         self.left = int(number)
 
     def strike(self) -> None:
-        """Count, and send the signals when it is time."""
         self.left -= 1
         if self.left == 0:
             for number in self.signals:
@@ -178,7 +173,6 @@ class Fault:
                     os.kill(os.getpid(), number)
 
     def install(self) -> None:
-        """Put the fault into its place."""
         from sapo_edge.backends.llama.policy import LlamaCppPolicy
         from sapo_edge.backends.pytorch.learner import TorchLearner
 

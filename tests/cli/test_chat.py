@@ -238,30 +238,21 @@ def test_closing_ends_a_waiting_call_and_leaves_no_files(open_chat: Callable[...
         asked(chat)
 
 
-def test_a_chat_closed_before_it_is_opened_stays_closed(open_chat: Callable[..., ChatProcess]) -> None:
-    chat = open_chat(opened=False)
-    chat.close()
-    with pytest.raises(SapoError):
-        chat.open(lambda text: None)
-
-
 def test_a_failure_to_load_names_its_remedy(
     open_chat: Callable[..., ChatProcess], other_model: Path, tmp_path: Path
 ) -> None:
+    closed = open_chat(opened=False)
+    closed.close()
+    with pytest.raises(SapoError, match="stopped"):
+        closed.open(lambda text: None)
     for options, message in (
         (("--adapter", tmp_path), "holds no adapter; give the directory"),
         (("--set", f"model={other_model}"), "model is given twice"),
         (("--set", "rank=none"), "rank = 'none'"),
+        (("--model", other_model), "was made with another model; give the one"),
     ):
         with pytest.raises(SapoError, match=message):
             open_chat(*options)
-
-
-def test_an_adapter_of_another_model_is_refused(home: Path, other_model: Path) -> None:
-    chat = ChatProcess(home, ("--model", str(other_model)))
-    with pytest.raises(SapoError, match="was made with another model; give the one"):
-        chat.open(lambda text: None)
-    chat.close()
 
 
 def test_a_process_that_dies_is_reported(open_chat: Callable[..., ChatProcess]) -> None:

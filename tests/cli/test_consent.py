@@ -12,12 +12,9 @@ from pathlib import Path
 import pytest
 
 from sapo_edge import __version__
-from sapo_edge.cli import service
 from sapo_edge.cli.consent import ask_for_consent
 from sapo_edge.cli.service import offer_start_at_login
 from sapo_edge.cli.workspace import Workspace, open_workspace
-from sapo_edge.service import systemd
-from sapo_edge.service.systemd import Systemd
 from sapo_edge.state import consent
 from sapo_edge.state.consent import agreed_to_share, read_consent, write_consent
 from sapo_edge.state.paths import Paths
@@ -73,16 +70,6 @@ def test_yes_on_a_terminal_is_recorded_and_not_asked_again(
     assert agreement.time > 1_700_000_000 and asked.paths.consent.stat().st_mode & 0o077 == 0
     again = on_terminal(monkeypatch, "n\n")
     assert not ask_for_consent(workspace(), agree=False)[0].is_alone and again.getvalue() == ""
-
-
-@pytest.fixture
-def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
-    """A machine that systemd runs."""
-    commands = Commands()
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(systemd, "BOOTED", tmp_path)
-    monkeypatch.setattr(service, "manager_of", lambda name, system: Systemd(system=system, run=commands))
-    return commands
 
 
 def test_start_at_login_is_offered_and_done_only_after_a_yes(

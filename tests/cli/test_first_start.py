@@ -39,7 +39,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def files(directory: Path) -> list[str]:
-    """Everything below a directory."""
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
 
 

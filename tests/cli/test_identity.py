@@ -78,10 +78,7 @@ def test_a_backup_moves_the_identity_to_another_home(invoke: Invoke, home: Path,
 
 @pytest.mark.usefixtures("passphrase")
 def test_a_failed_restore_changes_nothing(
-    invoke: Invoke,
-    home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    invoke: Invoke, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, file = secret_of(home), tmp_path / "backup"
     invoke("identity", "backup", file, "--home", home)
@@ -108,10 +105,7 @@ def test_a_failed_restore_changes_nothing(
 
 
 def test_the_passphrase_is_asked_for_twice_on_a_terminal_and_never_read_from_a_pipe(
-    invoke: Invoke,
-    home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    invoke: Invoke, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "backup"
     assert_refused(

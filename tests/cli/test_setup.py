@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +15,6 @@ from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.swarm.joining.membership import Membership
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused
-from tests.unit.service.plans import plan
 
 PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
 
@@ -81,23 +79,6 @@ def test_a_service_of_the_system_gets_the_settings_and_the_swarm_where_it_looks(
     assert invoke("setup", tmp_path / "sapo.toml").code == 0
     assert installed == [{"system": True, "home": tmp_path / "system"}]
     assert (tmp_path / "system" / "config" / "config.toml").exists()
-
-
-def test_what_root_prepared_belongs_to_the_user_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changed: list[Path] = []
-    owner = SimpleNamespace(pw_uid=12345, gr_gid=12345)
-    monkeypatch.setattr("pwd.getpwnam", lambda name: owner)
-    monkeypatch.setattr("grp.getgrnam", lambda name: owner)
-    monkeypatch.setattr("os.chown", lambda place, *_, **__: changed.append(place))
-    paths = Paths.default(tmp_path)
-    paths.create()
-    kept = paths.state / "manifests" / "ab.manifest"
-    kept.parent.mkdir()
-    for file in (kept, paths.state / "swarms.json", paths.state / "identity"):
-        file.write_text("")
-    service._hand_over(plan(tmp_path, user="sapo-edge"))
-    assert {kept, kept.parent, paths.state / "swarms.json", paths.state} <= set(changed)
-    assert paths.identity not in changed
 
 
 @pytest.mark.parametrize(

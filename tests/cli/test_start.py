@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from sapo_edge.node.background import Background
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import quick
 from tests.cli.inprocess import FakeNode, Invoke, running
-from tests.cli.process import assert_refused, kill_node
+from tests.cli.process import assert_refused
 from tests.cli.test_metrics import ask, free_port
 from tests.fakes import log_line
 
@@ -31,15 +30,6 @@ LOG = (
     log_line(FIRST, FIRST.time), log_line("no route", FIRST.time + DAY, "warning", "sapo_edge.swarm.host"),
     log_line(LAST, LAST.time),
 )  # fmt: skip
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A fresh home; a node that is left there is killed."""
-    monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    yield tmp_path / "home"
-    kill_node(tmp_path / "home")
 
 
 @pytest.fixture
@@ -56,44 +46,44 @@ def test_flags_are_passed_on() -> None:
     assert _options(flags, ["nice=0"]) == ["--rounds=3", "--model=m.gguf", "--solo", "--own=2", "--set=nice=0"]
 
 
-def test_a_detached_node_answers_when_the_command_returns(invoke: Invoke, model: Path, home: Path) -> None:
+def test_a_detached_node_answers_when_the_command_returns(invoke: Invoke, model: Path, fresh: Path) -> None:
     port = free_port()
-    started = invoke(*quick(model, home, "--detach", "--set", "held_out=0", "--set", f"metrics_port={port}"))
+    started = invoke(*quick(model, fresh, "--detach", "--set", "held_out=0", "--set", f"metrics_port={port}"))
     assert started.code == 0 and "started (process " in started.err, started.err
-    status = json.loads(invoke("status", "--home", home, "--json").out)
+    status = json.loads(invoke("status", "--home", fresh, "--json").out)
     assert status["state"] in ("starting", "running")
     assert f"(process {status['pid']})" in started.err
     assert "  loading the model into torch for training\n" in started.err, "it is said what takes long"
-    log = invoke("logs", "--since", "1h", "--home", home).out
+    log = invoke("logs", "--since", "1h", "--home", fresh).out
     assert "loading the model into torch" in log and log.index("loading the model") < log.index("started: ")
     assert "\nsapo_edge_round " in ask(port)[1], "it gives Prometheus its figures"
-    again = invoke("start", "--home", home)
+    again = invoke("start", "--home", fresh)
     assert again.code == 0 and "runs here already" in again.err
-    assert invoke("stop", "--wait", "--home", home).code == 0
-    ended = invoke("logs", "--home", home)
+    assert invoke("stop", "--wait", "--home", fresh).code == 0
+    ended = invoke("logs", "--home", fresh)
     assert ended.code == 0 and "stopped: asked to stop" in ended.out and "no node runs" in ended.err
 
 
-def test_a_start_that_fails_says_why(invoke: Invoke, home: Path) -> None:
-    result = invoke("run", "--detach", "--model", "missing.gguf", "--home", home)
+def test_a_start_that_fails_says_why(invoke: Invoke, fresh: Path) -> None:
+    result = invoke("run", "--detach", "--model", "missing.gguf", "--home", fresh)
     assert_refused(result, 1, "the node has ended: there is no model file", "sapo logs")
 
 
-def test_events_of_a_node_in_the_background_are_printed_by_another_command(invoke: Invoke, home: Path) -> None:
-    assert_refused(invoke("run", "--detach", "--json", "--home", home), 2, "foreground", "`sapo logs --follow --json`")
+def test_events_of_a_node_in_the_background_are_printed_by_another_command(invoke: Invoke, fresh: Path) -> None:
+    assert_refused(invoke("run", "--detach", "--json", "--home", fresh), 2, "foreground", "`sapo logs --follow --json`")
 
 
 def test_a_start_asks_for_consent_before_it_leaves_the_terminal(
-    invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, fresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "swarm")
     monkeypatch.setenv("SAPO_EDGE_CONSENT", "ask")
     started: list[object] = []
     monkeypatch.setattr(Background, "start", lambda self, options: started.append(options))
     monkeypatch.setattr("sapo_edge.cli.start.WAIT_SECONDS", 0.0)
-    assert "works alone until" in invoke("start", "--home", home).err and started == [[]]
-    agreed = invoke("start", "--agree", "--home", home)
-    assert "still starting" in agreed.err and Paths.default(home).consent.exists()
+    assert "works alone until" in invoke("start", "--home", fresh).err and started == [[]]
+    agreed = invoke("start", "--agree", "--home", fresh)
+    assert "still starting" in agreed.err and Paths.default(fresh).consent.exists()
 
 
 def test_the_log_is_read_without_a_node(invoke: Invoke, log: Path) -> None:

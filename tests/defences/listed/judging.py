@@ -187,7 +187,7 @@ DEFENCES = (
         "sapo_edge/cli/run.py",
         "Reputation(room=room)",
         "Reputation()",
-        ("tests/cli/test_room.py::test_the_swarm_of_a_node_accepts_what_its_rounds_allow",),
+        ("tests/cli/test_run.py::test_the_swarm_of_a_node_accepts_what_its_rounds_allow",),
     ),
     Defence(
         "rounds set what a node accepts",
