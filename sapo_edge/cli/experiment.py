@@ -70,7 +70,7 @@ def experiment(
 
 def _run(plan: Plan, directory: Path, jobs: int, home: Path | None, *, as_json: bool) -> None:
     from sapo_edge.backends.machine.threads import available_cores
-    from sapo_edge.cli.swarms_progress import show_steps
+    from sapo_edge.cli.progress import show_steps
     from sapo_edge.experiment.results import Results
     from sapo_edge.experiment.runner import run_jobs
     from sapo_edge.state.paths import Paths
@@ -173,12 +173,7 @@ def _print_list(plan: Plan, *, as_json: bool) -> None:
 def _print_steps(steps: Iterable[Step]) -> None:
     for step in steps:
         job = step.job
-        print_json(
-            {
-                "event": "swarm" if step.is_done else "rounds",
-                "setting": job.setting.name,
-                "arm": job.arm.name,
-                "seed": job.seed,
-                "rounds": step.finished,
-            }
-        )
+        print_json({
+            "event": "swarm" if step.is_done else "rounds", "setting": job.setting.name, "arm": job.arm.name,
+            "seed": job.seed, "rounds": step.finished,
+        })  # fmt: skip

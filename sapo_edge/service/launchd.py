@@ -42,6 +42,7 @@ class Launchd(Manager):
     """Daemons of the machine, and agents of this user."""
 
     definition = "property list"
+    mark = "<string>sapo_edge</string>"
 
     def unit(self, name: str) -> Path:
         library = Path("/Library/LaunchDaemons") if self.system else Path.home() / "Library" / "LaunchAgents"

@@ -34,6 +34,8 @@ class Manager(ABC):
 
     definition: ClassVar[str]
     """What the file of a service is called."""
+    mark: ClassVar[str]
+    """Text in each file of ours."""
 
     def __init__(self, *, system: bool, run: Run = run_command) -> None:
         self.system = system

@@ -130,6 +130,7 @@ class Systemd(Manager):
     """Units of the system, and of this user."""
 
     definition = "unit"
+    mark = "Written by `sapo service install`"
 
     def unit(self, name: str) -> Path:
         user = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"

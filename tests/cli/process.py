@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,31 +176,20 @@ class Fault:
         from sapo_edge.backends.llama.policy import LlamaCppPolicy
         from sapo_edge.backends.pytorch.learner import TorchLearner
 
-        def before(original: Callable[..., Any], when: Callable[..., bool] = lambda *_: True) -> Callable[..., Any]:
-            def patched(*arguments: Any, **options: Any) -> Any:
-                if when(*arguments):
-                    self.strike()
-                return original(*arguments, **options)
+        owner, name, is_before = {
+            "generate": (LlamaCppPolicy, "generate", True), "evaluate": (LlamaCppPolicy, "generate", True),
+            "update": (TorchLearner, "update", True), "trained": (LlamaCppPolicy, "update", False),
+            "checkpoint": (LlamaCppPolicy, "save", False),
+        }[self.step]  # fmt: skip
+        original = getattr(owner, name)
 
-            return patched
-
-        def after(original: Callable[..., Any]) -> Callable[..., Any]:
-            def patched(*arguments: Any, **options: Any) -> Any:
-                result = original(*arguments, **options)
+        def patched(*arguments: Any, **options: Any) -> Any:
+            # Evaluations are greedy.
+            if is_before and (name != "generate" or (arguments[4] > 0) == (self.step == "generate")):
                 self.strike()
-                return result
+            result = original(*arguments, **options)
+            if not is_before:
+                self.strike()
+            return result
 
-            return patched
-
-        if self.step == "generate":
-            LlamaCppPolicy.generate = before(LlamaCppPolicy.generate, lambda *given: given[4] > 0)  # type: ignore[method-assign]
-        elif self.step == "evaluate":
-            LlamaCppPolicy.generate = before(LlamaCppPolicy.generate, lambda *given: given[4] == 0)  # type: ignore[method-assign]
-        elif self.step == "update":
-            TorchLearner.update = before(TorchLearner.update)  # type: ignore[method-assign]
-        elif self.step == "trained":
-            LlamaCppPolicy.update = after(LlamaCppPolicy.update)  # type: ignore[method-assign]
-        elif self.step == "checkpoint":
-            LlamaCppPolicy.save = after(LlamaCppPolicy.save)  # type: ignore[method-assign]
-        else:
-            raise ValueError(self.step)
+        setattr(owner, name, patched)

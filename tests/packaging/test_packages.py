@@ -14,9 +14,9 @@ import pytest
 
 from sapo_edge.config.layers import OTHER_VARIABLES, PREFIX
 from sapo_edge.config.settings import SETTINGS
+from tests.packaging.script import ROOT
 from tests.unit.test_docs import COMMANDS
 
-ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 INSTRUCTION = re.compile(r"^([A-Z]+)\s+((?:.*\\\n)*.*)$", re.MULTILINE)

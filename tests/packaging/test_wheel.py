@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 
 from sapo_edge import __version__
-from tests.packaging.script import load_script
+from tests.packaging.script import ROOT, load_script
 
-ROOT = Path(__file__).parents[2]
 SOURCES = {"sapo_edge": ROOT / "sapo_edge", "sapo_edge.backends": ROOT / "backends", "sapo_edge.tui": ROOT / "tui"}
 LINKS = {"backends", "tui"}
 try:
