@@ -165,7 +165,6 @@ def _evaluate_both(workspace: Workspace, adapter: Path, *, general: bool) -> tup
     """Evaluations of base model and adapter, by name, and what the base was shown beyond.
 
     Args:
-        workspace: whose test questions, and whose model.
         general: both are asked the general questions instead, alike.
     """
     from sapo_edge.backends.adapter.files import read_alpha

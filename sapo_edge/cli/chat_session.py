@@ -32,12 +32,7 @@ _COMMANDS = ("help", "reset", "clear", "system", "task", "temperature", "save", 
 
 
 class ChatSession:
-    """A conversation in lines of text.
-
-    Args:
-        models: what answers, for the file of a saved conversation.
-        task: whether to begin with the prompt of the training.
-    """
+    """A conversation in lines of text; with `task` it begins with the prompt of the training."""
 
     def __init__(self, conversation: Conversation, models: Models, *, task: bool, temperature: float) -> None:
         self._conversation = conversation
@@ -193,11 +188,7 @@ def _read_question(read: Callable[[], str | None]) -> str | None:
 
 
 class _Printer:
-    """Prints answers while they grow, one below the other.
-
-    Args:
-        named: whether to say who answers.
-    """
+    """Prints answers while they grow, one below the other, if `named` with who answers."""
 
     def __init__(self, *, named: bool) -> None:
         self._named = named

@@ -18,10 +18,6 @@ _HOW_TO_AGREE = (
 def ask_for_consent(workspace: Workspace, *, agree: bool) -> tuple[Workspace, str]:
     """Let a node share only if its owner has agreed; ask on a terminal, and work alone where nobody can answer.
 
-    Args:
-        workspace: of a node that is about to start.
-        agree: whether a flag gives the consent.
-
     Returns:
         The workspace, one that works alone without a consent, and then why; otherwise an empty text.
     """

@@ -23,8 +23,7 @@ class Models:
     """Base model and adapter of a conversation.
 
     Attributes:
-        model: name of the base model.
-        manifest: name of the manifest whose prompt precedes a task.
+        manifest: whose prompt precedes a task.
         adapter: directory of the adapter; None if nothing is trained yet.
         round: of the checkpoint; None for another adapter.
         accuracy: its held-out accuracy; None if unknown.
@@ -146,26 +145,20 @@ class Conversation:
 
         Raises:
             Cancelled: if `cancel` was called.
-            ModelError: if the question is too long for the model.
         """
         handle = CallHandle()
         with self._lock:
             self._handle = handle
-        if not task:
-            self._forget(text, follow, again)
+        exchanges = self.memory.exchanges
+        if not task and not follow:
+            exchanges.clear()
+        elif not task and again and exchanges and exchanges[-1].question == text:
+            exchanges.pop()
         try:
             return self._ask(text, task, temperature, handle, show)
         finally:
             with self._lock:
                 self._handle = None
-
-    def _forget(self, text: str, follow: bool, again: bool) -> None:
-        """Forget what a question of plain chat does not go on with."""
-        exchanges = self.memory.exchanges
-        if not follow:
-            exchanges.clear()
-        elif again and exchanges and exchanges[-1].question == text:
-            exchanges.pop()
 
     def _ask(self, text: str, task: bool, temperature: float, handle: CallHandle, show: Callable[[Piece], None]) -> int:
         limit = self._max_tokens or (self._manifest.max_tokens if task else PLAIN_TOKENS)

@@ -22,11 +22,7 @@ _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 
 
 def parse_since(text: str, now: float) -> float:
-    """Unix seconds of a moment in the past: a duration such as 30min, 2h or 3d, or a local date with or without a time.
-
-    Args:
-        now: Unix seconds.
-    """
+    """Unix seconds of a past moment: a duration such as 30min, 2h or 3d before `now`, or a local date or time."""
     match = re.fullmatch(r"(\d{1,9})\s*(s|min|h|d)", text.strip())
     if match is not None:
         return now - int(match[1]) * _UNITS[match[2]]

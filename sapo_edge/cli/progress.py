@@ -127,11 +127,7 @@ class Forecast:
 
 
 def show_steps(todo: Sequence[Job], count: int, steps: Iterable[Step]) -> None:
-    """Show steps as they come.
-
-    Args:
-        todo: the swarms that are not finished.
-    """
+    """Show steps as they come; of all swarms of the plan, `todo` are not finished."""
     from rich.progress import BarColumn
 
     if len(todo) < count:

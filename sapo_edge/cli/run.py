@@ -94,7 +94,6 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     """Run a node until its rounds are done or it is asked to stop.
 
     Args:
-        as_json: print events as JSON on stdout.
         agree: record the owner's consent to share.
 
     Returns:
@@ -348,8 +347,6 @@ def _print_result(
     Args:
         course: the first and the last evaluation on the same held-out questions.
         comparison: the last one of base model and adapter.
-        was_done: whether all rounds were done before this run.
-        home: that the commands name; None for the default directories.
     """
     from sapo_edge.control.event_words import describe_comparison, describe_moment, describe_place
     from sapo_edge.state.checkpoint import read_record

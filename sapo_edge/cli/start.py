@@ -33,7 +33,6 @@ def start_detached(
     """Start a node that outlives this command and its terminal, and return once it answers.
 
     Args:
-        home: the directory of --home; None without it.
         flags: of `sapo run` by setting; None where one is missing.
         agree: whether a flag gives the consent to share.
     """

@@ -30,7 +30,6 @@ class Item:
     """Something on this machine that is the program's.
 
     Attributes:
-        kind: in a word or two.
         bytes: on the disk; 0 for a part of somebody's file.
     """
 

@@ -65,12 +65,7 @@ class JsonProcess:
 
 
 class ChatProcess(JsonProcess):
-    """A conversation; one question at a time. All methods but `close` and `cancel` belong to one thread at a time.
-
-    Args:
-        home: the directory of `--home`; None without it.
-        options: further options for `sapo chat`.
-    """
+    """A conversation; one question at a time. All methods but `close` and `cancel` belong to one thread at a time."""
 
     def __init__(self, home: Path | None, options: tuple[str, ...] = ()) -> None:
         super().__init__(sapo_command("chat", home, "--json", *options))
@@ -151,7 +146,6 @@ class CommandJob(JsonProcess):
     """One command, to be run once.
 
     Args:
-        home: the directory of `--home`; None without it.
         arguments: the command with its arguments, without `--json` and `--home`.
     """
 
