@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -38,18 +37,14 @@ def other_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def directories(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    """A fresh directory at each call."""
-    numbers = itertools.count()
-    return lambda: tmp_path_factory.mktemp(f"command-{next(numbers)}")
+def sapo(tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """Each command prints into a fresh directory, in which it runs."""
 
-
-@pytest.fixture(scope="session")
-def sapo(directories: Callable[[], Path]) -> Command:
     def command(
         *arguments: str | Path, fault: str = "", rewarded: bool = False, environment: dict[str, str] | None = None
     ) -> Result:
-        return run(arguments, directories(), fault=fault, rewarded=rewarded, environment=environment)
+        directory = tmp_path_factory.mktemp("command")
+        return run(arguments, directory, fault=fault, rewarded=rewarded, environment=environment)
 
     return command
 

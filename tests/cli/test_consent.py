@@ -123,13 +123,11 @@ else:
 
 
 def test_flag_and_setting_agree_for_a_fleet(workspace: Callable[..., Workspace]) -> None:
-    asked, _ = ask_for_consent(workspace(consent="given"), agree=False)
-    agreement = read_consent(asked.paths.consent)
-    assert not asked.is_alone and agreement is not None and agreement.how == "consent = given (flag)"
-    asked.paths.consent.unlink()
-    asked, _ = ask_for_consent(workspace(), agree=True)
-    agreement = read_consent(asked.paths.consent)
-    assert not asked.is_alone and agreement is not None and agreement.how == "--agree"
+    for flags, agree, how in (({"consent": "given"}, False, "consent = given (flag)"), ({}, True, "--agree")):
+        asked, _ = ask_for_consent(workspace(**flags), agree=agree)
+        agreement = read_consent(asked.paths.consent)
+        assert not asked.is_alone and agreement is not None and agreement.how == how
+        asked.paths.consent.unlink()
 
 
 def test_who_works_alone_is_not_asked(workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch) -> None:
