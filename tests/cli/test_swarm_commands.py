@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -166,14 +164,16 @@ def test_a_private_swarms_invite_does_not_lead_to_a_node_of_the_open_one(invoke:
 def test_an_invite_waits_for_the_router_and_says_if_nobody_elsewhere_can_use_it(invoke: Invoke, tmp_path: Path) -> None:
     invoke("swarm", "create", "--home", tmp_path)
     home, public = (f"/ip4/{ip}/tcp/4001/p2p/{PEER}" for ip in ("192.168.1.5", "8.8.8.8"))
-    swarm: dict[str, Any] = {"swarm": STARTER.digest, "state": "alone", "router": "asking", "addresses": [home]}
-    node = FakeNode({"swarm": swarm})
+    swarm = {"swarm": STARTER.digest, "state": "alone"}
+    replies = [
+        {**swarm, "router": router, "addresses": addresses}
+        for router, addresses in (("asking", [home]), ("forwards", [home, public]), ("silent", [home]))
+    ]
+    node = FakeNode()
+    node.status = lambda: {"swarm": replies.pop(0)}  # type: ignore[method-assign]
     with running(tmp_path, node):
-        answered = threading.Timer(0.5, swarm.update, [{"router": "forwards", "addresses": [home, public]}])
-        answered.start()
         told = invoke("swarm", "invite", "--home", tmp_path)
         assert parse_invite(told.out).bootstrap == (public, home) and "local network" not in told.err
-        swarm.update(router="silent", addresses=[home])
         told = invoke("swarm", "invite", "--home", tmp_path)
         assert parse_invite(told.out).bootstrap == (home,)
         assert "from the same local network only" in told.err and "can invite you instead" in told.err
