@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from sapo_edge.errors import CheckpointError
-from sapo_edge.events import RoundFinished
+from sapo_edge.events import Event, RoundFinished, to_json
 from sapo_edge.policy import (
     STOP_TEXT,
     CallHandle,
@@ -235,6 +235,13 @@ def round_event(number: int, **changes: Any) -> RoundFinished:
         ),
         **changes,
     )  # fmt: skip
+
+
+def log_line(content: str | Event, time: float, level: str = "info", source: str = "sapo_edge.node") -> str:
+    """A line of the log as `sapo_edge/state/logs.py` writes it, without its end."""
+    fields: dict[str, object] = {"time": time, "level": level, "thread": "MainThread", "source": source}
+    fields |= {"text": content} if isinstance(content, str) else {"event": json.loads(to_json(content))}
+    return json.dumps(fields, separators=(",", ":"))
 
 
 def make_rollout(

@@ -114,9 +114,7 @@ class AutoPause:
 
     Args:
         emit: receives notices about sensors that can't be read, one for each.
-        sensors: the machine's own by default.
         clock: monotonic seconds.
-        interval: seconds between two readings.
 
     Attributes:
         others: percent of the processor that other programs used at the last reading; None if unknown.

@@ -43,19 +43,15 @@ def read_processor_joules(zones: Path = POWERCAP) -> float:
     Raises:
         NoSensorError: if there are none that this user may read.
     """
-    total, known = 0.0, False
     try:
         # A zone within a processor has a second number: intel-rapl:0:1.
-        packages = [zone for zone in sorted(zones.iterdir()) if zone.name.count(":") == 1]
-        for zone in packages:
-            if (zone / "name").read_text(encoding="ascii", errors="replace").startswith("package"):
-                total += int((zone / "energy_uj").read_text(encoding="ascii", errors="replace")) / 1e6
-                known = True
+        packages = [zone for zone in zones.iterdir() if zone.name.count(":") == 1]
+        counts = [int(_text(zone / "energy_uj")) for zone in packages if _text(zone / "name").startswith("package")]
     except (OSError, ValueError) as error:
         raise NoSensorError("the processor's energy can't be read") from error
-    if not known:
+    if not counts:
         raise NoSensorError("the processor counts no energy")
-    return total
+    return sum(counts) / 1e6
 
 
 def read_battery_watts(supplies: Path = POWER_SUPPLIES) -> float:
@@ -64,22 +60,26 @@ def read_battery_watts(supplies: Path = POWER_SUPPLIES) -> float:
     Raises:
         NoSensorError: if none discharges, or it does not tell.
     """
-    total, known = 0.0, False
     try:
-        for entry in sorted(supplies.iterdir()):
-            values = {name: _text(entry / name) for name in ("type", "scope", "status")}
-            if values["type"] == "Battery" and values["scope"] != "Device" and values["status"] == "Discharging":
-                power = _text(entry / "power_now")
-                if power:
-                    total += abs(int(power)) / 1e6
-                else:
-                    total += abs(int(_text(entry / "current_now")) * int(_text(entry / "voltage_now"))) / 1e12
-                known = True
+        batteries = [entry for entry in supplies.iterdir() if _discharges(entry)]
+        watts = [_watts(battery) for battery in batteries]
     except (OSError, ValueError) as error:
         raise NoSensorError("the battery does not tell its power") from error
-    if not known:
+    if not watts:
         raise NoSensorError("no battery discharges")
-    return total
+    return sum(watts)
+
+
+def _discharges(supply: Path) -> bool:
+    """Whether this is a battery of the machine itself, and gives power."""
+    kind, scope, status = (_text(supply / name) for name in ("type", "scope", "status"))
+    return kind == "Battery" and scope != "Device" and status == "Discharging"
+
+
+def _watts(battery: Path) -> float:
+    if power := _text(battery / "power_now"):
+        return abs(int(power)) / 1e6
+    return abs(int(_text(battery / "current_now")) * int(_text(battery / "voltage_now"))) / 1e12
 
 
 def _text(file: Path) -> str:

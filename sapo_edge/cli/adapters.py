@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,12 +13,12 @@ import typer
 from sapo_edge.backends.adapter.export import ExportFormat, Quantisation
 from sapo_edge.cli.options import Adapter, Backend, Home, Json, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.progress import answering
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from sapo_edge.evaluate import Evaluation, Gain
-    from sapo_edge.policy import CallHandle
     from sapo_edge.state.checkpoint import Checkpoint
     from sapo_edge.tasks.manifest import Manifest
 
@@ -166,7 +164,6 @@ def _evaluate_both(workspace: Workspace, adapter: Path, *, general: bool) -> tup
     """Evaluations of base model and adapter, by name, and what the base was shown beyond.
 
     Args:
-        workspace: whose test questions, and whose model.
         general: both are asked the general questions instead, alike.
     """
     from sapo_edge.backends.adapter.files import read_alpha
@@ -192,12 +189,12 @@ def _evaluate_both(workspace: Workspace, adapter: Path, *, general: bool) -> tup
         try:
             check_model(adapter, policy.model_digest)
             policy.load(adapter)
-            with progress("base") as handle:
+            with answering("base") as handle:
                 if general:
                     results["base"] = ask(policy, handle=handle, use_adapter=False)
                 else:
                     results["base"], examples = evaluate_base(policy, source, tasks, limit, lambda: handle)
-            with progress("adapter") as handle:
+            with answering("adapter") as handle:
                 results["adapter"] = ask(policy, handle=handle)
         finally:
             policy.close()
@@ -208,21 +205,6 @@ def _may_have_seen(adapter: Path, manifest: Manifest) -> bool:
     """Whether a checkpoint may have been trained on questions of this manifest that are held out now."""
     checkpoint = find_record(adapter)
     return checkpoint is not None and checkpoint.manifest_digest != manifest.digest
-
-
-@contextmanager
-def progress(name: str) -> Iterator[CallHandle]:
-    """Show a progress bar on stderr while a policy answers."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    from sapo_edge.policy import CallHandle
-
-    console = Console(stderr=True)
-    columns = TextColumn(name), BarColumn(bar_width=24), TextColumn("{task.completed:.0f}/{task.total:.0f} questions")
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name, total=1)
-        yield CallHandle(lambda done, total: bar.update(task, completed=done, total=total))
 
 
 def _as_dict(result: Evaluation) -> dict[str, Any]:

@@ -90,16 +90,11 @@ def open_conversation(
             if directory is not None:
                 check_model(directory, policy.model_digest)
                 policy.load(directory)
-                models = _with_adapter(models, directory)
+                checkpoint = find_record(directory)
+                about = () if checkpoint is None else (checkpoint.round, checkpoint.accuracy)
+                models = Models(model, manifest.name, str(directory), *about)
             limit = workspace.own_max_tokens
             adapted = directory is not None
             yield Conversation(policy, manifest, adapted=adapted, base=base, max_tokens=limit), models
         finally:
             policy.close()
-
-
-def _with_adapter(models: Models, directory: Path) -> Models:
-    checkpoint = find_record(directory)
-    if checkpoint is None:
-        return Models(models.model, models.manifest, str(directory))
-    return Models(models.model, models.manifest, str(directory), checkpoint.round, checkpoint.accuracy)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from sapo_edge.cli.conversation import MAX_TEMPERATURE, Conversation, Models, Piece
 from sapo_edge.cli.output import SCHEMA, narrate
+from sapo_edge.cli.signals import handling
 from sapo_edge.errors import Cancelled, ConfigError, SapoError
 from sapo_edge.plain import counted, did_you_mean, printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES
@@ -31,12 +32,7 @@ _COMMANDS = ("help", "reset", "clear", "system", "task", "temperature", "save", 
 
 
 class ChatSession:
-    """A conversation in lines of text.
-
-    Args:
-        models: what answers, for the file of a saved conversation.
-        task: whether to begin with the prompt of the training.
-    """
+    """A conversation in lines of text; with `task` it begins with the prompt of the training."""
 
     def __init__(self, conversation: Conversation, models: Models, *, task: bool, temperature: float) -> None:
         self._conversation = conversation
@@ -52,7 +48,8 @@ class ChatSession:
             raise ConfigError(f"a question has 1 to {MAX_QUESTION_BYTES} bytes", "ask another one")
         conversation = self._conversation
         printer = _Printer(named=len(conversation.speakers) > 1 or conversation.speakers == (False,))
-        with _cancelling(conversation.cancel):
+        # Instead of raising KeyboardInterrupt in the middle of native code.
+        with handling([signal.SIGINT], lambda _number, _frame: conversation.cancel()):
             forgotten = conversation.ask(
                 question.decode(), task=self._task, temperature=self._temperature, show=printer, follow=True
             )
@@ -190,22 +187,8 @@ def _read_question(read: Callable[[], str | None]) -> str | None:
     return " " + "\n".join(line.rstrip("\n") for line in lines).partition(BLOCK)[0].strip()
 
 
-@contextmanager
-def _cancelling(cancel: Callable[[], None]) -> Iterator[None]:
-    """Call `cancel` at Ctrl-C, instead of raising KeyboardInterrupt in the middle of native code."""
-    previous = signal.signal(signal.SIGINT, lambda _signal, _frame: cancel())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
 class _Printer:
-    """Prints answers while they grow, one below the other.
-
-    Args:
-        named: whether to say who answers.
-    """
+    """Prints answers while they grow, one below the other, if `named` with who answers."""
 
     def __init__(self, *, named: bool) -> None:
         self._named = named

@@ -24,9 +24,6 @@ def offer(line: str, addresses: Sequence[str], at: Sequence[str], settings: Sett
     Args:
         addresses: multiaddresses of members and relays that may be meeting places.
         at: meeting places that the user named.
-
-    Raises:
-        SwarmError: if nobody got the invite.
     """
     from sapo_edge.swarm.host.logs import preserve_logging
 
@@ -53,9 +50,6 @@ def accept(text: str, addresses: Sequence[str], at: Sequence[str], settings: Set
         text: the code as the user typed it.
         addresses: multiaddresses of relays and members that this machine knows.
         at: meeting places that the user named; nobody else is asked then.
-
-    Raises:
-        SwarmError: if it brings no invite.
     """
     from sapo_edge.swarm.codes.code import parse_code
     from sapo_edge.swarm.host.logs import preserve_logging

@@ -16,11 +16,11 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Use what was learned": {
         "report": "report.report", "chat": "chat.chat", "eval": "adapters.evaluate", "export": "adapters.export",
-        "history": "history.history",
+        "history": "report.history",
     },
     "Tasks, models and runs": {
         "tasks": "tasks.app", "models": "models.app", "runs": "runs.app", "checkpoints": "checkpoints.app",
-        "rollback": "rollback.rollback",
+        "rollback": "checkpoints.rollback",
     },
     "Swarm": {
         "swarm": "swarm.app", "peers": "control.peers", "answer": "answer.answer", "identity": "identity.app",

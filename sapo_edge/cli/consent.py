@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sapo_edge.backends.hub.name import HUB
-from sapo_edge.cli.output import narrate
-from sapo_edge.cli.streams import ask_yes, can_ask
+from sapo_edge.cli.output import ask_yes, can_ask, narrate
 from sapo_edge.cli.workspace import Workspace
 from sapo_edge.state.consent import agreed_to_share, write_consent
 
@@ -19,15 +18,8 @@ _HOW_TO_AGREE = (
 def ask_for_consent(workspace: Workspace, *, agree: bool) -> tuple[Workspace, str]:
     """Let a node share only if its owner has agreed; ask on a terminal, and work alone where nobody can answer.
 
-    Args:
-        workspace: of a node that is about to start.
-        agree: whether a flag gives the consent.
-
     Returns:
         The workspace, one that works alone without a consent, and then why; otherwise an empty text.
-
-    Raises:
-        ModelError: if there is no such model on this machine.
     """
     if workspace.is_alone or agreed_to_share(workspace.paths.consent):
         return workspace, ""

@@ -170,11 +170,7 @@ def _print_event(event: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _print_log(paths: Paths, lines: int | None, since: str | None, level: str, *, follow: bool, as_json: bool) -> None:
-    """Print the files of the log.
-
-    Raises:
-        NoNodeError: if there are none, because no node has run yet.
-    """
+    """Print the files of the log."""
     from sapo_edge.cli.log_files import as_line, as_object, parse_since, records
 
     if not paths.log.exists() and not follow:

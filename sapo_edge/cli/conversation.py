@@ -23,8 +23,7 @@ class Models:
     """Base model and adapter of a conversation.
 
     Attributes:
-        model: name of the base model.
-        manifest: name of the manifest whose prompt precedes a task.
+        manifest: whose prompt precedes a task.
         adapter: directory of the adapter; None if nothing is trained yet.
         round: of the checkpoint; None for another adapter.
         accuracy: its held-out accuracy; None if unknown.
@@ -146,37 +145,44 @@ class Conversation:
 
         Raises:
             Cancelled: if `cancel` was called.
-            ModelError: if the question is too long for the model.
         """
         handle = CallHandle()
         with self._lock:
             self._handle = handle
-        if not task:
-            self._forget(text, follow, again)
+        exchanges = self.memory.exchanges
+        if not task and not follow:
+            exchanges.clear()
+        elif not task and again and exchanges and exchanges[-1].question == text:
+            exchanges.pop()
         try:
             return self._ask(text, task, temperature, handle, show)
         finally:
             with self._lock:
                 self._handle = None
 
-    def _forget(self, text: str, follow: bool, again: bool) -> None:
-        """Forget what a question of plain chat does not go on with."""
-        exchanges = self.memory.exchanges
-        if not follow:
-            exchanges.clear()
-        elif again and exchanges and exchanges[-1].question == text:
-            exchanges.pop()
-
     def _ask(self, text: str, task: bool, temperature: float, handle: CallHandle, show: Callable[[Piece], None]) -> int:
         limit = self._max_tokens or (self._manifest.max_tokens if task else PLAIN_TOKENS)
         forgotten = 0 if task else self._make_room(text, limit)
         # The same seed for both: an adapter without effect gives the same answer.
         seed = secrets.randbits(31)
-        answers = {}
-        for adapter in self.speakers:
+
+        def answer(adapter: bool) -> str:
+            clock = _Clock()
+
+            def growing(_group: int, _answer: int, so_far: str, tokens: int) -> None:
+                if clock.due(tokens):
+                    show(Piece(adapter, so_far, False, False, tokens, clock.rate(tokens)))
+
+            handle.growing = growing
             prompt = self._manifest.prompt_for(text) if task else self._prompt(text, adapter)
-            stop_text = STOP_TEXT if task else ""
-            answers[adapter] = self._answer(prompt, limit, temperature, seed, adapter, handle, show, stop_text)
+            ((sample,),) = self._policy.generate(
+                [prompt], 1, limit, temperature, seed, handle, use_adapter=adapter, stop_text=STOP_TEXT if task else ""
+            )
+            tokens = len(sample.token_ids)
+            show(Piece(adapter, sample.text, True, sample.ended, tokens, clock.rate(tokens)))
+            return sample.text
+
+        answers = {adapter: answer(adapter) for adapter in self.speakers}
         if not task:
             self.memory.exchanges.append(Exchange(text, answers))
         return forgotten
@@ -201,31 +207,6 @@ class Conversation:
         with self._lock:
             if self._handle is not None:
                 self._handle.cancel()
-
-    def _answer(
-        self,
-        prompt: Prompt,
-        limit: int,
-        temperature: float,
-        seed: int,
-        adapter: bool,
-        handle: CallHandle,
-        show: Callable[[Piece], None],
-        stop_text: str,
-    ) -> str:
-        clock = _Clock()
-
-        def growing(_group: int, _answer: int, so_far: str, tokens: int) -> None:
-            if clock.due(tokens):
-                show(Piece(adapter, so_far, False, False, tokens, clock.rate(tokens)))
-
-        handle.growing = growing
-        ((sample,),) = self._policy.generate(
-            [prompt], 1, limit, temperature, seed, handle, use_adapter=adapter, stop_text=stop_text
-        )
-        tokens = len(sample.token_ids)
-        show(Piece(adapter, sample.text, True, sample.ended, tokens, clock.rate(tokens)))
-        return sample.text
 
 
 class _Clock:

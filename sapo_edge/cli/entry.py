@@ -10,7 +10,7 @@ import sys
 from typing import NoReturn
 
 from sapo_edge.cli.ending import run_to_end
-from sapo_edge.cli.streams import accept_any_text, has_terminal
+from sapo_edge.cli.output import accept_any_text, has_terminal
 from sapo_edge.errors import ExitCode
 
 COMPLETING = "_SAPO_COMPLETE"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Iterable
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ import typer
 
 from sapo_edge.cli.options import Home, JsonEvents
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.signals import ending_signals
+from sapo_edge.cli.signals import ending_signals, handling
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.plain import did_you_mean
 
@@ -70,7 +70,7 @@ def experiment(
 
 def _run(plan: Plan, directory: Path, jobs: int, home: Path | None, *, as_json: bool) -> None:
     from sapo_edge.backends.machine.threads import available_cores
-    from sapo_edge.cli.swarms_progress import show_steps
+    from sapo_edge.cli.progress import show_steps
     from sapo_edge.experiment.results import Results
     from sapo_edge.experiment.runner import run_jobs
     from sapo_edge.state.paths import Paths
@@ -80,7 +80,9 @@ def _run(plan: Plan, directory: Path, jobs: int, home: Path | None, *, as_json: 
     results = Results(directory, lambda record: None)
     results.check(plan, {})
     todo = [job for job in plan.jobs if job.key not in results.swarms]
-    with _interruptible(), closing(run_jobs(plan, directory, Paths.default(home).cache, workers, narrate)) as steps:
+    # All workers end on SIGTERM and on the end of the terminal as on Ctrl-C.
+    interruptible = handling(ending_signals(), signal.default_int_handler)
+    with interruptible, closing(run_jobs(plan, directory, Paths.default(home).cache, workers, narrate)) as steps:
         try:
             if as_json:
                 _print_steps(steps)
@@ -91,17 +93,6 @@ def _run(plan: Plan, directory: Path, jobs: int, home: Path | None, *, as_json: 
             done = sum(job.key in results.swarms for job in plan.jobs)
             narrate(f"stopped; {done} of {len(plan.jobs)} swarms are finished, and the same command continues")
             raise
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """End on SIGTERM and on the end of the terminal as on Ctrl-C, with all workers."""
-    before = {number: signal.signal(number, signal.default_int_handler) for number in ending_signals()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _report(plan: Plan, directory: Path, *, plots: bool, as_json: bool) -> None:
@@ -133,21 +124,23 @@ def _choose(scale: str | None, file: Path | None, settings: Iterable[str], arms:
         plan = read_plan(file)
     else:
         scale = scale or SCALE
-        if scale not in SCALES:
-            raise ConfigError(f"there is no scale {scale}", did_you_mean(scale, SCALES, f"choose {', '.join(SCALES)}"))
+        _check_known("scale", [scale], SCALES, f"choose {', '.join(SCALES)}")
         plan = SCALES[scale]()
     names = [setting.name for setting in plan.settings]
-    for name in settings:
-        if name not in names:
-            raise ConfigError(f"there is no setting {name}", did_you_mean(name, names, "--list shows them"))
+    _check_known("setting", settings, names, "--list shows them")
     kept = tuple(item for item in plan.settings if not settings or item.name in settings)
     wanted = set(arms)
     if wanted:
         known = [arm.name for setting in kept for arm in setting.arms]
-        for name in wanted.difference(known):
-            raise ConfigError(f"there is no arm {name}", did_you_mean(name, known, "--list shows them"))
+        _check_known("arm", arms, known, "--list shows them")
         kept = tuple(_with_arms(setting, wanted) for setting in kept if wanted & {arm.name for arm in setting.arms})
     return replace(plan, settings=kept)
+
+
+def _check_known(kind: str, names: Iterable[str], known: Collection[str], otherwise: str) -> None:
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"there is no {kind} {name}", did_you_mean(name, known, otherwise))
 
 
 def _with_arms(setting: Setting, names: set[str]) -> Setting:
@@ -180,12 +173,7 @@ def _print_list(plan: Plan, *, as_json: bool) -> None:
 def _print_steps(steps: Iterable[Step]) -> None:
     for step in steps:
         job = step.job
-        print_json(
-            {
-                "event": "swarm" if step.is_done else "rounds",
-                "setting": job.setting.name,
-                "arm": job.arm.name,
-                "seed": job.seed,
-                "rounds": step.finished,
-            }
-        )
+        print_json({
+            "event": "swarm" if step.is_done else "rounds", "setting": job.setting.name, "arm": job.arm.name,
+            "seed": job.seed, "rounds": step.finished,
+        })  # fmt: skip

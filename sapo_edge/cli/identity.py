@@ -114,10 +114,8 @@ def _new_passphrase() -> str:
 
 
 def _passphrase(prompt: str) -> str:
-    return os.environ.get(PASSPHRASE_VARIABLE) or _read_passphrase(prompt)
-
-
-def _read_passphrase(prompt: str) -> str:
+    if passphrase := os.environ.get(PASSPHRASE_VARIABLE):
+        return passphrase
     # Not from a pipe: getpass would echo it.
     if sys.stdin is None or not sys.stdin.isatty():
         raise ConfigError("there is no terminal to ask for the passphrase", f"set {PASSPHRASE_VARIABLE}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.events import VERSION
+from sapo_edge.state.log_reader import LogReader
 from sapo_edge.state.logs import LEVELS
 from sapo_edge.state.paths import Paths
 
@@ -22,11 +22,7 @@ _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 
 
 def parse_since(text: str, now: float) -> float:
-    """Unix seconds of a moment in the past: a duration such as 30min, 2h or 3d, or a local date with or without a time.
-
-    Args:
-        now: Unix seconds.
-    """
+    """Unix seconds of a past moment: a duration such as 30min, 2h or 3d before `now`, or a local date or time."""
     match = re.fullmatch(r"(\d{1,9})\s*(s|min|h|d)", text.strip())
     if match is not None:
         return now - int(match[1]) * _UNITS[match[2]]
@@ -45,9 +41,9 @@ def records(paths: Paths, *, lines: int | None, since: float, level: str, follow
         since: Unix seconds; older ones are left out.
         follow: wait for new ones, of this node and its successors, without end.
     """
-    from sapo_edge.tui.screens.logs.reader import LogReader
+    from sapo_edge.tui.node.records import parse_record
 
-    reader = LogReader(paths.log)
+    reader = LogReader(paths.log, parse_record)
     last = (-1, -1)
     while True:
         reader.read()
@@ -63,14 +59,7 @@ def records(paths: Paths, *, lines: int | None, since: float, level: str, follow
 
 def as_object(record: Record) -> dict[str, Any]:
     """A record as one JSON object: an event as in `docs/interface.md`, or a line of the program."""
-    _, brace, fields = record.raw.partition(": {")
-    try:
-        found = json.loads("{" + fields) if brace and not record.source else None
-    except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict) and isinstance(found.get("event"), str):
-        return found
-    return {
+    return record.event or {
         "v": VERSION, "event": "log", "time": record.time, "level": record.level, "source": record.source,
         "text": record.text,
     }  # fmt: skip

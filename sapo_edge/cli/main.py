@@ -13,7 +13,7 @@ from sapo_edge import __version__
 from sapo_edge.cli.commands import PLACES, Program
 from sapo_edge.cli.ending import run_to_end
 from sapo_edge.cli.options import Home
-from sapo_edge.cli.streams import accept_any_text, has_terminal
+from sapo_edge.cli.output import accept_any_text, has_terminal
 from sapo_edge.errors import ConfigError, ExitCode
 from sapo_edge.plain import printable
 from sapo_edge.state.paths import HOME_VARIABLE, Paths

@@ -29,23 +29,6 @@ _GAUGES = {
 """Names of figures by the field of the status, with their explanation."""
 
 
-class NodeCollector:
-    """Turns a node's status into metrics whenever Prometheus asks.
-
-    Args:
-        status: the result of the control method `status`.
-    """
-
-    def __init__(self, status: Status) -> None:
-        self._status = status
-
-    def collect(self) -> Iterable[Metric]:
-        """All metrics. Figures that the node does not have yet are left out."""
-        status = self._status()
-        yield from _figures(status)
-        yield from _swarm(status.get("swarm") or {}, status.get("rejections") or {})
-
-
 def serve_metrics(port: int, status: Status) -> Callable[[], None]:
     """Serve a node's figures; returns what ends that.
 
@@ -87,11 +70,15 @@ def serve_metrics(port: int, status: Status) -> Callable[[], None]:
             self.server_name, self.server_port = ADDRESS, self.server_address[1]
             self.setup_environ()
 
-    class Adapter(NodeCollector, Collector):
-        pass
+    class Figures(Collector):
+        def collect(self) -> Iterator[Metric]:
+            """All metrics. Figures that the node does not have yet are left out."""
+            record = status()
+            yield from _figures(record)
+            yield from _swarm(record.get("swarm") or {}, record.get("rejections") or {})
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Adapter(status))
+    registry.register(Figures())
     metrics = make_wsgi_app(registry)
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

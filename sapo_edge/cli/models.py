@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sapo_edge.cli.download import DownloadReport
 from sapo_edge.cli.options import Backend, Home, Json
-from sapo_edge.cli.output import emit, narrate, print_json, report
-from sapo_edge.cli.streams import ask_yes
+from sapo_edge.cli.output import ask_yes, emit, narrate, print_json, report
+from sapo_edge.cli.progress import DownloadReport
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ModelError, SapoError
 from sapo_edge.plain import size, table

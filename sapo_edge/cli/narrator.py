@@ -6,11 +6,11 @@ import time
 from collections import deque
 from types import TracebackType
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn
 
 from sapo_edge import events
 from sapo_edge.cli.output import priority
+from sapo_edge.cli.progress import BAR_WIDTH, new_bar
 from sapo_edge.control.event_words import (
     PHASES,
     describe_event,
@@ -44,15 +44,8 @@ class Narrator:
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
-        self.console = Console(stderr=True, highlight=False)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}"),
-            console=self.console,
-            transient=True,
-            disable=not self.console.is_terminal,
-        )
+        units = "{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}"
+        self._bar = new_bar("{task.description}", BarColumn(BAR_WIDTH), units)
         self._task = self._bar.add_task("", total=1, visible=False, unit="")
         self._times: deque[float] = deque(maxlen=RECENT + 1)
         self._last: deque[events.RoundFinished] = deque(maxlen=IDLE)
@@ -103,7 +96,7 @@ class Narrator:
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
-        self.console.print(text, markup=False, soft_wrap=True)
+        self._bar.console.print(text, markup=False, soft_wrap=True)
 
     def _show_progress(self, event: events.Progress) -> None:
         self._bar.update(

@@ -30,6 +30,9 @@ Threads = Annotated[int | None, typer.Option("--threads", help="Processor thread
 Adapter = Annotated[
     Path | None, typer.Option("--adapter", help="Directory of a checkpoint or PEFT adapter; default: the best one.")
 ]
+Agree = Annotated[
+    bool, typer.Option("--agree", help="Agree to share with the swarm (docs/privacy.md), without a question.")
+]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `sapo config show`; repeatable.")
 ]

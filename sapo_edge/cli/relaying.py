@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -84,10 +85,6 @@ def run_relay(
         psk: 32 bytes, to serve one private swarm instead of open ones.
         upload, download: caps in bytes per second; 0 for none.
         per_address: most of one address; 0 for half of `members`.
-
-    Raises:
-        ConfigError: if an announced address is neither a host name nor an IP address, or the operating system allows
-            fewer open files than there may be members.
     """
     import trio
 
@@ -139,7 +136,7 @@ async def _serve(config: RelayConfig, as_json: bool) -> None:
             nursery.cancel_scope.cancel()
 
         await nursery.start(until_signal, stop)
-        await run_relay(config, Tally(_print_notice), partial(_ready, as_json), _Reporter().report)
+        await run_relay(config, Tally(_print_notice), partial(_ready, as_json), _reporter())
 
 
 def _print_notice(event: Event) -> None:
@@ -156,20 +153,21 @@ def _ready(as_json: bool, addresses: tuple[str, ...]) -> None:
         narrate("relaying; give one of these addresses to the members as their bootstrap. Ctrl-C ends it")
 
 
-class _Reporter:
+def _reporter() -> Callable[[RelayStatus], Awaitable[None]]:
     """Writes connections, reservations and traffic of a relay to the log when they change."""
+    last: tuple[int, ...] = ()
 
-    def __init__(self) -> None:
-        self._last: tuple[int, ...] = ()
-
-    async def report(self, status: RelayStatus) -> None:
+    async def report(status: RelayStatus) -> None:
+        nonlocal last
         counts = (status.connections, status.reservations, status.circuits)
-        if counts != self._last:
-            self._last = counts
+        if counts != last:
+            last = counts
             logging.getLogger("sapo_edge.relay").info(
                 "%d connections, %d reservations, %d circuits, %.1f MB sent, %.1f MB received",
                 *counts, status.sent / 1e6, status.received / 1e6,
             )  # fmt: skip
+
+    return report
 
 
 if __name__ == "__main__":

@@ -1,17 +1,19 @@
-"""`sapo report`: what a run did and learned, and what comes next, whether or not a node runs."""
+"""`sapo report` and `sapo history`: what a run did and learned, and each round of it, whether or not a node runs."""
 
 from __future__ import annotations
 
+import csv
+import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sapo_edge.cli.history import check_has_run
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import as_typed, emit, narrate
-from sapo_edge.errors import ConfigError
+from sapo_edge.errors import ConfigError, NoNodeError
 from sapo_edge.plain import line
 from sapo_edge.state.paths import Paths
 
@@ -19,8 +21,15 @@ if TYPE_CHECKING:
     from sapo_edge.control.report import Report
     from sapo_edge.control.run_report import RunReport
 
-COLUMNS = 76
+WIDTH = 76
 """Most columns of a question or an answer."""
+COLUMNS = (
+    "round", "time", "reward_own", "reward_external", "groups", "informative", "own", "external", "shared", "received",
+    "tokens", "seconds_generate", "seconds_update", "held_out", "held_out_questions",
+    "question_set",
+)  # fmt: skip
+"""The columns. `held_out` is the validation accuracy after that round, then number and mark of the questions; all three
+are empty without an evaluation. Only accuracies with the same number and mark can be compared."""
 
 
 def report(
@@ -41,11 +50,30 @@ def report(
     name = run or paths.run_name
     if run is not None:
         check_run_exists(paths, run)
-    check_has_run(paths.run_of(name).journal)
+    _check_has_run(paths.run_of(name).journal)
     result = read_run_report(paths, name)
     if picture is not None:
         _draw(result, paths, picture)
     emit(result.as_dict(), _lines(result, paths.home), json)
+
+
+def history(home: Home = None) -> None:
+    """Print every round of the run as CSV."""
+    from sapo_edge.control.journal_view import JournalReader
+
+    journal = Paths.default(home).journal
+    _check_has_run(journal)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for event, evaluation in JournalReader(journal).rounds():
+        moment = datetime.fromtimestamp(event.time, UTC).isoformat(timespec="seconds")
+        figures = [getattr(event, name) for name in COLUMNS[2:-3]]
+        writer.writerow([event.round, moment, *figures, *(evaluation or ("", "", ""))])
+
+
+def _check_has_run(journal: Path) -> None:
+    if not journal.exists():
+        raise NoNodeError("no node has run here yet", "start one with `sapo run`")
 
 
 def _lines(report: RunReport, home: Path | None) -> Iterator[str]:
@@ -82,9 +110,9 @@ def _learned(report: Report) -> Iterator[str]:
         for number, (before, now) in enumerate(pairs):
             if not number:
                 yield title
-            yield f"  {words.one_line(before.question, COLUMNS)}"
-            yield f"    before  {words.said(before, COLUMNS - 36)}"
-            yield f"    now     {words.said(now, COLUMNS - 36)}"
+            yield f"  {words.one_line(before.question, WIDTH)}"
+            yield f"    before  {words.said(before, WIDTH - 36)}"
+            yield f"    now     {words.said(now, WIDTH - 36)}"
 
 
 def _draw(report: RunReport, paths: Paths, file: Path) -> None:

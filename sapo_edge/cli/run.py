@@ -15,9 +15,9 @@ import typer
 from sapo_edge import events
 from sapo_edge.cli.consent import ask_for_consent
 from sapo_edge.cli.fanout import EventFanout
-from sapo_edge.cli.login import offer_start_at_login
-from sapo_edge.cli.options import Backend, Home, JsonEvents, ManifestName, Model, Set
+from sapo_edge.cli.options import Agree, Backend, Home, JsonEvents, ManifestName, Model, Set
 from sapo_edge.cli.output import as_typed, narrate
+from sapo_edge.cli.service import offer_start_at_login
 from sapo_edge.cli.start import start_detached
 from sapo_edge.cli.swarm import describe_questions
 from sapo_edge.cli.workspace import Workspace, open_workspace
@@ -54,9 +54,7 @@ def run(
     external: Annotated[int | None, typer.Option(help="J: external rollouts in an update.")] = None,
     answers: Annotated[int | None, typer.Option(help="L: answers to each question.")] = None,
     solo: Annotated[bool, typer.Option("--solo", help="Work alone: share nothing, connect to no peer.")] = False,
-    agree: Annotated[
-        bool, typer.Option("--agree", help="Agree to share with the swarm (docs/privacy.md), without a question.")
-    ] = False,
+    agree: Agree = False,
     role: Annotated[str | None, typer.Option(help="trainer, or generator: answers and shares, never learns.")] = None,
     threads: Annotated[
         int | None, typer.Option(help="Processor threads; 0: measured, other programs go first.")
@@ -97,7 +95,6 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     """Run a node until its rounds are done or it is asked to stop.
 
     Args:
-        as_json: print events as JSON on stdout.
         agree: record the owner's consent to share.
 
     Returns:
@@ -362,8 +359,6 @@ def _print_result(
     Args:
         course: the first and the last evaluation on the same held-out questions.
         comparison: the last one of base model and adapter.
-        was_done: whether all rounds were done before this run.
-        home: that the commands name; None for the default directories.
     """
     from sapo_edge.control.event_words import describe_comparison, describe_moment, describe_place
     from sapo_edge.state.checkpoint import read_record

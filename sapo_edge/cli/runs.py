@@ -96,7 +96,6 @@ def _unset_others(paths: Paths, checkpoint: Checkpoint | None) -> None:
 
 
 def _digest(paths: Paths, manifest: str) -> str:
-    """The digest of a manifest by its name; "" if there is none."""
     from sapo_edge.cli.workspace import find_manifest
     from sapo_edge.errors import ManifestError
     from sapo_edge.swarm.joining.membership import Membership

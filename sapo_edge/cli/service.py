@@ -15,13 +15,13 @@ import typer
 
 from sapo_edge.children import sapo_command
 from sapo_edge.cli.consent import ask_for_consent
-from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.options import Agree, Home, Json
+from sapo_edge.cli.output import ask_yes, can_ask, narrate, print_json
 from sapo_edge.cli.workspace import Workspace, open_workspace
-from sapo_edge.errors import ConfigError, ExitCode, StateError
+from sapo_edge.errors import ConfigError, ExitCode, SapoError, StateError
 from sapo_edge.plain import size
-from sapo_edge.service.common import run_command
 from sapo_edge.service.launchd import Launchd
+from sapo_edge.service.manager import run_command
 from sapo_edge.service.plan import DEFAULT_NAME, SYSTEM_HOME, ServicePlan, memory_limit
 from sapo_edge.service.systemd import Systemd, lingers
 from sapo_edge.state.durable import reported
@@ -46,16 +46,13 @@ def install(
     name: Name = DEFAULT_NAME,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the unit and change nothing.")] = False,
     start: Annotated[bool, typer.Option("--start/--no-start", help="Start it now, too.")] = True,
-    agree: Annotated[
-        bool, typer.Option("--agree", help="Agree to share with the swarm (docs/privacy.md), without a question.")
-    ] = False,
+    agree: Agree = False,
     json: Json = False,
     home: Home = None,
 ) -> None:
     """Install a service that runs `sapo run`, or renew it."""
     manager = manager_of(name, system=system)
-    if system and home is None and not os.environ.get(HOME_VARIABLE, "").strip():
-        home = SYSTEM_HOME
+    home = home_of_service(home, system=system)
     workspace = open_workspace(home)
     plan = _plan(workspace, name, home, system=system)
     if dry_run:
@@ -134,12 +131,41 @@ def remove(system: System = False, name: Name = DEFAULT_NAME, json: Json = False
         narrate(f"the user {name} and {SYSTEM_HOME} stay, too: `userdel {name}` and rm remove them")
 
 
-def manager_of(name: str, *, system: bool) -> Systemd | Launchd:
-    """The service manager of this system.
+def starts_at_login() -> bool:
+    """Whether a service of this user starts a node at every login.
 
     Raises:
-        ConfigError: if there is none, or the name is none for a service.
+        SapoError: if no service manager answers this user.
     """
+    manager = manager_of(DEFAULT_NAME, system=False)
+    manager.check()
+    return manager.unit(DEFAULT_NAME).exists()
+
+
+def offer_start_at_login(workspace: Workspace) -> None:
+    """Ask on a terminal, and install a service of this user if the answer is yes; the node of now is left alone.
+
+    Asks nothing where no service manager answers, where a service exists, and for a run of so many rounds.
+    """
+    if workspace.is_alone or workspace.settings.rounds or not can_ask():
+        return
+    try:
+        if starts_at_login():
+            return
+    except SapoError:
+        return
+    if not ask_yes("Start a node whenever you log in, too?"):
+        narrate("`sapo service install` does it later")
+        return
+    try:
+        install(start=False, home=workspace.paths.home)
+        narrate("`sapo service remove` takes it back")
+    except SapoError as error:
+        narrate(f"it can't be installed: {error}")
+
+
+def manager_of(name: str, *, system: bool) -> Systemd | Launchd:
+    """The service manager of this system."""
     if re.fullmatch(r"[a-z][a-z0-9_-]{0,30}", name) is None:
         raise ConfigError(
             f"{name!r} is no name for a service", "use lower-case letters, digits and hyphens, 31 at most"
@@ -147,6 +173,13 @@ def manager_of(name: str, *, system: bool) -> Systemd | Launchd:
     if sys.platform == "win32":
         raise ConfigError("no service manager of this system is known", "use `sapo start`")
     return Launchd(system=system) if sys.platform == "darwin" else Systemd(system=system)
+
+
+def home_of_service(home: Path | None, *, system: bool) -> Path | None:
+    """The directory of `--home`, else that of the environment, else the usual one of a service of the system."""
+    if home is None and (named := os.environ.get(HOME_VARIABLE, "").strip()):
+        return Path(named)
+    return SYSTEM_HOME if home is None and system else home
 
 
 def _plan(workspace: Workspace, name: str, home: Path | None, *, system: bool) -> ServicePlan:
@@ -158,7 +191,6 @@ def _plan(workspace: Workspace, name: str, home: Path | None, *, system: bool) -
     from sapo_edge.doctor.backends import local_model, memory_need
 
     paths, settings = workspace.paths, workspace.settings
-    home = home or (Path(os.environ[HOME_VARIABLE]) if os.environ.get(HOME_VARIABLE, "").strip() else None)
     model, shape = local_model(settings), workspace.round_shape()
     need = None if model is None or shape is None else memory_need(model, settings, shape)
     devices = any(Path(place).exists() for place in _DEVICES)
@@ -275,7 +307,6 @@ def _advice(manager: Systemd | Launchd, plan: ServicePlan, *, starts: bool) -> l
 
 
 def _user() -> str:
-    """This user's name, or number without one."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -283,7 +314,6 @@ def _user() -> str:
 
 
 def _show(command: list[str]) -> int:
-    """Run a command with this terminal; returns its exit code."""
     sys.stdout.flush()
     try:
         return subprocess.run(command, check=False).returncode

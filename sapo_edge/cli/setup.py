@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,13 +10,13 @@ from typing import Annotated
 
 import typer
 
+from sapo_edge.cli import service
 from sapo_edge.cli.options import Home
 from sapo_edge.cli.output import narrate
 from sapo_edge.errors import ConfigError
 from sapo_edge.plain import size
-from sapo_edge.service.plan import SYSTEM_HOME
 from sapo_edge.state.durable import reported
-from sapo_edge.state.paths import HOME_VARIABLE, Paths
+from sapo_edge.state.paths import Paths
 
 MAX_BYTES = 64 * 1024
 """Largest file."""
@@ -64,16 +63,14 @@ def setup(
 ) -> None:
     """Write settings for this machine, join a swarm, install a service; a second time it changes only what differs."""
     plan = read_plan(file, {"profile": profile, "invite": invite})
-    if plan.service == "system" and home is None and not os.environ.get(HOME_VARIABLE, "").strip():
-        home = SYSTEM_HOME
+    system = plan.service == "system"
+    home = service.home_of_service(home, system=system)
     paths = Paths.default(home)
     _write_settings(paths, plan)
     if plan.invite:
         _join(home, plan.invite)
     if plan.service != "none":
-        from sapo_edge.cli import service
-
-        service.install(system=plan.service == "system", home=home)
+        service.install(system=system, home=home)
     else:
         narrate('`sapo start` starts the node; service = "user" or "system" in the file starts it with the machine')
 
@@ -102,11 +99,7 @@ def read_plan(file: Path | None, flags: Mapping[str, str | None]) -> Plan:
 
 
 def _write_settings(paths: Paths, plan: Plan) -> None:
-    """Write what differs into `config.toml`, the file's settings after the profile's.
-
-    Raises:
-        ConfigError: if a setting is unknown or its value not allowed; nothing is written then.
-    """
+    """Write what differs into `config.toml`, the file's settings after the profile's."""
     from sapo_edge.backends.machine.memory import total_memory
     from sapo_edge.config.layers import read_file, set_values
     from sapo_edge.doctor.profile import PROFILES, choose_profile

@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from sapo_edge.cli.consent import ask_for_consent
-from sapo_edge.cli.options import Home
+from sapo_edge.cli.options import Agree, Home
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import NoNodeError, StateError
@@ -24,12 +22,7 @@ WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 
 
-def start(
-    agree: Annotated[
-        bool, typer.Option("--agree", help="Agree to share with the swarm (docs/privacy.md), without a question.")
-    ] = False,
-    home: Home = None,
-) -> None:
+def start(agree: Agree = False, home: Home = None) -> None:
     """Start a node in the background, with the settings of `sapo config show`; does nothing if one runs."""
     start_detached(open_workspace(home), home, {}, (), agree=agree)
 
@@ -40,7 +33,6 @@ def start_detached(
     """Start a node that outlives this command and its terminal, and return once it answers.
 
     Args:
-        home: the directory of --home; None without it.
         flags: of `sapo run` by setting; None where one is missing.
         agree: whether a flag gives the consent to share.
     """

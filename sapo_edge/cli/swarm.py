@@ -282,14 +282,11 @@ def _print_swarms(workspace: Workspace, swarm: Swarm | None, *, as_json: bool) -
     manifest = None if swarm is None else membership.manifest(swarm.manifest)
     has_manifest = manifest is not None or membership.current is None
     if as_json:
-        shown = None if swarm is None else {**_as_dict(swarm), "manifest_known": has_manifest}
-        record = {
+        print_json({
             "joined": membership.current is not None,
-            "swarm": shown,
-            "known": [_as_dict(item) for item in others],
-            "solo": workspace.settings.network == "solo",
-        }
-        print_json(record)
+            "swarm": None if swarm is None else {**_as_dict(swarm), "manifest_known": has_manifest},
+            "known": [_as_dict(item) for item in others], "solo": workspace.settings.network == "solo",
+        })  # fmt: skip
         return
     if workspace.settings.network == "solo":
         print(line("network", "solo, by the settings: a node works alone until you change that"))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sapo_edge.cli.adapters import progress
 from sapo_edge.cli.options import Backend, Home, Json, Model, Set, Threads
 from sapo_edge.cli.output import emit, narrate, print_json
+from sapo_edge.cli.progress import answering
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ConfigError, ManifestError, ModelError
 from sapo_edge.plain import counted, printable
@@ -266,7 +266,7 @@ def _answers(workspace: Workspace, tasks: tuple[Task, ...], answers: int) -> lis
     prompts = [manifest.prompt_for(task.question) for task in tasks]
     with tempfile.TemporaryDirectory(prefix="sapo-preview-") as temporary:
         policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=PREVIEW_SEED)
-        with closing(policy), progress("preview") as handle:
+        with closing(policy), answering("preview") as handle:
             return policy.generate(
                 prompts, answers, settings.max_tokens, settings.temperature, PREVIEW_SEED, handle, use_adapter=False
             )

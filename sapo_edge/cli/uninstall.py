@@ -16,16 +16,13 @@ from typing import Annotated
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import emit, narrate
-from sapo_edge.cli.streams import ask_yes
+from sapo_edge.cli.output import ask_yes, emit, narrate
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.plain import size
+from sapo_edge.service.plan import DEFAULT_NAME
 from sapo_edge.state.durable import bytes_in, reported, write_atomically
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import IDENTITIES, Paths
-
-_UNIT_MARK = "Written by `sapo service install`"
-_PLIST_MARK = "<string>sapo_edge</string>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +30,6 @@ class Item:
     """Something on this machine that is the program's.
 
     Attributes:
-        kind: in a word or two.
         bytes: on the disk; 0 for a part of somebody's file.
     """
 
@@ -90,21 +86,17 @@ def _services(paths: Paths) -> Iterator[Item]:
     """Services of this state directory, whatever their names: of this user and, for root, of the system."""
     if sys.platform == "win32":
         return
-    from sapo_edge.service.launchd import Launchd
-    from sapo_edge.service.systemd import Systemd
+    from sapo_edge.cli.service import manager_of
 
-    for system in (False, True):
-        manager = Launchd(system=system) if sys.platform == "darwin" else Systemd(system=system)
-        mark, ending = (_PLIST_MARK, ".plist") if sys.platform == "darwin" else (_UNIT_MARK, ".service")
-        directory = manager.unit("x").parent
-        if system and os.geteuid() != 0:
-            continue
-        for file in sorted(directory.glob(f"*{ending}")) if directory.is_dir() else ():
+    for system in (False, True) if os.geteuid() == 0 else (False,):
+        manager = manager_of(DEFAULT_NAME, system=system)
+        unit = manager.unit(DEFAULT_NAME)
+        for file in sorted(unit.parent.glob(f"*{unit.suffix}")) if unit.parent.is_dir() else ():
             if file.is_symlink() or not file.is_file():
                 continue
             with reported("read", file, "change its permissions"):
                 text = file.read_text("utf-8", "replace")
-            if mark in text and _names(text, paths.state):
+            if manager.mark in text and _names(text, paths.state):
                 yield Item("service", file, file.stat().st_size, partial(manager.remove, file.stem))
 
 

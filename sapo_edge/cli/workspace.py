@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sapo_edge.cli.download import DownloadReport
 from sapo_edge.cli.output import narrate
+from sapo_edge.cli.progress import DownloadReport
 from sapo_edge.errors import ConfigError, ManifestError, NoNodeError, SapoError
 
 if TYPE_CHECKING:
@@ -75,11 +75,7 @@ class Workspace:
 
     @cached_property
     def model(self) -> Path:
-        """The model's file or directory, downloaded if necessary.
-
-        Raises:
-            ModelError: if there is none.
-        """
+        """The model's file or directory, downloaded if necessary."""
         from sapo_edge.backends.model.find import find_model
 
         report = DownloadReport(self.settings.model)
@@ -89,11 +85,7 @@ class Workspace:
             report.close()
 
     def require_manifest(self) -> Manifest:
-        """The manifest, for a command that doesn't wait for the network.
-
-        Raises:
-            NoNodeError: if it has not been fetched yet.
-        """
+        """The manifest, for a command that doesn't wait for the network."""
         if self.manifest is None:
             assert self.swarm is not None
             raise NoNodeError(
@@ -102,11 +94,7 @@ class Workspace:
         return self.manifest
 
     def check_swarm(self) -> None:
-        """Make sure that the settings name no other manifest than the swarm's.
-
-        Raises:
-            ConfigError: if they do, and the node does not work alone.
-        """
+        """Make sure that the settings name no other manifest than the swarm's."""
         if self.is_alone or self.manifest is None or self.swarm is None:
             return
         if bytes.fromhex(self.manifest.digest) != self.swarm.manifest:
@@ -116,11 +104,7 @@ class Workspace:
             )
 
     def fetch_manifest(self) -> Workspace:
-        """This workspace with its manifest and its questions, asking members of the swarm for them if necessary.
-
-        Raises:
-            SwarmError: if no member sends them.
-        """
+        """This workspace with its manifest and its questions, asking members of the swarm for them if necessary."""
         swarm, manifest = self.swarm, self.manifest
         missing = [] if manifest is None else [data for data in manifest.data if not data.is_in(manifest.store)]
         if swarm is None or (manifest is not None and (self.is_alone or not missing)):
@@ -198,12 +182,7 @@ def open_workspace(
     """Resolve what a command works on. Creates nothing outside of the cache and uses no network.
 
     Args:
-        home: the directory of `--home`; None for the default ones.
         flags: values by setting name; None where a flag is missing.
-
-    Raises:
-        ConfigError: naming the setting and its source.
-        ManifestError: if there is no such manifest, or it is not valid.
     """
     from sapo_edge.config.layers import resolve
     from sapo_edge.state.paths import Paths
@@ -313,11 +292,7 @@ def storable(name: str, value: str) -> str:
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """Names and values of repeated `--set` flags.
-
-    Raises:
-        ConfigError: if one has no "=".
-    """
+    """Names and values of repeated `--set` flags."""
     pairs = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")

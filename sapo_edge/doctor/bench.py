@@ -26,7 +26,6 @@ class Benchmark:
     """What to measure.
 
     Attributes:
-        model: path of the file or directory.
         manifest: whose prompts are used, its bytes as hexadecimal digits.
         threads: CPU threads; 0 for the backend's choice.
         quantise: number format to which a directory's matrices are quantised; "" for none.
@@ -51,12 +50,10 @@ class Figures:
     """The result of a benchmark.
 
     Attributes:
-        load_seconds: time to open the policy.
         update_tokens: answer tokens that each update trained on.
         peak_bytes: highest resident memory of the process.
         device_bytes: highest memory on a GPU; 0 without one.
         estimated_bytes: the backend's estimate of the memory where the model is.
-        reasons: of the backend's choices, in words.
     """
 
     load_seconds: float

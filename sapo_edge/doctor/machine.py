@@ -39,7 +39,7 @@ def examine(
     return [
         _python(),
         *backend_checks(settings, deep=deep),
-        _library("reasoning-gym", "reasoning_gym", "tasks"),
+        _reasoning_gym(),
         model_check(settings),
         _manifest(manifest),
         _state(paths),
@@ -58,10 +58,11 @@ def _python() -> Check:
     return Check("python", Status.PASS, detail)
 
 
-def _library(distribution: str, module: str, purpose: str) -> Check:
-    if importlib.util.find_spec(module) is None:
-        return Check(distribution, Status.FAIL, f"not installed ({purpose})", how_to_install(distribution))
-    return Check(distribution, Status.PASS, f"{importlib.metadata.version(distribution)} ({purpose})")
+def _reasoning_gym() -> Check:
+    name = "reasoning-gym"
+    if importlib.util.find_spec("reasoning_gym") is None:
+        return Check(name, Status.FAIL, "not installed (tasks)", how_to_install(name))
+    return Check(name, Status.PASS, f"{importlib.metadata.version(name)} (tasks)")
 
 
 def _manifest(manifest: Manifest | None) -> Check:
@@ -129,10 +130,6 @@ def _processor(settings: Settings, paths: Paths) -> Check:
     products = products_for(settings.precision, paths.cache, measure=False)
     detail = f"{cores} cores, {load:.1f} in use now, {products}"
     if load > 0.5 * cores:
-        return Check(
-            "processor",
-            Status.WARN,
-            detail,
-            "nothing to do; sapo-edge is slower beside other programs",
-        )
+        remedy = "nothing to do; sapo-edge is slower beside other programs"
+        return Check("processor", Status.WARN, detail, remedy)
     return Check("processor", Status.PASS, detail)

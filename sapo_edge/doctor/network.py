@@ -79,16 +79,12 @@ def _port(port: int, node_runs: bool) -> Check:
 def _multicast(networks: LocalNetworks) -> Check:
     works = [ip for ip in networks.listen_addresses if multicast_works(ip)]
     if not works:
-        return Check(
-            "mdns",
-            Status.WARN,
-            "multicast does not work, so nodes on the local network can't find each other",
-            "use an invite or a bootstrap address; in a container, use the host's network",
-        )
+        detail = "multicast does not work, so nodes on the local network can't find each other"
+        remedy = "use an invite or a bootstrap address; in a container, use the host's network"
+        return Check("mdns", Status.WARN, detail, remedy)
     if not _mdns_port_is_shared():
-        return Check(
-            "mdns", Status.WARN, f"another program does not share UDP port {_MDNS_PORT}", "close it, or use an invite"
-        )
+        detail = f"another program does not share UDP port {_MDNS_PORT}"
+        return Check("mdns", Status.WARN, detail, "close it, or use an invite")
     return Check("mdns", Status.PASS, f"multicast works on {', '.join(works[:3])} (routers may still drop it)")
 
 
@@ -132,9 +128,8 @@ def _reachable(outside: Outside | None, networks: LocalNetworks, asked: bool) ->
     if not asked:
         return Check("reachability", Status.PASS, "unknown without a bootstrap address; not needed on a local network")
     if outside is None:
-        return Check(
-            "reachability", Status.WARN, "no bootstrap peer answers", "check the network, or ask for a new invite"
-        )
+        remedy = "check the network, or ask for a new invite"
+        return Check("reachability", Status.WARN, "no bootstrap peer answers", remedy)
     seen = outside.address(4)
     nat = "" if seen is None or seen in networks.listen_addresses else f", behind a NAT as {seen}"
     yes, no = outside.votes()
@@ -143,12 +138,9 @@ def _reachable(outside: Outside | None, networks: LocalNetworks, asked: bool) ->
     if outside.is_reachable is None:
         tried = f"{yes} of {yes + no} other network(s) could connect back" if yes + no else "none tried to connect back"
         return Check("reachability", Status.PASS, f"unknown until two other networks agree: {tried}{nat}")
-    return Check(
-        "reachability",
-        Status.WARN,
-        f"peers can't connect to this machine{nat}; it connects to them, directly or through relays",
-        "forward a TCP port to this machine and set `port`, or use a relay (`sapo relay`) as bootstrap address",
-    )
+    detail = f"peers can't connect to this machine{nat}; it connects to them, directly or through relays"
+    remedy = "forward a TCP port to this machine and set `port`, or use a relay (`sapo relay`) as bootstrap address"
+    return Check("reachability", Status.WARN, detail, remedy)
 
 
 def _clock(outside: Outside | None) -> Check:

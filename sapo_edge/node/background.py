@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from typing import Any
 from sapo_edge.children import sapo_command
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
-from sapo_edge.state.logs import as_text
 from sapo_edge.state.paths import Paths
 
 LINES = 15
@@ -36,7 +35,6 @@ _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGS
 # Written by `faulthandler` when one of the signals in `_CRASHES` ends a process.
 _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _ERROR = re.compile(r"^sapo: (.+)$", re.MULTILINE)
-_EVENT = re.compile(r" sapo_edge\.node: (\{.*\})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,25 +224,20 @@ def _from_log(log: Path, before: tuple[int, int] = (0, 0)) -> Ended:
     """
     file, size = before
     # Another file: it was rotated since then.
-    text = _tail(log, size if file == _look_at(log)[0] else 0)
-    lines = "\n".join(map(as_text, text.splitlines())).splitlines()
-    events = [event for line in lines if (event := _event(line)) is not None]
-    ends = [event for event in events if event["event"] in ("node_started", "node_stopped")]
+    lines = _tail(log, size if file == _look_at(log)[0] else 0).splitlines()
+    ends = [event for event in map(_event, lines) if event.get("event") in ("node_started", "node_stopped")]
     if ends and ends[-1]["event"] == "node_stopped":
         return Ended(str(ends[-1].get("reason")), True, _bounded(lines), ends[-1].get("done") is True)
     return Ended("ended without a message: killed, or the machine ran out of memory or power", False, _bounded(lines))
 
 
-def _event(line: str) -> dict[str, Any] | None:
-    """The event in a line of the log; None if there is none."""
-    match = _EVENT.search(line)
-    if match is None:
-        return None
+def _event(line: str) -> Mapping[str, Any]:
+    """The event in a line of the log; empty if there is none."""
     try:
-        event = json.loads(match[1])
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
+        event = json.loads(line)["event"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return {}
+    return event if isinstance(event, dict) else {}
 
 
 def _last_lines(path: Path) -> tuple[str, ...]:

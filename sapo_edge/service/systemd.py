@@ -10,11 +10,10 @@ from pathlib import Path
 from string import Template
 
 from sapo_edge import __version__
-from sapo_edge.errors import ConfigError, StateError
+from sapo_edge.errors import ConfigError
 from sapo_edge.plain import printable
-from sapo_edge.service.common import Run, run_command, write_definition
+from sapo_edge.service.manager import Manager
 from sapo_edge.service.plan import ServicePlan
-from sapo_edge.state.durable import reported
 
 BOOTED = Path("/run/systemd/system")
 """Exists where systemd runs the machine: sd_booted(3)."""
@@ -36,9 +35,6 @@ def render(plan: ServicePlan, *, version: int, namespaces: bool = True) -> str:
     Args:
         plan: what it runs; a system service if it has a user.
         namespaces: whether a user's service may have a view of the file system of its own.
-
-    Raises:
-        ConfigError: if a path holds a control character.
     """
     system = bool(plan.user)
     values = {
@@ -101,9 +97,6 @@ def quote(text: str, *, variables: bool = False) -> str:
 
     Args:
         variables: whether systemd would replace variables in it, as in commands.
-
-    Raises:
-        ConfigError: if it holds a control character.
     """
     escaped = _specifiers(_checked(text)).replace("\\", "\\\\").replace('"', '\\"')
     if variables:
@@ -133,27 +126,15 @@ def users_may_isolate() -> bool:
     return True
 
 
-class Systemd:
-    """Installs and removes services of systemd.
+class Systemd(Manager):
+    """Units of the system, and of this user."""
 
-    Args:
-        system: of the system, for which one has to be root; otherwise of this user.
-    """
-
-    def __init__(self, *, system: bool, run: Run = run_command) -> None:
-        self.system = system
-        self._run = run
-
-    @property
-    def directory(self) -> Path:
-        """Where units of the owner of this manager belong."""
-        if self.system:
-            return Path("/etc/systemd/system")
-        return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
+    definition = "unit"
+    mark = "Written by `sapo service install`"
 
     def unit(self, name: str) -> Path:
-        """The file of a service."""
-        return self.directory / f"{name}.service"
+        user = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
+        return (Path("/etc/systemd/system") if self.system else user) / f"{name}.service"
 
     def version(self) -> int:
         """Version of systemd; 0 if it is not installed."""
@@ -163,52 +144,35 @@ class Systemd:
         return int(match[1]) if match else 0
 
     def render(self, plan: ServicePlan) -> str:
-        """The unit of a service, as this machine can run it."""
         return render(plan, version=self.version(), namespaces=users_may_isolate())
 
     def check(self) -> None:
-        """Check that systemd runs this machine, and that services can be installed.
-
-        Raises:
-            ConfigError: if not.
-        """
         if not BOOTED.is_dir():
             raise ConfigError("systemd doesn't run this machine", "use `sapo start`, from cron's @reboot for example")
-        if self.system and os.geteuid() != 0:
-            raise ConfigError("a service of the system needs root", "use sudo, or leave out --system")
+        super().check()
 
     def install(self, plan: ServicePlan, *, start: bool) -> bool:
-        """Write the unit, and let it start with the machine or the session; returns whether it changed.
-
-        Args:
-            start: also start it now; a changed one that runs is restarted after its round.
-        """
-        file = self.unit(plan.name)
-        changed = write_definition(file, self.render(plan), "unit")
+        changed, unit = self._write(plan), f"{plan.name}.service"
         self._systemctl("daemon-reload")
-        self._systemctl("enable", file.name)
+        self._systemctl("enable", unit)
         if start:
             # Not waited for: the first start may take minutes, a stop as long as a round.
-            self._systemctl("--no-block", "restart" if changed and self.is_active(plan.name) else "start", file.name)
+            self._systemctl("--no-block", "restart" if changed and self.is_active(plan.name) else "start", unit)
         return changed
 
     def remove(self, name: str) -> bool:
-        """Stop a service after its round and remove its unit; returns whether there was one."""
-        file = self.unit(name)
-        if not file.exists():
-            return False
-        self._systemctl("disable", "--now", file.name)
-        with reported("remove the unit", file):
-            file.unlink()
-        self._systemctl("daemon-reload")
-        return True
+        removed = super().remove(name)
+        if removed:
+            self._systemctl("daemon-reload")
+        return removed
+
+    def _stop(self, name: str) -> None:
+        self._systemctl("disable", "--now", f"{name}.service")
 
     def is_active(self, name: str) -> bool:
-        """Whether a service runs, starts, or waits to start again."""
         return self._state(name) in ("active", "activating", "reloading")
 
     def is_running(self, name: str) -> bool:
-        """Whether a service runs."""
         return self._state(name) in ("active", "reloading")
 
     def _state(self, name: str) -> str:
@@ -232,14 +196,10 @@ class Systemd:
         return ["systemctl", *([] if self.system else ["--user"]), *arguments]
 
     def _systemctl(self, *arguments: str) -> str:
-        result = self._run(self._command(*arguments))
-        if result.returncode:
-            said = " ".join(printable(result.stderr).split()) or f"code {result.returncode}"
-            remedy = "check `systemctl status`" if self.system else "log in as this user, not with su or sudo"
-            raise StateError(f"systemctl {' '.join(arguments)} failed: {said}", remedy)
-        return result.stdout
+        remedy = "check `systemctl status`" if self.system else "log in as this user, not with su or sudo"
+        return self._ask(self._command(*arguments), remedy)
 
 
-def lingers(user: str, directory: Path = Path("/var/lib/systemd/linger")) -> bool:
+def lingers(user: str) -> bool:
     """Whether services of a user start with the machine and survive the end of the session."""
-    return (directory / user).exists()
+    return Path("/var/lib/systemd/linger", user).exists()

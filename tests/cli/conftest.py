@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
+from sapo_edge.cli import service
+from sapo_edge.service import systemd
+from sapo_edge.service.systemd import Systemd
 from tests.cli.inprocess import invoke  # noqa: F401 - a fixture
-from tests.cli.process import Result, run
+from tests.cli.process import Result, kill_node, run
 from tests.models import SHAPES, write_model
+from tests.unit.service.test_systemd import Commands
 
 
 class Command(Protocol):
@@ -34,18 +37,14 @@ def other_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def directories(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    """A fresh directory at each call."""
-    numbers = itertools.count()
-    return lambda: tmp_path_factory.mktemp(f"command-{next(numbers)}")
+def sapo(tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """Each command prints into a fresh directory, in which it runs."""
 
-
-@pytest.fixture(scope="session")
-def sapo(directories: Callable[[], Path]) -> Command:
     def command(
         *arguments: str | Path, fault: str = "", rewarded: bool = False, environment: dict[str, str] | None = None
     ) -> Result:
-        return run(arguments, directories(), fault=fault, rewarded=rewarded, environment=environment)
+        directory = tmp_path_factory.mktemp("command")
+        return run(arguments, directory, fault=fault, rewarded=rewarded, environment=environment)
 
     return command
 
@@ -71,3 +70,22 @@ def trained(sapo: Command, model: Path, tmp_path_factory: pytest.TempPathFactory
 def home(trained: tuple[Path, Result], tmp_path: Path) -> Path:
     """A copy of the trained home."""
     return Path(shutil.copytree(trained[0], tmp_path / "home"))
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home that does not exist, of a node that works alone with one thread; one that is left there is killed."""
+    monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    yield tmp_path / "home"
+    kill_node(tmp_path / "home")
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """A machine that systemd runs, and what systemd is asked."""
+    commands = Commands()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(systemd, "BOOTED", tmp_path)
+    monkeypatch.setattr(service, "manager_of", lambda name, system: Systemd(system=system, run=commands))
+    return commands

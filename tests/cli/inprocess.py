@@ -119,12 +119,10 @@ def running(home: Path, node: FakeNode, history: History | None = None) -> Itera
     """Serve a node's control socket and hold its lock while the block runs."""
     paths = Paths.default(home)
     paths.create()
-    lock = StateLock(paths.lock)
-    lock.acquire()
-    server = ControlServer(claim_socket_path(paths), handlers(node), history)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-        lock.release()
+    with StateLock(paths.lock):
+        server = ControlServer(claim_socket_path(paths), handlers(node), history)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()

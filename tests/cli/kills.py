@@ -128,7 +128,6 @@ class Killed:
         self.check()
 
     def check(self) -> None:
-        """Check what the node kept."""
         events = self.events()
         finished = max((event["round"] for event in events if event["event"] == "round"), default=0)
         saved = max((event["round"] for event in events if event["event"] == "checkpoint"), default=0)
@@ -185,7 +184,6 @@ def run(directory: Path, instants: int, seed: int) -> int:
 
 
 def main() -> None:
-    """Run from the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.cli.kills", description=__doc__)
     parser.add_argument("--instants", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,6 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a command ended."""
-
     code: int
     out: str
     err: str
@@ -44,7 +42,6 @@ class Result:
         return [json.loads(line) for line in self.out.splitlines()]
 
     def named(self, *names: str) -> list[dict[str, Any]]:
-        """The events of these names, in order."""
         return [event for event in self.events if event["event"] in names]
 
 
@@ -145,7 +142,6 @@ def _take_signals() -> None:
 
 
 def reward_by_length() -> None:
-    """Replace the verifier of this process."""
     from sapo_edge.tasks.source import TaskSource
     from tests.fakes import length_score
 
@@ -168,7 +164,6 @@ class Fault:
         self.left = int(number)
 
     def strike(self) -> None:
-        """Count, and send the signals when it is time."""
         self.left -= 1
         if self.left == 0:
             for number in self.signals:
@@ -178,35 +173,23 @@ class Fault:
                     os.kill(os.getpid(), number)
 
     def install(self) -> None:
-        """Put the fault into its place."""
         from sapo_edge.backends.llama.policy import LlamaCppPolicy
         from sapo_edge.backends.pytorch.learner import TorchLearner
 
-        def before(original: Callable[..., Any], when: Callable[..., bool] = lambda *_: True) -> Callable[..., Any]:
-            def patched(*arguments: Any, **options: Any) -> Any:
-                if when(*arguments):
-                    self.strike()
-                return original(*arguments, **options)
+        owner, name, is_before = {
+            "generate": (LlamaCppPolicy, "generate", True), "evaluate": (LlamaCppPolicy, "generate", True),
+            "update": (TorchLearner, "update", True), "trained": (LlamaCppPolicy, "update", False),
+            "checkpoint": (LlamaCppPolicy, "save", False),
+        }[self.step]  # fmt: skip
+        original = getattr(owner, name)
 
-            return patched
-
-        def after(original: Callable[..., Any]) -> Callable[..., Any]:
-            def patched(*arguments: Any, **options: Any) -> Any:
-                result = original(*arguments, **options)
+        def patched(*arguments: Any, **options: Any) -> Any:
+            # Evaluations are greedy.
+            if is_before and (name != "generate" or (arguments[4] > 0) == (self.step == "generate")):
                 self.strike()
-                return result
+            result = original(*arguments, **options)
+            if not is_before:
+                self.strike()
+            return result
 
-            return patched
-
-        if self.step == "generate":
-            LlamaCppPolicy.generate = before(LlamaCppPolicy.generate, lambda *given: given[4] > 0)  # type: ignore[method-assign]
-        elif self.step == "evaluate":
-            LlamaCppPolicy.generate = before(LlamaCppPolicy.generate, lambda *given: given[4] == 0)  # type: ignore[method-assign]
-        elif self.step == "update":
-            TorchLearner.update = before(TorchLearner.update)  # type: ignore[method-assign]
-        elif self.step == "trained":
-            LlamaCppPolicy.update = after(LlamaCppPolicy.update)  # type: ignore[method-assign]
-        elif self.step == "checkpoint":
-            LlamaCppPolicy.save = after(LlamaCppPolicy.save)  # type: ignore[method-assign]
-        else:
-            raise ValueError(self.step)
+        setattr(owner, name, patched)

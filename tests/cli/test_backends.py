@@ -15,20 +15,8 @@ from tests.models import SHAPES
 
 
 def test_a_backend_is_measured(sapo: Command, model: Path, tmp_path: Path) -> None:
-    arguments = (
-        "bench",
-        "--backend",
-        "torch",
-        "--model",
-        model,
-        "--repeats",
-        "2",
-        "--threads",
-        "1",
-        "--home",
-        tmp_path,
-    )
-    result = sapo(*arguments, "--set", "answers=4", "--set", "rank=2", "--json")
+    arguments = ("bench", "--backend", "torch", "--model", model, "--repeats", "2", "--threads", "1", "--json")
+    result = sapo(*arguments, "--home", tmp_path, "--set", "answers=4", "--set", "rank=2")
     assert result.code == 0, result.err
     record = json.loads(result.out)
     assert (record["v"], record["questions"], record["answers"], record["repeats"]) == (1, 4, 4, 2)
@@ -85,10 +73,8 @@ def test_a_backend_that_does_not_exist_is_not_measured(sapo: Command, tmp_path: 
 def test_a_node_continues_with_another_backend(sapo: Command, model: Path, home: Path) -> None:
     result = sapo(*quick(model, home, "--rounds", "7", "--backend", "torch", "--json"), rewarded=True)
     assert result.code == 0, result.err
-    told = [json.loads(line) for line in result.out.splitlines()]
-    started = next(event for event in told if event["event"] == "node_started")
+    (started,), rounds = result.named("node_started"), result.named("round")
     assert started["backend"] == "torch" and any("as set" in reason for reason in started["reasons"])
-    rounds = [event for event in told if event["event"] == "round"]
     assert [event["round"] for event in rounds] == [6, 7]
     # One model samples and learns; what is left is the rounding of its products.
     assert all(0 <= event["statistics"]["mismatch_kl"] < 1e-5 for event in rounds)

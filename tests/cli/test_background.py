@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -18,7 +17,6 @@ from sapo_edge.errors import NoNodeError
 from sapo_edge.node.background import Background
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import Command, quick
-from tests.cli.process import kill_node
 from tests.waiting import wait_until
 
 SECONDS = 120
@@ -42,24 +40,15 @@ def answering(paths: Paths) -> ControlClient:
             time.sleep(0.05)
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A fresh home; a node that is left there is killed."""
-    monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    yield tmp_path / "home"
-    kill_node(tmp_path / "home")
-
-
-def test_it_outlives_its_starter_and_the_terminal(model: Path, home: Path, tmp_path: Path) -> None:
+def test_it_outlives_its_starter_and_the_terminal(model: Path, fresh: Path, tmp_path: Path) -> None:
     code = f"""
 import signal, time
 from pathlib import Path
 from sapo_edge.node.background import Background
 from sapo_edge.state.paths import Paths
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-home = Path({str(home)!r})
-Background(Paths.default(home), home).start({options(model, home)!r})
+fresh = Path({str(fresh)!r})
+Background(Paths.default(fresh), fresh).start({options(model, fresh)!r})
 print("started", flush=True)
 time.sleep({SECONDS})
 """
@@ -70,7 +59,7 @@ time.sleep({SECONDS})
         # What a terminal does to all that were started in it when it is closed.
         os.killpg(starter.pid, signal.SIGHUP)
         assert starter.wait(SECONDS) == -signal.SIGHUP
-    paths = Paths.default(home)
+    paths = Paths.default(fresh)
     background = Background(paths)
     assert background.running() and background.ended() is None
     with answering(paths) as client:
@@ -95,11 +84,11 @@ time.sleep({SECONDS})
     ],
 )
 def test_a_signal_that_ends_it_is_named(
-    model: Path, home: Path, number: signal.Signals, known: str, unknown: str
+    model: Path, fresh: Path, number: signal.Signals, known: str, unknown: str
 ) -> None:
-    paths = Paths.default(home)
-    background = Background(paths, home)
-    background.start(options(model, home))
+    paths = Paths.default(fresh)
+    background = Background(paths, fresh)
+    background.start(options(model, fresh))
     with answering(paths) as client:
         pid = client.hello["pid"]
         os.kill(pid, number)
@@ -114,20 +103,20 @@ def test_a_signal_that_ends_it_is_named(
 
 
 def test_an_error_at_startup_is_reported_and_the_next_start_has_a_fresh_output(
-    model: Path, home: Path, sapo: Command
+    model: Path, fresh: Path, sapo: Command
 ) -> None:
-    paths = Paths.default(home)
-    background = Background(paths, home)
+    paths = Paths.default(fresh)
+    background = Background(paths, fresh)
     background.start(["--model", "missing.gguf"])
     wait_until(lambda: background.ended() is not None)
     for found in (background.ended(), Background(paths).ended()):
         assert found is not None and not found.expected
         assert found.reason.startswith(f"there is no model file {Path.cwd() / 'missing.gguf'}; give the path")
         assert found.lines[-1] == f"sapo: {found.reason}"
-    assert sapo(*quick(model, home, "--rounds", "1")).code == 0
+    assert sapo(*quick(model, fresh, "--rounds", "1")).code == 0
     ended = background.ended()
     assert ended is not None and ended.expected and ended.reason == "all 1 rounds are done", "one in a terminal"
-    background.start([*options(model, home), "--rounds", "1"])
+    background.start([*options(model, fresh), "--rounds", "1"])
     wait_until(lambda: background.ended() is not None)
     ended = background.ended()
     assert ended is not None and ended.expected and not any("missing.gguf" in line for line in ended.lines)

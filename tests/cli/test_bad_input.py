@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ import pytest
 from sapo_edge.state.paths import HOME_VARIABLE
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import Invoke
-from tests.cli.process import assert_refused
+from tests.cli.process import Result, assert_refused
 from tests.models import SHAPES, ModelShape, write_model
 
 
@@ -91,10 +94,15 @@ def test_every_command_reads_the_config_file(sapo: Command, tmp_path: Path, comm
     assert_refused(sapo(*command, "--home", tmp_path), 2, "did you mean own?")
 
 
-@pytest.mark.parametrize("command", ["run", "export", "eval"])
-def test_a_missing_model(sapo: Command, home: Path, tmp_path: Path, command: str) -> None:
-    arguments: list[str | Path] = [tmp_path / "exported", "--to", "gguf"] if command == "export" else []
-    result = sapo(command, *arguments, "--home", home, "--model", tmp_path / "none.gguf")
+@pytest.fixture(params=["eval", "export"])
+def use(request: pytest.FixtureRequest, sapo: Command, tmp_path: Path) -> Callable[..., Result]:
+    """A command that takes an adapter, with what else it needs."""
+    more = ("--set", "held_out=4") if request.param == "eval" else (tmp_path / "exported", "--to", "gguf")
+    return partial(sapo, request.param, *more)
+
+
+def test_a_missing_model(use: Callable[..., Result], home: Path, tmp_path: Path) -> None:
+    result = use("--home", home, "--model", tmp_path / "none.gguf")
     assert_refused(result, 1, "no model file", "none.gguf", "--model")
 
 
@@ -109,77 +117,50 @@ def test_a_truncated_model(sapo: Command, model: Path, tmp_path: Path, size: int
     assert_refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf")
 
 
-def test_a_state_of_another_model(sapo: Command, other_model: Path, home: Path) -> None:
-    result = sapo(*quick(other_model, home))
-    assert result.code == 1 and "Traceback" not in result.err
-    assert "was made with another model; continue with" in result.err.splitlines()[-1]
+@pytest.mark.parametrize(
+    ("old", "new", "code", "part"),
+    [
+        ("tiny.gguf", "other.gguf", 1, "was made with another model; continue with"),
+        ("3", "4", 2, "seed 3, not 4; give --seed 3"),
+        ("rank=2", "rank=4", 1, "rank"),
+    ],
+)
+def test_a_state_of_another_run(
+    sapo: Command, model: Path, other_model: Path, home: Path, old: str, new: str, code: int, part: str
+) -> None:
+    arguments = quick(other_model if old == model.name else model, home, "--rounds", "6")
+    result = sapo(*(new if argument == old else argument for argument in arguments))
+    assert result.code == code and "Traceback" not in result.err
+    assert part in result.err.splitlines()[-1]
 
 
-def test_a_state_of_another_seed(sapo: Command, model: Path, home: Path) -> None:
-    arguments = [part if part != "3" else "4" for part in quick(model, home)]
-    result = sapo(*arguments)
-    assert result.code == 2 and "Traceback" not in result.err
-    assert "seed 3, not 4; give --seed 3" in result.err.splitlines()[-1]
-
-
-def test_a_state_of_another_adapter_rank(sapo: Command, model: Path, home: Path) -> None:
-    arguments = ["rank=4" if part == "rank=2" else part for part in quick(model, home, "--rounds", "6")]
-    result = sapo(*arguments)
-    assert result.code == 1 and "Traceback" not in result.err
-    assert "rank" in result.err.splitlines()[-1]
-
-
-@pytest.mark.parametrize("command", ["eval", "export"])
 @pytest.mark.parametrize("shape", [SHAPES["qwen3"], replace(SHAPES["llama-gqa"], seed=99)], ids=["other", "similar"])
 def test_a_checkpoint_of_another_model(
-    sapo: Command, home: Path, tmp_path: Path, command: str, shape: ModelShape
+    use: Callable[..., Result], home: Path, tmp_path: Path, shape: ModelShape
 ) -> None:
     other = write_model(tmp_path / "other.gguf", shape)
-    arguments: list[str | Path] = ["--set", "held_out=4"]
-    if command == "export":
-        arguments = [tmp_path / "exported", "--to", "gguf"]
-    assert_refused(sapo(command, *arguments, "--home", home, "--model", other), 1, "made with another model", "--model")
+    assert_refused(use("--home", home, "--model", other), 1, "made with another model", "--model")
 
 
-@pytest.mark.parametrize("command", ["eval", "export"])
-def test_an_adapter_of_another_model(
-    sapo: Command, other_model: Path, home: Path, tmp_path: Path, command: str
-) -> None:
+def test_an_adapter_of_another_model(use: Callable[..., Result], other_model: Path, home: Path, tmp_path: Path) -> None:
     adapter = home / "state" / "runs" / "first" / "checkpoints" / "round-000005"
     (adapter / "checkpoint.json").unlink()
-    arguments: list[str | Path] = ["--set", "held_out=4"]
-    if command == "export":
-        arguments = [tmp_path / "exported", "--to", "gguf"]
-    result = sapo(command, *arguments, "--home", tmp_path / "home", "--model", other_model, "--adapter", adapter)
+    result = use("--home", tmp_path / "new", "--model", other_model, "--adapter", adapter)
     assert_refused(result, 1, "not made for", "the model it was trained on")
 
 
-@pytest.mark.parametrize("command", ["eval", "export"])
-def test_nothing_trained_yet(sapo: Command, model: Path, tmp_path: Path, command: str) -> None:
-    arguments: list[str | Path] = [tmp_path / "exported", "--to", "peft"] if command == "export" else []
-    result = sapo(command, *arguments, "--home", tmp_path / "home", "--model", model)
-    assert_refused(result, 1, "nothing is trained yet", "sapo run")
-
-
-@pytest.mark.parametrize("command", ["eval", "export"])
-def test_a_directory_without_an_adapter(sapo: Command, model: Path, tmp_path: Path, command: str) -> None:
-    arguments: list[str | Path] = [tmp_path / "exported", "--to", "peft"] if command == "export" else []
-    result = sapo(command, *arguments, "--home", tmp_path / "home", "--model", model, "--adapter", tmp_path)
-    assert_refused(result, 1, "holds no adapter", "checkpoint")
+def test_no_adapter(use: Callable[..., Result], model: Path, tmp_path: Path) -> None:
+    fresh = ("--home", tmp_path / "home", "--model", model)
+    assert_refused(use(*fresh), 1, "nothing is trained yet", "sapo run")
+    assert_refused(use(*fresh, "--adapter", tmp_path), 1, "holds no adapter", "checkpoint")
 
 
 @pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff" * 100])
-@pytest.mark.parametrize("command", ["eval", "export"])
-def test_a_damaged_adapter(
-    sapo: Command, model: Path, home: Path, tmp_path: Path, command: str, name: str, content: bytes
-) -> None:
+def test_a_damaged_adapter(use: Callable[..., Result], model: Path, home: Path, name: str, content: bytes) -> None:
     adapter = home / "state" / "runs" / "first" / "checkpoints" / "round-000005"
     (adapter / name).write_bytes(content)
-    arguments: list[str | Path] = ["--set", "held_out=4"]
-    if command == "export":
-        arguments = [tmp_path / "exported", "--to", "gguf"]
-    result = sapo(command, *arguments, "--home", home, "--model", model, "--adapter", adapter)
+    result = use("--home", home, "--model", model, "--adapter", adapter)
     assert result.code == 1 and "Traceback" not in result.err, result.err
     assert result.err.splitlines()[-1].startswith("sapo: ")
 
@@ -192,13 +173,11 @@ def test_a_manifest(sapo: Command, tmp_path: Path) -> None:
     assert_refused(result, 2, "chain_summ", "chain_sum")
 
 
-@pytest.mark.parametrize(("arguments", "code"), [(["run"], 1), (["config", "set", "own", "3"], 1)])
-def test_a_home_that_cannot_be_made(
-    sapo: Command, model: Path, tmp_path: Path, arguments: list[str], code: int
-) -> None:
+@pytest.mark.parametrize("arguments", [["run"], ["config", "set", "own", "3"]])
+def test_a_home_that_cannot_be_made(sapo: Command, model: Path, tmp_path: Path, arguments: list[str]) -> None:
     (tmp_path / "file").write_text("in the way")
     more: list[str | Path] = ["--model", model] if arguments == ["run"] else []
-    assert_refused(sapo(*arguments, *more, "--home", tmp_path / "file" / "home"), code, str(tmp_path / "file"))
+    assert_refused(sapo(*arguments, *more, "--home", tmp_path / "file" / "home"), 1, str(tmp_path / "file"))
 
 
 def test_an_export_that_cannot_be_written(sapo: Command, home: Path, model: Path, tmp_path: Path) -> None:
@@ -207,6 +186,22 @@ def test_an_export_that_cannot_be_written(sapo: Command, home: Path, model: Path
         for target in (tmp_path / "file", tmp_path / "file" / "below"):
             result = sapo("export", target, "--to", form, "--home", home, "--model", model)
             assert_refused(result, 1, "can't write", str(tmp_path / "file"))
+
+
+def test_the_extra_that_the_page_needs_is_named(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("textual_serve", "textual_serve.app_service"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "sapo_edge.cli.web.server", raising=False)
+    assert_refused(invoke("serve", "--home", tmp_path), 1, "textual-serve>=1.1.3,<1.2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_of_the_page_that_is_in_use_is_reported(invoke: Invoke, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert_refused(invoke("serve", "--home", tmp_path, "--port", port), 1, "choose another one with --port")
 
 
 @pytest.mark.parametrize(
@@ -236,16 +231,15 @@ def test_usage(invoke: Invoke, arguments: list[str], parts: list[str]) -> None:
     assert_refused(invoke(*arguments), 2, *parts)
 
 
-@pytest.mark.parametrize("arguments", [[], ["config"]])
-def test_without_a_command_help_is_printed(sapo: Command, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["config"], 2), (["--help"], 0), (["-h"], 0), (["run", "--help"], 0), (["config", "show", "-h"], 0)],
+)
+def test_help_is_printed_where_it_is_asked_for_and_without_a_command(
+    sapo: Command, arguments: list[str], code: int
+) -> None:
     result = sapo(*arguments)
-    assert result.code == 2 and "Usage: " in result.out and "Traceback" not in result.err
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["run", "--help"], ["config", "show", "-h"]])
-def test_help_exits_with_0(sapo: Command, arguments: list[str]) -> None:
-    result = sapo(*arguments)
-    assert result.code == 0 and "Usage: " in result.out and result.err == ""
+    assert result.code == code and "Usage: " in result.out and result.err == ""
 
 
 def test_a_closed_stdout_gives_no_traceback(tmp_path: Path) -> None:

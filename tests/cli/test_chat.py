@@ -20,12 +20,12 @@ import pytest
 
 from sapo_edge.cli import chat as chat_module
 from sapo_edge.cli.conversation import Models
-from sapo_edge.cli.terminal.chat_client import ChatProcess
+from sapo_edge.cli.terminal.processes import ChatProcess
 from sapo_edge.errors import SapoError
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 from sapo_edge.tui.node.launcher import ChatAnswer
 from tests.cli.inprocess import Invoke
-from tests.cli.process import Result, assert_refused, start
+from tests.cli.process import assert_refused, start
 
 SECONDS = 120
 LONG = ("--set", "max_tokens=1900")
@@ -68,30 +68,23 @@ def asked(chat: ChatProcess, text: str = "What is 3 + 4?", *, task: bool = False
     return shown
 
 
-def test_each_question_gets_two_answers_on_a_terminal(home: Path, model: Path, tmp_path: Path) -> None:
-    ended = subprocess.run(
-        command("--home", home, "--model", model, "--task"),
-        input="What is 3 + 4?\n\nWhat is 5 - 2?\n/quit\nnever asked\n",
-        capture_output=True, text=True, timeout=SECONDS, check=False, cwd=tmp_path,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    starts = [line[:9] for line in ended.stdout.splitlines() if line.startswith(("base     ", "adapter  "))]
+def test_each_question_gets_two_answers(invoke: Invoke, home: Path, model: Path) -> None:
+    typed = "What is 3 + 4?\n\nWhat is 5 - 2?\n/quit\nnever asked\n"
+    ended = invoke("chat", "--threads", "1", "--home", home, "--model", model, "--task", typed=typed)
+    assert ended.code == 0, ended.err
+    starts = [line[:9] for line in ended.out.splitlines() if line.startswith(("base     ", "adapter  "))]
     assert starts == ["base     ", "adapter  "] * 2
-    assert all(character.isprintable() or character in "\n\t" for character in ended.stdout)
-    assert "tiny" in ended.stderr and "adapter of round" in ended.stderr and "(held-out " in ended.stderr
+    assert all(character.isprintable() or character in "\n\t" for character in ended.out)
+    assert "tiny" in ended.err and "adapter of round" in ended.err and "(held-out " in ended.err
 
 
-def test_one_question_from_the_command_line_or_from_stdin(home: Path, model: Path, tmp_path: Path) -> None:
-    more = ("--home", home, "--model", model, "--task", "--no-base")
-    for question, typed in (("What is 3 + 4?", None), ("-", "What is\n3 + 4?\n")):
-        ended = subprocess.run(
-            command(*more, question), input=typed, capture_output=True, text=True, timeout=SECONDS, check=False,
-            cwd=tmp_path,
-        )  # fmt: skip
-        assert ended.returncode == 0, ended.stderr
-        assert ended.stdout.endswith("\n") and not ended.stdout.startswith(("base", "adapter"))
-        assert ended.stderr.splitlines() == ["loading tiny"]
-    assert_refused(sapo_result(command(*more[:4], "--json", "x"), tmp_path), 2, "--json reads questions from stdin")
+def test_one_question_from_the_command_line_or_from_stdin(invoke: Invoke, home: Path, model: Path) -> None:
+    command = ("chat", "--threads", "1", "--home", home, "--model", model, "--task", "--no-base")
+    for question, typed in (("What is 3 + 4?", ""), ("-", "What is\n3 + 4?\n")):
+        ended = invoke(*command, question, typed=typed)
+        assert ended.code == 0 and ended.err.splitlines() == ["loading tiny"], ended.err
+        assert ended.out.endswith("\n") and not ended.out.startswith(("base", "adapter"))
+    assert_refused(invoke("chat", "--json", "x", "--home", home), 2, "--json reads questions from stdin")
 
 
 def test_one_question_is_asked_as_in_training_and_a_conversation_plainly(
@@ -112,11 +105,6 @@ def test_one_question_is_asked_as_in_training_and_a_conversation_plainly(
     for arguments in (("7 + 8?",), ("7 + 8?", "--plain"), (), ("--task",)):
         assert invoke("chat", *arguments, "--home", tmp_path, typed="7 + 8?\n").code == 0
     assert asked_as_task == [True, False, False, True]
-
-
-def sapo_result(arguments: list[str], directory: Path) -> Result:
-    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=directory)
-    return Result(ended.returncode, ended.stdout, ended.stderr)
 
 
 def test_without_an_adapter_only_the_base_model_answers(model: Path, tmp_path: Path) -> None:
@@ -238,30 +226,21 @@ def test_closing_ends_a_waiting_call_and_leaves_no_files(open_chat: Callable[...
         asked(chat)
 
 
-def test_a_chat_closed_before_it_is_opened_stays_closed(open_chat: Callable[..., ChatProcess]) -> None:
-    chat = open_chat(opened=False)
-    chat.close()
-    with pytest.raises(SapoError):
-        chat.open(lambda text: None)
-
-
 def test_a_failure_to_load_names_its_remedy(
     open_chat: Callable[..., ChatProcess], other_model: Path, tmp_path: Path
 ) -> None:
+    closed = open_chat(opened=False)
+    closed.close()
+    with pytest.raises(SapoError, match="stopped"):
+        closed.open(lambda text: None)
     for options, message in (
         (("--adapter", tmp_path), "holds no adapter; give the directory"),
         (("--set", f"model={other_model}"), "model is given twice"),
         (("--set", "rank=none"), "rank = 'none'"),
+        (("--model", other_model), "was made with another model; give the one"),
     ):
         with pytest.raises(SapoError, match=message):
             open_chat(*options)
-
-
-def test_an_adapter_of_another_model_is_refused(home: Path, other_model: Path) -> None:
-    chat = ChatProcess(home, ("--model", str(other_model)))
-    with pytest.raises(SapoError, match="was made with another model; give the one"):
-        chat.open(lambda text: None)
-    chat.close()
 
 
 def test_a_process_that_dies_is_reported(open_chat: Callable[..., ChatProcess]) -> None:

@@ -92,23 +92,22 @@ def test_ctrl_c_ends_the_code(homes: tuple[Path, Path]) -> None:
     assert result.code == 130 and "Traceback" not in result.err and "the code has ended" in result.err
 
 
-def test_a_mistyped_code_is_named_before_anything_is_asked(invoke: Invoke, tmp_path: Path) -> None:
-    refused = invoke("swarm", "join", "7-gutar-revolver", "--home", tmp_path)
-    assert_refused(refused, 2, "no code has the word gutar; did you mean guitar?")
-    assert_refused(invoke("swarm", "join", "7", "guitar", "--home", tmp_path), 2, "has 1 word instead of 2")
-    refused = invoke("swarm", "join", "7-guitar-revolver", "--at", "no place", "--home", tmp_path)
-    assert_refused(refused, 2, "'no place' is not an address of a meeting place")
-
-
-def test_a_code_is_typed_when_asked_for_and_needs_no_empty_line(invoke: Invoke, tmp_path: Path) -> None:
-    refused = invoke("swarm", "join", "--home", tmp_path, typed="7 gutar revolver\nmore\n")
-    assert_refused(refused, 2, "no code has the word gutar; did you mean guitar?")
-
-
-def test_a_place_without_a_code_is_refused(invoke: Invoke, tmp_path: Path) -> None:
-    assert_refused(invoke("swarm", "invite", "--at", "localhost", "--home", tmp_path), 2, "add --code")
-    line = Swarm.of(STARTER).to_line()
-    assert_refused(invoke("swarm", "join", line, "--at", "localhost", "--home", tmp_path), 2, "--at is for a code")
+@pytest.mark.parametrize(
+    ("words", "typed", "error"),
+    [
+        ("join 7-gutar-revolver", "", "no code has the word gutar; did you mean guitar?"),
+        ("join", "7 gutar revolver\nmore\n", "no code has the word gutar; did you mean guitar?"),
+        ("join 7 guitar", "", "has 1 word instead of 2"),
+        ("join 7-guitar-revolver --at no-place:x", "", "'no-place:x' is not an address of a meeting place"),
+        (f"join {Swarm.of(STARTER).to_line()} --at localhost", "", "--at is for a code"),
+        ("invite --at localhost", "", "add --code"),
+    ],
+)
+def test_a_mistake_is_named_before_anything_is_asked(
+    invoke: Invoke, tmp_path: Path, words: str, typed: str, error: str
+) -> None:
+    """A code that is typed needs no empty line."""
+    assert_refused(invoke("swarm", *words.split(), "--home", tmp_path, typed=typed), 2, error)
 
 
 def test_a_relay_is_a_meeting_place(homes: tuple[Path, Path], tmp_path: Path) -> None:

@@ -12,12 +12,9 @@ from pathlib import Path
 import pytest
 
 from sapo_edge import __version__
-from sapo_edge.cli import service
 from sapo_edge.cli.consent import ask_for_consent
-from sapo_edge.cli.login import offer_start_at_login
+from sapo_edge.cli.service import offer_start_at_login
 from sapo_edge.cli.workspace import Workspace, open_workspace
-from sapo_edge.service import systemd
-from sapo_edge.service.systemd import Systemd
 from sapo_edge.state import consent
 from sapo_edge.state.consent import agreed_to_share, read_consent, write_consent
 from sapo_edge.state.paths import Paths
@@ -75,16 +72,6 @@ def test_yes_on_a_terminal_is_recorded_and_not_asked_again(
     assert not ask_for_consent(workspace(), agree=False)[0].is_alone and again.getvalue() == ""
 
 
-@pytest.fixture
-def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
-    """A machine that systemd runs."""
-    commands = Commands()
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(systemd, "BOOTED", tmp_path)
-    monkeypatch.setattr(service, "manager_of", lambda name, system: Systemd(system=system, run=commands))
-    return commands
-
-
 def test_start_at_login_is_offered_and_done_only_after_a_yes(
     workspace: Callable[..., Workspace], commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +107,7 @@ def test_a_job_in_the_background_is_not_asked(tmp_path: Path) -> None:
 import os, sys
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from sapo_edge.cli.consent import can_ask
+from sapo_edge.cli.output import can_ask
 answers = [can_ask()]
 if os.fork() == 0:
     os.setpgid(0, 0)
@@ -136,13 +123,11 @@ else:
 
 
 def test_flag_and_setting_agree_for_a_fleet(workspace: Callable[..., Workspace]) -> None:
-    asked, _ = ask_for_consent(workspace(consent="given"), agree=False)
-    agreement = read_consent(asked.paths.consent)
-    assert not asked.is_alone and agreement is not None and agreement.how == "consent = given (flag)"
-    asked.paths.consent.unlink()
-    asked, _ = ask_for_consent(workspace(), agree=True)
-    agreement = read_consent(asked.paths.consent)
-    assert not asked.is_alone and agreement is not None and agreement.how == "--agree"
+    for flags, agree, how in (({"consent": "given"}, False, "consent = given (flag)"), ({}, True, "--agree")):
+        asked, _ = ask_for_consent(workspace(**flags), agree=agree)
+        agreement = read_consent(asked.paths.consent)
+        assert not asked.is_alone and agreement is not None and agreement.how == how
+        asked.paths.consent.unlink()
 
 
 def test_who_works_alone_is_not_asked(workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch) -> None:

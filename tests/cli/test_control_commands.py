@@ -33,10 +33,11 @@ STATUS: dict[str, Any] = {
     "reward_own": 0.5, "reward_external": 0.25, "held_out": {"round": 10, "accuracy": 0.61},
     "held_out_base": {"round": 0, "accuracy": 0.4}, "own": 4, "external": 3, "informative": 5,
     "pool": {"rollouts": 31, "bytes": 64_000}, "swarm": SWARM.as_dict(), "rejections": {"rate": 11, "forged": 2},
+    "limits": {"threads": 1, "others": 20.0},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("command", ["status", "peers", "pause", "resume", "stop", "logs"])
+@pytest.mark.parametrize("command", ["status", "peers", "pause", "resume", "stop", "logs", "answer"])
 def test_without_a_node_these_commands_exit_with_3(invoke: Invoke, tmp_path: Path, command: str) -> None:
     assert_refused(invoke(command, "--home", tmp_path), 3, "no node runs here; start one with `sapo run`")
     assert list(tmp_path.iterdir()) == []
@@ -66,27 +67,23 @@ def test_status_fits_into_80_columns(invoke: Invoke, tmp_path: Path) -> None:
     ]
 
 
-def test_status_says_that_fewer_external_rollouts_are_taken(invoke: Invoke, tmp_path: Path) -> None:
-    with running(tmp_path, FakeNode({**STATUS, "reduced": {"external": 2, "setting": 4}})):
-        told = invoke("status", "--home", tmp_path).out.splitlines()
-    assert "external    2 of 4 in an update, because the validation accuracy fell" in told
-    assert all(len(line) <= 80 for line in told)
-
-
-def test_status_says_that_other_programs_take_the_processor(invoke: Invoke, tmp_path: Path) -> None:
-    for others, is_told in ((83.4, True), (20.0, False), (None, False)):
-        with running(tmp_path, FakeNode({**STATUS, "limits": {"threads": 1, "others": others}})):
-            told = invoke("status", "--home", tmp_path).out.splitlines()
-        assert ("processor   other programs use 83 % of it, so rounds take longer" in told) == is_told
-
-
-def test_status_of_a_starting_and_of_a_paused_node(invoke: Invoke, tmp_path: Path) -> None:
-    node = FakeNode({**dict.fromkeys(STATUS), "v": 1, "pid": 1, "state": "starting", "round": 0, "rejections": {}})
-    with running(tmp_path, node):
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"reduced": {"external": 2, "setting": 4}},
+         "external    2 of 4 in an update, because the validation accuracy fell"),
+        ({"limits": {"threads": 1, "others": 83.4}},
+         "processor   other programs use 83 % of it, so rounds take longer"),
+        ({"limits": {"threads": 1, "others": None}, "state": "paused", "paused": ["asked to pause", "on battery"]},
+         "node        paused, round 12 of 40, asked to pause, on battery (process 4711)"),
+        ({**dict.fromkeys(STATUS), "state": "starting", "rejections": {}}, "rewards     none yet"),
+        ({"swarm": None}, "swarm       none: this node works alone"),
+    ],
+)  # fmt: skip
+def test_status_says_what_is_not_as_usual(invoke: Invoke, tmp_path: Path, changes: dict[str, Any], line: str) -> None:
+    with running(tmp_path, FakeNode({**STATUS, **changes})):
         told = invoke("status", "--home", tmp_path)
-        node.record = {**STATUS, "state": "paused", "paused": ["asked to pause", "on battery"]}
-        assert "paused, round 12 of 40, asked to pause, on battery" in invoke("status", "--home", tmp_path).out
-    assert told.code == 0 and "none yet" in told.out and "works alone" in told.out
+    assert told.code == 0 and line in told.out.splitlines() and all(len(each) <= 80 for each in told.out.splitlines())
 
 
 def test_peers_are_shown_with_their_rejections(invoke: Invoke, tmp_path: Path) -> None:

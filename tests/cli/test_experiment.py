@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from sapo_edge.backends.backend import silent
-from sapo_edge.cli.swarms_progress import Forecast, show_steps
+from sapo_edge.cli.progress import Forecast, show_steps
 from sapo_edge.experiment import runner
 from sapo_edge.experiment.plan import Arm, Job, Learning, Plan, Setting, Training
 from sapo_edge.experiment.plan_file import read_plan

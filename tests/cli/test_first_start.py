@@ -39,18 +39,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def files(directory: Path) -> list[str]:
-    """Everything below a directory."""
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_leaving_the_first_screen_leaves_no_file(
-    home: Path, model: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+    home: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAPO_EDGE_MODEL", str(model))
     before = files(home.parent)
     app = SapoApp(ProgramLauncher(home), TRUECOLOR)
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "✓" in screen(app) or "✗" in screen(app), 60)
         await pilot.press("a", "f1", "f1", "escape")
         await until(pilot, lambda: app.return_value is ExitCode.DONE)

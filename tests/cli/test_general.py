@@ -14,7 +14,7 @@ from sapo_edge.cli.workspace import Workspace
 from sapo_edge.evaluate import Gain
 from sapo_edge.policy import Prompt, Sample
 from sapo_edge.tasks.general import general_source
-from tests.cli.inprocess import Invoke, invoke  # noqa: F401 -- a fixture
+from tests.cli.inprocess import Invoke
 from tests.fakes import FakePolicy
 
 SOURCE = general_source()
@@ -39,9 +39,7 @@ class Forgetful(FakePolicy):
 
 
 def test_general_questions_are_asked_of_both_and_a_fall_is_told(
-    invoke: Invoke,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     policy = Forgetful()
     monkeypatch.setattr(Workspace, "open_policy", lambda *_, **__: (policy, ()))

@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,10 +79,7 @@ def test_a_backup_moves_the_identity_to_another_home(invoke: Invoke, home: Path,
 
 @pytest.mark.usefixtures("passphrase")
 def test_a_failed_restore_changes_nothing(
-    invoke: Invoke,
-    home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    invoke: Invoke, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, file = secret_of(home), tmp_path / "backup"
     invoke("identity", "backup", file, "--home", home)
@@ -108,10 +106,7 @@ def test_a_failed_restore_changes_nothing(
 
 
 def test_the_passphrase_is_asked_for_twice_on_a_terminal_and_never_read_from_a_pipe(
-    invoke: Invoke,
-    home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    invoke: Invoke, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "backup"
     assert_refused(
@@ -120,19 +115,9 @@ def test_the_passphrase_is_asked_for_twice_on_a_terminal_and_never_read_from_a_p
     )  # fmt: skip
     typed = [PASSPHRASE, "another one"]
     monkeypatch.setattr(getpass, "getpass", lambda prompt, stream: typed.pop(0))
-    monkeypatch.setattr("sapo_edge.cli.identity.sys", Terminal())
+    terminal = SimpleNamespace(stderr=sys.stderr, stdin=SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("sapo_edge.cli.identity.sys", terminal)
     assert_refused(invoke("identity", "backup", file, "--home", home), 2, "passphrases differ")
     typed[:] = [PASSPHRASE, PASSPHRASE, PASSPHRASE]
     assert invoke("identity", "backup", file, "--home", home).code == 0
     assert invoke("identity", "restore", file, "--home", tmp_path / "other").code == 0 and typed == []
-
-
-class Terminal:
-    """`sys` with a terminal for stdin."""
-
-    stderr = sys.stderr
-
-    class stdin:
-        @staticmethod
-        def isatty() -> bool:
-            return True

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import gc
-import io
 import json
 import sys
 import tempfile
@@ -19,10 +17,9 @@ from typing import Any
 
 import pytest
 
-from sapo_edge.cli import service
 from sapo_edge.cli.terminal import launcher as launcher_module
-from sapo_edge.cli.terminal.job import CommandJob
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
+from sapo_edge.cli.terminal.processes import CommandJob
 from sapo_edge.config import layers
 from sapo_edge.config.layers import read_file
 from sapo_edge.config.settings import SETTINGS
@@ -39,14 +36,11 @@ from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tui import app as tui_app
-from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import Choices, Consent, Launcher
 from tests.cli.inprocess import FakeNode, Invoke, running
-from tests.cli.process import kill_node
 from tests.fakes import round_event
-from tests.undisturbed import UNDISTURBED
+from tests.unit.service.plans import plan
 from tests.unit.service.test_systemd import Commands
-from tests.waiting import wait_until
 
 STARTER = load_manifest("starter")
 PRIVATE = Swarm.of(STARTER, key=bytes(range(32)))
@@ -62,22 +56,6 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProgramLauncher
 def test_a_new_home_has_no_consent(launcher: ProgramLauncher) -> None:
     assert launcher.paths.state.name == "state" and not launcher.consented()
     assert not launcher.paths.state.exists(), "asking creates nothing"
-
-
-def test_leaving_the_first_screen_creates_nothing(
-    launcher: ProgramLauncher, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SAPO_EDGE_MODEL", str(model))
-
-    async def leave() -> None:
-        app = SapoApp(launcher)
-        async with app.run_test(size=(100, 40)) as pilot:
-            await app.workers.wait_for_complete()
-            await pilot.pause()
-            await pilot.press("escape")
-
-    asyncio.run(leave())
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_machine_is_described_with_reasons(
@@ -106,21 +84,16 @@ def test_a_joined_swarm_that_trains_on_something_else_is_told(launcher: ProgramL
 
 
 def test_a_start_at_login_is_offered_until_it_is_there_and_not_for_a_trial(
-    launcher: ProgramLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launcher: ProgramLauncher, commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager = Systemd(system=False, run=Commands())
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(systemd, "BOOTED", tmp_path / "none")
-    monkeypatch.setattr(service, "manager_of", lambda name, system: manager)
-    assert not launcher.findings().login, "no service manager runs this machine"
-    monkeypatch.setattr(systemd, "BOOTED", tmp_path)
     assert launcher.findings().login
     monkeypatch.setenv("SAPO_EDGE_ROUNDS", "3")
     assert not launcher.findings().login
     monkeypatch.delenv("SAPO_EDGE_ROUNDS")
-    unit = manager.unit("sapo-edge")
-    unit.parent.mkdir(parents=True)
-    unit.touch()
+    monkeypatch.setattr(systemd, "BOOTED", tmp_path / "none")
+    assert not launcher.findings().login, "no service manager runs this machine"
+    monkeypatch.setattr(systemd, "BOOTED", tmp_path)
+    Systemd(system=False, run=commands).install(plan(tmp_path), start=False)
     assert launcher.starts_at_login() and not launcher.findings().login
 
 
@@ -135,6 +108,7 @@ def test_a_problem_is_shown_with_its_remedy(
     monkeypatch.setenv("SAPO_EDGE_OWN", "many")
     found = launcher.findings()
     assert [row.name for row in found.rows] == ["Settings"] and not found.rows[0].good and "own" in found.blocked
+    assert launcher.choices() == Choices(), "what is set is unknown"
 
 
 def test_a_missing_library_blocks_the_start(
@@ -233,13 +207,6 @@ def test_a_change_that_the_environment_overrides_is_an_error(
     assert "unset it" in raised.value.remedy and not launcher.paths.state.exists()
     launcher.accept(Consent(threads=1))
     assert launcher.consented()
-
-
-def test_what_is_set_is_unknown_with_invalid_settings(
-    launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SAPO_EDGE_BUSY", "many")
-    assert launcher.choices() == Choices() and launcher.findings().blocked
 
 
 def test_an_invites_key_is_only_in_the_file_of_swarms(launcher: ProgramLauncher) -> None:
@@ -412,37 +379,13 @@ def test_news_begin_where_somebody_looked_last(launcher: ProgramLauncher) -> Non
         assert launcher.news() == "" and launcher.paths.run_of("first").looked.read_text() == "9\n"
 
 
-def test_it_starts_a_real_node(launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    for name, value in UNDISTURBED.items():
-        monkeypatch.setenv(name, value)
-    launcher.accept(Consent("solo", threads=1))
-    for name, value in (("model", str(model)), ("rank", "2"), ("held_out", "0"), ("answers", "4"), ("rounds", "2")):
-        launcher.set(name, value)
-    assert launcher.settings()
-    launcher.start()
-    wait_until(lambda: launcher.ended() is not None)
-    ended = launcher.ended()
-    assert ended is not None and ended.expected and ended.reason == "all 2 rounds are done", ended
-    chat = launcher.chat()
-    assert "tiny, adapter of round " in chat.open(lambda text: None)
-    chat.close()
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize(("stdin", "stdout"), [(False, False), (True, False), (False, True)])
 def test_without_a_terminal_there_is_help_and_the_code_of_wrong_usage(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stdin: bool, stdout: bool
 ) -> None:
-    from sapo_edge.cli import streams
+    from sapo_edge.cli import output
 
-    monkeypatch.setattr(streams, "_is_terminal", lambda stream: stdin if stream is sys.stdin else stdout)
+    monkeypatch.setattr(output, "_is_terminal", lambda stream: stdin if stream is sys.stdin else stdout)
     for arguments in ([], ["--home", str(tmp_path)]):
         told = invoke(*arguments)
         assert told.code == 2 and "Usage: " in told.out and "doctor" in told.out and told.err == ""
@@ -450,7 +393,7 @@ def test_without_a_terminal_there_is_help_and_the_code_of_wrong_usage(
 
 
 def test_on_a_terminal_there_is_the_app(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from sapo_edge.cli import streams
+    from sapo_edge.cli import output
 
     made: list[Launcher] = []
     looked: list[bool] = []
@@ -469,7 +412,7 @@ def test_on_a_terminal_there_is_the_app(invoke: Invoke, monkeypatch: pytest.Monk
             looked.append(gc.isenabled())
             return self.result
 
-    monkeypatch.setattr(streams, "_is_terminal", lambda stream: True)
+    monkeypatch.setattr(output, "_is_terminal", lambda stream: True)
     monkeypatch.setattr(tui_app, "SapoApp", App)
     assert invoke("--home", tmp_path / "here").code == 0
     assert made[0].paths == Paths.default(tmp_path / "here")
@@ -487,9 +430,3 @@ def test_home_works_before_and_after_the_command(
     assert str(tmp_path / "first") in invoke("--home", tmp_path / "first", "paths").out
     both = invoke("--home", tmp_path / "first", "paths", "--home", tmp_path / "second").out
     assert str(tmp_path / "second") in both and str(tmp_path / "first") not in both
-
-
-@pytest.fixture(autouse=True)
-def no_node_is_left(tmp_path: Path) -> Any:
-    yield
-    kill_node(tmp_path / "home")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -14,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from sapo_edge import events
-from sapo_edge.cli.narrator import Narrator
 from sapo_edge.control.client import connect
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.state.paths import Paths
@@ -95,44 +92,3 @@ def test_only_run_lowers_its_priority(sapo: Command, model: Path, tmp_path: Path
     assert told.code == 0 and "  priority: low (nice 3), so that other programs go first" in told.err.splitlines()
     assert "  pauses only when asked to" in told.err.splitlines() and "paused" not in told.err
     assert "priority" not in sapo("config", "validate", "--home", tmp_path, environment=low).err
-
-
-def finished(number: int, reward: float = 0.5, informative: int = 1, groups: int = 2) -> events.RoundFinished:
-    return events.RoundFinished(
-        round=number, reward_own=reward, reward_external=None, groups=groups, informative=informative, own=2,
-        external=0, tokens=40, seconds_generate=16, seconds_update=4,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(("reward", "informative", "groups", "advice"), [
-    (0.0, 0, 8, "right answers are known"), (1.0, 0, 8, "harder questions"), (0.0, 1, 8, ""), (0.0, 0, 0, ""),
-])  # fmt: skip
-def test_a_run_that_learns_nothing_says_so_and_what_may_help(
-    reward: float, informative: int, groups: int, advice: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Narrator(0) as tell:
-        for number in range(1, 7):
-            tell(finished(number, reward, informative, groups))
-    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("round")]
-    assert len(lines) == (2 if advice else 0) and all(advice in line for line in lines)
-
-
-def test_pauses_are_printed_and_left_out_of_the_time_left(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-    with Narrator(4) as tell:
-        tell(events.NodeStarted(model="m", backend="b"))
-        now += 10
-        tell(events.Paused(reasons=("on battery (71 %)",)))
-        now += 3600
-        tell(events.Paused(reasons=("on battery (70 %)", "asked to pause")))
-        now += 3600
-        tell(events.Paused(reasons=()))
-        now += 10
-        tell(finished(1))
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[2:5] == ["paused: on battery (71 %)", "paused: on battery (70 %), asked to pause", "resumed"]
-    # Three rounds of 20 seconds of work each, two hours of pause left out.
-    assert lines[5].endswith("1 min 0 s left")

@@ -23,11 +23,10 @@ def checkpoints(home: Path) -> list[str]:
 def test_a_running_node_is_asked(invoke: Invoke, tmp_path: Path) -> None:
     node = FakeNode()
     with running(tmp_path, node):
-        assert (
-            "finishes its round and returns to the checkpoint of round 40" in invoke("rollback", "--home", tmp_path).err
-        )
+        best = invoke("rollback", "--home", tmp_path).err
         told = invoke("rollback", "--round", "7", "--home", tmp_path, "--json")
         assert "nothing to do" in invoke("rollback", "--round", "50", "--home", tmp_path).err
+    assert "finishes its round and returns to the checkpoint of round 40" in best
     assert json.loads(told.out) == {"v": 1, "done": "rollback", "from": 50, "to": 7, "running": True}
     assert node.requests == ["rollback None", "rollback 7", "rollback 50"]
 
@@ -39,12 +38,10 @@ def test_without_a_checkpoint_nothing_is_created(invoke: Invoke, tmp_path: Path)
 
 
 def test_a_node_that_does_not_answer_is_named(invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sapo_edge.cli.rollback.START_SECONDS", 0.1)
-    lock = StateLock(Paths.default(home).lock)
-    lock.acquire()
+    monkeypatch.setattr("sapo_edge.cli.checkpoints.START_SECONDS", 0.1)
     before = checkpoints(home)
-    assert_refused(invoke("rollback", "--home", home), 1, "uses")
-    lock.release()
+    with StateLock(Paths.default(home).lock):
+        assert_refused(invoke("rollback", "--home", home), 1, "uses")
     assert checkpoints(home) == before
 
 

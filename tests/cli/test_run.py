@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from sapo_edge import events
+from sapo_edge.cli.run import open_transport
+from sapo_edge.cli.workspace import Workspace
+from sapo_edge.config.settings import Settings
+from sapo_edge.room import Room
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.membership import Membership
+from sapo_edge.swarm.member import member
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.source import TaskSource
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import FakeNode, running
-from tests.cli.process import Result, assert_refused, start
+from tests.cli.process import Result, assert_refused, run, start
 
 WEIGHTS = ("adapter_model.safetensors", "optimizer.safetensors")
 
@@ -60,9 +69,9 @@ def test_without_json_progress_is_printed_on_stderr(sapo: Command, model: Path, 
     assert "\x1b" not in result.err
 
 
-def test_a_second_run_continues(sapo: Command, model: Path, home: Path) -> None:
-    result = sapo(*quick(model, home, "--rounds", "6", "--json"), rewarded=True)
-    assert result.code == 0
+def test_a_second_run_continues_also_with_other_settings(sapo: Command, model: Path, home: Path) -> None:
+    result = sapo(*quick(model, home, "--rounds", "6", "--json", "--set", "warmup=2"), rewarded=True)
+    assert result.code == 0, result.err
     assert [event["round"] for event in result.named("node_started", "round")] == [5, 6]
 
 
@@ -131,11 +140,6 @@ def test_a_damaged_checkpoint_is_set_aside_and_its_round_repeated(sapo: Command,
     assert [event["round"] for event in result.named("round")] == [5] and weights(home, 5) == before
 
 
-def test_other_settings_may_change_between_runs(sapo: Command, model: Path, home: Path) -> None:
-    result = sapo(*quick(model, home, "--rounds", "6", "--json", "--set", "warmup=2"), rewarded=True)
-    assert result.code == 0, result.err
-
-
 def test_a_node_that_left_its_swarm_works_alone(sapo: Command, model: Path, tmp_path: Path) -> None:
     paths = Paths.default(tmp_path)
     paths.create()
@@ -181,19 +185,33 @@ def test_a_second_node_on_the_same_state_is_refused(sapo: Command, model: Path, 
 
 
 def test_of_a_node_that_does_not_answer_the_process_is_named(sapo: Command, model: Path, home: Path) -> None:
-    lock = StateLock(home / "state" / "lock")
-    lock.acquire()
-    try:
+    with StateLock(home / "state" / "lock"):
         assert_refused(sapo(*quick(model, home)), 1, "does not answer", "try again", f"kill {os.getpid()}")
-    finally:
-        lock.release()
 
 
-def test_nothing_is_left_in_the_current_directory(sapo: Command, model: Path, home: Path, tmp_path: Path) -> None:
-    shutil.rmtree(tmp_path / "home")
-    from tests.cli.process import run
-
+def test_nothing_is_left_in_the_current_directory(model: Path, tmp_path: Path) -> None:
     where = tmp_path / "somewhere"
     where.mkdir()
     result = run(quick(model, tmp_path / "home", "--rounds", "1"), where)
     assert result.code == 0 and sorted(path.name for path in where.iterdir()) == ["stderr", "stdout"]
+
+
+def test_the_swarm_of_a_node_accepts_what_its_rounds_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+
+    def make(*parts: Any) -> SimpleNamespace:
+        opened.extend(parts)
+        return SimpleNamespace(start=lambda: SimpleNamespace(close=lambda: None, status=lambda: None))
+
+    monkeypatch.setattr(member, "Member", make)
+    swarm = SimpleNamespace(id=bytes(32), key=None, bootstrap=())
+    paths = SimpleNamespace(state=tmp_path)
+    workspace = SimpleNamespace(swarm=swarm, is_alone=False, settings=Settings(), paths=paths)
+    room = Room()
+    room.author = room.newcomers = 0.001
+    with ExitStack() as closing:
+        source = TaskSource(load_manifest("starter"))
+        open_transport(cast("Workspace", workspace), source, bytes(32), lambda event: None, closing, room)
+    reputation = opened[1].reputation
+    reputation.charge("author", "neighbour")
+    assert not reputation.allows("author", "neighbour")

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 import pytest
 
 from sapo_edge.cli import service
-from sapo_edge.service import systemd
 from sapo_edge.service.systemd import Systemd
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
@@ -27,15 +26,9 @@ from tests.unit.service.test_systemd import Commands
 SECONDS = 90
 
 
-@pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Commands:
-    """A machine that systemd runs, and what it is asked."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
-    monkeypatch.setattr(systemd, "BOOTED", tmp_path)
-    commands = Commands()
-    monkeypatch.setattr(service, "manager_of", lambda name, system: Systemd(system=system, run=commands))
-    return commands
 
 
 def test_a_dry_run_prints_the_unit_and_leaves_no_file(invoke: Invoke, commands: Commands, tmp_path: Path) -> None:
@@ -64,10 +57,8 @@ def test_install_says_what_it_did_and_what_is_left_to_do(invoke: Invoke, command
 def test_it_does_not_compete_with_a_node_in_a_terminal(invoke: Invoke, commands: Commands, tmp_path: Path) -> None:
     paths = Paths.default(tmp_path / "home")
     paths.create()
-    lock = StateLock(paths.lock)
-    lock.acquire()
-    result = invoke("service", "install", "--home", tmp_path / "home")
-    lock.release()
+    with StateLock(paths.lock):
+        result = invoke("service", "install", "--home", tmp_path / "home")
     assert result.code == 0 and "sapo stop --wait" in result.err
     assert not any("--no-block" in line for line in commands.run)
 
@@ -116,20 +107,24 @@ def test_a_program_that_its_user_cannot_reach_is_refused(
     assert commands.run == [] and not (tmp_path / "home").exists()
 
 
-def test_what_its_user_links_to_does_not_become_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_root_prepared_belongs_to_the_services_user_and_what_that_links_to_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The user of a service may replace what is in its home before root installs the service again."""
     system = plan(tmp_path / "home", user="sapo-edge")
-    secret = tmp_path / "shadow"
-    secret.touch()
-    system.paths.state.mkdir(parents=True)
-    (system.paths.state / "swarms.json").symlink_to(secret)
+    state, chowned = system.paths.state, dict[Path, bool]()
+    kept, swarms = state / "manifests" / "ab.manifest", state / "swarms.json"
+    kept.parent.mkdir(parents=True)
+    for file in (kept, system.paths.identity, tmp_path / "shadow"):
+        file.touch()
+    swarms.symlink_to(tmp_path / "shadow")
     owner = SimpleNamespace(pw_uid=12345, gr_gid=12345)
     monkeypatch.setattr("pwd.getpwnam", lambda name: owner)
     monkeypatch.setattr("grp.getgrnam", lambda name: owner)
-    chowned: dict[Path, bool] = {}
     monkeypatch.setattr(os, "chown", lambda place, *_, follow_symlinks=True: chowned.update({place: follow_symlinks}))
     service._hand_over(system)
-    assert system.paths.state in chowned and not any(chowned.values())
+    assert {kept, kept.parent, swarms, state} <= set(chowned) and not any(chowned.values())
+    assert system.paths.identity not in chowned
 
 
 class Supervisor:
@@ -143,7 +138,6 @@ class Supervisor:
         self._variables = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "4000000", "SAPO_EDGE_NETWORK": "solo"}
 
     def start(self) -> int:
-        """Start the node; returns its process id."""
         before = f"import os; os.environ.update({self._variables!r})"
         self.node = fork(*self._command, directory=self._directory, before=before)
         return self.node.pid

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from sapo_edge.backends.machine import memory
-from sapo_edge.cli import service, setup
+from sapo_edge.cli import service
 from sapo_edge.config.layers import resolve
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.doctor.profile import LARGE, MIB, PROFILES, choose_profile
@@ -16,7 +15,6 @@ from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.swarm.joining.membership import Membership
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused
-from tests.unit.service.plans import plan
 
 PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
 
@@ -75,29 +73,12 @@ def test_a_service_of_the_system_gets_the_settings_and_the_swarm_where_it_looks(
 ) -> None:
     installed: list[dict[str, object]] = []
     monkeypatch.delenv(HOME_VARIABLE, raising=False)
-    monkeypatch.setattr(setup, "SYSTEM_HOME", tmp_path / "system")
+    monkeypatch.setattr(service, "SYSTEM_HOME", tmp_path / "system")
     monkeypatch.setattr(service, "install", lambda **options: installed.append(options))
     (tmp_path / "sapo.toml").write_text('service = "system"\nprofile = "1gb"\n')
     assert invoke("setup", tmp_path / "sapo.toml").code == 0
     assert installed == [{"system": True, "home": tmp_path / "system"}]
     assert (tmp_path / "system" / "config" / "config.toml").exists()
-
-
-def test_what_root_prepared_belongs_to_the_user_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    changed: list[Path] = []
-    owner = SimpleNamespace(pw_uid=12345, gr_gid=12345)
-    monkeypatch.setattr("pwd.getpwnam", lambda name: owner)
-    monkeypatch.setattr("grp.getgrnam", lambda name: owner)
-    monkeypatch.setattr("os.chown", lambda place, *_, **__: changed.append(place))
-    paths = Paths.default(tmp_path)
-    paths.create()
-    kept = paths.state / "manifests" / "ab.manifest"
-    kept.parent.mkdir()
-    for file in (kept, paths.state / "swarms.json", paths.state / "identity"):
-        file.write_text("")
-    service._hand_over(plan(tmp_path, user="sapo-edge"))
-    assert {kept, kept.parent, paths.state / "swarms.json", paths.state} <= set(changed)
-    assert paths.identity not in changed
 
 
 @pytest.mark.parametrize(

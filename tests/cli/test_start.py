@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,27 +12,24 @@ from sapo_edge.cli import log_files
 from sapo_edge.cli.log_files import parse_since
 from sapo_edge.cli.start import _options
 from sapo_edge.errors import ConfigError
+from sapo_edge.events import Notice, to_json
 from sapo_edge.node.background import Background
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import quick
 from tests.cli.inprocess import FakeNode, Invoke, running
-from tests.cli.process import assert_refused, kill_node
+from tests.cli.process import assert_refused
 from tests.cli.test_metrics import ask, free_port
+from tests.fakes import log_line
 
-LOG = """\
-2026-11-20T08:00:00Z INFO MainThread sapo_edge.node: {"v": 1, "event": "notice", "time": 1795161600, "level": "info", "text": "first"}
-2026-11-21T08:00:00Z WARNING sapo-swarm sapo_edge.swarm.host: no route
-2026-11-22T08:00:00Z INFO MainThread sapo_edge.node: {"v": 1, "event": "notice", "time": 1795334400, "level": "error", "text": "last \\u001b[2J"}
-"""  # noqa: E501
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A fresh home; a node that is left there is killed."""
-    monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    yield tmp_path / "home"
-    kill_node(tmp_path / "home")
+DAY = 86_400
+FIRST, LAST = (
+    Notice(level="info", text="first", time=1795161600),
+    Notice(level="error", text="last \x1b[2J", time=1795334400),
+)
+LOG = (
+    log_line(FIRST, FIRST.time), log_line("no route", FIRST.time + DAY, "warning", "sapo_edge.swarm.host"),
+    log_line(LAST, LAST.time),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -41,7 +37,7 @@ def log(tmp_path: Path) -> Path:
     """A home whose node has ended."""
     paths = Paths.default(tmp_path)
     paths.create()
-    paths.log.write_text(LOG)
+    paths.log.write_text("".join(f"{line}\n" for line in LOG))
     return tmp_path
 
 
@@ -50,44 +46,44 @@ def test_flags_are_passed_on() -> None:
     assert _options(flags, ["nice=0"]) == ["--rounds=3", "--model=m.gguf", "--solo", "--own=2", "--set=nice=0"]
 
 
-def test_a_detached_node_answers_when_the_command_returns(invoke: Invoke, model: Path, home: Path) -> None:
+def test_a_detached_node_answers_when_the_command_returns(invoke: Invoke, model: Path, fresh: Path) -> None:
     port = free_port()
-    started = invoke(*quick(model, home, "--detach", "--set", "held_out=0", "--set", f"metrics_port={port}"))
+    started = invoke(*quick(model, fresh, "--detach", "--set", "held_out=0", "--set", f"metrics_port={port}"))
     assert started.code == 0 and "started (process " in started.err, started.err
-    status = json.loads(invoke("status", "--home", home, "--json").out)
+    status = json.loads(invoke("status", "--home", fresh, "--json").out)
     assert status["state"] in ("starting", "running")
     assert f"(process {status['pid']})" in started.err
     assert "  loading the model into torch for training\n" in started.err, "it is said what takes long"
-    log = invoke("logs", "--since", "1h", "--home", home).out
+    log = invoke("logs", "--since", "1h", "--home", fresh).out
     assert "loading the model into torch" in log and log.index("loading the model") < log.index("started: ")
     assert "\nsapo_edge_round " in ask(port)[1], "it gives Prometheus its figures"
-    again = invoke("start", "--home", home)
+    again = invoke("start", "--home", fresh)
     assert again.code == 0 and "runs here already" in again.err
-    assert invoke("stop", "--wait", "--home", home).code == 0
-    ended = invoke("logs", "--home", home)
+    assert invoke("stop", "--wait", "--home", fresh).code == 0
+    ended = invoke("logs", "--home", fresh)
     assert ended.code == 0 and "stopped: asked to stop" in ended.out and "no node runs" in ended.err
 
 
-def test_a_start_that_fails_says_why(invoke: Invoke, home: Path) -> None:
-    result = invoke("run", "--detach", "--model", "missing.gguf", "--home", home)
+def test_a_start_that_fails_says_why(invoke: Invoke, fresh: Path) -> None:
+    result = invoke("run", "--detach", "--model", "missing.gguf", "--home", fresh)
     assert_refused(result, 1, "the node has ended: there is no model file", "sapo logs")
 
 
-def test_events_of_a_node_in_the_background_are_printed_by_another_command(invoke: Invoke, home: Path) -> None:
-    assert_refused(invoke("run", "--detach", "--json", "--home", home), 2, "foreground", "`sapo logs --follow --json`")
+def test_events_of_a_node_in_the_background_are_printed_by_another_command(invoke: Invoke, fresh: Path) -> None:
+    assert_refused(invoke("run", "--detach", "--json", "--home", fresh), 2, "foreground", "`sapo logs --follow --json`")
 
 
 def test_a_start_asks_for_consent_before_it_leaves_the_terminal(
-    invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Invoke, fresh: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "swarm")
     monkeypatch.setenv("SAPO_EDGE_CONSENT", "ask")
     started: list[object] = []
     monkeypatch.setattr(Background, "start", lambda self, options: started.append(options))
     monkeypatch.setattr("sapo_edge.cli.start.WAIT_SECONDS", 0.0)
-    assert "works alone until" in invoke("start", "--home", home).err and started == [[]]
-    agreed = invoke("start", "--agree", "--home", home)
-    assert "still starting" in agreed.err and Paths.default(home).consent.exists()
+    assert "works alone until" in invoke("start", "--home", fresh).err and started == [[]]
+    agreed = invoke("start", "--agree", "--home", fresh)
+    assert "still starting" in agreed.err and Paths.default(fresh).consent.exists()
 
 
 def test_the_log_is_read_without_a_node(invoke: Invoke, log: Path) -> None:
@@ -99,7 +95,7 @@ def test_the_log_is_read_without_a_node(invoke: Invoke, log: Path) -> None:
 
 def test_json_lines_are_events_and_lines_of_the_program(invoke: Invoke, log: Path) -> None:
     first, route, last = invoke("logs", "--home", log, "--json").events
-    assert first == {"v": 1, "event": "notice", "time": 1795161600, "level": "info", "text": "first"}
+    assert first == json.loads(to_json(FIRST))
     assert (route["event"], route["level"], route["text"]) == ("log", "warning", "no route")
     assert last["text"] == "last \x1b[2J"
 
@@ -132,7 +128,7 @@ def test_following_goes_on_into_the_next_file(log: Path, monkeypatch: pytest.Mon
             paths.log.rename(paths.log.with_name(f"{paths.log.name}.1"))
             paths.log.write_text("")
         with paths.log.open("a") as file:
-            file.write(f"2026-11-22T09:00:0{step}Z INFO MainThread sapo_edge.x: step {step}\n")
+            file.write(log_line(f"step {step}", LAST.time + step) + "\n")
 
     monkeypatch.setattr("sapo_edge.cli.log_files.time.sleep", add)
     seen = log_files.records(paths, lines=1, since=0.0, level="info", follow=True)

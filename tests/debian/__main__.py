@@ -14,22 +14,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.debian.machine import EMULATED, HOME, PERSON, Machine, fresh_machine
-from tests.debian.table import Table
+from tests.debian.machine import EMULATED, HOME, PERSON, Machine, Table, fresh_machine
 
 ROOT = Path(__file__).resolve().parents[2]
 PRESUMED = ("systemd",)
 """What every Debian has, and the smallest one lacks."""
 LOGS = (
-    "/var/lib/apt/",
-    "/var/lib/dpkg/",
-    "/var/log/",
-    "/var/cache/",
-    "/home/",
-    "/tmp/",
-    "/root/package",
+    "/var/lib/apt/", "/var/lib/dpkg/", "/var/log/", "/var/cache/", "/home/", "/tmp/", "/root/package",
     "/etc/ld.so.cache",
-)
+)  # fmt: skip
 """Where apt, and a person's node, keep what they have done."""
 ROUND = "sapo run --solo --rounds 1 --set held_out=0"
 SMALL = "--set own=1 --set external=0 --set answers=2 --set memory=0.45"
@@ -38,18 +31,7 @@ GENERATOR = ("--core", "--extras", "swarm,llama,starter,tui")
 
 
 def live(machine: Machine, package: Path, role: str, *, emulated: bool) -> None:
-    """Install, use and remove the package.
-
-    Args:
-        machine: a fresh one.
-        package: for its architecture.
-        role: of the node that is run.
-        emulated: whether a round has to be small.
-
-    Raises:
-        SystemExit: if a command fails.
-        AssertionError: if something is left, or missing.
-    """
+    """Install, use and remove the package on a fresh machine; where that is emulated, a round has to be small."""
     (machine.root / "root/package").mkdir()
     shutil.copy(package, machine.root / "root/package")
     before = files(machine)
@@ -86,7 +68,6 @@ def files(machine: Machine) -> set[str]:
 
 
 def main() -> None:
-    """Make the package, and let it live."""
     parser = argparse.ArgumentParser(prog="python -m tests.debian", description=__doc__)
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="made by packaging/wheels.py")
     parser.add_argument("--base", type=Path, help="directory of a Debian to copy, made if it is missing")
@@ -95,16 +76,11 @@ def main() -> None:
     options = parser.parse_args()
     kind, role = (GENERATOR, "generator") if options.generator else ((), "trainer")
     with tempfile.TemporaryDirectory() as directory:
+        architecture = ["--architecture", options.architecture] if options.architecture else []
         command = [
-            sys.executable,
-            str(ROOT / "packaging/deb.py"),
-            "--wheels",
-            str(options.wheels),
-            "--to",
-            directory,
-            *kind,
-            *(["--architecture", options.architecture] if options.architecture else []),
-        ]
+            sys.executable, str(ROOT / "packaging/deb.py"), "--wheels", str(options.wheels), "--to", directory, *kind,
+            *architecture,
+        ]  # fmt: skip
         package = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
         print(f"{package.name}: {package.stat().st_size / 1e6:.0f} MB")
         base = options.base and options.base.resolve()

@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.debian.terminal import Terminal
+from tests.install.weight import megabytes
 
 SUITE = "bookworm"
 EMULATED = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -22,6 +24,7 @@ PERSON = "person"
 HOME = f"/home/{PERSON}"
 SECONDS = 10_800.0
 """Time limit of a command."""
+HEAD = "| Command | Result | Seconds | of processors | MB more than before |\n|---|---|---|---|---|"
 # Ended children of nobody go at once: a program that waits for one's end must not find it among the dead.
 OUTSIDE = """
 set -e
@@ -70,15 +73,10 @@ class Machine:
         ]  # fmt: skip
 
     def terminal(self, command: str, *, user: str = PERSON, directory: str = "") -> Terminal:
-        """Run a command on a terminal."""
         return Terminal(self.command(command, user=user, directory=directory), SECONDS)
 
     def run(self, command: str, *, user: str = "root", directory: str = "") -> str:
-        """Run a command that has to succeed; returns what it prints on stdout.
-
-        Raises:
-            SystemExit: with the end of its output.
-        """
+        """Run a command that has to succeed; returns what it prints on stdout."""
         done = subprocess.run(
             self.command(command, user=user, directory=directory),
             capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, check=False,
@@ -96,9 +94,6 @@ def fresh_machine(base: Path | None, *packages: str, architecture: str = "") -> 
         base: directory of a Debian that is copied, made if it is missing; None makes one for this time only.
         packages: installed at first.
         architecture: of its programs, in Debian's words; "": this machine's. QEMU emulates another.
-
-    Raises:
-        SystemExit: if this machine can't make one.
     """
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         sys.exit("this needs root and debootstrap")
@@ -185,3 +180,36 @@ def _bind(path: Path, root: Path) -> str:
     else:
         target.touch()
     return f"mount --bind {shlex.quote(str(path))} {shlex.quote(str(target))}"
+
+
+class Table:
+    """Rows about a machine, printed as they come.
+
+    Attributes:
+        rows: so far, without the head.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.rows: list[str] = []
+        self._machine = machine
+        self._fresh = megabytes(machine.root)
+        print(HEAD)
+
+    @contextmanager
+    def measured(self, command: str, what: str) -> Iterator[None]:
+        """Add a row about what happens meanwhile."""
+        began, started = used(), time.monotonic()
+        yield
+        self.add(f"`{command}`" if command else "", what, time.monotonic() - started, used() - began)
+
+    def add(self, command: str, what: str, seconds: float, processors: float) -> None:
+        """Add a row; what the machine weighs more than when it was fresh comes by itself."""
+        weight = megabytes(self._machine.root) - self._fresh
+        self.rows.append(f"| {command} | {what} | {seconds:.0f} | {processors:.0f} | {weight:.0f} |")
+        print(self.rows[-1], flush=True)
+
+
+def used() -> float:
+    """Seconds of processors of all commands that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system

@@ -39,19 +39,11 @@ class Terminal:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
 
     def wait_for(self, text: str) -> None:
-        """Wait until the command prints a text that it has not printed before the last key.
-
-        Raises:
-            TimeoutError: with the last output.
-        """
+        """Wait until the command prints a text that it has not printed before the last key."""
         self.wait_until(lambda: text in self.text, text)
 
     def wait_until(self, holds: Callable[[], object], what: str, pause: float = 0.2) -> None:
-        """Let the command run until something holds; an end of the command fails.
-
-        Raises:
-            TimeoutError: with the last output.
-        """
+        """Let the command run until something holds; an end of the command fails, with its last output."""
         while not holds():
             if not self._read(pause):
                 raise TimeoutError(f"the command ended before {what!r}:\n{self.text[-SHOWN:]}")

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.install import aarch64, platforms
+from tests.install import platforms
 from tests.install.weight import megabytes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,7 +63,6 @@ class Clean:
         }
 
     def prepare(self) -> None:
-        """Make the directories and the tools."""
         for name in ("home", "bin"):
             (self.directory / name).mkdir()
         for name in PROGRAMS:
@@ -106,7 +105,6 @@ class Clean:
 
 
 def row(step: str, seconds: float, used: float, weight: float) -> str:
-    """A row of the table."""
     return f"| {step} | {seconds:.0f} | {used:.0f} | {f'{weight:.0f}' if weight else ''} |"
 
 
@@ -186,14 +184,13 @@ def before(directory: Path, commit: str) -> Path:
 
 
 def main() -> None:
-    """Do what is named, in a clean environment of its own."""
     parser = argparse.ArgumentParser(prog="python -m tests.install", description=__doc__)
     parser.add_argument("tools", nargs="*", choices=["pipx", "uv", "sdist", "platforms", "aarch64", []])
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="made by packaging/wheels.py")
     parser.add_argument("--find-links", action="append", default=[], help="more places of wheels; repeatable")
     arguments = parser.parse_args()
     tools: dict[str, Callable[[Clean], None]] = {"pipx": pipx, "uv": uv, "sdist": sdist}
-    lists = {"platforms": platforms.resolve, "aarch64": aarch64.resolve}
+    lists = {"platforms": platforms.resolve_platforms, "aarch64": platforms.resolve_aarch64}
     if asked := [name for name in arguments.tools if name in lists]:
         for name in asked:
             lists[name](arguments.wheels.resolve(), shutil.which("uv") or sys.exit("this needs uv"))

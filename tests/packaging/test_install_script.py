@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.packaging.script import ROOT
+from tests.waiting import wait_until
+
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists(),
     reason="a Mac, or a machine with a graphics card of NVIDIA's, installs another build of torch",
@@ -29,17 +30,20 @@ esac
 CPU_BUILD = "--no-deps --index-url https://download.pytorch.org/whl/cpu torch"
 
 
+def program(file: Path, text: str) -> None:
+    file.write_text(text)
+    file.chmod(0o755)
+
+
 def install(
     tmp_path: Path, extras: str, *, torch: int = 0, compiles: bool = True
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     python, calls = tmp_path / "python", tmp_path / "calls"
-    python.write_text(PYTHON.format(calls=calls, torch=torch))
-    python.chmod(0o755)
+    program(python, PYTHON.format(calls=calls, torch=torch))
     # Nothing takes time here.
     (tmp_path / "sleep").symlink_to("/bin/true")
     # As that of a Mac, which lacks what GNU adds.
-    (tmp_path / "sed").write_text('#!/bin/sh\nexec /bin/sed --posix "$@"\n')
-    (tmp_path / "sed").chmod(0o755)
+    program(tmp_path / "sed", '#!/bin/sh\nexec /bin/sed --posix "$@"\n')
     variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "COMPILE": "yes" if compiles else "no"}
     ended = subprocess.run(
         ["sh", "packaging/install.sh", python, extras], cwd=ROOT, env=variables,
@@ -73,24 +77,15 @@ def test_without_a_compiler_slim_wheels_replace_what_is_compiled(tmp_path: Path,
 def test_pip_ends_with_the_script(tmp_path: Path) -> None:
     """As with Ctrl-C, which a program in the background of a script ignores."""
     python, begun, ended = (tmp_path / name for name in ("python", "begun", "ended"))
-    python.write_text(f"#!/bin/sh\ntrap 'touch {ended}; exit' TERM\ntouch {begun}\nwhile :; do /bin/sleep 0.01; done\n")
-    python.chmod(0o755)
-    (tmp_path / "sleep").write_text("#!/bin/sh\n/bin/sleep 0.01\n")
-    (tmp_path / "sleep").chmod(0o755)
+    program(python, f"#!/bin/sh\ntrap 'touch {ended}; exit' TERM\ntouch {begun}\nwhile :; do /bin/sleep 0.01; done\n")
+    program(tmp_path / "sleep", "#!/bin/sh\n/bin/sleep 0.01\n")
     variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TMPDIR": str(tmp_path)}
     script = subprocess.Popen(["sh", "packaging/install.sh", python, "starter"], cwd=ROOT, env=variables)
-    wait_for(begun)
+    wait_until(begun.exists)
     script.terminate()
     assert script.wait(30) == 130
-    wait_for(ended)
+    wait_until(ended.exists)
     assert not list(tmp_path.glob("tmp.*"))
-
-
-def wait_for(file: Path) -> None:
-    deadline = time.monotonic() + 30
-    while not file.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_another_failure_is_shown_and_final(tmp_path: Path) -> None:

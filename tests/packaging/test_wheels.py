@@ -48,18 +48,19 @@ def wheel(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def to(tmp_path: Path) -> Path:
+    (tmp_path / "to").mkdir()
+    return tmp_path / "to"
+
+
 def read(path: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def _to(tmp_path: Path) -> Path:
-    (tmp_path / "to").mkdir()
-    return tmp_path / "to"
-
-
-def test_a_slim_wheel_differs_in_its_metadata_alone(wheels: Any, wheel: Path, tmp_path: Path) -> None:
-    new = wheels.rewrite(wheel, _to(tmp_path), "sapo", lambda lines: wheels.without(lines, ("big-library",)))
+def test_a_slim_wheel_differs_in_its_metadata_alone(wheels: Any, wheel: Path, to: Path) -> None:
+    new = wheels.rewrite(wheel, to, "sapo", lambda lines: wheels.without(lines, ("big-library",)))
     assert new.name == "some_thing-1.2+sapo-py3-none-any.whl"
     files = read(new)
     folder = "some_thing-1.2+sapo.dist-info/"
@@ -79,8 +80,8 @@ def test_a_slim_wheel_differs_in_its_metadata_alone(wheels: Any, wheel: Path, tm
     assert list(files) == [f"{folder}RECORD"]
 
 
-def test_the_core_requires_no_extra_of_its_own_and_keeps_its_commands(wheels: Any, wheel: Path, tmp_path: Path) -> None:
-    new = wheels.rewrite(wheel, _to(tmp_path), "core", wheels.without_own_extras)
+def test_the_core_requires_no_extra_of_its_own_and_keeps_its_commands(wheels: Any, wheel: Path, to: Path) -> None:
+    new = wheels.rewrite(wheel, to, "core", wheels.without_own_extras)
     assert any(name.endswith("entry_points.txt") for name in read(new))
     assert [line for line in wheels.requirements(new) if "extra" not in line] == [
         'Big.Library>=3; python_version > "3"', "other",

@@ -67,7 +67,6 @@ class Group:
             file.write_text(value)
 
     def enter(self) -> None:
-        """Move this process into the group."""
         (self.path / "cgroup.procs").write_text(str(os.getpid()))
 
     @property
@@ -82,7 +81,6 @@ class Group:
         return {name: int(value) for name, value in map(str.split, file.read_text().splitlines())}["oom_kill"]
 
     def remove(self) -> None:
-        """Remove the group, once its processes are gone."""
         until = time.monotonic() + 20
         while time.monotonic() < until:
             try:
@@ -144,7 +142,6 @@ def resident(pid: int) -> int:
 
 
 def status(home: Path) -> dict[str, object]:
-    """What a node says; empty while none answers."""
     command = [sys.executable, "-m", "sapo_edge", "status", "--json", "--home", str(home)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return dict(json.loads(result.stdout)) if result.returncode == 0 else {}
@@ -181,7 +178,6 @@ def measure(role: str, minutes: float, home: Path) -> dict[str, object]:
 
 
 def main() -> int:
-    """Run the nodes that the command line names."""
     # So that a node never outlives this command.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(prog="python -m tests.pi", description=__doc__)

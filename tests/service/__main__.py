@@ -130,19 +130,16 @@ class Manager:
 
 
 def systemctl(*arguments: str) -> str:
-    """What systemctl prints."""
     return subprocess.run(
         ["systemctl", "--user", *arguments], capture_output=True, text=True, check=False
     ).stdout.strip()
 
 
 def show(name: str) -> str:
-    """A property of the service."""
     return systemctl("show", "--property", name, "--value", UNIT)
 
 
 def sapo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command on the home of the service."""
     command = [sys.executable, "-m", "sapo_edge", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -171,7 +168,6 @@ def last_round(home: Path) -> int:
 
 
 def rounds(home: Path) -> list[tuple[int, datetime]]:
-    """Every round in the history, and when it ended."""
     lines = [line.split(",") for line in sapo("history", "--home", str(home)).stdout.splitlines()[1:]]
     return [(int(fields[0]), datetime.fromisoformat(fields[1])) for fields in lines]
 
@@ -186,7 +182,6 @@ def wait(what: str, holds: Callable[[], object]) -> None:
 
 
 def kills(home: Path, manager: Manager) -> None:
-    """Kill the node, and the manager with it."""
     for number in (1, 2):
         before = last_round(home)
         os.kill(int(show("MainPID")), signal.SIGKILL)
@@ -201,7 +196,6 @@ def kills(home: Path, manager: Manager) -> None:
 
 
 def full_disk(home: Path, _: Manager) -> None:
-    """Fill the disk of the node, and free it after some restarts."""
     ballast, errors, remedy = home / "ballast", Path.home() / "errors", "free some space"
     before, restarts, known = last_round(home), int(show("NRestarts")), errors.stat().st_size
 
@@ -263,12 +257,10 @@ def jumping_clock(home: Path, _: Manager) -> None:
 
 
 def extra_lines() -> Path:
-    """Directory of lines that are added to the unit."""
     return Path.home() / ".config" / "systemd" / "user" / f"{UNIT}.d"
 
 
 def toml(value: str) -> str:
-    """A setting as its file has it."""
     return value if value.isdigit() else f'"{value}"'
 
 
@@ -316,7 +308,6 @@ def inside(parts: Sequence[str]) -> None:
 
 
 def main() -> int:
-    """Make the namespaces, or do what is to be done in them."""
     parser = argparse.ArgumentParser(prog="python -m tests.service", description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="of what happens; all by default")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)

@@ -34,6 +34,7 @@ from sapo_edge.tui.node.launcher import (
     SwarmCard,
 )
 from sapo_edge.tui.node.machine import Load
+from tests.fakes import log_line
 from tests.tui.fake_node import BEST, MANIFEST_DIGEST, ROUNDS, ScriptedNode
 
 FINDINGS = Findings(
@@ -72,7 +73,7 @@ MANIFESTS = [
 KILLED = Ended(
     "the node was killed (SIGKILL: `kill -9`, or the system ran out of memory)",
     expected=False,
-    lines=("2027-01-15T08:40:00Z INFO MainThread sapo_edge.node: \x1b[31m[bold]round 40[/bold]", "Killed"),
+    lines=(log_line("\x1b[31m[bold]round 40[/bold]", 1_800_002_400), "Killed"),
 )
 """An unexpected end with hostile last lines."""
 EXPERIMENT = "sapo-experiment-tiny"

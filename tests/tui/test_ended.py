@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from sapo_edge.events import HeldOut, to_json
+from sapo_edge.events import HeldOut
 from sapo_edge.node.background import Ended
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.screens.dialogs.ended import AGAIN_AND_AGAIN, MAX_LINES, NodeEnded
-from tests.fakes import Clock
+from tests.fakes import Clock, log_line
 from tests.tui.fake_launcher import KILLED, FakeLauncher
 from tests.tui.shell import Pictured, Size, alone, attached, following, running, screen, text, until
 
@@ -98,11 +98,11 @@ async def test_it_counts_down_restarts_by_itself_and_stays(shown: Shown, size: t
 
 
 async def test_the_last_lines_are_in_words(shown: Shown) -> None:
-    began = "2027-01-15T08:40:00Z INFO MainThread sapo_edge.node: "
-    held_out = HeldOut(round=40, accuracy=0.66, correct=66, questions=100, low=0.56, high=0.75, time=1_800_002_400.0)
-    error = began.replace("INFO", "ERROR")
+    now = 1_800_002_400.0
+    held_out = HeldOut(round=40, accuracy=0.66, correct=66, questions=100, low=0.56, high=0.75, time=now)
     # As `os.fsdecode` gives the path of a directory whose name is not UTF-8.
-    lines = (began + to_json(held_out), f"{error}the disk is full", f"{error}can't write /home/ren\udce9", "Killed")
+    errors = (log_line(text, now, "error") for text in ("the disk is full", "can't write /home/ren\udce9"))
+    lines = (log_line(held_out, now), *errors, "Killed")
     async with shown.over(Ended("the disk is full", False, lines), 10.0, size=(120, 40)) as (_pilot, app):
         seen = text(app, "#lines")
         assert "held-out after round 40: 0.66 (66 of 100, 95 % 0.56 to 0.75)" in seen and "{" not in seen

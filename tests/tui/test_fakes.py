@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.cli.terminal.chat_client import ChatProcess
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
+from sapo_edge.cli.terminal.processes import ChatProcess
 from sapo_edge.config.settings import Settings
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.rounds import Node

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,13 @@ from textual.widgets import Input
 
 from sapo_edge import events
 from sapo_edge.errors import StateError
+from sapo_edge.state.log_reader import MAX_FILE_BYTES, LogReader
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.node.records import MAX_TEXT, Level, parse_record
+from sapo_edge.tui.node.records import MAX_TEXT, Level, Record, parse_record
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.logs.list import LogList
-from sapo_edge.tui.screens.logs.reader import MAX_FILE_BYTES, LogReader
 from sapo_edge.tui.screens.logs.screen import Logs
+from tests.fakes import log_line
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.fake_node import BEGAN, evaluated, finished
 from tests.tui.shell import Pictured, Size, notices, picture, running, text, until
@@ -33,14 +33,16 @@ TRACEBACK = (
 )
 
 
-def written(seconds: float, text: str, level: str = "INFO", source: str = "sapo_edge.node") -> str:
-    """A record as `sapo_edge/state/logs.py` writes it."""
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(BEGAN + seconds))
-    return f"{stamp} {level} MainThread {source}: {text}\n"
+def written(seconds: float, content: str | events.Event, level: str = "info", source: str = "sapo_edge.node") -> str:
+    return log_line(content, BEGAN + seconds, level, source) + "\n"
 
 
 def event_line(event: events.Event) -> str:
-    return written(event.time - BEGAN, events.to_json(event))
+    return written(event.time - BEGAN, event)
+
+
+def opened_reader(path: Path) -> LogReader[Record]:
+    return LogReader(path, parse_record)
 
 
 def a_run(rounds: int = 40) -> str:
@@ -53,9 +55,9 @@ def a_run(rounds: int = 40) -> str:
         if number == 17:
             parts.append(event_line(events.Notice(level="warning", text=HOSTILE, time=BEGAN + 60 * number)))
         if number == 23:
-            parts.append(written(60 * number, TRACEBACK, "ERROR", "sapo_edge.care"))
+            parts.append(written(60 * number, TRACEBACK, "error", "sapo_edge.care"))
         if number == 34:
-            parts.append(written(60 * number, "pull: TimeoutError: no answer", "WARNING", "sapo_edge.swarm.tally"))
+            parts.append(written(60 * number, "pull: TimeoutError: no answer", "warning", "sapo_edge.swarm.tally"))
     return "".join(parts)
 
 
@@ -73,7 +75,7 @@ def rotate(path: Path) -> None:
     path.touch()
 
 
-def texts(reader: LogReader) -> list[str]:
+def texts(reader: LogReader[Record]) -> list[str]:
     reader.read()
     return [record.text for record in reader.records]
 
@@ -83,7 +85,7 @@ def texts(reader: LogReader) -> list[str]:
 
 def test_three_files_are_one_log_and_only_what_is_new_is_added(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    reader = LogReader(path)
+    reader = opened_reader(path)
     expected: list[str] = []
     for number in range(300):
         if number in (100, 200):
@@ -96,9 +98,9 @@ def test_three_files_are_one_log_and_only_what_is_new_is_added(tmp_path: Path) -
             assert [id(record) for record in before[:-1]] == [
                 id(record) for record in reader.records[: len(before) - 1]
             ]
-    assert texts(reader) == texts(LogReader(path)) == expected
+    assert texts(reader) == texts(opened_reader(path)) == expected
     assert not reader.read()
-    for fresh in (reader, LogReader(path)):
+    for fresh in (reader, opened_reader(path)):
         fresh.read()
         places = [record.place for record in fresh.records]
         assert places == sorted(set(places))
@@ -106,8 +108,8 @@ def test_three_files_are_one_log_and_only_what_is_new_is_added(tmp_path: Path) -
 
 def test_a_record_keeps_its_further_lines(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    add(path, written(0, "before") + written(1, TRACEBACK, "ERROR", "sapo_edge.care") + written(2, "after"))
-    reader = LogReader(path)
+    add(path, written(0, "before") + written(1, TRACEBACK, "error", "sapo_edge.care") + written(2, "after"))
+    reader = opened_reader(path)
     reader.read()
     record = reader.records[1]
     assert record.text.endswith("[+3 lines: ZeroDivisionError: division by zero]")
@@ -115,20 +117,18 @@ def test_a_record_keeps_its_further_lines(tmp_path: Path) -> None:
     assert record.matches("zerodivisionerror") and record.matches("care.py") and not record.matches("nothing")
 
 
-def test_a_record_that_grows_is_read_again(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    first, _, rest = TRACEBACK.partition("\n")
-    add(path, written(1, first, "ERROR").rstrip("\n"))
-    reader = LogReader(path)
-    assert texts(reader) == [first]
-    add(path, f"\n{rest}\n" + written(2, "after"))
-    grown, after = texts(reader)
-    assert grown.startswith(f"{first}  [+3 lines") and after == "after"
+def test_a_line_is_read_once_it_has_an_end(tmp_path: Path) -> None:
+    path, reader = tmp_path / "log", opened_reader(tmp_path / "log")
+    whole = written(1, "first")
+    add(path, written(0, "before") + whole[:20])
+    assert texts(reader) == ["before"]
+    add(path, whole[20:] + "\n" + written(2, "after"))
+    assert texts(reader) == ["before", "first", "after"]
 
 
 def test_records_keep_their_place_when_the_files_rotate(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    reader = LogReader(path)
+    reader = opened_reader(path)
     assert reader.read() and not reader.exists and not reader.read()
     add(path, written(0, "one"))
     assert texts(reader) == ["one"] and reader.exists
@@ -145,7 +145,7 @@ def test_records_keep_their_place_when_the_files_rotate(tmp_path: Path) -> None:
 def test_a_file_that_was_cut_off_or_replaced_is_read_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "log"
     add(path, written(0, "one") + written(1, "two"))
-    reader = LogReader(path)
+    reader = opened_reader(path)
     assert texts(reader) == ["one", "two"]
     path.write_text(written(5, "short"))
     assert texts(reader) == ["short"]
@@ -156,17 +156,17 @@ def test_a_file_that_was_cut_off_or_replaced_is_read_from_its_start(tmp_path: Pa
 def test_only_the_end_of_a_large_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("".join(written(0, f"record {number} {'x' * 1000}") for number in range(10_000)))
-    reader = LogReader(path)
+    reader = opened_reader(path)
     reader.read()
     held = sum(len(record.raw) for record in reader.records)
-    assert MAX_FILE_BYTES - 20_000 < held <= MAX_FILE_BYTES
+    assert 0.95 * MAX_FILE_BYTES < held <= MAX_FILE_BYTES
     assert reader.records[0].text.startswith("record ") and reader.records[-1].text.startswith("record 9999 ")
 
 
 def test_an_unreadable_log_is_an_error_until_it_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "log"
     add(path, written(0, "one"))
-    reader = LogReader(path)
+    reader = opened_reader(path)
     assert texts(reader) == ["one"]
     path.unlink()
     path.mkdir()
@@ -179,18 +179,18 @@ def test_an_unreadable_log_is_an_error_until_it_can_be_read(tmp_path: Path) -> N
 
 def test_any_bytes_can_be_read(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    path.write_bytes(
-        b"no header at all\n" + b"\xff\xfe\x00 bytes\n" + written(0, "x" * 700_000).encode()
-        + b'2027-13-99T99:99:99Z INFO a b: no such day\n'
-        + b'2027-01-15T08:00:00Z INFO a sapo_edge.node: {"v":1,"event":[]}\n'
-        + b'2027-01-15T08:00:00Z INFO a sapo_edge.node: {"v":1,"time":1,"event":"of_tomorrow"}\r\n'
+    tomorrow = written(0, finished(1)).replace('"round",', '"of_tomorrow",')
+    lines = (
+        b"no record", b"\xff\xfe\x00 bytes", written(0, "x" * 700_000).strip().encode(), b'{"time":1e300,"text":""}',
+        b'{"time":1,"level":"info","thread":"a","source":"b","event":[]}', tomorrow.encode(),
     )  # fmt: skip
-    reader = LogReader(path)
+    path.write_bytes(b"\n".join(lines))
+    reader = opened_reader(path)
     reader.read()
-    records = reader.records
-    assert records[0].level == "" and "\\xff\\xfe" in records[0].raw and records[0].time is None
-    assert records[1].cut and len(records[1].raw) < 10_000
-    assert records[-1].text == '{"v":1,"time":1,"event":"of_tomorrow"}' and records[-3].time is None
+    none, odd, long, far, empty, later = records = reader.records
+    assert none.level == "" and none.time is None and "\\xff\\xfe" in odd.raw
+    assert long.cut and len(long.raw) < 10_000 and far.time is None and empty.text == "[]"
+    assert later.text.startswith('{"v":1,') and '"event":"of_tomorrow"' in later.text
     assert all(len(record.text) <= MAX_TEXT + 300 and record.text.isprintable() for record in records)
 
 
@@ -354,7 +354,7 @@ async def test_rotation_and_truncation_are_followed_whether_or_not_a_node_runs(l
         launcher.close()
         launcher.ending = replace(FINISHED, done=False)
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
-        path.write_text(written(9999, "Fatal: out of memory", "ERROR"))
+        path.write_text(written(9999, "Fatal: out of memory", "error"))
         await until(pilot, lambda: "Fatal: out of memory" in chosen(app))
         for number in (path.with_name(path.name + ".1"), path):
             number.unlink()
@@ -374,7 +374,7 @@ async def test_nothing_to_show_is_said_with_what_to_do(launcher: FakeLauncher) -
         launcher.paths.log.mkdir()
         await until(pilot, lambda: "can't read" in picture(app))
         launcher.paths.log.rmdir()
-        add(launcher.paths.log, written(0, "well again", "ERROR"))
+        add(launcher.paths.log, written(0, "well again", "error"))
         await until(pilot, lambda: "well again" in picture(app))
 
 
@@ -389,7 +389,7 @@ async def test_nothing_is_read_while_another_screen_is_in_front(
         threads: list[str] = []
         read = LogReader.read
 
-        def watched(reader: LogReader) -> bool:
+        def watched(reader: LogReader[Record]) -> bool:
             threads.append(threading.current_thread().name)
             return read(reader)
 

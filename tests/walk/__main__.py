@@ -18,8 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.debian.machine import HOME, PERSON, Machine, fresh_machine
-from tests.debian.table import Table, used
+from tests.debian.machine import HOME, PERSON, Machine, Table, fresh_machine, used
 from tests.debian.terminal import Terminal
 from tests.install.weight import megabytes
 from tests.walk.readme import ROOT, WALK, Step, check, with_table
@@ -33,13 +32,11 @@ INSTALLED = "sapo run --solo"
 
 @dataclass(slots=True)
 class Walk:
-    """A walk on a machine.
+    """A walk on a fresh machine.
 
     Attributes:
-        machine: a fresh one.
         rounds: of `make run`; None learns as many as it does by itself.
         compiles: whether llama.cpp is compiled.
-        table: of what the commands take.
     """
 
     machine: Machine
@@ -48,7 +45,6 @@ class Walk:
     table: Table
 
     def clone(self) -> None:
-        """Make the clone, as git does it."""
         with self.table.measured("", "a clone"):
             place = self.machine.home / "sapo-edge"
             command = ["git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), str(place)]
@@ -87,12 +83,10 @@ class Walk:
             ended(terminal, command)
 
     def round(self) -> int:
-        """The last round in the history."""
         lines = self.machine.run(".venv/bin/sapo history", user=PERSON, directory=CLONE).splitlines()
         return int(lines[-1].partition(",")[0]) if len(lines) > 1 else 0
 
     def step(self, command: str, step: Step) -> None:
-        """Do what the README says."""
         if step.left_out:
             return
         if command == "make run":
@@ -117,24 +111,17 @@ class Walk:
 
 
 def type_in_turn(terminal: Terminal, typed: Sequence[tuple[str, str]]) -> None:
-    """Wait for each text and type what follows it."""
     for text, keys in typed:
         terminal.wait_for(text)
         terminal.type(keys)
 
 
 def ended(terminal: Terminal, command: str) -> None:
-    """Wait for the end of a command that has to succeed.
-
-    Raises:
-        SystemExit: with the end of its output.
-    """
     if status := terminal.end():
         sys.exit(f"{command} failed ({status}):\n{terminal.text[-6000:]}")
 
 
 def main() -> None:
-    """Walk, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.walk", description=__doc__)
     parser.add_argument("--rounds", type=int, help="of `make run`, in place of its 40")
     parser.add_argument("--no-compile", dest="compiles", action="store_false", help="run `make run COMPILE=no`")

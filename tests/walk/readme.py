@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.debian.table import HEAD
+from tests.debian.machine import HEAD
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -61,11 +61,7 @@ def commands(readme: str) -> list[str]:
 
 
 def check(readme: str) -> None:
-    """Refuse a README whose commands are not those of the walk.
-
-    Raises:
-        SystemExit: naming the first that differs.
-    """
+    """Refuse a README whose commands are not those of the walk, naming the first that differs."""
     found, known = commands(readme), list(WALK)
     for number in range(max(len(found), len(known))):
         if found[number : number + 1] != known[number : number + 1]:
@@ -75,11 +71,7 @@ def check(readme: str) -> None:
 
 
 def with_table(text: str, rows: Iterable[str]) -> str:
-    """A document with a new table between its marks.
-
-    Raises:
-        SystemExit: if it has no marks.
-    """
+    """A document with a new table between its marks."""
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from sapo_edge import events
 from sapo_edge.control.event_words import describe_event
 from sapo_edge.plain import counted, printable
+from sapo_edge.state.log_reader import Place
 from sapo_edge.state.logs import as_text
 
 MAX_TEXT = 1000
@@ -19,12 +19,8 @@ MAX_TEXT = 1000
 MAX_RAW = 8000
 """Characters of a record that are kept for its details."""
 
-_HEADER = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ) ([A-Z]+) (\S+) (\S+): ")
-_LEVELS = {"DEBUG": "debug", "INFO": "info", "WARNING": "warning", "ERROR": "error", "CRITICAL": "error"}
+_LEVELS = {"debug": "debug", "warning": "warning", "error": "error", "critical": "error"}
 _PACKAGE = "sapo_edge."
-
-Place = tuple[int, int]
-"""Where a record begins: the number of its file and the offset in bytes. A later record has a greater one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +28,8 @@ class Record:
     """One record, safe to show.
 
     Attributes:
-        time: Unix seconds; None if the line has no valid header.
-        level: "debug", "info", "warning" or "error"; "" without a header.
+        time: Unix seconds; None if the line is none of the program's.
+        level: "debug", "info", "warning" or "error"; "" for such a line.
         source: the part of the program that wrote it; "" for events.
         text: one line of words.
         raw: the record as text, with everything unprintable escaped.
@@ -53,6 +49,18 @@ class Record:
     def line(self) -> str:
         """Source and words."""
         return f"{self.source}  {self.text}" if self.source else self.text
+
+    @property
+    def event(self) -> dict[str, Any] | None:
+        """The event that it is, as in `docs/interface.md`; None for a line of the program."""
+        _, brace, fields = self.raw.partition(": {")
+        if not brace or self.source or self.cut:
+            return None
+        try:
+            event = json.loads("{" + fields)
+        except (ValueError, RecursionError):
+            return None
+        return event if isinstance(event.get("event"), str) else None
 
     def matches(self, query: str) -> bool:
         """Whether the words, the source or the lines after the first contain a case-folded text."""
@@ -85,57 +93,38 @@ class Level(StrEnum):
 
 
 def parse_record(place: Place, data: bytes) -> Record:
-    """Parse the bytes of one record: a line, and the lines up to the next record. Any bytes are valid."""
+    """Parse a line of the log. Any bytes are valid."""
     # Cut first: a line may be very long.
-    whole = data[: 4 * MAX_RAW].decode("utf-8", "backslashreplace").replace("\r\n", "\n").rstrip("\r\n")
-    whole = as_text(whole)
-    header = _HEADER.match(whole)
-    body = whole if header is None else whole[header.end() :]
-    first, _, more = body.partition("\n")
-    moment, level, thread, source = None, "", "", ""
-    text = first
-    if header is not None:
-        moment, thread = _parse_time(header[1]), _escape(header[3])
-        level, source = _LEVELS.get(header[2], "info"), _escape(header[4].removeprefix(_PACKAGE))
-        if (event := _parse_event(body)) is not None:
+    line = data[: 4 * MAX_RAW].decode("utf-8", "backslashreplace").rstrip("\r\n")
+    whole = as_text(line)
+    # A line that is none of the program's is shown as it is.
+    fields: dict[str, Any] = {"text": line} if whole == line else json.loads(line)
+    source, text = str(fields.get("source", "")).removeprefix(_PACKAGE), str(fields.get("text"))
+    level = _LEVELS.get(str(fields["level"]), "info") if "level" in fields else ""
+    if fields.get("event") is not None:
+        try:
+            event = events.from_dict(fields["event"])
+        except ValueError:
+            # Of a newer version.
+            text = json.dumps(fields["event"], separators=(",", ":"))
+        else:
             source, text = "", describe_event(event)
             level = event.level if isinstance(event, events.Notice) else level
-    text = _escape(text[:MAX_TEXT])
+    first, _, more = text.partition("\n")
+    text = _escape(first[:MAX_TEXT])
     if more:
         lines = more.rstrip("\n").split("\n")
         # The last line of a traceback names the error.
         text = f"{text}  [+{counted(len(lines), 'line')}: {_escape(lines[-1].strip()[:200])}]"
     raw = "\n".join(map(_escape, whole[:MAX_RAW].split("\n")))
     cut = len(data) > 4 * MAX_RAW or len(whole) > MAX_RAW
-    return Record(place, moment, level, source, thread, text, raw, cut)
+    moment, thread = fields.get("time"), _escape(str(fields.get("thread", "")))
+    return Record(place, None if moment is None else float(moment), level, _escape(source), thread, text, raw, cut)
 
 
 def format_raw(record: Record) -> str:
     """The raw record for its details: the JSON of an event with one field a line."""
-    _, brace, fields = record.raw.partition(": {")
-    if not brace or record.cut:
-        return record.raw
-    try:
-        return json.dumps(json.loads("{" + fields), indent=2)
-    except (ValueError, RecursionError):
-        return record.raw
-
-
-def _parse_event(body: str) -> events.Event | None:
-    if not body.startswith('{"v":'):
-        return None
-    try:
-        return events.from_json(body)
-    except ValueError:
-        # Of a newer version, or cut off: shown as it is.
-        return None
-
-
-def _parse_time(text: str) -> float | None:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None
+    return record.raw if record.event is None else json.dumps(record.event, indent=2)
 
 
 def _escape(text: str) -> str:

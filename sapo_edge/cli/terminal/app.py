@@ -11,14 +11,7 @@ from sapo_edge.state import logs
 
 
 def run_app(home: Path | None) -> ExitCode:
-    """Show the terminal app until it is quit.
-
-    Args:
-        home: the directory of `--home`; None without it.
-
-    Returns:
-        The app's exit code; FAILED if it crashed, after it has printed why.
-    """
+    """Show the terminal app until it is quit; returns its exit code, FAILED if it crashed and has printed why."""
     # The app owns the terminal: log lines would break its screen.
     logs.configure(stderr=False)
     share_one_heap()

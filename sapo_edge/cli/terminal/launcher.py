@@ -174,7 +174,7 @@ class ProgramLauncher:
                 write_consent(self._paths.consent, "terminal app", {"network": "swarm"})
 
     def chat(self) -> Chat:
-        from sapo_edge.cli.terminal.chat_client import ChatProcess
+        from sapo_edge.cli.terminal.processes import ChatProcess
 
         return ChatProcess(self._home)
 
@@ -244,12 +244,12 @@ class ProgramLauncher:
             return Load()
 
     def starts_at_login(self) -> bool:
-        from sapo_edge.cli.login import starts_at_login
+        from sapo_edge.cli.service import starts_at_login
 
         return starts_at_login()
 
     def job(self, *arguments: str, text: str = "") -> Job:
-        from sapo_edge.cli.terminal.job import CommandJob
+        from sapo_edge.cli.terminal.processes import CommandJob
 
         return CommandJob(self._home, arguments, text)
 

@@ -12,7 +12,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.messages import ExitApp
 
-from sapo_edge.errors import SapoError
+from sapo_edge.cli.ending import run_to_end
 
 
 class Driver(WebDriver):
@@ -46,12 +46,7 @@ def main() -> NoReturn:
     """Show the app of the home in the environment until it is quit."""
     from sapo_edge.cli.terminal.app import run_app
 
-    try:
-        code = run_app(None)
-    except SapoError as error:
-        print(f"sapo: {error}", file=sys.stderr)
-        code = error.exit_code
-    sys.exit(code)
+    sys.exit(run_to_end(lambda: run_app(None)))
 
 
 if __name__ == "__main__":

@@ -38,11 +38,7 @@ def serve(
 
 
 def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[str] = COMMAND) -> None:
-    """Serve the page in the foreground until Ctrl-C or SIGTERM, and print its address on stdout.
-
-    Args:
-        port: TCP port; 0 for any.
-    """
+    """Serve the page in the foreground until Ctrl-C or SIGTERM, and print its address on stdout."""
     try:
         from sapo_edge.cli.web.server import PageServer
     except ModuleNotFoundError as error:

@@ -52,14 +52,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class AppProcess(AppService):
-    """One app, started without a shell; `stop` ends it for certain.
-
-    Args:
-        command: of the app, as arguments.
-        environment: added to the server's own.
-        websocket: of the browser that shows it.
-        downloads: holds files that the app offers.
-    """
+    """One app, started without a shell and with more in its environment; `stop` ends it for certain."""
 
     def __init__(
         self,
@@ -120,10 +113,6 @@ class AppProcess(AppService):
 
 class PageServer(Server):
     """Serves the page, its files, and an app for each websocket.
-
-    Args:
-        command: of the app, as arguments.
-        environment: of the app, added to the server's own.
 
     Attributes:
         token: the first part of every path.

@@ -20,9 +20,9 @@ import trio
 from sapo_edge.children import python_command
 from sapo_edge.fields import check_integer, check_list, check_map, check_text
 from sapo_edge.plain import counted
+from sapo_edge.recent import Recent
 from sapo_edge.state.durable import read_bounded, write_atomically
 from sapo_edge.swarm.addresses import neighbourhood
-from sapo_edge.recent import Recent
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import swarm_tag
 

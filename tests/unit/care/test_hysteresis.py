@@ -25,38 +25,35 @@ def paused() -> Watch:
     return watch
 
 
-def test_it_pauses_once_the_level_was_reached_for_long_enough() -> None:
-    assert states([89, 90, 95, 91, 95]) == [WATCHING, WATCHING, WATCHING, PAUSED, PAUSED]
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        pytest.param([89, 90, 95, 91, 95], [*[WATCHING] * 3, PAUSED, PAUSED], id="reached for long enough"),
+        pytest.param([50, 99, 99, 89, 99, 99, 89, 50], [WATCHING] * 8, id="a short spike"),
+        pytest.param([85] * 50, [WATCHING] * 50, id="between the thresholds"),
+        pytest.param([None] * 10, [WATCHING] * 10, id="no readings"),
+    ],
+)
+def test_it_pauses_at_a_level_that_lasts(levels: list[float | None], expected: list[State]) -> None:
+    assert states(levels) == expected
 
 
-def test_a_short_spike_is_no_reason() -> None:
-    assert set(states([50, 99, 99, 89, 99, 99, 89, 50])) == {WATCHING}
-
-
-def test_it_resumes_once_the_level_fell_far_enough_for_long_enough() -> None:
-    assert states([81, 80, 70, 60, 79, 80], paused(), begin=15) == [PAUSED, PAUSED, PAUSED, PAUSED, PAUSED, WATCHING]
-
-
-def test_a_short_dip_does_not_end_a_pause() -> None:
-    assert set(states([70, 70, 70, 81, 70, 70, 70, 89], paused(), begin=15)) == {PAUSED}
-
-
-def test_a_level_between_the_thresholds_changes_nothing() -> None:
-    assert set(states([85] * 50)) == {WATCHING}
-    assert set(states([85] * 50, paused(), begin=15)) == {PAUSED}
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        pytest.param([81, 80, 70, 60, 79, 80], [*[PAUSED] * 5, WATCHING], id="far enough for long enough"),
+        pytest.param([70, 70, 70, 81, 70, 70, 70, 89], [PAUSED] * 8, id="a short dip"),
+        pytest.param([85] * 50, [PAUSED] * 50, id="between the thresholds"),
+        pytest.param([None] * 6, [*[PAUSED] * 4, WATCHING, WATCHING], id="no readings"),
+        pytest.param([95, None, 95, None, 95] * 5, [PAUSED] * 25, id="single missing readings"),
+    ],
+)
+def test_a_pause_ends_at_a_lower_level_that_lasts(levels: list[float | None], expected: list[State]) -> None:
+    assert states(levels, paused(), begin=15) == expected
 
 
 def test_without_times_it_changes_at_the_first_reading() -> None:
     assert states([0, 1, 1, 0, 1], limits=Limits(1, 0, 0, 0)) == [WATCHING, PAUSED, PAUSED, WATCHING, PAUSED]
-
-
-def test_without_readings_it_does_not_pause_and_a_pause_ends() -> None:
-    assert set(states([None] * 10)) == {WATCHING}
-    assert states([None] * 6, paused(), begin=15) == [*[PAUSED] * 4, WATCHING, WATCHING]
-
-
-def test_a_single_missing_reading_ends_no_pause() -> None:
-    assert set(states([95, None, 95, None, 95] * 5, paused(), begin=15)) == {PAUSED}
 
 
 @pytest.mark.parametrize("level", [95.0, 50.0])

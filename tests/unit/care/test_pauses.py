@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import time as at
-from functools import partial
 from typing import TypeVar
 
 import psutil
@@ -64,7 +62,6 @@ class Machine:
 
 
 def read(value: T | Exception) -> T:
-    """Read a scripted sensor."""
     if isinstance(value, Exception):
         raise value
     return value
@@ -210,20 +207,15 @@ def test_resuming_overrules_a_reason_until_it_has_passed_once(
     assert machine.wait(60) == (text,)
 
 
-def test_overruling_one_reason_does_not_overrule_later_ones(machine: Machine) -> None:
-    unplug(machine)
-    machine.wait(60)
-    machine.stop.resume()
-    machine.wait(60)
-    heat(machine)
-    assert machine.wait(60) == ("the processor is at 96 °C",)
-
-
-def test_resuming_before_a_reason_counts_overrules_nothing(machine: Machine) -> None:
+def test_resuming_overrules_neither_later_reasons_nor_one_that_does_not_count_yet(machine: Machine) -> None:
     unplug(machine)
     machine.wait(5)
     machine.stop.resume()
     assert machine.wait(60) == ("on battery (71 %)",)
+    machine.stop.resume()
+    machine.wait(60)
+    heat(machine)
+    assert machine.wait(60) == ("the processor is at 96 °C",)
 
 
 @each_reason
@@ -316,13 +308,10 @@ def test_a_failing_sensor_is_reported_once_and_its_pause_ends(machine: Machine, 
     assert machine.wait(60) == ("on battery (71 %)", "the processor is at 96 °C")
 
 
-def test_an_unknown_power_source_or_load_neither_pauses_nor_is_reported(machine: Machine) -> None:
+def test_what_is_unknown_and_a_node_that_stops_pause_nothing(machine: Machine) -> None:
     machine.battery, machine.others = Battery(80, None), None
     machine.set(busy=70)
     assert machine.wait(60) == () and machine.notices == []
-
-
-def test_a_stopping_node_is_not_paused(machine: Machine) -> None:
     machine.stop.after_round()
     unplug(machine)
     machine.wait(60)
@@ -342,73 +331,6 @@ def test_pauses_are_described_in_words() -> None:
     assert describe_pauses(Settings(on_battery="run", max_temperature=0)) == "pauses only when asked to"
 
 
-# With real threads
-
-
-@pytest.fixture
-def running(machine: Machine) -> Iterator[Machine]:
-    """A machine whose sensors are read in a thread, with a clock that moves 5 seconds at each reading."""
-    auto_pause = machine.make_auto_pause(interval=0.005)
-    look = auto_pause.look
-
-    def advance_and_look() -> None:
-        machine.now += INTERVAL
-        look()
-
-    auto_pause.look = advance_and_look  # type: ignore[method-assign]
-    with auto_pause:
-        yield machine
-    assert not any(thread.name == "sapo-care" for thread in threading.enumerate())
-
-
-def test_a_step_of_a_node_pauses_and_resumes(running: Machine) -> None:
-    steps = 0
-    ended = threading.Event()
-
-    def work() -> None:
-        nonlocal steps
-        handle = running.stop.call_handle(lambda done, total: None)
-        while not ended.is_set():
-            handle.check()
-            steps += 1
-            time.sleep(0.001)
-
-    working = threading.Thread(target=work)
-    working.start()
-    try:
-        wait_until(lambda: steps > 3)
-        unplug(running)
-        wait_until(lambda: running.stop.reasons)
-        time.sleep(0.05)
-        before = steps
-        time.sleep(0.1)
-        assert steps - before <= 1
-        running.battery = Battery(71, True)
-        wait_until(lambda: steps > before + 3)
-        assert running.reasons == [("on battery (71 %)",), ()]
-    finally:
-        ended.set()
-        running.stop.immediately()
-        working.join(10)
-
-
-def test_the_user_resumes_while_the_thread_runs(running: Machine) -> None:
-    def passed(moment: float) -> bool:
-        return running.now > moment
-
-    for _ in range(3):
-        unplug(running)
-        wait_until(lambda: running.stop.reasons)
-        running.stop.resume()
-        later = running.now + 600
-        wait_until(partial(passed, later))
-        assert running.stop.reasons == ()
-        calm(running)
-        later = running.now + 120
-        wait_until(partial(passed, later))
-    assert running.reasons == [("on battery (71 %)",), ()] * 3
-
-
 def test_the_thread_survives_a_callback_that_raises(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
     def full(reasons: tuple[str, ...]) -> None:
         machine.reasons.append(reasons)
@@ -422,3 +344,4 @@ def test_the_thread_survives_a_callback_that_raises(machine: Machine, caplog: py
         wait_until(lambda: machine.reasons[-1] == ())
     assert machine.stop.reasons == ()
     assert [record.message for record in caplog.records] == ["automatic pauses failed"]
+    assert not any(thread.name == "sapo-care" for thread in threading.enumerate())

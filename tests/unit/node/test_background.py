@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.control.event_words import describe_event
-from sapo_edge.events import Event, NodeStarted, NodeStopped, Notice, to_json
+from sapo_edge.events import Event, NodeStarted, NodeStopped, Notice
 from sapo_edge.node import background as module
 from sapo_edge.node.background import Background
 from sapo_edge.state.lock import StateLock, lock_holder
 from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.records import parse_record
-from tests.fakes import round_event
+from tests.fakes import log_line, round_event
 from tests.waiting import wait_until
 
 NOW = 1_800_000_000.0
@@ -36,9 +36,7 @@ def paths(tmp_path: Path) -> Paths:
 def log(paths: Paths, *logged: Event | str) -> None:
     """Append lines to the log."""
     with paths.log.open("a") as file:
-        for line in logged:
-            prefix = "" if isinstance(line, str) else "2027-01-15T08:00:00Z INFO MainThread sapo_edge.node: "
-            file.write(f"{prefix}{line if isinstance(line, str) else to_json(line)}\n")
+        file.writelines(f"{line if isinstance(line, str) else log_line(line, NOW)}\n" for line in logged)
 
 
 def leave(paths: Paths, *logged: Event | str, output: str = "", earlier: Event | None = None) -> None:
@@ -63,7 +61,7 @@ def leave(paths: Paths, *logged: Event | str, output: str = "", earlier: Event |
         ((STARTED,), "Traceback (most recent call last):\n  x\nValueError: odd\n",
          "a bug in the program: ValueError: odd", False),
         ((STARTED, DONE, NodeStarted(model="m", backend="b", time=NOW + 30)), "", NO_MESSAGE, False),
-        (("no event", "x sapo_edge.node: {}", "x sapo_edge.node: {broken}", STARTED, DONE), "\xff", DONE.reason, True),
+        (("no event", "{}", "[]", '{"event": []}', "{broken", STARTED, DONE), "\xff", DONE.reason, True),
     ],
 )  # fmt: skip
 def test_log_and_output_tell_how_it_ended(

@@ -11,7 +11,6 @@ from sapo_edge.state.paths import Paths
 
 
 def plan(home: Path, **changes: Any) -> ServicePlan:
-    """A service of a user in a directory."""
     command = ("/usr/bin/python3", "-P", "-m", "sapo_edge", "run", "--home", str(home))
     base = ServicePlan("sapo-edge", command, Paths.default(home), user="", memory=2**31, nice=10)
     return dataclasses.replace(base, **changes)

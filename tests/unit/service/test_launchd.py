@@ -15,8 +15,6 @@ from tests.unit.service.plans import plan
 
 
 class Commands:
-    """launchctl."""
-
     def __init__(self) -> None:
         self.run: list[list[str]] = []
         self.loaded = False

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.service import systemd
-from sapo_edge.service.common import run_command
+from sapo_edge.service.manager import run_command
 from sapo_edge.service.plan import memory_limit
 from sapo_edge.service.systemd import Systemd, quote, render, users_may_isolate
 from tests.unit.service.plans import plan
@@ -26,10 +27,15 @@ needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is n
 HOMES = ["/srv/node", "/home/me/a b", "/srv/100% $HOME/\\x", '/srv/"quoted"']
 
 
-def settings(text: str) -> dict[str, list[str]]:
+def unit(home: str = "/srv/node", *, version: int = 252, namespaces: bool = True, **changes: Any) -> str:
+    """The text of a unit."""
+    return render(plan(Path(home), **changes), version=version, namespaces=namespaces)
+
+
+def settings(*home: str, **options: Any) -> dict[str, list[str]]:
     """All values of each setting of a unit."""
     found: dict[str, list[str]] = {}
-    for line in text.splitlines():
+    for line in unit(*home, **options).splitlines():
         if line and line[0].isalpha():
             name, _, value = line.partition("=")
             found.setdefault(name, []).append(value)
@@ -42,82 +48,79 @@ def test_a_program_that_is_not_installed_is_an_error_with_a_remedy() -> None:
 
 
 def analyze(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run systemd-analyze."""
     assert ANALYZE is not None
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(directory), "SYSTEMD_LOG_LEVEL": "warning"}
     return subprocess.run([ANALYZE, *arguments], capture_output=True, text=True, env=environment, check=False)
+
+
+def verify(directory: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Let systemd judge a unit."""
+    file = directory / "sapo-edge.service"
+    file.write_text(text.replace("/usr/bin/python3", "/bin/true"))
+    return analyze(directory, "verify", "--man=no", *arguments, str(file))
 
 
 @needs_systemd
 @pytest.mark.parametrize("home", HOMES)
 @pytest.mark.parametrize("user", ["", "root"])
 def test_systemd_understands_every_line(tmp_path: Path, home: str, user: str) -> None:
-    unit = tmp_path / "sapo-edge.service"
-    text = render(plan(Path(home), user=user, environment={"XDG_STATE_HOME": f"{home}/x y"}), version=252)
-    unit.write_text(text.replace("/usr/bin/python3", "/bin/true"))
-    result = analyze(tmp_path, "verify", "--man=no", *([] if user else ["--user"]), str(unit))
+    text = unit(home, user=user, environment={"XDG_STATE_HOME": f"{home}/x y"})
+    result = verify(tmp_path, text, *([] if user else ["--user"]))
     assert result.returncode == 0 and "sapo-edge" not in result.stderr, result.stderr
 
 
 @needs_systemd
 def test_a_wrong_line_would_be_found(tmp_path: Path) -> None:
-    unit = tmp_path / "sapo-edge.service"
-    text = render(plan(Path("/srv/node"), user="root"), version=252).replace("/usr/bin/python3", "/bin/true")
-    unit.write_text(text.replace("ProtectSystem=", "ProtectSytem="))
-    assert "ProtectSytem" in analyze(tmp_path, "verify", "--man=no", str(unit)).stderr
+    text = unit(user="root").replace("ProtectSystem=", "ProtectSytem=")
+    assert "ProtectSytem" in verify(tmp_path, text).stderr
 
 
 @needs_systemd
 @pytest.mark.parametrize(("user", "highest"), [("root", 25), ("", 50)])
 def test_systemd_calls_the_unit_well_protected(tmp_path: Path, user: str, highest: int) -> None:
-    unit = tmp_path / "sapo-edge.service"
+    file = tmp_path / "sapo-edge.service"
     # What the offline analysis takes for root, because it does not know the user's manager, counts against it.
-    unit.write_text(render(plan(Path("/srv/node"), user=user), version=252).replace("User=root", "User=daemon"))
-    result = analyze(tmp_path, "security", "--offline=true", f"--threshold={highest}", "--no-pager", str(unit))
+    file.write_text(unit(user=user).replace("User=root", "User=daemon"))
+    result = analyze(tmp_path, "security", "--offline=true", f"--threshold={highest}", "--no-pager", str(file))
     assert result.returncode == 0, result.stdout[-2000:]
 
 
 def test_a_system_service_sees_no_home_and_a_user_service_its_own() -> None:
-    system, user = (render(plan(Path("/var/lib/x"), user=name), version=252) for name in ("sapo-edge", ""))
-    assert settings(system)["ProtectHome"] == ["yes"] and settings(system)["User"] == ["sapo-edge"]
-    assert settings(user)["ProtectHome"] == ["read-only"] and settings(user)["PrivateUsers"] == ["yes"]
-    assert settings(system)["WantedBy"] == ["multi-user.target"] and settings(user)["WantedBy"] == ["default.target"]
-    assert "User" not in settings(user) and "After" not in settings(user)
-    in_home = render(plan(Path("/home/me/x"), user="sapo-edge"), version=252)
-    assert settings(in_home)["ProtectHome"] == ["read-only"]
+    system, user = (settings("/var/lib/x", user=name) for name in ("sapo-edge", ""))
+    assert system["ProtectHome"] == ["yes"] and system["User"] == ["sapo-edge"]
+    assert user["ProtectHome"] == ["read-only"] and user["PrivateUsers"] == ["yes"]
+    assert system["WantedBy"] == ["multi-user.target"] and user["WantedBy"] == ["default.target"]
+    assert "User" not in user and "After" not in user
+    assert settings("/home/me/x", user="sapo-edge")["ProtectHome"] == ["read-only"]
 
 
 def test_only_the_nodes_directories_can_be_written() -> None:
-    text = render(plan(Path("/srv/a b"), hub=Path("/srv/hub")), version=252)
-    assert settings(text)["ProtectSystem"] == ["strict"]
+    found = settings("/srv/a b", hub=Path("/srv/hub"))
     places = ['-"/srv/a b/state"', '-"/srv/a b/cache"', '-"/srv/a b/run"', "-/srv/hub"]
-    assert settings(text)["ReadWritePaths"] == [" ".join(places)]
+    assert found["ProtectSystem"] == ["strict"] and found["ReadWritePaths"] == [" ".join(places)]
 
 
 def test_a_node_whose_files_are_temporary_shares_that_directory() -> None:
-    for made in (plan(Path("/tmp/node")), plan(Path("/srv/node"), shares_tmp=True)):
-        found = settings(render(made, version=252))
-        assert found["PrivateTmp"] == ["no"] and "-/tmp" in found["ReadWritePaths"][0].split()
-    found = settings(render(plan(Path("/srv/node")), version=252))
-    assert found["PrivateTmp"] == ["yes"] and "-/tmp" not in found["ReadWritePaths"][0].split()
+    for found, is_own in (
+        (settings("/tmp/node"), "no"), (settings(shares_tmp=True), "no"), (settings(), "yes"),
+    ):  # fmt: skip
+        assert found["PrivateTmp"] == [is_own]
+        assert ("-/tmp" in found["ReadWritePaths"][0].split()) == (is_own == "no")
 
 
 def test_it_restarts_after_failures_and_not_after_wrong_settings() -> None:
-    found = settings(render(plan(Path("/srv/node")), version=252))
+    found = settings()
     assert found["Restart"] == ["on-failure"] and found["StartLimitIntervalSec"] == ["0"]
     assert found["RestartPreventExitStatus"] == ["2"] and found["SuccessExitStatus"] == ["130"]
     assert found["Type"] == ["notify"] and found["KillMode"] == ["mixed"] and "RestartSteps" not in found
-    assert settings(render(plan(Path("/srv/node")), version=254))["RestartMaxDelaySec"] == ["30min"]
+    assert settings(version=254)["RestartMaxDelaySec"] == ["30min"]
 
 
-def test_where_users_make_no_namespaces_the_rest_stays() -> None:
-    found = settings(render(plan(Path("/srv/node")), version=252, namespaces=False))
+def test_where_users_make_no_namespaces_the_rest_stays_and_a_gpu_is_visible() -> None:
+    found = settings(namespaces=False)
     assert "PrivateUsers" not in found and "ProtectSystem" not in found
     assert found["NoNewPrivileges"] == ["yes"] and found["SystemCallFilter"] == ["@system-service", "~@privileged"]
-
-
-def test_a_gpu_stays_visible() -> None:
-    found = settings(render(plan(Path("/srv/node"), user="x", devices=True, groups=("render",)), version=252))
+    found = settings(user="x", devices=True, groups=("render",))
     assert "PrivateDevices" not in found and found["SupplementaryGroups"] == ["render"]
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.events import Notice, to_json
 from sapo_edge.state import logs
-from sapo_edge.tui.screens.logs.reader import LogReader
+from sapo_edge.state.log_reader import LogReader
+from sapo_edge.tui.node.records import parse_record
 
 
 @pytest.fixture(autouse=True)
@@ -76,15 +77,12 @@ def test_events_and_errors_are_one_line_each_and_read_as_before(tmp_path: Path) 
     first, second, third = (tmp_path / "log").read_text().splitlines()
     assert json.loads(first)["event"] == json.loads(event) and logs.as_text(first).endswith(f" sapo_edge.node: {event}")
     assert json.loads(second)["text"].startswith("failed\nTraceback") and json.loads(third)["text"] == '{"v":'
-    reader = LogReader(tmp_path / "log")
-    earlier = "2027-01-15T08:00:00Z INFO MainThread sapo_edge.node: of an earlier version\nits second line\n"
-    (tmp_path / "log.1").write_text(earlier)
-    (tmp_path / "log").write_text(f"{earlier}{first}\n{second}\n{third}\n")
+    reader = LogReader(tmp_path / "log", parse_record)
     assert reader.read()
-    old, also_old, notice, error, rest = reader.records
-    assert old.text == also_old.text == "of an earlier version  [+1 line: its second line]"
+    notice, error, rest = reader.records
     assert (notice.level, notice.source) == ("warning", "") and notice.time is not None
-    assert error.level == "error" and "ValueError: an error" in error.text and rest.text == '{"v":'
+    assert (error.level, error.source, error.thread) == ("error", "node", "MainThread")
+    assert error.text.endswith("lines: ValueError: an error]") and rest.text == '{"v":'
 
 
 @given(st.text(max_size=60), st.sampled_from(["", logs.LINE_START, '{"time":1,"level":"x","thread":1,"source":2,']))

@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from rich.text import Text
 
-from sapo_edge.tui.node.records import MAX_RAW, Place, Record, format_raw
+from sapo_edge.state.log_reader import Place
+from sapo_edge.tui.node.records import MAX_RAW, Record, format_raw
 from sapo_edge.tui.widgets.cursor_list import Column, CursorList
 
 

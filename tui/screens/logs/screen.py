@@ -16,10 +16,10 @@ from textual.widgets import Input, Static
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
-from sapo_edge.tui.node.records import Level
+from sapo_edge.state.log_reader import LogReader
+from sapo_edge.tui.node.records import Level, Record, parse_record
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.logs.list import LogList, whole_text
-from sapo_edge.tui.screens.logs.reader import LogReader
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.inputs import FindLine
 
@@ -65,7 +65,7 @@ only errors. `/` searches the whole log, older files included, and marks matches
 
     def __init__(self) -> None:
         super().__init__()
-        self._reader: LogReader | None = None
+        self._reader: LogReader[Record] | None = None
         self._timer: Timer | None = None
         self._level = Level.ALL
         self._query = ""
@@ -73,9 +73,9 @@ only errors. `/` searches the whole log, older files included, and marks matches
         self._reading = False
 
     @property
-    def reader(self) -> LogReader:
+    def reader(self) -> LogReader[Record]:
         if self._reader is None:
-            self._reader = LogReader(self.sapo.launcher.paths.log)
+            self._reader = LogReader(self.sapo.launcher.paths.log, parse_record)
         return self._reader
 
     def content(self) -> ComposeResult:

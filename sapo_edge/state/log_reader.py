@@ -6,16 +6,14 @@ their newest records in memory and reads only what was added. A file may be rota
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Generic, TypeVar
 
 from sapo_edge.errors import StateError
 from sapo_edge.state.logs import MAX_BYTES, OLDER_FILES
-from sapo_edge.tui.node.records import Record, parse_record
 
 MAX_FILE_BYTES = 2 * MAX_BYTES
 """Bytes that are read of a file, from its end."""
@@ -24,45 +22,43 @@ MAX_RECORDS = 20_000
 HEAD_BYTES = 256
 """First bytes of a file, compared to recognise it: a new file often gets the inode of a removed one."""
 
-# JSON, or text of earlier versions, whose records may have several lines.
-_BEGIN = re.compile(rb'\n(?=\{"time":|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ [A-Z]+ )')
+Place = tuple[int, int]
+"""Where a record begins: the number of its file and the offset in bytes. A later record has a greater one."""
+Record = TypeVar("Record")
+Parse = Callable[[Place, bytes], Record]
+"""Makes a record of a line, without its end; takes any bytes."""
 
 
 @dataclass(slots=True)
-class _LogFile:
+class _LogFile(Generic[Record]):
     """What was read of one file.
 
     Attributes:
         number: greater for a newer file; a file keeps it when it is renamed.
-        start: offset of the last record, which may still grow.
-        size: offset up to which the file was read.
+        size: offset up to which the file was read: the end of a line, but at first.
     """
 
     number: int
     inode: int
     head: bytes = b""
-    start: int = 0
     size: int = 0
     records: list[Record] = field(default_factory=list)
 
-    def extend(self, stream: BinaryIO) -> None:
-        """Read what was added, and the last record again."""
-        stream.seek(self.start)
-        data = stream.read(MAX_FILE_BYTES)
-        begins = [0, *(match.end() for match in _BEGIN.finditer(data))]
-        if self.start and not self.records and len(begins) > 1:
-            # It was opened in the middle of a record.
-            del begins[0]
-        self.records[-1:] = [
-            parse_record((self.number, self.start + begin), data[begin:end])
-            for begin, end in itertools.pairwise([*begins[-MAX_RECORDS:], len(data)])
-        ]
+    def extend(self, stream: BinaryIO, parse: Parse[Record]) -> None:
+        """Read the lines that were added; one without an end may still grow."""
+        stream.seek(self.size)
+        *lines, _ = stream.read(MAX_FILE_BYTES).split(b"\n")
+        # It was opened in the middle of the first one.
+        is_cut = bool(self.size) and not self.records
+        for line in lines:
+            if line.strip() and not is_cut:
+                self.records.append(parse((self.number, self.size), line))
+            self.size += len(line) + 1
+            is_cut = False
         del self.records[:-MAX_RECORDS]
-        self.size = self.start + len(data)
-        self.start += begins[-1]
 
 
-class LogReader:
+class LogReader(Generic[Record]):
     """Reads one log.
 
     Args:
@@ -72,11 +68,12 @@ class LogReader:
         records: oldest first; replaced, not changed, by `read`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, parse: Parse[Record]) -> None:
         self.path = path
         self.records: list[Record] = []
         self.exists = False
-        self._files: list[_LogFile] = []
+        self._parse = parse
+        self._files: list[_LogFile[Record]] = []
         self._stamp: list[tuple[int, int]] | None = None
         self._reads = 0
 
@@ -104,10 +101,10 @@ class LogReader:
             self.exists, self._stamp = bool(self._files), stamp
         return changed
 
-    def _read_files(self) -> list[_LogFile]:
+    def _read_files(self) -> list[_LogFile[Record]]:
         # Newest first: a file that is renamed meanwhile is met twice rather than missed.
         paths = [self.path, *(self.path.with_name(f"{self.path.name}.{n}") for n in range(1, OLDER_FILES + 1))]
-        files: list[_LogFile] = []
+        files: list[_LogFile[Record]] = []
         self._reads += 1
         for age, path in enumerate(paths):
             try:
@@ -119,15 +116,15 @@ class LogReader:
                 files.append(file)
         return files[::-1]
 
-    def _read_file(self, stream: BinaryIO, number: int) -> _LogFile:
+    def _read_file(self, stream: BinaryIO, number: int) -> _LogFile[Record]:
         status, head = os.fstat(stream.fileno()), stream.read(HEAD_BYTES)
         for file in self._files:
             same = file.inode == status.st_ino and head.startswith(file.head)
-            if same and file.size <= status.st_size <= file.start + MAX_FILE_BYTES:
+            if same and file.size <= status.st_size <= file.size + MAX_FILE_BYTES:
                 break
         else:
-            file = _LogFile(number, status.st_ino, start=max(0, status.st_size - MAX_FILE_BYTES))
+            file = _LogFile(number, status.st_ino, size=max(0, status.st_size - MAX_FILE_BYTES))
         file.head = head
         if status.st_size > file.size:
-            file.extend(stream)
+            file.extend(stream, self._parse)
         return file
