@@ -400,3 +400,32 @@ def reason_of_record(record: RawRecord, swarm: bytes) -> Rejection | None:
     if not verify_record(signed):
         return Rejection.SIGNATURE
     return None if signed.swarm == swarm else Rejection.SWARM
+
+
+@pytest.mark.parametrize("head", [b"\x81", b"\x82", b"\x8f", b"\xde\x00\x02", b"\xdf\x00\x00\x00\x02"], ids=bytes.hex)
+def test_only_a_number_in_first_place_is_another_version(head: bytes) -> None:
+    numbers = {*range(0x80), *range(0xCC, 0xD0)}
+    for first in range(256):
+        expected = Rejection.VERSION if first in numbers else Rejection.SHAPE
+        data = head + b"\xa1v" + bytes([first])
+        reason = reason_of(lambda data=data: wire_codec.check_version(data, "a map"))
+        assert reason is (None if first == wire_codec.VERSION else expected)
+
+
+@pytest.mark.parametrize(
+    ("largest", "larger"),
+    [
+        ([[[0]]], [[[[0]]]]),
+        ([[0] * 63] * 15 + [[0] * 58], [[0] * 63] * 15 + [[0] * 59]),
+        ([0] * wire_codec.MAX_ELEMENTS, [0] * (wire_codec.MAX_ELEMENTS + 1)),
+        ({str(key): 0 for key in range(wire_codec.MAX_ENTRIES)}, {str(key): 0 for key in range(33)}),
+        ("x" * MAX_TEXT_BYTES, "x" * (MAX_TEXT_BYTES + 1)),
+    ],
+    ids=["levels", "values", "elements", "entries", "bytes of text"],
+)
+def test_a_field_of_a_later_version_may_be_as_large_as_the_bounds(largest: object, larger: object) -> None:
+    def decoded(value: object) -> object:
+        return decode(msgpack.packb({"v": 1, "x": value}), 2**20, "a map")["x"]
+
+    assert decoded(largest) == largest
+    assert reason_of(lambda: decoded(larger)) is Rejection.SHAPE
