@@ -119,6 +119,8 @@ MATRIX = {"answer": "0 1\n1 2"}
         ("[[0,1],\n[1,2]]", 0.1),
         ("[[0, 1], [1, 3]]", 0.0),
         ("[[0, 1, 1, 2]]", 0.0),
+        ("[[0, 1], [1, 2xx", 0.0),
+        ("xx0, 1], [1, 2]]", 0.0),
         ("[[__import__('os')]]", 0.0),
         ("[[", 0.0),
         ("[" * 4000, 0.0),
@@ -135,7 +137,15 @@ def test_bitwise_results_are_compared_as_integers(answer: str, score: float) -> 
 
 @pytest.mark.parametrize(
     ("answer", "score"),
-    [("a, b, c", 1.0), ("a,b,c", 1.0), ("a, b, c, d", 0.75), ("c, b, a", 1 / 3), ("b, c, a", 0.2), ("x", 0.0)],
+    [
+        ("a, b, c", 1.0),
+        ("a,b,c", 1.0),
+        ("a, b, c, d", 0.75),
+        ("c, b, a", 1 / 3),
+        ("b, c, a", 0.2),
+        ("x", 0.0),
+        ("x, y, z", 0.0),
+    ],
 )
 def test_sorted_words_score_by_position_and_extra_words_cost(answer: str, score: float) -> None:
     assert verify_word_sorting(answer, {"metadata": {"sorted_words": ["a", "b", "c"]}}) == score
@@ -168,7 +178,7 @@ def test_fractions_are_compared_by_their_terms(answer: str, score: float) -> Non
 
 @pytest.mark.parametrize(("answer", "score"), [("nus", 1.0), ("NUS", 1.0), ("nusnus", 0.5), ("nut", 2 / 3), ("", 0.0)])
 def test_letters_score_by_position_and_extra_letters_cost(answer: str, score: float) -> None:
-    assert verify_spell_backward(answer, {"answer": "nus"}) == score
+    assert verify_spell_backward(answer, {"answer": "nus"}) == verify_spell_backward(answer, {"answer": "Nus"}) == score
 
 
 PREMISES: dict[str, Any] = {"metadata": {"variables": ["P", "Q"], "premises": ["(P → Q)", "P"]}}
@@ -195,6 +205,8 @@ PREMISES: dict[str, Any] = {"metadata": {"variables": ["P", "Q"], "premises": ["
         ("", 0.0),
         ("(" * 10 + "P" + ")" * 10, 0.25),
         ("(" * 2000 + "P" + ")" * 2000, 0.0),
+        ("¬" * 31 + "Q", 0.05),
+        ("¬" * 32 + "Q", 0.0),
         ("¬" * 4000 + "Q", 0.0),
     ],
 )
@@ -249,3 +261,12 @@ def test_a_score_out_of_range_counts_as_a_failure(score: float, monkeypatch: pyt
     monkeypatch.setitem(OWN_VERIFIERS, "binary_matrix", lambda answer, generated: score)
     assert source.score(task, tagged("1")) == 0.0
     assert source.verifier_errors == 1
+
+
+def test_a_conclusion_may_be_as_long_as_its_premises_together() -> None:
+    premises = ["¬" * 30 + "P", "¬" * 30 + "Q"]
+    scores = [
+        verify_propositional_logic("¬" * count + "Q", {"metadata": {"variables": ["P", "Q"], "premises": premises}})
+        for count in (60, 61, 62)
+    ]
+    assert scores == [1.0, 0.05, 0.0]
