@@ -22,7 +22,6 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from types import FunctionType
 
@@ -48,6 +47,7 @@ def main() -> int:
     """Try a share of a room's mutants; 1 if some survive that nobody judged."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("room", help="a folder of sapo_edge/ with tests of the same name: swarm/wire, tasks")
+    parser.add_argument("tests", nargs="*", help="tests beside those")
     parser.add_argument("--share", type=float, default=1.0, help="of the mutants; the same ones each time")
     parser.add_argument("--only", action="append", metavar="NAME", help="part of the name of a file; repeatable")
     arguments = parser.parse_args()
@@ -61,7 +61,13 @@ def main() -> int:
     # The same examples each time, and none kept for other runs.
     settings.register_profile("mutants", deadline=None, derandomize=True, database=None)
     with tempfile.TemporaryDirectory() as directory:
-        options = (*OPTIONS, "--hypothesis-profile=mutants", f"--basetemp={directory}/tests", str(tests))
+        options = (
+            *OPTIONS,
+            "--hypothesis-profile=mutants",
+            f"--basetemp={directory}/tests",
+            str(tests),
+            *arguments.tests,
+        )
         code = pytest.main([*options], plugins=[runner])
     return int(code) or int(runner.counts["survived"] > 0)
 
@@ -115,7 +121,7 @@ def _measure(session: pytest.Session, files: set[str], into: Path) -> int:
     coverage = Coverage(data_file=None, include=[*files])
     coverage.start()
     seconds: list[float] = []
-    for place, (test, following) in enumerate(pairwise([*session.items, None])):
+    for place, (test, following) in enumerate(zip(session.items, [*session.items[1:], None], strict=True)):
         coverage.switch_context(str(place))
         started = time.process_time()
         test.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
@@ -131,7 +137,7 @@ def _outcome(
     def run() -> int:
         if not mutant.apply(functions):
             return UNTRIED
-        for test, following in pairwise([*tests, None]):
+        for test, following in zip(tests, [*tests[1:], None], strict=True):
             test.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
             if session.testsfailed:
                 break

@@ -59,7 +59,7 @@ class Mutant:
         """The file with the change."""
         changed = self.module.deep_replace(self.node, self.becomes)
         assert isinstance(changed, cst.Module)
-        return changed.code
+        return str(changed.code)
 
     @cached_property
     def key(self) -> tuple[str, str, str]:

@@ -12,6 +12,7 @@ import tracemalloc
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -407,8 +408,7 @@ def test_only_a_number_in_first_place_is_another_version(head: bytes) -> None:
     numbers = {*range(0x80), *range(0xCC, 0xD0)}
     for first in range(256):
         expected = Rejection.VERSION if first in numbers else Rejection.SHAPE
-        data = head + b"\xa1v" + bytes([first])
-        reason = reason_of(lambda data=data: wire_codec.check_version(data, "a map"))
+        reason = reason_of(partial(wire_codec.check_version, head + b"\xa1v" + bytes([first]), "a map"))
         assert reason is (None if first == wire_codec.VERSION else expected)
 
 
@@ -429,3 +429,11 @@ def test_a_field_of_a_later_version_may_be_as_large_as_the_bounds(largest: objec
 
     assert decoded(largest) == largest
     assert reason_of(lambda: decoded(larger)) is Rejection.SHAPE
+
+
+def test_records_that_compress_well_are_bounded_by_their_own_size() -> None:
+    content = [RawRecord(bytes(30_710), bytes(64))] * 20
+    fitting, others = wire.split_records(content)
+    assert len(fitting) == 16 and len(others) == 4, "of 17, too few bytes would be left for announcements"
+    wire.encode_message(SWARM, fitting, [random.Random(0).randbytes(32)] * wire.MAX_ANNOUNCED)
+    assert reason_of(lambda: wire.encode_message(SWARM, content, [])) is Rejection.SIZE
