@@ -91,7 +91,7 @@ def mutants(file: Path, share: float) -> Iterator[Mutant]:
     positions = wrapper.resolve(PositionProvider)
 
     def visit(node: cst.CSTNode, inside: bool, raising: bool, line: int) -> Iterator[Mutant]:
-        if isinstance(node, LEFT_OUT) or (raising and isinstance(node, TEXT)) or _is_docstring(node):
+        if isinstance(node, LEFT_OUT) or (raising and isinstance(node, TEXT)) or _is_prose(node):
             return
         if isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement | cst.ExceptHandler):
             line = positions[node].start.line
@@ -113,8 +113,9 @@ def mutants(file: Path, share: float) -> Iterator[Mutant]:
             yield mutant
 
 
-def _is_docstring(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Expr) and isinstance(node.value, cst.BaseString)
+def _is_prose(node: cst.CSTNode) -> bool:
+    is_docstring = isinstance(node, cst.Expr) and isinstance(node.value, cst.BaseString)
+    return is_docstring or (isinstance(node, cst.SimpleString) and " " in node.value)
 
 
 def _codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
