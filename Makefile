@@ -48,7 +48,7 @@ benchmarks: $(VENV)/.installed-test
 ROOM ?= swarm/wire
 SHARE ?= 0.05
 mutants: $(VENV)/.installed-test
-	@$(BIN)/python -c 'import mutmut' || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[mutants]'
+	@$(BIN)/python -c 'import mutmut' 2>/dev/null || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[mutants]'
 	$(BIN)/python -m tests.mutants $(ROOM) --share $(SHARE)
 
 # Lines of product and tests, words of docs, and how long the last `.ci/run` took.
