@@ -90,14 +90,19 @@ class Runner:
         killed, survived, measured = (RESULTS / name for name in ("killed.csv", "survivors.csv", "measured.json"))
         files = {str(mutant.file.resolve()) for mutant in self._chosen}
         if session.testsfailed or _in_fork(lambda: _measure(session, files, measured), 600):
-            raise session.Failed(f"some tests fail without a mutant: {RESULTS}/output.txt")
+            pytest.exit(f"the tests don't run without a mutant: {RESULTS}/output.txt", returncode=2)
         seconds, reached = json.loads(measured.read_text("utf-8"))
+        for place in [place for place, spent in enumerate(seconds) if spent is None]:
+            print(f"left out, because it fails without a mutant: {session.items[place].nodeid}", flush=True)
         known = dict.fromkeys(_keys(killed), "killed") | dict.fromkeys(_keys(JUDGED), "judged")
         survived.unlink(missing_ok=True)
         for number, mutant in enumerate(self._chosen, 1):
             lines = reached[str(mutant.file.resolve())]
             places = {int(place) for line in mutant.lines for place in lines.get(str(line), ())}
-            order = sorted(places if mutant.inside else range(len(seconds)), key=seconds.__getitem__)
+            usable = (
+                place for place in (places if mutant.inside else range(len(seconds))) if seconds[place] is not None
+            )
+            order = sorted(usable, key=seconds.__getitem__)
             tests, limit = [session.items[place] for place in order], 10 + 3 * sum(seconds[place] for place in order)
             outcome = known.get(mutant.key) or _outcome(mutant, functions, session, tests, limit)
             self.counts[outcome] += 1
@@ -117,18 +122,18 @@ def _keys(file: Path) -> set[tuple[str, ...]]:
 
 
 def _measure(session: pytest.Session, files: set[str], into: Path) -> int:
-    """Run all tests, and write the processor seconds of each and which of them run each line of the files."""
+    """Run all tests, and write the processor seconds of each, None if it fails, and which of them run each line."""
     coverage = Coverage(data_file=None, include=[*files])
     coverage.start()
-    seconds: list[float] = []
+    seconds: list[float | None] = []
     for place, (test, following) in enumerate(zip(session.items, [*session.items[1:], None], strict=True)):
         coverage.switch_context(str(place))
-        started = time.process_time()
+        started, failed = time.process_time(), session.testsfailed
         test.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
-        seconds.append(time.process_time() - started)
+        seconds.append(time.process_time() - started if session.testsfailed == failed else None)
     coverage.stop()
     into.write_text(json.dumps([seconds, {file: coverage.get_data().contexts_by_lineno(file) for file in files}]))
-    return session.testsfailed
+    return 0
 
 
 def _outcome(
