@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 # In the order of tests/conftest.py, not by the number of tests in a file.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-pythons test-lowest test-newest check lint benchmarks size site clean
+.PHONY: run test test-pythons test-lowest test-newest check lint benchmarks mutants size site clean
 
 run: $(VENV)/.installed
 	$(BIN)/sapo run --solo --rounds $(ROUNDS)
@@ -43,6 +43,13 @@ lint: $(VENV)/.installed-test
 
 benchmarks: $(VENV)/.installed-test
 	$(BIN)/python -m tests.benchmarks
+
+# Which small changes of a room's code its tests don't notice, for a random share of them: CONTRIBUTING.md.
+ROOM ?= swarm/wire
+SHARE ?= 0.05
+mutants: $(VENV)/.installed-test
+	@$(BIN)/python -c 'import mutmut' 2>/dev/null || $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[mutants]'
+	$(BIN)/python -m tests.mutants $(ROOM) --share $(SHARE)
 
 # Lines of product and tests, words of docs, and how long the last `.ci/run` took.
 size:

@@ -12,6 +12,7 @@ import tracemalloc
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from hypothesis import strategies as st
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS, MAX_INTEGER, MAX_QUESTION_BYTES, Answer, Rollout, TaskRef
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.wire import codec as wire_codec
+from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.swarm.wire import record as wire_record
 from sapo_edge.swarm.wire.codec import MAX_TEXT_BYTES, WireError, decode
+from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from sapo_edge.swarm.wire.messages import Request
 from sapo_edge.swarm.wire.record import (
     CONTEXT,
@@ -400,3 +403,49 @@ def reason_of_record(record: RawRecord, swarm: bytes) -> Rejection | None:
     if not verify_record(signed):
         return Rejection.SIGNATURE
     return None if signed.swarm == swarm else Rejection.SWARM
+
+
+@pytest.mark.parametrize("head", [b"\x81", b"\x82", b"\x8f", b"\xde\x00\x02", b"\xdf\x00\x00\x00\x02"], ids=bytes.hex)
+def test_only_a_number_in_first_place_is_another_version(head: bytes) -> None:
+    numbers = {*range(0x80), *range(0xCC, 0xD0)}
+    for first in range(256):
+        expected = Rejection.VERSION if first in numbers else Rejection.SHAPE
+        reason = reason_of(partial(wire_codec.check_version, head + b"\xa1v" + bytes([first]), "a map"))
+        assert reason is (None if first == wire_codec.VERSION else expected)
+
+
+@pytest.mark.parametrize(
+    ("largest", "larger"),
+    [
+        ([[[0]]], [[[[0]]]]),
+        ([[0] * 63] * 15 + [[0] * 58], [[0] * 63] * 15 + [[0] * 59]),
+        ([0] * wire_codec.MAX_ELEMENTS, [0] * (wire_codec.MAX_ELEMENTS + 1)),
+        ({str(key): 0 for key in range(wire_codec.MAX_ENTRIES)}, {str(key): 0 for key in range(33)}),
+        ("x" * MAX_TEXT_BYTES, "x" * (MAX_TEXT_BYTES + 1)),
+    ],
+    ids=["levels", "values", "elements", "entries", "bytes of text"],
+)
+def test_a_field_of_a_later_version_may_be_as_large_as_the_bounds(largest: object, larger: object) -> None:
+    def decoded(value: object) -> object:
+        return decode(msgpack.packb({"v": 1, "x": value}), 2**20, "a map")["x"]
+
+    assert decoded(largest) == largest
+    assert reason_of(lambda: decoded(larger)) is Rejection.SHAPE
+
+
+def test_records_that_compress_well_are_bounded_by_their_own_size() -> None:
+    content = [RawRecord(bytes(30_710), bytes(64))] * 20
+    fitting, others = wire.split_records(content)
+    assert len(fitting) == 16 and len(others) == 4, "of 17, too few bytes would be left for announcements"
+    wire.encode_message(SWARM, fitting, [random.Random(0).randbytes(32)] * wire.MAX_ANNOUNCED)
+    assert reason_of(lambda: wire.encode_message(SWARM, content, [])) is Rejection.SIZE
+
+
+@pytest.mark.parametrize(
+    "response",
+    [ExchangeResponse(True, "8.8.8.8", None, 1.5), ExchangeResponse(False, "2001:db8::1", True, 0.0),
+     ExchangeResponse(False, "", False, 2.0**31)],
+    ids=["a member", "reachable", "unreachable"],
+)  # fmt: skip
+def test_answers_to_peer_requests_are_decoded_again(response: ExchangeResponse) -> None:
+    assert exchange.decode_response(exchange.encode_response(response)) == response

@@ -174,6 +174,7 @@ def test_an_unknown_manifest_lists_the_shipped_ones_and_the_nearest_name() -> No
         (HEAD + "max_tokens = 0\n" + TASK, "max_tokens", "1 to 2048"),
         (HEAD + "max_tokens = true\n" + TASK, "max_tokens", "1 to 2048"),
         (HEAD + "protocol = 2\n" + TASK, "another protocol than 1", "update"),
+        (HEAD + "protocol = true\n" + TASK, "another protocol than 1", "update"),
         (HEAD + "system = 3\n" + TASK, "system is not text", "quotes"),
         (HEAD + 'system = "\\u001b[2J"\n' + TASK, "control characters", "remove"),
         (HEAD + 'examples = [["1 + 1?", "\\u001b[2J"]]\n' + TASK, "control characters", "remove"),
@@ -326,3 +327,12 @@ def test_importing_manifests_and_tasks_loads_no_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_manifest_may_be_as_large_as_its_bounds() -> None:
+    entries = [TaskEntry(f"{number:064}", "gcd", weight=1000.0, reading="fit", form=0.5) for number in range(63)]
+    smallest = TaskEntry("s", "gcd", weight=0.001, reading="fit")
+    examples = (("q" * 4096, "a"),) * 8
+    for tokens in (1, 2048):
+        manifest = Manifest("n" * 64, (*entries, smallest), "s" * 4096, examples, tokens)
+        assert Manifest.from_bytes(manifest.to_bytes()) == manifest

@@ -104,19 +104,21 @@ MATRIX = {"answer": "0 1\n1 2"}
 BITS = {"answer": "-0x1f"}
 WORDS = {"metadata": {"sorted_words": ["a", "b", "c"]}}
 FRACTION = {"metadata": {"numerator": 10, "denominator": 20, "simplified_numerator": 1, "simplified_denominator": 2}}
-PREMISES = {"metadata": {"variables": ["P", "Q"], "premises": ["(P → Q)", "P"]}}
+PREMISES: dict[str, Any] = {"metadata": {"variables": ["P", "Q"], "premises": ["(P → Q)", "P"]}}
 SCORES: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
     # Read without evaluating it.
     "binary_matrix": (MATRIX, {
         "0 1\n1 2": 1.0, "[[0, 1], [1, 2]]": 0.1, "[[0,1],\n[1,2]]": 0.1, "[[0, 1], [1, 3]]": 0.0,
         "[[0, 1, 1, 2]]": 0.0, "[[__import__('os')]]": 0.0, "[[": 0.0, "[" * 4000: 0.0,
+        "[[0, 1], [1, 2xx": 0.0, "xx0, 1], [1, 2]]": 0.0,
     }),
     "bitwise_arithmetic": (BITS, {"-0x1f": 1.0, "-31": 1.0, "0x1f": 0.0, "-0b11111": 1.0}),
     # By position: extra words, and extra letters, cost.
     "word_sorting": (WORDS, {
         "a, b, c": 1.0, "a,b,c": 1.0, "a, b, c, d": 0.75, "c, b, a": 1 / 3, "b, c, a": 0.2, "x": 0.0,
+        "x, y, z": 0.0,
     }),
-    "spell_backward": ({"answer": "nus"}, {"nus": 1.0, "NUS": 1.0, "nusnus": 0.5, "nut": 2 / 3, "": 0.0}),
+    "spell_backward": ({"answer": "Nus"}, {"nus": 1.0, "NUS": 1.0, "nusnus": 0.5, "nut": 2 / 3, "": 0.0}),
     # By its terms.
     "fraction_simplification": (FRACTION, {
         "1/2": 1.0, "$1 / 2$": 1.0, r"$\frac{1}{2}$": 1.0, r"\DFRAC { 1 } { 2 }": 1.0, r"\frac{1}{2} or so": 0.0,
@@ -126,7 +128,8 @@ SCORES: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
     "propositional_logic": (PREMISES, {
         "P ∧ Q": 1.0, "(P∧Q)": 1.0, "¬¬Q": 1.0, "Q": 0.25, "(Q)": 0.25, "P ∨ ¬P": 0.25, "¬Q": 0.05, "P ∧ R": 0.0,
         "P and Q": 0.0, "P ∧": 0.0, "P Q": 0.0, "P ¬ Q": 0.0, "(P ∧ Q": 0.0, "P ∧ Q)": 0.0, "()": 0.0, "": 0.0,
-        "(" * 10 + "P" + ")" * 10: 0.25, "(" * 2000 + "P" + ")" * 2000: 0.0, "¬" * 4000 + "Q": 0.0,
+        "(" * 10 + "P" + ")" * 10: 0.25, "(" * 2000 + "P" + ")" * 2000: 0.0,
+        "¬" * 31 + "Q": 0.05, "¬" * 32 + "Q": 0.0, "¬" * 4000 + "Q": 0.0,
     }),
 }  # fmt: skip
 """Of each verifier of our own: a task's record, and the scores of answers to it."""
@@ -184,3 +187,10 @@ def test_a_score_out_of_range_counts_as_a_failure(score: float, monkeypatch: pyt
     monkeypatch.setitem(OWN_VERIFIERS, "binary_matrix", lambda answer, generated: score)
     assert source.score(task, tagged("1")) == 0.0
     assert source.verifier_errors == 1
+
+
+def test_a_conclusion_may_be_as_long_as_its_premises_together() -> None:
+    generated = {"metadata": {"variables": ["P", "Q"], "premises": ["¬" * 30 + "P", "¬" * 30 + "Q"]}}
+    dataset = make_dataset("propositional_logic", {})
+    scores = [verify("propositional_logic", dataset, "¬" * count + "Q", generated) for count in (60, 61, 62)]
+    assert scores == [1.0, 0.05, 0.0]
