@@ -102,7 +102,7 @@ def known_nodes(session: Any) -> list[tuple[str, int]]:
     import libtorrent
 
     flag = libtorrent.save_state_flags_t.save_dht_state
-    state = libtorrent.bdecode(libtorrent.write_session_params_buf(session.session_state(flag), flag))
+    state: Any = libtorrent.bdecode(libtorrent.write_session_params_buf(session.session_state(flag), flag))
     nodes = state.get(b"dht state", {}).get(b"nodes", [])
     return [(socket.inet_ntoa(each[:4]), int.from_bytes(each[4:], "big")) for each in nodes[:MAX_NODES]]
 

@@ -20,18 +20,20 @@ def start(hosts: Sequence[str], port: int = 0, **settings: Any) -> list[Any]:
     """
     import libtorrent
 
+    # Its stubs know no settings as a dictionary.
+    session: Any = libtorrent.session
     options = {
         "dht_bootstrap_nodes": "", "enable_lsd": False, "enable_upnp": False, "enable_natpmp": False,
         "enable_incoming_tcp": False, "enable_outgoing_tcp": False, "connections_limit": 2,
         "alert_mask": libtorrent.alert.category_t.dht_operation_notification, **settings,
     }  # fmt: skip
-    sessions = [libtorrent.session({**options, "listen_interfaces": f"{host}:{port}"}) for host in hosts]
-    while not all(session.listen_port() for session in sessions):
+    sessions: list[Any] = [session({**options, "listen_interfaces": f"{host}:{port}"}) for host in hosts]
+    while not all(each.listen_port() for each in sessions):
         time.sleep(0.05)
-    for session in sessions:
+    for each in sessions:
         for host, other in zip(hosts, sessions, strict=True):
-            if other is not session:
-                session.add_dht_node((host, other.listen_port()))
+            if other is not each:
+                each.add_dht_node((host, other.listen_port()))
     return sessions
 
 
