@@ -172,10 +172,10 @@ def trl(manifest: str, seed_text: str, seconds_text: str) -> None:
             print(json.dumps([spent, share]), flush=True)
 
         class Until(TrainerCallback):  # type: ignore[misc]
-            """Adds up the steps' processor time, validates ten times, and ends the trainer after its share of it."""
+            """Adds up the steps' processor time, validates five times, and ends the trainer after its share of it."""
 
             def __init__(self, end: float) -> None:
-                self.end, self.next = end, spent + seconds / 10
+                self.end, self.next = end, spent + seconds / 5
 
             def on_step_begin(self, _settings: Any, _state: Any, _control: Any, **_others: Any) -> None:
                 self.begin = time.process_time()
@@ -186,7 +186,7 @@ def trl(manifest: str, seed_text: str, seconds_text: str) -> None:
                 control.should_training_stop = spent >= self.end
                 if spent >= min(self.next, self.end):
                     validate()
-                    self.next += seconds / 10
+                    self.next += seconds / 5
 
         def reward(prompts: list[Any], completions: list[Any], **_others: Any) -> list[float]:
             pairs = zip(prompts, completions, strict=True)
