@@ -2,89 +2,179 @@
 
 from __future__ import annotations
 
-from tests.defences.defence import Defence
+from tests.defences.defence import Defences
 
-_ADDRESSES = "sapo_edge/swarm/addresses.py"
-_DISCOVERY_TESTS = "tests/swarm/finding/test_discovery.py::"
-
-_OUTSIDE = "sapo_edge/swarm/finding/outside.py"
-_NAMED_TESTS = "tests/swarm/finding/test_named_addresses.py::"
-_OUTSIDE_TESTS = "tests/swarm/finding/test_outside.py::"
-
-_DIRECTORY_TESTS = "tests/swarm/finding/test_directory.py::"
-
-_DISCOVERY = "sapo_edge/swarm/finding/discovery.py"
-
-_DIALING = "sapo_edge/swarm/finding/dialing.py"
-_PEERBOOK = "sapo_edge/swarm/finding/peerbook.py"
-
-_CIRCUIT = "sapo_edge/swarm/finding/circuit.py"
-_RELAY_TESTS = "tests/swarm/visits/test_relay.py::"
-_KEPT = "tests/swarm/test_promises_kept.py::"
-_DIALS = _KEPT + "test_whatever_peers_name_eight_are_dialled_and_then_one_a_second_at_three_addresses"
-_PUNCHES = _KEPT + "test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_punches"
-
-_ROUTER_LIMITS = (
-    "tests/swarm/router/test_mapping.py::test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_most"
-)
-_SSDP_TESTS = "tests/swarm/router/test_ssdp.py::"
+circuit = Defences("sapo_edge/swarm/finding/circuit.py", "tests/swarm/test_promises_kept.py")
+dialing = Defences("sapo_edge/swarm/finding/dialing.py", "tests/swarm/finding/test_discovery.py")
+peerbook = Defences("sapo_edge/swarm/finding/peerbook.py", "tests/swarm/finding/test_discovery.py")
+directory = Defences("sapo_edge/swarm/finding/directory.py", "tests/swarm/finding/test_directory.py")
+addresses = Defences("sapo_edge/swarm/addresses.py", "tests/swarm/finding/test_named_addresses.py")
+visiting = Defences("sapo_edge/swarm/finding/visiting.py", "tests/swarm/finding/test_named_addresses.py")
+outside = Defences("sapo_edge/swarm/finding/outside.py", "tests/swarm/finding/test_outside.py")
+mdns = Defences("sapo_edge/swarm/finding/mdns.py", "tests/swarm/finding/test_discovery.py")
+program = Defences("sapo_edge/swarm/router/program.py", "tests/swarm/router/test_ssdp.py")
+discovery = Defences("sapo_edge/swarm/finding/discovery.py", "tests/swarm/finding/test_named_addresses.py")
+mapping = Defences("sapo_edge/swarm/router/mapping.py", "tests/swarm/router/test_mapping.py")
 
 DEFENCES = (
-    Defence(
+    circuit(
         "relays are tested",
-        _CIRCUIT,
         "if await self._carries(address):",
         "if True:",
-        (
-            _RELAY_TESTS + "test_a_relay_that_carries_nobody_holds_no_place_for_long",
-            _RELAY_TESTS + "test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it",
-        ),
+        "tests/swarm/visits/test_relay.py::test_a_relay_that_carries_nobody_holds_no_place_for_long",
+        "tests/swarm/visits/test_relay.py::test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it",
     ),
-    Defence(
+    circuit(
         "one network gets one relay place",
-        _CIRCUIT,
         "            and region(address) not in {region(relay) for relay in held}\n",
         "",
-        (_RELAY_TESTS + "test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it",),
+        "tests/swarm/visits/test_relay.py::test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it",
     ),
-    Defence(
+    circuit.condition(
+        "holes are punched to public addresses only",
+        'if not may_punch(parse_address(f"{plain}/p2p/{peer_id}")):',
+        "tests/swarm/finding/test_named_addresses.py::test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_network",
+    ),
+    circuit(
+        "addresses that are dialled for a hole punch",
+        "addr_bytes[:MAX_PUNCHED]",
+        "addr_bytes",
+        "tests/swarm/finding/test_circuit.py::test_few_addresses_are_dialled_for_a_hole_punch_all_of_them_tcp",
+    ),
+    circuit(
+        "the rate of hole punches",
+        "if not plain or not self._bucket.take():",
+        "if not plain:",
+        "test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_punches",
+    ),
+    circuit(
+        "hole punches at one address are spaced",
+        " if now - self._punched.get(text, -PUNCH_SECONDS) >= PUNCH_SECONDS]",
+        "]",
+        "test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_punches",
+    ),
+    circuit(
+        "a hole punch dials what was named for it alone",
+        """self._forget_addresses(peer_id)
+        now""",
+        "now",
+        "test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_punches",
+    ),
+    circuit(
+        "addresses that were named for hole punches are forgotten",
+        "self._forget_addresses(stream.muxed_conn.peer_id)",
+        "pass",
+        "test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_punches",
+    ),
+    circuit(
+        "a hole is punched by TCP",
+        ' if "/tcp/" in str(addr)]',
+        "]",
+        "tests/swarm/finding/test_circuit.py::test_few_addresses_are_dialled_for_a_hole_punch_all_of_them_tcp",
+    ),
+    circuit(
+        "a hole punch dials no claimed addresses",
+        "async def _try_unilateral_upgrade(",
+        "async def _try_nothing(",
+        "tests/swarm/finding/test_circuit.py::test_addresses_that_a_peer_claims_are_not_dialled_instead_of_a_hole_punch",
+    ),
+    dialing(
         "members that dialled in do not end dialling",
-        _DIALING,
         "return Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))",
         'return Counter("" for _ in self.members)',
-        (_DISCOVERY_TESTS + "test_members_that_dial_in_end_no_dialling",),
+        "test_members_that_dial_in_end_no_dialling",
     ),
-    Defence(
+    dialing(
         "regions that are not represented are dialled first",
-        _DIALING,
         "is_bootstrap or regions[peer.region] < MEMBERS_OF_REGION",
         "True",
-        (_DISCOVERY_TESTS + "test_dialled_members_are_of_several_regions_where_there_is_a_choice",),
+        "test_dialled_members_are_of_several_regions_where_there_is_a_choice",
     ),
-    Defence(
+    dialing(
         "members of one region leave places for others",
-        _DIALING,
         "members = sum(min(count, MEMBERS_OF_REGION) for count in regions.values())",
         "members = regions.total()",
-        (_DISCOVERY_TESTS + "test_members_of_one_region_that_came_first_leave_places_for_others",),
+        "test_members_of_one_region_that_came_first_leave_places_for_others",
     ),
-    Defence(
+    dialing.condition(
+        "addresses that peers may not name are not dialled",
+        "if not trusted and not self._networks().may_dial(address.via):",
+        "test_addresses_that_a_peer_may_not_name_are_not_dialled",
+    ),
+    dialing.condition(
+        "dials to one host and port are spaced",
+        "if now - self._recent.get(key, -SAME_HOST_SECONDS) < SAME_HOST_SECONDS:",
+        "test_a_node_does_not_flood_the_addresses_that_peers_name",
+        "tests/swarm/test_promises_kept.py::test_whatever_peers_name_eight_are_dialled_and_then_one_a_second_at_three_addresses",
+    ),
+    dialing(
+        "the rate of dials",
+        """                if not self._bucket.take():
+                    return list(peers.values())
+""",
+        "",
+        "test_a_node_does_not_flood_the_addresses_that_peers_name",
+    ),
+    dialing(
+        "dials at the same time",
+        """                if len(self._dialling) + len(peers) >= MAX_DIALS:
+                    break
+""",
+        "",
+        "test_few_attempts_run_at_the_same_time",
+    ),
+    peerbook(
         "a region with many known peers makes room first",
-        _PEERBOOK,
         "max(MAX_OF_REGION, regions[peer.region])",
         "0",
-        (_DISCOVERY_TESTS + "test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_stay",),
+        "test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_stay",
     ),
-    Defence(
+    peerbook(
         "anchors are not forgotten for others",
-        _PEERBOOK,
         "if peer.origin is not Origin.BOOTSTRAP and peer.peer_id not in anchors",
         "if peer.origin is not Origin.BOOTSTRAP",
-        (_DISCOVERY_TESTS + "test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_stay",),
+        "test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_stay",
     ),
-    Defence(
+    peerbook.condition(
+        "unreached peers that one peer names",
+        "if origin is Origin.PEER and self._unreached_from(source) >= MAX_FROM_ONE_SOURCE:",
+        "test_no_peer_can_fill_the_book",
+    ),
+    peerbook.condition(
+        "known peers",
+        "if len(self.peers) >= MAX_PEERS and not self._drop_one(origin):",
+        "test_no_peer_can_fill_the_book",
+    ),
+    peerbook(
+        "addresses of a known peer",
+        "            del peer.addresses[MAX_ADDRESSES:]\n",
+        "",
+        "test_no_peer_can_fill_the_book",
+    ),
+    peerbook.condition(
+        "a node does not dial itself",
+        "if address.peer_id == self.own_id:",
+        "test_failing_peers_are_tried_less_often_and_then_forgotten",
+    ),
+    peerbook(
+        "named peers displace no better ones",
+        "if worst is None or (worst.origin < origin and regions[worst.region] <= MAX_OF_REGION):",
+        "if worst is None:",
+        "test_peers_that_strangers_name_displace_no_better_ones",
+    ),
+    peerbook.condition(
+        "the age of known peers in the file",
+        "if reached < time.time() - SAVED_FOR:",
+        "test_the_file_has_the_reached_peers_and_invalid_files_are_rejected",
+    ),
+    peerbook(
+        "anchors are few",
+        "for peer in proven[:ANCHORS]]",
+        "for peer in proven]",
+        "test_few_peers_are_never_forgotten_for_others",
+    ),
+    directory(
         "introductions are drawn anew for each asker",
-        "sapo_edge/swarm/finding/directory.py",
         """random.sample(list(regions.values()), len(regions))
         while queues:
             for queue in queues:
@@ -93,450 +183,260 @@ DEFENCES = (
         while queues:
             for queue in queues:
                 yield queue.pop()""",
-        (_DIRECTORY_TESTS + "test_askers_are_introduced_to_different_members",),
+        "test_askers_are_introduced_to_different_members",
     ),
-    Defence(
+    directory(
         "introductions in turn from networks",
-        "sapo_edge/swarm/finding/directory.py",
         "regions.setdefault(entry.region, [])",
         'regions.setdefault("", [])',
-        (_DIRECTORY_TESTS + "test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced",),
+        "test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced",
     ),
-    Defence(
-        "low ports are not dialled",
-        _ADDRESSES,
-        "if ip is None or (address.port < LOWEST_PORT and address.port != 443):",
-        "if ip is None:",
-        (_DISCOVERY_TESTS + "test_only_harmless_addresses_of_peers_are_dialled",),
-    ),
-    Defence(
-        "only public addresses and those of own networks are dialled",
-        _ADDRESSES,
-        "        return any(ip in network for network in self.subnets)\n\n    def may_name(",
-        "        return True\n\n    def may_name(",
-        (_DISCOVERY_TESTS + "test_only_harmless_addresses_of_peers_are_dialled",),
-    ),
-    Defence(
-        "only peers of a private network name its addresses",
-        _ADDRESSES,
-        "        return any(source in network for network in near for source in sources) if near else is_public(ip)\n",
-        "        return True\n",
-        (_NAMED_TESTS + "test_a_strangers_private_addresses_do_not_enter_the_book",),
-    ),
-    Defence(
-        "public addresses of the owner's network are not for strangers to name",
-        _ADDRESSES,
-        "for network in map(_home_of, self.subnets) if ip in network]",
-        "for network in self.subnets if ip in network and not is_public(ip)]",
-        (
-            _NAMED_TESTS + "test_a_stranger_may_not_name_public_addresses_of_the_owners_network",
-            _NAMED_TESTS + "test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_network",
-        ),
-    ),
-    Defence(
-        "an owner's other IPv6 networks are not for strangers to name",
-        _ADDRESSES,
-        "for network in map(_home_of, self.subnets) if ip in network]",
-        "for network in self.subnets if ip in network]",
-        (_NAMED_TESTS + "test_a_stranger_may_not_name_public_addresses_of_the_owners_network",),
-    ),
-    Defence(
-        "a visit checks who names an address",
-        "sapo_edge/swarm/finding/visiting.py",
-        "networks.may_name(one.via, remotes)",
-        "networks.may_dial(one.via)",
-        (_NAMED_TESTS + "test_a_visit_dials_no_private_address_of_a_stranger",),
-    ),
-    Defence(
-        "holes are punched to public addresses only",
-        "sapo_edge/swarm/finding/circuit.py",
-        'if not may_punch(parse_address(f"{plain}/p2p/{peer_id}")):',
-        "if False:",
-        (_NAMED_TESTS + "test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_network",),
-    ),
-    Defence(
-        "a network has one voice about a node",
-        _OUTSIDE,
-        "        network = neighbourhood(self.remote)\n",
-        "        network = self.remote\n",
-        (_OUTSIDE_TESTS + "test_one_voice_does_not_drop_relay_places",),
-    ),
-    Defence(
-        "peers of the own network do not say what others reach",
-        _OUTSIDE,
-        'return "" if network == neighbourhood(self.seen) else network',
-        "return network",
-        (_OUTSIDE_TESTS + "test_only_peers_of_another_network_say_that_others_reach_a_node",),
-    ),
-    Defence(
-        "two networks agree before anything follows",
-        _OUTSIDE,
-        "AGREE = 2\n",
-        "AGREE = 1\n",
-        (
-            _OUTSIDE_TESTS + "test_one_voice_does_not_drop_relay_places",
-            _KEPT + "test_what_peers_say_of_a_node_counts_once_two_networks_say_it",
-        ),
-    ),
-    Defence(
-        "an IPv6 /64 is one address",
-        _ADDRESSES,
-        "        return str(ipaddress.ip_network((address, 64), strict=False))\n",
-        "        return ip\n",
-        ("tests/swarm/host/test_versions.py::test_a_64_counts_as_one_address",),
-    ),
-    Defence(
+    directory(
         "private addresses are told to nobody outside",
-        "sapo_edge/swarm/finding/directory.py",
         "if local or (ip := one.ip) is None or ip.is_global",
         "if True",
-        ("tests/swarm/finding/test_directory.py::test_a_stranger_is_not_told_of_private_addresses",),
+        "test_a_stranger_is_not_told_of_private_addresses",
     ),
-    Defence(
+    directory(
         "an asker is not told of itself",
-        "sapo_edge/swarm/finding/directory.py",
         "if usable and usable[0].peer_id != asker:",
         "if usable:",
-        ("tests/swarm/finding/test_directory.py::test_a_stranger_is_not_told_of_private_addresses",),
+        "test_a_stranger_is_not_told_of_private_addresses",
     ),
-    Defence(
+    directory(
         "an asker is told of its own swarm's members",
-        "sapo_edge/swarm/finding/directory.py",
         "if entry.tag == tag and entry.region",
         "if entry.region",
-        (_DIRECTORY_TESTS + "test_all_members_are_drawn_once_and_in_turn",),
+        "test_all_members_are_drawn_once_and_in_turn",
     ),
-    Defence(
+    directory.condition(
         "members of another swarm are told nothing",
-        "sapo_edge/swarm/finding/directory.py",
         "if self._tag is not None and request.tag != self._tag:",
-        "if False:",
-        ("tests/swarm/finding/test_directory.py::test_members_of_another_swarm_are_told_nothing_and_of_nobody",),
+        "test_members_of_another_swarm_are_told_nothing_and_of_nobody",
     ),
-    Defence(
+    directory(
         "whoever changes to another swarm is no member",
-        "sapo_edge/swarm/finding/directory.py",
         '            entry.tag = b""\n',
         "",
-        ("tests/swarm/finding/test_directory.py::test_members_of_another_swarm_are_told_nothing_and_of_nobody",),
+        "test_members_of_another_swarm_are_told_nothing_and_of_nobody",
     ),
-    Defence(
+    directory(
         "circuits lead through known relays",
-        "sapo_edge/swarm/finding/directory.py",
         " if self._is_reached(circuit.via))",
         ")",
-        ("tests/swarm/finding/test_directory.py::test_circuits_lead_through_relays_that_the_node_reached_itself",),
+        "test_circuits_lead_through_relays_that_the_node_reached_itself",
     ),
-    Defence(
+    directory(
         "a port is probed only if that is asked",
-        "sapo_edge/swarm/finding/directory.py",
         "if request.probe and not is_fresh",
         "if not is_fresh",
-        ("tests/swarm/finding/test_directory.py::test_only_a_port_of_the_asker_is_probed_and_not_again_soon",),
+        "test_only_a_port_of_the_asker_is_probed_and_not_again_soon",
     ),
-    Defence(
+    directory(
         "a port is not probed again soon",
-        "sapo_edge/swarm/finding/directory.py",
         "if request.probe and not is_fresh",
         "if request.probe",
-        ("tests/swarm/finding/test_directory.py::test_only_a_port_of_the_asker_is_probed_and_not_again_soon",),
+        "test_only_a_port_of_the_asker_is_probed_and_not_again_soon",
     ),
-    Defence(
+    directory(
         "only harmless ports are probed",
-        "sapo_edge/swarm/finding/directory.py",
         "self._networks().may_dial(address) and ",
         "",
-        ("tests/swarm/finding/test_directory.py::test_only_a_port_of_the_asker_is_probed_and_not_again_soon",),
+        "test_only_a_port_of_the_asker_is_probed_and_not_again_soon",
     ),
-    Defence(
-        "the rate of probes",
-        "sapo_edge/swarm/finding/directory.py",
-        " and self._probes.take():",
-        ":",
-        ("tests/swarm/finding/test_directory.py::test_probes_are_limited_in_rate",),
-    ),
-    Defence(
+    directory("the rate of probes", " and self._probes.take():", ":", "test_probes_are_limited_in_rate"),
+    directory(
         "the rate of peer requests",
-        "sapo_edge/swarm/finding/directory.py",
-        """    rate=0.2,
+        """rate=0.2,
     burst=6.0,""",
-        """    rate=0.0,
+        """rate=0.0,
     burst=6.0,""",
-        ("tests/swarm/finding/test_directory.py::test_peer_requests_are_limited_in_rate_and_garbage_is_refused",),
+        "test_peer_requests_are_limited_in_rate_and_garbage_is_refused",
     ),
-    Defence(
+    directory(
         "peers of whose swarms a node remembers",
-        "sapo_edge/swarm/finding/directory.py",
         "Recent(max_entries)",
         "Recent(10**9)",
-        ("tests/swarm/finding/test_directory.py::test_only_so_many_peers_are_remembered",),
+        "test_only_so_many_peers_are_remembered",
     ),
-    Defence(
+    directory.condition(
         "peers of whom one asker is told",
-        "sapo_edge/swarm/finding/directory.py",
         "if len(groups) == exchange.MAX_PEERS:",
-        "if False:",
-        ("tests/swarm/finding/test_directory.py::test_askers_are_introduced_to_different_members",),
+        "test_askers_are_introduced_to_different_members",
     ),
-    Defence(
-        "addresses that are dialled for a hole punch",
-        "sapo_edge/swarm/finding/circuit.py",
-        "addr_bytes[:MAX_PUNCHED]",
-        "addr_bytes",
-        ("tests/swarm/finding/test_circuit.py::test_few_addresses_are_dialled_for_a_hole_punch_all_of_them_tcp",),
-    ),
-    Defence(
-        "the rate of hole punches",
-        _CIRCUIT,
-        "if not plain or not self._bucket.take():",
-        "if not plain:",
-        (_PUNCHES,),
-    ),
-    Defence(
-        "hole punches at one address are spaced",
-        _CIRCUIT,
-        " if now - self._punched.get(text, -PUNCH_SECONDS) >= PUNCH_SECONDS]",
-        "]",
-        (_PUNCHES,),
-    ),
-    Defence(
-        "a hole punch dials what was named for it alone",
-        _CIRCUIT,
-        "        self._forget_addresses(peer_id)\n        now",
-        "        now",
-        (_PUNCHES,),
-    ),
-    Defence(
-        "addresses that were named for hole punches are forgotten",
-        _CIRCUIT,
-        "            self._forget_addresses(stream.muxed_conn.peer_id)\n",
-        "            pass\n",
-        (_PUNCHES,),
-    ),
-    Defence(
-        "a hole is punched by TCP",
-        "sapo_edge/swarm/finding/circuit.py",
-        ' if "/tcp/" in str(addr)]',
-        "]",
-        ("tests/swarm/finding/test_circuit.py::test_few_addresses_are_dialled_for_a_hole_punch_all_of_them_tcp",),
-    ),
-    Defence(
-        "a hole punch dials no claimed addresses",
-        "sapo_edge/swarm/finding/circuit.py",
-        "    async def _try_unilateral_upgrade(",
-        "    async def _try_nothing(",
-        (
-            "tests/swarm/finding/test_circuit.py::test_addresses_that_a_peer_claims_are_not_dialled_instead_of_a_hole_punch",
-        ),
-    ),
-    Defence(
-        "addresses that peers may not name are not dialled",
-        "sapo_edge/swarm/finding/dialing.py",
-        "        if not trusted and not self._networks().may_dial(address.via):",
-        "        if False:",
-        ("tests/swarm/finding/test_discovery.py::test_addresses_that_a_peer_may_not_name_are_not_dialled",),
-    ),
-    Defence(
-        "dials to one host and port are spaced",
-        "sapo_edge/swarm/finding/dialing.py",
-        "            if now - self._recent.get(key, -SAME_HOST_SECONDS) < SAME_HOST_SECONDS:\n",
-        "            if False:\n",
-        ("tests/swarm/finding/test_discovery.py::test_a_node_does_not_flood_the_addresses_that_peers_name", _DIALS),
-    ),
-    Defence(
-        "the rate of dials",
-        "sapo_edge/swarm/finding/dialing.py",
-        "                if not self._bucket.take():\n                    return list(peers.values())\n",
-        "",
-        ("tests/swarm/finding/test_discovery.py::test_a_node_does_not_flood_the_addresses_that_peers_name",),
-    ),
-    Defence(
-        "dials at the same time",
-        "sapo_edge/swarm/finding/dialing.py",
-        "                if len(self._dialling) + len(peers) >= MAX_DIALS:\n                    break\n",
-        "",
-        ("tests/swarm/finding/test_discovery.py::test_few_attempts_run_at_the_same_time",),
-    ),
-    Defence(
-        "unreached peers that one peer names",
-        "sapo_edge/swarm/finding/peerbook.py",
-        "if origin is Origin.PEER and self._unreached_from(source) >= MAX_FROM_ONE_SOURCE:",
-        "if False:",
-        ("tests/swarm/finding/test_discovery.py::test_no_peer_can_fill_the_book",),
-    ),
-    Defence(
-        "known peers",
-        "sapo_edge/swarm/finding/peerbook.py",
-        "if len(self.peers) >= MAX_PEERS and not self._drop_one(origin):",
-        "if False:",
-        ("tests/swarm/finding/test_discovery.py::test_no_peer_can_fill_the_book",),
-    ),
-    Defence(
-        "addresses of a known peer",
-        "sapo_edge/swarm/finding/peerbook.py",
-        "            del peer.addresses[MAX_ADDRESSES:]\n",
-        "",
-        ("tests/swarm/finding/test_discovery.py::test_no_peer_can_fill_the_book",),
-    ),
-    Defence(
-        "a node does not dial itself",
-        "sapo_edge/swarm/finding/peerbook.py",
-        "if address.peer_id == self.own_id:",
-        "if False:",
-        ("tests/swarm/finding/test_discovery.py::test_failing_peers_are_tried_less_often_and_then_forgotten",),
-    ),
-    Defence(
-        "named peers displace no better ones",
-        "sapo_edge/swarm/finding/peerbook.py",
-        "if worst is None or (worst.origin < origin and regions[worst.region] <= MAX_OF_REGION):",
-        "if worst is None:",
-        ("tests/swarm/finding/test_discovery.py::test_peers_that_strangers_name_displace_no_better_ones",),
-    ),
-    Defence(
-        "the age of known peers in the file",
-        "sapo_edge/swarm/finding/peerbook.py",
-        "if reached < time.time() - SAVED_FOR:",
-        "if False:",
-        ("tests/swarm/finding/test_discovery.py::test_the_file_has_the_reached_peers_and_invalid_files_are_rejected",),
-    ),
-    Defence(
-        "the size of an announcement on the local network",
-        "sapo_edge/swarm/finding/mdns.py",
-        "        if len(txt) > MAX_TXT_BYTES:\n",
-        "        if False:\n",
-        ("tests/swarm/finding/test_discovery.py::test_announcements_are_read_only_by_their_swarm",),
-    ),
-    Defence(
-        "services on the local network that say nothing hold up no other",
-        "sapo_edge/swarm/finding/mdns.py",
-        "        info.load_from_cache(zc)\n",
-        "        info = zc.get_service_info(type_, name, timeout=2000) or info\n",
-        (_DISCOVERY_TESTS + "test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found",),
-    ),
-    Defence(
-        "services on the local network that are remembered",
-        "sapo_edge/swarm/finding/mdns.py",
-        "Recent(MAX_SERVICES)",
-        "Recent(10**9)",
-        (_DISCOVERY_TESTS + "test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found",),
-    ),
-    Defence(
-        "announcements of other swarms are skipped",
-        "sapo_edge/swarm/finding/mdns.py",
-        "        if self.mark not in strings:\n",
-        "        if False:\n",
-        ("tests/swarm/finding/test_discovery.py::test_announcements_are_read_only_by_their_swarm",),
-    ),
-    Defence(
-        "addresses in an announcement",
-        "sapo_edge/swarm/finding/mdns.py",
-        "for address in addresses[:MAX_ADDRESSES]",
-        "for address in addresses",
-        ("tests/swarm/finding/test_discovery.py::test_announcements_are_read_only_by_their_swarm",),
-    ),
-    Defence(
-        "only addresses of the local network are taken from an announcement",
-        _ADDRESSES,
-        "self.is_local(address) and ",
-        "",
-        (_NAMED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_announcements",),
-    ),
-    Defence(
-        "no low port is taken from an announcement",
-        _ADDRESSES,
-        " and self.may_dial(address)\n",
-        "\n",
-        (_NAMED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_announcements",),
-    ),
-    Defence(
-        "no relay is taken from an announcement",
-        _ADDRESSES,
-        "address.relay is None and self.is_local",
-        "self.is_local",
-        (_NAMED_TESTS + "test_only_addresses_of_the_local_network_are_taken_from_announcements",),
-    ),
-    Defence(
-        "time for whatever a router has the library do",
-        "sapo_edge/swarm/router/program.py",
-        "    signal.alarm(SECONDS)\n",
-        "    pass\n",
-        (_ROUTER_LIMITS,),
-    ),
-    Defence(
-        "memory for whatever a router has the library do",
-        "sapo_edge/swarm/router/program.py",
-        "        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))\n",
-        "        pass\n",
-        (_ROUTER_LIMITS,),
-    ),
-    Defence(
-        "what as many networks deny is not believed",
-        _OUTSIDE,
-        "if votes >= AGREE and 2 * votes > seen.total():",
-        "if votes >= AGREE:",
-        (_OUTSIDE_TESTS + "test_the_address_is_one_on_which_networks_agree",),
-    ),
-    Defence(
-        "private addresses of this machine are told to nobody",
-        _DISCOVERY,
-        "public = [address for address in machine if address.ip is not None and is_public(address.ip)]",
-        "public = machine",
-        (_NAMED_TESTS + "test_private_addresses_are_told_to_nobody_for_a_hole_punch",),
-    ),
-    Defence(
-        "places for members alone",
-        _DISCOVERY,
-        "is_elsewhere and self.directory.is_member(peer_id) and ",
-        "is_elsewhere and ",
-        (_NAMED_TESTS + "test_a_node_carries_for_members_from_elsewhere_while_others_reach_it",),
-    ),
-    Defence(
-        "places only while others reach this node",
-        _DISCOVERY,
-        " and bool(self.confirmed())",
-        "",
-        (_NAMED_TESTS + "test_a_node_carries_for_members_from_elsewhere_while_others_reach_it",),
-    ),
-    Defence(
-        "the length of a router's answer",
-        "sapo_edge/swarm/router/mapping.py",
-        "    if len(data) > MAX_OUTPUT:\n",
-        "    if False:\n",
-        ("tests/swarm/router/test_mapping.py::test_a_hostile_routers_answer_is_bounded",),
-    ),
-    Defence(
-        "anchors are few",
-        _PEERBOOK,
-        "for peer in proven[:ANCHORS]]",
-        "for peer in proven]",
-        (_DISCOVERY_TESTS + "test_few_peers_are_never_forgotten_for_others",),
-    ),
-    Defence(
+    directory(
         "time for a probe",
-        "sapo_edge/swarm/finding/directory.py",
         "trio.fail_after(PROBE_SECONDS)",
         "trio.fail_after(1e6)",
-        ("tests/swarm/finding/test_directory.py::test_a_port_that_does_not_answer_is_tried_for_seconds",),
+        "test_a_port_that_does_not_answer_is_tried_for_seconds",
     ),
-    Defence(
+    addresses(
+        "low ports are not dialled",
+        "if ip is None or (address.port < LOWEST_PORT and address.port != 443):",
+        "if ip is None:",
+        "tests/swarm/finding/test_discovery.py::test_only_harmless_addresses_of_peers_are_dialled",
+    ),
+    addresses(
+        "only public addresses and those of own networks are dialled",
+        """return any(ip in network for network in self.subnets)
+
+    def may_name(""",
+        """return True
+
+    def may_name(""",
+        "tests/swarm/finding/test_discovery.py::test_only_harmless_addresses_of_peers_are_dialled",
+    ),
+    addresses(
+        "only peers of a private network name its addresses",
+        "return any(source in network for network in near for source in sources) if near else is_public(ip)",
+        "return True",
+        "test_a_strangers_private_addresses_do_not_enter_the_book",
+    ),
+    addresses(
+        "public addresses of the owner's network are not for strangers to name",
+        "for network in map(_home_of, self.subnets) if ip in network]",
+        "for network in self.subnets if ip in network and not is_public(ip)]",
+        "test_a_stranger_may_not_name_public_addresses_of_the_owners_network",
+        "test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_network",
+    ),
+    addresses(
+        "an owner's other IPv6 networks are not for strangers to name",
+        "for network in map(_home_of, self.subnets) if ip in network]",
+        "for network in self.subnets if ip in network]",
+        "test_a_stranger_may_not_name_public_addresses_of_the_owners_network",
+    ),
+    addresses(
+        "an IPv6 /64 is one address",
+        "return str(ipaddress.ip_network((address, 64), strict=False))",
+        "return ip",
+        "tests/swarm/host/test_versions.py::test_a_64_counts_as_one_address",
+    ),
+    addresses(
+        "only addresses of the local network are taken from an announcement",
+        "self.is_local(address) and ",
+        "",
+        "test_only_addresses_of_the_local_network_are_taken_from_announcements",
+    ),
+    addresses(
+        "no low port is taken from an announcement",
+        " and self.may_dial(address)",
+        "",
+        "test_only_addresses_of_the_local_network_are_taken_from_announcements",
+    ),
+    addresses(
+        "no relay is taken from an announcement",
+        "address.relay is None and self.is_local",
+        "self.is_local",
+        "test_only_addresses_of_the_local_network_are_taken_from_announcements",
+    ),
+    visiting(
+        "a visit checks who names an address",
+        "networks.may_name(one.via, remotes)",
+        "networks.may_dial(one.via)",
+        "test_a_visit_dials_no_private_address_of_a_stranger",
+    ),
+    outside(
+        "a network has one voice about a node",
+        "network = neighbourhood(self.remote)",
+        "network = self.remote",
+        "test_one_voice_does_not_drop_relay_places",
+    ),
+    outside(
+        "peers of the own network do not say what others reach",
+        'return "" if network == neighbourhood(self.seen) else network',
+        "return network",
+        "test_only_peers_of_another_network_say_that_others_reach_a_node",
+    ),
+    outside(
+        "two networks agree before anything follows",
+        "AGREE = 2",
+        "AGREE = 1",
+        "test_one_voice_does_not_drop_relay_places",
+        "tests/swarm/test_promises_kept.py::test_what_peers_say_of_a_node_counts_once_two_networks_say_it",
+    ),
+    outside(
+        "what as many networks deny is not believed",
+        "if votes >= AGREE and 2 * votes > seen.total():",
+        "if votes >= AGREE:",
+        "test_the_address_is_one_on_which_networks_agree",
+    ),
+    mdns.condition(
+        "the size of an announcement on the local network",
+        "if len(txt) > MAX_TXT_BYTES:",
+        "test_announcements_are_read_only_by_their_swarm",
+    ),
+    mdns(
+        "services on the local network that say nothing hold up no other",
+        "info.load_from_cache(zc)",
+        "info = zc.get_service_info(type_, name, timeout=2000) or info",
+        "test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found",
+    ),
+    mdns(
+        "services on the local network that are remembered",
+        "Recent(MAX_SERVICES)",
+        "Recent(10**9)",
+        "test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found",
+    ),
+    mdns.condition(
+        "announcements of other swarms are skipped",
+        "if self.mark not in strings:",
+        "test_announcements_are_read_only_by_their_swarm",
+    ),
+    mdns(
+        "addresses in an announcement",
+        "for address in addresses[:MAX_ADDRESSES]",
+        "for address in addresses",
+        "test_announcements_are_read_only_by_their_swarm",
+    ),
+    program(
+        "time for whatever a router has the library do",
+        "signal.alarm(SECONDS)",
+        "pass",
+        "tests/swarm/router/test_mapping.py::test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_most",
+    ),
+    program(
+        "memory for whatever a router has the library do",
+        "resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))",
+        "pass",
+        "tests/swarm/router/test_mapping.py::test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_most",
+    ),
+    program(
         "UPnP hears the router alone",
-        "sapo_edge/swarm/router/program.py",
-        "                if sender == gateway:\n",
-        "                if True:\n",
-        (_SSDP_TESTS + "test_no_device_answers_in_the_routers_place",),
+        "if sender == gateway:",
+        "if True:",
+        "test_no_device_answers_in_the_routers_place",
     ),
-    Defence(
+    program(
         "the router's description is at its own address",
-        "sapo_edge/swarm/router/program.py",
         'return check_url(match.group(1).decode("ascii"), gateway)',
         'return match.group(1).decode("ascii")',
-        (_SSDP_TESTS + "test_no_router_has_anything_fetched_from_elsewhere",),
+        "test_no_router_has_anything_fetched_from_elsewhere",
     ),
-    Defence(
+    program(
         "the router is controlled at its own address",
-        "sapo_edge/swarm/router/program.py",
         "check_url(router.selectigd(find_description(gateway)), gateway)",
         "router.selectigd(find_description(gateway))",
-        (_SSDP_TESTS + "test_no_router_has_anything_fetched_from_elsewhere",),
+        "test_no_router_has_anything_fetched_from_elsewhere",
+    ),
+    discovery(
+        "private addresses of this machine are told to nobody",
+        "public = [address for address in machine if address.ip is not None and is_public(address.ip)]",
+        "public = machine",
+        "test_private_addresses_are_told_to_nobody_for_a_hole_punch",
+    ),
+    discovery(
+        "places for members alone",
+        "is_elsewhere and self.directory.is_member(peer_id) and",
+        "is_elsewhere and",
+        "test_a_node_carries_for_members_from_elsewhere_while_others_reach_it",
+    ),
+    discovery(
+        "places only while others reach this node",
+        " and bool(self.confirmed())",
+        "",
+        "test_a_node_carries_for_members_from_elsewhere_while_others_reach_it",
+    ),
+    mapping.condition(
+        "the length of a router's answer", "if len(data) > MAX_OUTPUT:", "test_a_hostile_routers_answer_is_bounded"
     ),
 )

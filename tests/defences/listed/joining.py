@@ -2,396 +2,286 @@
 
 from __future__ import annotations
 
-from tests.defences.defence import Defence
+from tests.defences.defence import Defences
 
-_IDENTITY = "sapo_edge/swarm/joining/identity.py"
-_IDENTITY_TESTS = "tests/swarm/joining/test_identity.py::"
-_INVITE = "sapo_edge/swarm/joining/invite.py"
-_INVITE_TESTS = "tests/swarm/joining/test_invite.py::"
-_INVALID_LINE = (_INVITE_TESTS + "test_an_invalid_line_is_rejected_with_its_reason",)
-_MEMBERSHIP = "sapo_edge/swarm/joining/membership.py"
-_MEMBERSHIP_TESTS = "tests/swarm/joining/test_membership.py::"
-_CODE = "sapo_edge/swarm/codes/code.py"
-_HANDOVER = "sapo_edge/swarm/codes/handover.py"
-_CODE_TESTS = "tests/swarm/codes/test_code.py::"
+identity = Defences("sapo_edge/swarm/joining/identity.py", "tests/swarm/joining/test_identity.py")
+invite = Defences("sapo_edge/swarm/joining/invite.py", "tests/swarm/joining/test_invite.py")
+membership = Defences("sapo_edge/swarm/joining/membership.py", "tests/swarm/joining/test_membership.py")
+durable = Defences("sapo_edge/state/durable.py", "tests/swarm/joining/test_membership.py")
+code = Defences("sapo_edge/swarm/codes/code.py", "tests/swarm/codes/test_code.py")
+handover = Defences("sapo_edge/swarm/codes/handover.py", "tests/swarm/codes/test_code.py")
 
 DEFENCES = (
-    Defence(
-        "the length of a secret",
-        _IDENTITY,
-        "        if len(self.secret) != KEY_BYTES:\n",
-        "        if False:\n",
-        (_IDENTITY_TESTS + "test_keys_have_32_bytes",),
+    identity.condition("the length of a secret", "if len(self.secret) != KEY_BYTES:", "test_keys_have_32_bytes"),
+    identity.condition("the length of a public key", "if len(public_key) != KEY_BYTES:", "test_keys_have_32_bytes"),
+    identity(
+        "a secret is not shown", "secret: bytes = field(repr=False)", "secret: bytes", "test_a_secret_is_never_shown"
     ),
-    Defence(
-        "the length of a public key",
-        _IDENTITY,
-        "    if len(public_key) != KEY_BYTES:\n",
-        "    if False:\n",
-        (_IDENTITY_TESTS + "test_keys_have_32_bytes",),
-    ),
-    Defence(
-        "a secret is not shown",
-        _IDENTITY,
-        "    secret: bytes = field(repr=False)\n",
-        "    secret: bytes\n",
-        (_IDENTITY_TESTS + "test_a_secret_is_never_shown",),
-    ),
-    Defence(
+    identity.condition(
         "the length of a peer id that is decoded",
-        _IDENTITY,
-        "    if len(peer_id) > MAX_PEER_ID_CHARACTERS:\n",
-        "    if False:\n",
-        (_IDENTITY_TESTS + "test_a_long_text_is_not_decoded",),
+        "if len(peer_id) > MAX_PEER_ID_CHARACTERS:",
+        "test_a_long_text_is_not_decoded",
     ),
-    Defence(
+    identity(
         "peer ids whose keys are remembered",
-        _IDENTITY,
         "@lru_cache(maxsize=4096)",
         "@lru_cache(maxsize=None)",
-        (_IDENTITY_TESTS + "test_so_many_ids_that_others_make_up_are_remembered",),
+        "test_so_many_ids_that_others_make_up_are_remembered",
     ),
-    Defence(
-        "a key has one peer id",
-        _IDENTITY,
-        " or peer_id_of(public_key) != peer_id:",
-        ":",
-        (_IDENTITY_TESTS + "test_a_key_has_exactly_one_id",),
-    ),
-    Defence(
+    identity("a key has one peer id", " or peer_id_of(public_key) != peer_id:", ":", "test_a_key_has_exactly_one_id"),
+    identity.condition(
         "the lengths of a key and a signature",
-        _IDENTITY,
-        "    if len(public_key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES:\n",
-        "    if False:\n",
-        (_IDENTITY_TESTS + "test_malformed_keys_and_signatures_verify_nothing",),
+        "if len(public_key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES:",
+        "test_malformed_keys_and_signatures_verify_nothing",
     ),
-    Defence(
+    identity(
         "a false signature verifies nothing",
-        _IDENTITY,
-        "    except BadSignatureError:\n        return False\n",
-        "    except BadSignatureError:\n        return True\n",
-        (_IDENTITY_TESTS + "test_a_signature_is_valid_only_for_its_key_and_data",),
+        """except BadSignatureError:
+        return False""",
+        """except BadSignatureError:
+        return True""",
+        "test_a_signature_is_valid_only_for_its_key_and_data",
     ),
-    Defence(
+    identity.condition(
         "the shortest passphrase of a backup",
-        _IDENTITY,
-        "    if len(passphrase) < MIN_PASSPHRASE_CHARACTERS:\n",
-        "    if False:\n",
-        (_IDENTITY_TESTS + "test_a_passphrase_that_is_too_short_or_not_text_is_rejected",),
+        "if len(passphrase) < MIN_PASSPHRASE_CHARACTERS:",
+        "test_a_passphrase_that_is_too_short_or_not_text_is_rejected",
     ),
-    Defence(
+    identity(
         "each backup has a salt of its own",
-        _IDENTITY,
-        "    salt = random(_SALT_BYTES)\n",
-        "    salt = bytes(_SALT_BYTES)\n",
-        (_IDENTITY_TESTS + "test_one_passphrase_gives_each_backup_another_key",),
+        "salt = random(_SALT_BYTES)",
+        "salt = bytes(_SALT_BYTES)",
+        "test_one_passphrase_gives_each_backup_another_key",
     ),
-    Defence(
+    identity(
         "a passphrase is expensive to guess",
-        _IDENTITY,
-        "_OPERATIONS, _MEMORY = 3, 256 * 1024 * 1024\n",
-        "_OPERATIONS, _MEMORY = 1, 8192\n",
-        (_IDENTITY_TESTS + "test_a_backup_needs_the_documented_memory",),
+        "_OPERATIONS, _MEMORY = 3, 256 * 1024 * 1024",
+        "_OPERATIONS, _MEMORY = 1, 8192",
+        "test_a_backup_needs_the_documented_memory",
     ),
-    Defence(
+    identity(
         "a file that is no backup is not decrypted",
-        _IDENTITY,
         " or not data.startswith(_BACKUP):",
         ":",
-        (_IDENTITY_TESTS + "test_a_damaged_backup_is_rejected",),
+        "test_a_damaged_backup_is_rejected",
     ),
-    Defence(
+    identity.condition(
         "the length of a backup",
-        _IDENTITY,
-        "    if len(box) != SecretBox.NONCE_SIZE + SecretBox.MACBYTES + KEY_BYTES:\n",
-        "    if False:\n",
-        (_IDENTITY_TESTS + "test_a_damaged_backup_is_rejected",),
+        "if len(box) != SecretBox.NONCE_SIZE + SecretBox.MACBYTES + KEY_BYTES:",
+        "test_a_damaged_backup_is_rejected",
     ),
-    Defence(
+    invite(
         "an invite's key is not shown",
-        _INVITE,
-        "    key: bytes | None = field(default=None, repr=False)\n",
-        "    key: bytes | None = None\n",
-        (_INVITE_TESTS + "test_the_key_is_in_the_line_and_not_in_the_repr",),
+        "key: bytes | None = field(default=None, repr=False)",
+        "key: bytes | None = None",
+        "test_the_key_is_in_the_line_and_not_in_the_repr",
     ),
-    Defence(
+    invite.condition(
         "the lengths of an invite's digest and key",
-        _INVITE,
-        "        if len(self.manifest) != KEY_BYTES or (self.key is not None and len(self.key) != KEY_BYTES):\n",
-        "        if False:\n",
-        (_INVITE_TESTS + "test_a_digest_and_a_key_have_32_bytes",),
+        "if len(self.manifest) != KEY_BYTES or (self.key is not None and len(self.key) != KEY_BYTES):",
+        "test_a_digest_and_a_key_have_32_bytes",
     ),
-    Defence(
+    invite.condition(
         "an invite's name is a name",
-        _INVITE,
-        "        if not _NAME.fullmatch(self.name):\n",
-        "        if False:\n",
-        (*_INVALID_LINE, _MEMBERSHIP_TESTS + "test_a_damaged_file_is_reported_and_not_changed"),
+        "if not _NAME.fullmatch(self.name):",
+        "test_an_invalid_line_is_rejected_with_its_reason",
+        "tests/swarm/joining/test_membership.py::test_a_damaged_file_is_reported_and_not_changed",
     ),
-    Defence(
+    invite.condition(
         "addresses in an invite",
-        _INVITE,
-        "        if len(self.bootstrap) > MAX_ADDRESSES:\n",
-        "        if False:\n",
-        _INVALID_LINE,
+        "if len(self.bootstrap) > MAX_ADDRESSES:",
+        "test_an_invalid_line_is_rejected_with_its_reason",
     ),
-    Defence(
+    invite(
         "an invite's addresses are addresses",
-        _INVITE,
-        "            check_address(address)\n",
-        "            pass\n",
-        _INVALID_LINE,
+        "check_address(address)",
+        "pass",
+        "test_an_invalid_line_is_rejected_with_its_reason",
     ),
-    Defence(
+    invite.condition(
         "an invite's address is of one machine",
-        _INVITE,
-        "        if address.ip is not None and address.ip.is_unspecified:\n",
-        "        if False:\n",
-        (_INVITE_TESTS + "test_addresses_that_nobody_can_dial_are_rejected",),
+        "if address.ip is not None and address.ip.is_unspecified:",
+        "test_addresses_that_nobody_can_dial_are_rejected",
     ),
-    Defence(
+    invite(
         "a wrong address is shown without control characters",
-        _INVITE,
-        '        shown = text[:60].encode("unicode_escape").decode("ascii")\n',
-        "        shown = text\n",
-        (_INVITE_TESTS + "test_addresses_that_nobody_can_dial_are_rejected",),
+        'shown = text[:60].encode("unicode_escape").decode("ascii")',
+        "shown = text",
+        "test_addresses_that_nobody_can_dial_are_rejected",
     ),
-    Defence(
+    invite.condition(
         "an invite has all of its end",
-        _INVITE,
-        "    if not separator or len(check) < _CHECK_DIGITS:\n",
-        "    if False:\n",
-        (_INVITE_TESTS + "test_a_line_that_is_cut_off_anywhere_is_rejected",),
+        "if not separator or len(check) < _CHECK_DIGITS:",
+        "test_a_line_that_is_cut_off_anywhere_is_rejected",
     ),
-    Defence(
-        "an invite's checksum",
-        _INVITE,
-        "    if check != _checksum(body):\n",
-        "    if False:\n",
-        (_INVITE_TESTS + "test_a_changed_or_missing_character_is_noticed",),
+    invite.condition(
+        "an invite's checksum", "if check != _checksum(body):", "test_a_changed_or_missing_character_is_noticed"
     ),
-    Defence(
-        "an invite's version",
-        _INVITE,
-        "    if version != str(VERSION):\n",
-        "    if False:\n",
-        _INVALID_LINE,
+    invite.condition(
+        "an invite's version", "if version != str(VERSION):", "test_an_invalid_line_is_rejected_with_its_reason"
     ),
-    Defence(
+    invite(
         "an invite's fields stand once",
-        _INVITE,
-        "    if len(values) != 1:\n",
-        "    if not values:\n",
-        _INVALID_LINE,
+        "if len(values) != 1:",
+        "if not values:",
+        "test_an_invalid_line_is_rejected_with_its_reason",
     ),
-    Defence(
+    invite.condition(
         "an invite's digits have one spelling",
-        _INVITE,
-        '    if not re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}", text):\n',
-        "    if False:\n",
-        _INVALID_LINE,
+        'if not re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}", text):',
+        "test_an_invalid_line_is_rejected_with_its_reason",
     ),
-    Defence(
+    invite.condition(
         "the length of a text that may be an invite",
-        _INVITE,
-        "    if len(text) > 2 * MAX_LINE:\n",
-        "    if False:\n",
-        _INVALID_LINE,
+        "if len(text) > 2 * MAX_LINE:",
+        "test_an_invalid_line_is_rejected_with_its_reason",
     ),
-    Defence(
-        "the length of an invite",
-        _INVITE,
-        "    if len(line) > MAX_LINE:\n",
-        "    if False:\n",
-        _INVALID_LINE,
+    invite.condition(
+        "the length of an invite", "if len(line) > MAX_LINE:", "test_an_invalid_line_is_rejected_with_its_reason"
     ),
-    Defence(
+    invite.condition(
         "an invite's characters",
-        _INVITE,
-        "    if not line.isascii() or not line.isprintable():\n",
-        "    if False:\n",
-        _INVALID_LINE,
+        "if not line.isascii() or not line.isprintable():",
+        "test_an_invalid_line_is_rejected_with_its_reason",
     ),
-    Defence(
+    invite(
         "a private swarm's id is its own",
-        _INVITE,
-        "    if key is None:\n        return manifest\n",
-        "    if True:\n        return manifest\n",
-        (_MEMBERSHIP_TESTS + "test_swarms_of_one_manifest_and_different_keys_are_different",),
+        """if key is None:
+        return manifest""",
+        """if True:
+        return manifest""",
+        "tests/swarm/joining/test_membership.py::test_swarms_of_one_manifest_and_different_keys_are_different",
     ),
-    Defence(
+    invite(
         "a private swarm's id does not reveal its key",
-        _INVITE,
         'hashlib.sha256(b"sapo-edge private swarm v1\\0" + manifest + key).digest()',
         "(manifest[:4] + key)",
-        (_MEMBERSHIP_TESTS + "test_swarms_of_one_manifest_and_different_keys_are_different",),
+        "tests/swarm/joining/test_membership.py::test_swarms_of_one_manifest_and_different_keys_are_different",
     ),
-    Defence(
+    membership(
         "the addresses of a swarm",
-        _MEMBERSHIP,
         "bootstrap=addresses[:MAX_ADDRESSES]",
         "bootstrap=addresses",
-        (_MEMBERSHIP_TESTS + "test_addresses_of_an_earlier_invite_are_kept_after_the_new_ones",),
+        "test_addresses_of_an_earlier_invite_are_kept_after_the_new_ones",
     ),
-    Defence(
+    membership(
         "swarms that are remembered",
-        _MEMBERSHIP,
         "(*others, swarm)[-MAX_SWARMS:]",
         "(*others, swarm)",
-        (_MEMBERSHIP_TESTS + "test_the_oldest_swarm_is_forgotten_when_there_are_too_many",),
+        "test_the_oldest_swarm_is_forgotten_when_there_are_too_many",
     ),
-    Defence(
+    membership(
         "swarms that are read",
-        _MEMBERSHIP,
         'body["swarms"][:MAX_SWARMS]',
         'body["swarms"]',
-        (_MEMBERSHIP_TESTS + "test_no_more_swarms_are_read_than_are_remembered",),
+        "test_no_more_swarms_are_read_than_are_remembered",
     ),
-    Defence(
-        "the size of a file",
-        "sapo_edge/state/durable.py",
-        "    if len(data) > limit:\n",
-        "    if False:\n",
-        (_MEMBERSHIP_TESTS + "test_a_damaged_file_is_reported_and_not_changed",),
-    ),
-    Defence(
-        "no more of a file is read than it may have",
-        "sapo_edge/state/durable.py",
-        "file.read(limit + 1)",
-        "file.read()",
-        (_MEMBERSHIP_TESTS + "test_files_are_bounded_before_they_are_read",),
-    ),
-    Defence(
+    membership(
         "a swarm that was left takes its key with it",
-        _MEMBERSHIP,
         "tuple(swarm for swarm in self.swarms if swarm != left)",
         "self.swarms",
-        (_MEMBERSHIP_TESTS + "test_a_node_is_in_the_open_swarm_then_in_the_joined_one_then_in_none",),
+        "test_a_node_is_in_the_open_swarm_then_in_the_joined_one_then_in_none",
     ),
-    Defence(
-        "the digits that name a swarm",
-        _MEMBERSHIP,
-        "(len(name) >= MIN_DIGITS and ",
-        "(",
-        (_MEMBERSHIP_TESTS + "test_swarms_are_found_by_name_or_digits",),
+    membership(
+        "the digits that name a swarm", "(len(name) >= MIN_DIGITS and ", "(", "test_swarms_are_found_by_name_or_digits"
     ),
-    Defence(
+    membership(
         "a manifest has the digest of its invite",
-        _MEMBERSHIP,
         " or hashlib.sha256(data).digest() != digest:",
         ":",
-        (_MEMBERSHIP_TESTS + "test_shipped_manifests_are_known_and_others_are_stored_and_verified",),
+        "test_shipped_manifests_are_known_and_others_are_stored_and_verified",
     ),
-    Defence(
+    membership(
         "the size of a manifest that is verified",
-        _MEMBERSHIP,
         "len(data) > MAX_MANIFEST_BYTES or ",
         "",
-        (_MEMBERSHIP_TESTS + "test_a_manifest_that_is_too_large_is_not_parsed_whatever_its_digest",),
+        "test_a_manifest_that_is_too_large_is_not_parsed_whatever_its_digest",
     ),
-    Defence(
+    membership(
         "a manifest is verified before it is stored",
-        _MEMBERSHIP,
-        "        manifest = verify_manifest(data, digest)\n        make_private_directory(self.kept)\n",
-        "        manifest = Manifest.from_bytes(data)\n        make_private_directory(self.kept)\n",
-        (_MEMBERSHIP_TESTS + "test_shipped_manifests_are_known_and_others_are_stored_and_verified",),
+        """manifest = verify_manifest(data, digest)
+        make_private_directory(self.kept)""",
+        """manifest = Manifest.from_bytes(data)
+        make_private_directory(self.kept)""",
+        "test_shipped_manifests_are_known_and_others_are_stored_and_verified",
     ),
-    Defence(
-        "the length of a code",
-        _CODE,
-        "    if len(text) > MAX_CHARACTERS:\n",
-        "    if False:\n",
-        (_CODE_TESTS + "test_what_is_wrong_with_a_code_is_named",),
+    durable.condition("the size of a file", "if len(data) > limit:", "test_a_damaged_file_is_reported_and_not_changed"),
+    durable(
+        "no more of a file is read than it may have",
+        "file.read(limit + 1)",
+        "file.read()",
+        "test_files_are_bounded_before_they_are_read",
     ),
-    Defence(
+    code.condition("the length of a code", "if len(text) > MAX_CHARACTERS:", "test_what_is_wrong_with_a_code_is_named"),
+    code(
         "the length of a text that may be a code",
-        _CODE,
         "len(text) <= MAX_CHARACTERS and ",
         "",
-        (_CODE_TESTS + "test_other_texts_are_no_codes",),
+        "test_other_texts_are_no_codes",
     ),
-    Defence(
+    code(
         "the number of a code",
-        _CODE,
-        '    if not re.fullmatch("[0-9]{1,4}", number) or not 1 <= int(number) <= MAX_NUMBER:\n',
-        "    if not number.isdecimal():\n",
-        (_CODE_TESTS + "test_what_is_wrong_with_a_code_is_named",),
+        'if not re.fullmatch("[0-9]{1,4}", number) or not 1 <= int(number) <= MAX_NUMBER:',
+        "if not number.isdecimal():",
+        "test_what_is_wrong_with_a_code_is_named",
     ),
-    Defence(
-        "the words of a code",
-        _CODE,
-        "    if len(words) != WORDS:\n",
-        "    if False:\n",
-        (_CODE_TESTS + "test_what_is_wrong_with_a_code_is_named",),
-    ),
-    Defence(
+    code.condition("the words of a code", "if len(words) != WORDS:", "test_what_is_wrong_with_a_code_is_named"),
+    code(
         "letters that a word of a code needs",
-        _CODE,
-        "    if len(typed) >= ENOUGH_LETTERS:\n",
-        "    if True:\n",
-        (_CODE_TESTS + "test_what_is_wrong_with_a_code_is_named",),
+        "if len(typed) >= ENOUGH_LETTERS:",
+        "if True:",
+        "test_what_is_wrong_with_a_code_is_named",
     ),
-    Defence(
+    code(
         "a wrong word of a code is shown without control characters",
-        _CODE,
         "{printable(typed)}",
         "{typed}",
-        (_CODE_TESTS + "test_what_is_wrong_with_a_code_is_named",),
+        "test_what_is_wrong_with_a_code_is_named",
     ),
-    Defence(
+    code(
         "a code's words are not shown",
-        _CODE,
-        "    words: tuple[str, ...] = field(repr=False)\n",
-        "    words: tuple[str, ...]\n",
-        (_CODE_TESTS + "test_the_exchange_hides_the_line",),
+        "words: tuple[str, ...] = field(repr=False)",
+        "words: tuple[str, ...]",
+        "test_the_exchange_hides_the_line",
     ),
-    Defence(
-        "a code's words are drawn at random",
-        _CODE,
-        "secrets.choice(word_list())",
-        "word_list()[0]",
-        (_CODE_TESTS + "test_new_codes_differ",),
+    code(
+        "a code's words are drawn at random", "secrets.choice(word_list())", "word_list()[0]", "test_new_codes_differ"
     ),
-    Defence(
+    code(
         "the number is part of a code's password",
-        _CODE,
-        '        return str(self).encode("ascii")\n',
-        '        return "-".join(self.words).encode("ascii")\n',
-        (_CODE_TESTS + "test_only_the_same_code_opens",),
+        'return str(self).encode("ascii")',
+        'return "-".join(self.words).encode("ascii")',
+        "test_only_the_same_code_opens",
     ),
-    Defence(
+    handover.condition(
         "the length of a point of a key exchange",
-        _HANDOVER,
-        "    if len(message) != HELLO_BYTES:\n",
-        "    if False:\n",
-        (_CODE_TESTS + "test_what_is_no_first_message_of_an_inviter_is_a_wrong_code",),
+        "if len(message) != HELLO_BYTES:",
+        "test_what_is_no_first_message_of_an_inviter_is_a_wrong_code",
     ),
-    Defence(
+    handover(
         "garbage in a key exchange raises nothing else",
-        _HANDOVER,
-        "    except (SPAKEError, NotOnCurve, ValueError):\n        return None\n",
-        "    except ZeroDivisionError:\n        return None\n",
-        (_CODE_TESTS + "test_what_is_no_first_message_of_an_inviter_is_a_wrong_code",),
+        """except (SPAKEError, NotOnCurve, ValueError):
+        return None""",
+        """except ZeroDivisionError:
+        return None""",
+        "test_what_is_no_first_message_of_an_inviter_is_a_wrong_code",
     ),
-    Defence(
+    handover(
         "the length of a sealed invite",
-        _HANDOVER,
         " or len(sealed) > MAX_SEALED_BYTES:",
         ":",
-        (_CODE_TESTS + "test_a_sealed_invite_that_is_too_long_is_not_opened",),
+        "test_a_sealed_invite_that_is_too_long_is_not_opened",
     ),
-    Defence(
+    handover(
         "a receipt proves that the invite arrived",
-        _HANDOVER,
         'self._key is not None and hmac.compare_digest(receipt, _tag(self._key, "receipt"))',
         "self._key is not None",
-        (_CODE_TESTS + "test_the_right_code_brings_the_invite_once",),
+        "test_the_right_code_brings_the_invite_once",
     ),
-    Defence(
+    handover(
         "one tag of a key exchange is no other",
-        _HANDOVER,
         'f"sapo-edge code v1 {purpose}".encode()',
         'b"sapo-edge code v1"',
-        (_CODE_TESTS + "test_who_recorded_a_guess_can_give_no_receipt",),
+        "test_who_recorded_a_guess_can_give_no_receipt",
     ),
 )

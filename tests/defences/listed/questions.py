@@ -2,296 +2,296 @@
 
 from __future__ import annotations
 
-from tests.defences.defence import Defence
+from tests.defences.defence import Defences
 
-_CHECKS = "sapo_edge/tasks/checks.py"
-_FILE = "sapo_edge/tasks/question_file.py"
-_MANIFEST = "sapo_edge/tasks/manifest.py"
-_QUESTIONS = "sapo_edge/tasks/questions.py"
-_TESTS = "tests/unit/tasks/test_own_questions.py::"
-_TABLE = "sapo_edge/tasks/question_table.py"
-_ALLOWED = "sapo_edge/tasks/allowed.py"
-_DATA = "sapo_edge/tasks/question_data.py"
-_DATA_TESTS = "tests/unit/tasks/test_question_data.py::"
-_ERRORS = _TESTS + "test_errors_name_file_and_line"
-_INVALID = "tests/unit/tasks/test_manifest.py::test_an_invalid_manifest_is_rejected_with_a_remedy"
-_EXPRESSIONS = _TESTS + "test_expressions_that_others_write_are_not_kept_without_end_nor_shown"
-_ANY_VALUE = "tests/unit/tasks/test_manifest.py::test_no_value_of_a_question_raises_anything_but_a_manifest_error"
-_READINGS = "sapo_edge/tasks/readings.py"
-_READINGS_TESTS = "tests/unit/tasks/test_readings.py::"
-_READ = _READINGS_TESTS + "test_no_text_gives_more_than_four_answers_of_bounded_length"
-_LINES = _DATA_TESTS + "test_a_line_without_end_takes_little_memory"
-_NAMES = "tests/unit/tasks/test_manifest.py::test_messages_never_carry_a_long_or_unprintable_key"
-_BOUNDS = _TESTS + "test_a_strangers_questions_are_bounded"
+checks = Defences("sapo_edge/tasks/checks.py", "tests/unit/tasks/test_own_questions.py")
+texts = Defences("sapo_edge/tasks/texts.py", "tests/unit/tasks/test_own_questions.py")
+question_file = Defences("sapo_edge/tasks/question_file.py", "tests/unit/tasks/test_own_questions.py")
+question_table = Defences("sapo_edge/tasks/question_table.py", "tests/unit/tasks/test_question_data.py")
+question_data = Defences("sapo_edge/tasks/question_data.py", "tests/unit/tasks/test_question_data.py")
+allowed = Defences("sapo_edge/tasks/allowed.py", "tests/unit/tasks/test_manifest.py")
+manifest = Defences("sapo_edge/tasks/manifest.py", "tests/unit/tasks/test_manifest.py")
+objects = Defences("sapo_edge/tasks/objects.py", "tests/unit/tasks/test_objects.py")
+source = Defences("sapo_edge/tasks/source.py", "tests/unit/tasks/test_source.py")
+questions = Defences("sapo_edge/tasks/questions.py", "tests/unit/tasks/test_own_questions.py")
+fetch = Defences("sapo_edge/swarm/visits/fetch.py", "tests/swarm/member/test_libp2p.py")
+verifiers = Defences("sapo_edge/tasks/verifiers.py", "tests/unit/tasks/test_verifiers.py")
+readings = Defences("sapo_edge/tasks/readings.py", "tests/unit/tasks/test_readings.py")
 
 DEFENCES = (
-    Defence("memory of an expression", _CHECKS, "    options.max_mem = PATTERN_MEMORY\n", "", (_ERRORS,)),
-    Defence(
+    checks("memory of an expression", "    options.max_mem = PATTERN_MEMORY\n", "", "test_errors_name_file_and_line"),
+    checks(
         "expressions without going back",
-        _CHECKS,
-        "        return re2.compile(pattern, options)\n    except re2.error:",
-        "        return re.compile(pattern)  # type: ignore[return-value]\n    except re.error:",
-        (_ERRORS,),
+        """return re2.compile(pattern, options)
+    except re2.error:""",
+        """return re.compile(pattern)  # type: ignore[return-value]
+    except re.error:""",
+        "test_errors_name_file_and_line",
     ),
-    Defence(
+    checks(
         "length of an expression",
-        _CHECKS,
         'check_text("pattern", self.pattern, MAX_PATTERN_BYTES)',
         'check_text("pattern", self.pattern)',
-        (_ERRORS, _BOUNDS),
+        "test_errors_name_file_and_line",
+        "test_a_strangers_questions_are_bounded",
     ),
-    Defence(
-        "number of choices", _CHECKS, "2 <= len(self.choices) <= MAX_CHOICES", "2 <= len(self.choices)", (_BOUNDS,)
+    checks(
+        "number of choices",
+        "2 <= len(self.choices) <= MAX_CHOICES",
+        "2 <= len(self.choices)",
+        "test_a_strangers_questions_are_bounded",
     ),
-    Defence(
+    checks(
         "length of a choice",
-        _CHECKS,
         'check_text("a choice", choice, MAX_CHOICE_BYTES)',
         'check_text("a choice", choice)',
-        (_BOUNDS,),
+        "test_a_strangers_questions_are_bounded",
     ),
-    Defence(
+    checks(
         "memory of expressions that others write",
-        _CHECKS,
         "@lru_cache(maxsize=256)",
         "@lru_cache(maxsize=None)",
-        (_EXPRESSIONS,),
+        "test_expressions_that_others_write_are_not_kept_without_end_nor_shown",
     ),
-    Defence(
-        "expressions that others write are not shown", _CHECKS, "    options.log_errors = False\n", "", (_EXPRESSIONS,)
+    checks(
+        "expressions that others write are not shown",
+        "    options.log_errors = False\n",
+        "",
+        "test_expressions_that_others_write_are_not_kept_without_end_nor_shown",
     ),
-    Defence(
+    checks(
         "number of texts of an expression",
-        _CHECKS,
         "2 <= len(self.texts) <= MAX_ITEMS",
         "2 <= len(self.texts)",
-        (_BOUNDS,),
+        "test_a_strangers_questions_are_bounded",
     ),
-    Defence("choices are a list", _CHECKS, "isinstance(self.choices, list | tuple) and ", "", (_ANY_VALUE,)),
-    Defence("texts are a list", _CHECKS, "isinstance(self.texts, list | tuple) and ", "", (_ANY_VALUE,)),
-    Defence(
+    checks(
+        "choices are a list",
+        "isinstance(self.choices, list | tuple) and ",
+        "",
+        "tests/unit/tasks/test_manifest.py::test_no_value_of_a_question_raises_anything_but_a_manifest_error",
+    ),
+    checks(
+        "texts are a list",
+        "isinstance(self.texts, list | tuple) and ",
+        "",
+        "tests/unit/tasks/test_manifest.py::test_no_value_of_a_question_raises_anything_but_a_manifest_error",
+    ),
+    checks(
         "a call inside of a call is an object",
-        _CHECKS,
         'isinstance(call.get("function"), dict)',
         'call.get("function")',
-        (_TESTS + "test_checks_compare_by_content", _ANY_VALUE),
+        "test_checks_compare_by_content",
+        "tests/unit/tasks/test_manifest.py::test_no_value_of_a_question_raises_anything_but_a_manifest_error",
     ),
-    Defence(
-        "a flag is a flag",
-        _CHECKS,
-        '        Flag(False).check("fold", self.fold)\n',
-        "        pass\n",
-        (_BOUNDS,),
+    checks(
+        "a flag is a flag", 'Flag(False).check("fold", self.fold)', "pass", "test_a_strangers_questions_are_bounded"
     ),
-    Defence(
-        "texts that can't be encoded",
-        "sapo_edge/tasks/texts.py",
-        r"\x9f\ud800-\udfff]",
-        r"\x9f]",
-        (_BOUNDS,),
+    checks(
+        "items of a set",
+        "require(1 <= count <= MAX_ITEMS,",
+        "require(1 <= count,",
+        "test_a_strangers_questions_are_bounded",
     ),
-    Defence(
-        "length of a text in bytes", "sapo_edge/tasks/texts.py", 'len(text.encode("utf-8"))', "len(text)", (_BOUNDS,)
+    checks(
+        "largest tolerance",
+        "Real(0.0, MAX_TOLERANCE, 0.0)",
+        "Real(0.0, 1e300, 0.0)",
+        "test_a_strangers_questions_are_bounded",
     ),
-    Defence("items of a set", _CHECKS, "require(1 <= count <= MAX_ITEMS,", "require(1 <= count,", (_BOUNDS,)),
-    Defence("largest tolerance", _CHECKS, "Real(0.0, MAX_TOLERANCE, 0.0)", "Real(0.0, 1e300, 0.0)", (_BOUNDS,)),
-    Defence(
+    texts("texts that can't be encoded", "\\x9f\\ud800-\\udfff]", "\\x9f]", "test_a_strangers_questions_are_bounded"),
+    texts(
+        "length of a text in bytes", 'len(text.encode("utf-8"))', "len(text)", "test_a_strangers_questions_are_bounded"
+    ),
+    question_file.condition(
         "size of a file of questions",
-        _FILE,
-        "            if os.fstat(file.fileno()).st_size > size:\n",
-        "            if False:\n",
-        (_TESTS + "test_a_manifest_has_an_end", _DATA_TESTS + "test_the_limits_are_those_that_are_promised"),
+        "if os.fstat(file.fileno()).st_size > size:",
+        "test_a_manifest_has_an_end",
+        "tests/unit/tasks/test_question_data.py::test_the_limits_are_those_that_are_promised",
     ),
-    Defence(
-        "number of questions of a file",
-        _FILE,
-        "            if count == most:\n",
-        "            if False:\n",
-        (_TESTS + "test_a_file_has_so_many_questions_and_mistakes_at_most",),
+    question_file.condition(
+        "number of questions of a file", "if count == most:", "test_a_file_has_so_many_questions_and_mistakes_at_most"
     ),
-    Defence(
+    question_file(
         "number of mistakes that are collected",
-        _FILE,
         "mistakes += itertools.islice(lines, MAX_MISTAKES)",
         "mistakes += lines",
-        (_TESTS + "test_a_file_has_so_many_questions_and_mistakes_at_most",),
+        "test_a_file_has_so_many_questions_and_mistakes_at_most",
     ),
-    Defence(
+    question_file(
         "length of a line of a file of questions",
-        _FILE,
         "file.readline(MAX_LINE + 1)",
         "file.readline()",
-        (_LINES,),
+        "tests/unit/tasks/test_question_data.py::test_a_line_without_end_takes_little_memory",
     ),
-    Defence(
-        "length of the first line of a table",
-        _TABLE,
-        "first = text.readline(MAX_LINE)",
-        "first = text.readline()",
-        (_LINES,),
-    ),
-    Defence(
-        "length of a line of a table",
-        _TABLE,
-        'iter(lambda: text.readline(MAX_LINE), "")',
-        'iter(lambda: text.readline(), "")',
-        (_LINES,),
-    ),
-    Defence(
+    question_file(
         "lines before the first question",
-        _FILE,
-        "        elif len(held) == MAX_HELD:\n            break\n",
+        """        elif len(held) == MAX_HELD:
+            break
+""",
         "",
-        (_TESTS + "test_a_file_of_another_form_is_recognised",),
+        "test_a_file_of_another_form_is_recognised",
     ),
-    Defence(
-        "length of a question by digest that is decoded",
-        _DATA,
-        "                if file.tell() - end > _BLOCK:\n",
-        "                if False:\n",
-        (_DATA_TESTS + "test_a_strangers_question_without_end_takes_little_memory",),
-    ),
-    Defence(
-        "others' names in messages are printable",
-        _ALLOWED,
-        "text if text.isprintable() and len",
-        "text if len",
-        (_NAMES,),
-    ),
-    Defence("others' names in messages are short", _ALLOWED, " and len(text) <= _SHOWN else", " else", (_NAMES,)),
-    Defence(
+    question_file(
         "files beside the manifest alone",
-        _FILE,
         'return bool(name) and name == Path(name).name and name not in (".", "..")',
         "return bool(name)",
-        (_TESTS + "test_only_a_file_beside_the_manifest_is_read",),
+        "test_only_a_file_beside_the_manifest_is_read",
     ),
-    Defence(
-        "number of questions of an entry",
-        _MANIFEST,
-        '        require(count <= MAX_QUESTIONS, f"{where} has {count} questions", f"keep at most {MAX_QUESTIONS}")\n',
-        "",
-        (_TESTS + "test_an_entry_has_so_many_questions_at_most",),
+    question_table(
+        "length of the first line of a table",
+        "first = text.readline(MAX_LINE)",
+        "first = text.readline()",
+        "test_a_line_without_end_takes_little_memory",
     ),
-    Defence(
-        "a list with more or fewer items is another one",
-        "sapo_edge/tasks/objects.py",
-        "len(expected) == len(given) and ",
-        "",
-        ("tests/unit/tasks/test_objects.py::test_truth_is_no_number_and_an_accent_may_be_composed",),
+    question_table(
+        "length of a line of a table",
+        'iter(lambda: text.readline(MAX_LINE), "")',
+        'iter(lambda: text.readline(), "")',
+        "test_a_line_without_end_takes_little_memory",
     ),
-    Defence("length of a name in a manifest", _MANIFEST, '{0,63}", re.ASCII)', '*", re.ASCII)', (_INVALID,)),
-    Defence(
-        "no more of a manifest's file is read than it may have",
-        _MANIFEST,
-        "file.read(MAX_FILE_BYTES + 1)",
-        "file.read()",
-        ("tests/unit/tasks/test_manifest.py::test_files_that_cannot_be_read_are_an_error",),
+    question_data.condition(
+        "length of a question by digest that is decoded",
+        "if file.tell() - end > _BLOCK:",
+        "test_a_strangers_question_without_end_takes_little_memory",
     ),
-    Defence(
-        "a question that is too long for a rollout is an unknown task",
-        "sapo_edge/tasks/source.py",
-        "    except ValueError as error:\n        raise UnknownTaskError(",
-        "    except ZeroDivisionError as error:\n        raise UnknownTaskError(",
-        ("tests/unit/tasks/test_source.py::test_a_task_that_cannot_be_made_is_unknown",),
-    ),
-    Defence(
-        "the reading of an entry",
-        _MANIFEST,
-        '        require(known, f"{where}: reading is not known", nearest(str(self.reading)[:64], READINGS))\n',
-        "",
-        (_INVALID,),
-    ),
-    Defence(
-        "the share of the form in a reward",
-        _MANIFEST,
-        '_FORM.check(f"{where}: form", self.form)',
-        "self.form",
-        (_INVALID,),
-    ),
-    Defence(
-        "shape of a stranger's question",
-        _QUESTIONS,
-        "    shaped = isinstance(raw, list) and len(raw) == 5\n",
-        "    shaped = True\n",
-        (_TESTS + "test_a_strangers_questions_have_five_fields",),
-    ),
-    Defence(
+    question_data(
         "number and size of questions by digest",
-        _DATA,
         "require(named and counted,",
         "require(named,",
-        (_DATA_TESTS + "test_what_a_stranger_says_of_questions_is_bounded",),
+        "test_what_a_stranger_says_of_questions_is_bounded",
     ),
-    Defence(
-        "questions by digest of all tasks together",
-        _MANIFEST,
-        "        fits = total[0] <= MAX_DATA_BYTES and total[1] <= MAX_DATA_QUESTIONS\n",
-        "        fits = True\n",
-        (_DATA_TESTS + "test_all_questions_of_a_manifest_together_have_the_bounds_of_one_file",),
-    ),
-    Defence(
+    question_data(
         "questions by digest are those that the manifest names",
-        _DATA,
-        "        is_named = (count, digest.digest(), end) == (self.count, self.sha256, self.size)\n",
-        "        is_named = True\n",
-        (
-            _DATA_TESTS + "test_a_strangers_file_is_valid_to_its_last_question",
-            _DATA_TESTS + "test_a_damaged_file_is_never_mixed_with_another",
-        ),
+        "is_named = (count, digest.digest(), end) == (self.count, self.sha256, self.size)",
+        "is_named = True",
+        "test_a_strangers_file_is_valid_to_its_last_question",
+        "test_a_damaged_file_is_never_mixed_with_another",
     ),
-    Defence(
+    question_data(
+        "each question by digest is valid",
+        """OwnQuestion.from_list(record)
+
+
+class""",
+        """pass
+
+
+class""",
+        "test_a_strangers_file_is_valid_to_its_last_question",
+    ),
+    allowed(
+        "others' names in messages are printable",
+        "text if text.isprintable() and len",
+        "text if len",
+        "test_messages_never_carry_a_long_or_unprintable_key",
+    ),
+    allowed(
+        "others' names in messages are short",
+        "and len(text) <= _SHOWN else",
+        "else",
+        "test_messages_never_carry_a_long_or_unprintable_key",
+    ),
+    manifest(
+        "number of questions of an entry",
+        '        require(count <= MAX_QUESTIONS, f"{where} has {count} questions", f"keep at most {MAX_QUESTIONS}")\n',
+        "",
+        "tests/unit/tasks/test_own_questions.py::test_an_entry_has_so_many_questions_at_most",
+    ),
+    manifest(
+        "length of a name in a manifest",
+        '{0,63}", re.ASCII)',
+        '*", re.ASCII)',
+        "test_an_invalid_manifest_is_rejected_with_a_remedy",
+    ),
+    manifest(
+        "no more of a manifest's file is read than it may have",
+        "file.read(MAX_FILE_BYTES + 1)",
+        "file.read()",
+        "test_files_that_cannot_be_read_are_an_error",
+    ),
+    manifest(
+        "the reading of an entry",
+        '        require(known, f"{where}: reading is not known", nearest(str(self.reading)[:64], READINGS))\n',
+        "",
+        "test_an_invalid_manifest_is_rejected_with_a_remedy",
+    ),
+    manifest(
+        "the share of the form in a reward",
+        '_FORM.check(f"{where}: form", self.form)',
+        "self.form",
+        "test_an_invalid_manifest_is_rejected_with_a_remedy",
+    ),
+    manifest(
+        "questions by digest of all tasks together",
+        "fits = total[0] <= MAX_DATA_BYTES and total[1] <= MAX_DATA_QUESTIONS",
+        "fits = True",
+        "tests/unit/tasks/test_question_data.py::test_all_questions_of_a_manifest_together_have_the_bounds_of_one_file",
+    ),
+    objects(
+        "a list with more or fewer items is another one",
+        "len(expected) == len(given) and ",
+        "",
+        "test_truth_is_no_number_and_an_accent_may_be_composed",
+    ),
+    source(
+        "a question that is too long for a rollout is an unknown task",
+        """except ValueError as error:
+        raise UnknownTaskError(""",
+        """except ZeroDivisionError as error:
+        raise UnknownTaskError(""",
+        "test_a_task_that_cannot_be_made_is_unknown",
+    ),
+    questions(
+        "shape of a stranger's question",
+        "shaped = isinstance(raw, list) and len(raw) == 5",
+        "shaped = True",
+        "test_a_strangers_questions_have_five_fields",
+    ),
+    fetch(
         "fetched questions are checked before they are kept",
-        "sapo_edge/swarm/visits/fetch.py",
         "                await trio.to_thread.run_sync(data.verify, Path(file.name))\n",
         "",
-        (
-            "tests/swarm/member/test_libp2p.py::"
-            "test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobody_else",
-        ),
+        "test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobody_else",
     ),
-    Defence(
-        "each question by digest is valid",
-        _DATA,
-        "                OwnQuestion.from_list(record)\n\n\nclass",
-        "                pass\n\n\nclass",
-        (_DATA_TESTS + "test_a_strangers_file_is_valid_to_its_last_question",),
-    ),
-    Defence(
+    verifiers.condition(
         "conclusions no longer than their premises",
-        "sapo_edge/tasks/verifiers.py",
-        '    if len(answer) > max(SHORT_FORMULA, sum(map(len, metadata["premises"]))):\n',
-        "    if False:\n",
-        ("tests/unit/tasks/test_verifiers.py::test_a_verifier_of_our_own_scores",),
+        'if len(answer) > max(SHORT_FORMULA, sum(map(len, metadata["premises"]))):',
+        "test_a_verifier_of_our_own_scores",
     ),
-    Defence("length of a text that is read", _READINGS, "completion[-MAX_ANSWER_CHARACTERS:]", "completion", (_READ,)),
-    Defence(
+    readings(
+        "length of a text that is read",
+        "completion[-MAX_ANSWER_CHARACTERS:]",
+        "completion",
+        "test_no_text_gives_more_than_four_answers_of_bounded_length",
+    ),
+    readings(
         "text that can't be encoded is not read",
-        _READINGS,
         '.encode("utf-8", "surrogatepass").decode("utf-8", "replace")',
         "",
-        (_READ,),
+        "test_no_text_gives_more_than_four_answers_of_bounded_length",
     ),
-    Defence("NUL is not read", _READINGS, '.replace("\\0", "\\N{REPLACEMENT CHARACTER}")', "", (_READ,)),
-    Defence(
+    readings(
+        "NUL is not read",
+        '.replace("\\0", "\\N{REPLACEMENT CHARACTER}")',
+        "",
+        "test_no_text_gives_more_than_four_answers_of_bounded_length",
+    ),
+    readings(
         "what stands behind a closing tag is not read",
-        _READINGS,
         "_tail(said) if",
         "_tail(completion) if",
-        (_READINGS_TESTS + "test_the_last_number_counts",),
+        "test_the_last_number_counts",
     ),
-    Defence(
+    readings.condition(
         "an answer that is too long for a verifier is not read in part",
-        _READINGS,
-        "    if tagged is None and closed and OPEN_TAG in said:\n",
-        "    if False:\n",
-        (_READINGS_TESTS + "test_the_last_line_counts_or_what_it_marks",),
+        "if tagged is None and closed and OPEN_TAG in said:",
+        "test_the_last_line_counts_or_what_it_marks",
     ),
-    Defence(
+    readings(
         "one answer of a sentence",
-        _READINGS,
-        "    return new[0] if len(new) == 1 else sentence\n",
-        "    return new[0] if new else sentence\n",
-        (_READINGS_TESTS + "test_a_sentence_gives_what_the_question_did_not_say",),
+        "return new[0] if len(new) == 1 else sentence",
+        "return new[0] if new else sentence",
+        "test_a_sentence_gives_what_the_question_did_not_say",
     ),
 )

@@ -2,79 +2,67 @@
 
 from __future__ import annotations
 
-from tests.defences.defence import Defence
+from tests.defences.defence import Defences
 
-_RENDEZVOUS = "sapo_edge/swarm/rendezvous/rendezvous.py"
-_DIALING = "sapo_edge/swarm/finding/dialing.py"
-_TESTS = "tests/swarm/rendezvous/test_rendezvous.py::"
-_NAMED = "tests/swarm/rendezvous/test_named.py::"
-_CROWD = _TESTS + "test_however_many_addresses_are_named_few_are_kept_and_of_a_network_fewer"
-_NONSENSE = _TESTS + "test_a_program_that_says_nonsense_or_ends_is_started_again"
+rendezvous = Defences("sapo_edge/swarm/rendezvous/rendezvous.py", "tests/swarm/rendezvous/test_rendezvous.py")
+dialing = Defences("sapo_edge/swarm/finding/dialing.py", "tests/swarm/rendezvous/test_named.py")
 
 DEFENCES = (
-    Defence(
+    rendezvous(
         "addresses of the DHT are bounded",
-        _RENDEZVOUS,
         "if len(of_network) >= MAX_OF_NETWORK or len(self.waiting) >= MAX_PLACES:",
         "if len(of_network) >= MAX_OF_NETWORK:",
-        (_TESTS + "test_ten_thousand_announced_addresses_take_the_room_of_a_few",),
+        "test_ten_thousand_announced_addresses_take_the_room_of_a_few",
     ),
-    Defence(
+    rendezvous(
         "a network has few addresses of the DHT",
-        _RENDEZVOUS,
         "if len(of_network) >= MAX_OF_NETWORK or len(self.waiting) >= MAX_PLACES:",
         "if len(self.waiting) >= MAX_PLACES:",
-        (_CROWD,),
+        "test_however_many_addresses_are_named_few_are_kept_and_of_a_network_fewer",
     ),
-    Defence(
+    rendezvous(
         "an address of the DHT is tried once in a while",
-        _RENDEZVOUS,
         "        self._tried[place] = self._clock()\n",
         "",
-        (_TESTS + "test_a_place_is_tried_again_after_a_while",),
+        "test_a_place_is_tried_again_after_a_while",
     ),
-    Defence(
+    rendezvous.condition(
         "lines of the rendezvous are bounded",
-        _RENDEZVOUS,
-        "            if len(pending) > MAX_LINE:\n",
-        "            if False:\n",
-        (_TESTS + "test_a_line_without_an_end_ends_the_program",),
+        "if len(pending) > MAX_LINE:",
+        "test_a_line_without_an_end_ends_the_program",
     ),
-    Defence(
+    rendezvous(
         "lines of the rendezvous are checked",
-        _RENDEZVOUS,
-        "                except (ValueError, RecursionError):\n"
-        '                    self._tally.count("rendezvous lines that were not valid")\n',
-        "                except (ZeroDivisionError, RecursionError):\n"
-        '                    self._tally.count("rendezvous lines that were not valid")\n',
-        (_NONSENSE,),
+        """except (ValueError, RecursionError):
+                    self._tally.count("rendezvous lines that were not valid")""",
+        """except (ZeroDivisionError, RecursionError):
+                    self._tally.count("rendezvous lines that were not valid")""",
+        "test_a_program_that_says_nonsense_or_ends_is_started_again",
     ),
-    Defence(
+    rendezvous(
         "answers about other keys are ignored",
-        _RENDEZVOUS,
-        "                elif found.key in self._keys():\n",
-        "                else:\n",
-        (_TESTS + "test_what_the_dht_names_under_the_swarms_key_is_tried",),
+        "elif found.key in self._keys():",
+        "else:",
+        "test_what_the_dht_names_under_the_swarms_key_is_tried",
     ),
-    Defence(
+    rendezvous(
         "keys of a private swarm are secret",
-        _RENDEZVOUS,
         'swarm_tag(swarm, psk, f"rendezvous {day}")',
         'swarm_tag(swarm, None, f"rendezvous {day}")',
-        (_TESTS + "test_a_key_is_of_one_day_and_of_one_swarm",),
+        "test_a_key_is_of_one_day_and_of_one_swarm",
     ),
-    Defence(
+    dialing(
         "the DHT names no address of the owner's network",
-        _DIALING,
-        "        if not self._networks().may_name(address, ()) or not self._is_spaced(address, trusted=False):\n",
-        "        if not self._is_spaced(address, trusted=False):\n",
-        (_NAMED + "test_only_public_addresses_of_other_networks_are_tried",),
+        "if not self._networks().may_name(address, ()) or not self._is_spaced(address, trusted=False):",
+        "if not self._is_spaced(address, trusted=False):",
+        "test_only_public_addresses_of_other_networks_are_tried",
     ),
-    Defence(
+    dialing(
         "addresses of the DHT share the rate of dials",
-        _DIALING,
-        "        if not self._bucket.take():\n            return None\n",
+        """        if not self._bucket.take():
+            return None
+""",
         "",
-        (_NAMED + "test_addresses_of_the_dht_are_dialled_at_the_rate_of_all",),
+        "test_addresses_of_the_dht_are_dialled_at_the_rate_of_all",
     ),
 )

@@ -2,84 +2,74 @@
 
 from __future__ import annotations
 
-from tests.defences.defence import Defence
+from tests.defences.defence import Defences
 
-_SERVER = "sapo_edge/cli/web/server.py"
-_TESTS = "tests/tui/test_serve.py::"
-_HEADERS = (_TESTS + "test_the_page_names_no_other_host_and_may_load_from_none",)
-_OTHERS = (_TESTS + "test_another_page_is_turned_away_even_with_the_token",)
+server = Defences("sapo_edge/cli/web/server.py", "tests/tui/test_serve.py")
 
 DEFENCES = (
-    Defence(
+    server(
         "the page's address is a secret",
-        _SERVER,
         'first != "download" and not hmac.compare_digest(os.fsencode(first), self.token.encode())',
         "False",
-        (_TESTS + "test_without_the_token_there_is_nothing",),
+        "test_without_the_token_there_is_nothing",
     ),
-    Defence(
+    server.condition(
         "other pages may not use the page",
-        _SERVER,
-        '        if request.headers.get("Origin", f"http://{host}") != f"http://{host}":\n',
-        "        if False:\n",
-        _OTHERS,
+        'if request.headers.get("Origin", f"http://{host}") != f"http://{host}":',
+        "test_another_page_is_turned_away_even_with_the_token",
     ),
-    Defence(
+    server.condition(
         "a websocket says where it comes from",
-        _SERVER,
-        '        if "Origin" not in request.headers:\n',
-        "        if False:\n",
-        _OTHERS,
+        'if "Origin" not in request.headers:',
+        "test_another_page_is_turned_away_even_with_the_token",
     ),
-    Defence(
+    server(
         "length of a message of a page",
-        _SERVER,
         ", max_msg_size=MAX_MESSAGE_BYTES",
         ", max_msg_size=0",
-        (_TESTS + "test_what_no_page_sends_ends_that_session_alone",),
+        "test_what_no_page_sends_ends_that_session_alone",
     ),
-    Defence(
-        "apps at a time",
-        _SERVER,
-        "        if len(self._sessions) >= MAX_SESSIONS:\n",
-        "        if False:\n",
-        (_TESTS + "test_a_few_pages_at_a_time",),
-    ),
-    Defence(
+    server.condition("apps at a time", "if len(self._sessions) >= MAX_SESSIONS:", "test_a_few_pages_at_a_time"),
+    server(
         "scripts of the page have its secret",
-        _SERVER,
-        "script-src 'self' 'nonce-{nonce}'; ",
-        "script-src 'self' 'unsafe-inline'; ",
-        _HEADERS,
+        "script-src 'self' 'nonce-{nonce}';",
+        "script-src 'self' 'unsafe-inline';",
+        "test_the_page_names_no_other_host_and_may_load_from_none",
     ),
-    Defence(
+    server(
         "each page has a secret of its own",
-        _SERVER,
-        "        nonce = secrets.token_urlsafe(16)\n",
-        '        nonce = 22 * "x"\n',
-        _HEADERS,
+        "nonce = secrets.token_urlsafe(16)",
+        'nonce = 22 * "x"',
+        "test_the_page_names_no_other_host_and_may_load_from_none",
     ),
-    Defence("no form is sent elsewhere", _SERVER, "form-action 'none'; ", "", _HEADERS),
-    Defence("no address is read from another base", _SERVER, "base-uri 'none'; ", "", _HEADERS),
-    Defence(
+    server(
+        "no form is sent elsewhere",
+        "form-action 'none'; ",
+        "",
+        "test_the_page_names_no_other_host_and_may_load_from_none",
+    ),
+    server(
+        "no address is read from another base",
+        "base-uri 'none'; ",
+        "",
+        "test_the_page_names_no_other_host_and_may_load_from_none",
+    ),
+    server(
         "the page's parameters are numbers",
-        _SERVER,
         'min(max(to_int(request.query.get("fontsize", ""), 15), 8), 40)',
         'request.query.get("fontsize", "15")',
-        _HEADERS,
+        "test_the_page_names_no_other_host_and_may_load_from_none",
     ),
-    Defence(
+    server(
         "a file is of the type that is said",
-        _SERVER,
         '    headers["X-Content-Type-Options"] = "nosniff"\n',
         "",
-        _HEADERS,
+        "test_the_page_names_no_other_host_and_may_load_from_none",
     ),
-    Defence(
+    server(
         "other pages may not load the page's files",
-        _SERVER,
         '    headers["Cross-Origin-Resource-Policy"] = "same-origin"\n',
         "",
-        _HEADERS,
+        "test_the_page_names_no_other_host_and_may_load_from_none",
     ),
 )
