@@ -176,12 +176,12 @@ def test_own_questions_are_private_until_a_swarm_is_joined(
     path.write_text('name = "o"\n[[tasks]]\nname = "o"\nquestions = [{ question = "?", answer = "1" }]\n')
     monkeypatch.setenv("SAPO_EDGE_MANIFEST", str(path))
     monkeypatch.setenv("SAPO_EDGE_THREADS", "3")
-    assert launcher.choices() == Choices("solo", "", 3, private=True)
+    assert launcher.choices() == Choices("solo", "", 3, private=True, manifest=str(path))
     launcher.accept(Consent())
     assert read_file(launcher.paths.config_file) == {"network": "solo"}, "who works alone has not agreed to share"
     launcher.paths.config_file.unlink()
     Membership(launcher.paths.state).join(Swarm.of(load_manifest(path), key=bytes(32)))
-    assert launcher.choices() == Choices("joined", "o", 3, private=True)
+    assert launcher.choices() == Choices("joined", "o", 3, private=True, manifest=str(path))
 
 
 def test_a_joined_swarm_stays_until_another_network_is_chosen(launcher: ProgramLauncher) -> None:

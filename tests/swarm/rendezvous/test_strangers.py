@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.swarm.finding.conftest import Running
 from tests.swarm.finding.homes import HOMES, homes
 from tests.swarm.finding.processes import Node, Process
 from tests.swarm.namespaces import Namespaces, NotPermittedError, name
@@ -17,28 +19,27 @@ DHT = [f"5.5.{number}.10" for number in range(110, 140)]
 CONTACTS = [f"{host}:{PORT}" for host in DHT[:2]]
 PSK = bytes(range(32)).hex()
 
-Running = Callable[[Process], None]
-
 
 @pytest.fixture
-def internet(request: pytest.FixtureRequest, tmp_path: Path, running: Running) -> Iterator[None]:
+def internet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     """Homes, and a DHT of 30 nodes outside."""
     try:
         with homes(tmp_path, *(HOMES[kind] for kind in request.param)):
             for host in DHT:
                 Namespaces.address("relay", "eth0", f"{host}/16")
             dht = Process(str(Path(__file__).with_name("mainline.py")), *DHT, namespace=name("relay"))
-            running(dht)
-            dht.first(lambda record: record.get("nodes") == len(DHT))
-            yield
+            try:
+                dht.first(lambda record: record.get("nodes") == len(DHT))
+                yield
+            finally:
+                dht.stop(signal.SIGKILL)
     except NotPermittedError as error:
         pytest.skip(str(error))
 
 
 def node(running: Running, number: int, **options: object) -> Node:
-    made = Node(number, namespace=name(f"m{number}"), map_port=True, carries=True, contacts=CONTACTS, **options)
-    running(made)
-    return made.started()
+    options = {"map_port": True, "carries": True, "contacts": CONTACTS, **options}
+    return running(Node(number, namespace=name(f"m{number}"), **options))
 
 
 @pytest.mark.parametrize("internet", [("router with UPnP", "router without", "router without")], indirect=True)
