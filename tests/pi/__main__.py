@@ -31,7 +31,14 @@ READ_ONLY = [
     "unshare", "--mount", "sh", "-c",
     'mount --make-rprivate / && mount --bind "$0" "$0" && mount -o remount,bind,ro / && TMPDIR=/dev/shm exec "$@"',
 ]  # fmt: skip
-SETTINGS = {"listen": "loopback", "mdns": "off", "port_mapping": "off", "on_battery": "run", "consent": "given"}
+SETTINGS = {
+    "listen": "loopback",
+    "mdns": "off",
+    "port_mapping": "off",
+    "rendezvous": "off",
+    "on_battery": "run",
+    "consent": "given",
+}
 
 
 @dataclass(frozen=True, slots=True)
