@@ -179,7 +179,9 @@ class Rendezvous:
                 code = await self._run_program()
                 if code == NO_LIBRARY:
                     self._tally.notice(
-                        "info", "libtorrent is not installed: members elsewhere are found by invites only", "libtorrent"
+                        "info",
+                        "libtorrent is not installed, so members elsewhere are found by invites only: pip install libtorrent",
+                        "libtorrent",
                     )
                     nursery.cancel_scope.cancel()
                     return

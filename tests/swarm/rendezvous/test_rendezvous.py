@@ -163,7 +163,7 @@ def test_a_line_without_an_end_ends_the_program(monkeypatch: pytest.MonkeyPatch)
 def test_without_libtorrent_one_line_says_so_and_nothing_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(monkeypatch, f"import sys; sys.exit({rendezvous.NO_LIBRARY})")
     trio.run(run.rendezvous.run)
-    assert any("libtorrent is not installed" in text for text in run.notices) and run.tried == []
+    assert any("pip install libtorrent" in text for text in run.notices) and run.tried == []
 
 
 def test_nodes_are_remembered_for_the_next_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
