@@ -178,11 +178,8 @@ class Rendezvous:
                 began = time.monotonic()
                 code = await self._run_program()
                 if code == NO_LIBRARY:
-                    self._tally.notice(
-                        "info",
-                        "libtorrent is not installed, so members elsewhere are found by invites only: pip install libtorrent",
-                        "libtorrent",
-                    )
+                    missing = "libtorrent is not installed, so members elsewhere are found by invites only"
+                    self._tally.notice("info", f"{missing}: pip install libtorrent", "libtorrent")
                     nursery.cancel_scope.cancel()
                     return
                 self._tally.count("rendezvous programs that ended")
