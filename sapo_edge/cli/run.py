@@ -270,7 +270,7 @@ def open_transport(
     return member, member.status
 
 
-def _contacts(settings: Settings) -> tuple[str, ...]:
+def _contacts(settings: Settings) -> tuple[tuple[str, int], ...]:
     """DHT nodes for the first contact, as the setting says."""
     from sapo_edge.config.settings import dht_contacts
     from sapo_edge.swarm.rendezvous.rendezvous import CONTACTS

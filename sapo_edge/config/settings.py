@@ -133,7 +133,7 @@ def head_start_limit(text: str) -> int | None:
     return int(text)
 
 
-def dht_contacts(text: str) -> tuple[str, ...] | None:
+def dht_contacts(text: str) -> tuple[tuple[str, int], ...] | None:
     """Host and port of DHT nodes for the first contact: None for "on", the usual ones; none for "off".
 
     Raises:
@@ -141,11 +141,13 @@ def dht_contacts(text: str) -> tuple[str, ...] | None:
     """
     if text in ("on", "off"):
         return None if text == "on" else ()
-    contacts = tuple(part.strip() for part in text.split(","))
-    for contact in contacts:
-        if not re.fullmatch(r"[0-9A-Za-z.-]{1,253}:[0-9]{1,5}", contact):
-            raise ValueError(f"{contact!r} is not host:port")
-    return contacts
+    contacts = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([0-9A-Za-z.-]{1,253}):([0-9]{1,5})\s*", part)
+        if match is None or not 0 < int(match[2]) < 65536:
+            raise ValueError(f"{part!r} is not host:port")
+        contacts.append((match[1], int(match[2])))
+    return tuple(contacts)
 
 
 def _temperature(degrees: int) -> None:

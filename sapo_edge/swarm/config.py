@@ -45,7 +45,7 @@ class SwarmConfig:
     port: int = 0
     listen: Literal["all", "loopback"] = "all"
     mdns: bool = True
-    contacts: tuple[str, ...] = ()
+    contacts: tuple[tuple[str, int], ...] = ()
     map_port: bool = False
     carries: bool = False
     upload: int = 0

@@ -298,7 +298,8 @@ class FakeLauncher:
         settings = [self.setting(name) for name in ("network", "threads", "on_battery", "busy")]
         network, threads, on_battery, busy = settings
         chosen: Network = "solo" if network == "solo" else "joined" if self.joined else "swarm"
-        return Choices(chosen, self.joined, threads, on_battery == "pause", busy > 0)
+        manifest = str(self.setting("manifest"))
+        return Choices(chosen, self.joined, threads, on_battery == "pause", busy > 0, manifest=manifest)
 
     def accept(self, consent: Consent) -> None:
         self._refuse()

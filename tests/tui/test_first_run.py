@@ -427,8 +427,10 @@ async def test_settings_mended_meanwhile_are_shown_and_choices_stay(launcher: Fa
         await pilot.press("a")
         launcher.found = FINDINGS
         launcher.set("threads", "2")
+        launcher.set("manifest", "home")
         await pilot.press("r")
         await until(pilot, lambda: "at most 2 of 4" in screen(app))
+        assert "◂ requests to a smart home ▸" in screen(app)
         await looked(pilot, app)
         await agree(pilot, app)
     assert launcher.consents == [Consent("solo")]

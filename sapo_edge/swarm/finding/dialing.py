@@ -138,7 +138,7 @@ class Dialler:
             return False
         if regions[place] < MEMBERS_OF_REGION:
             # Any number of peers in one region may be one owner's.
-            members = sum(min(count, MEMBERS_OF_REGION) for count in regions.values())
+            members = _members_that_count(regions)
         if members < MIN_MEMBERS:
             return True
         now = time.monotonic()
@@ -150,8 +150,7 @@ class Dialler:
     @property
     def lacks_members(self) -> bool:
         """Whether more members are wanted at once; two of one region count."""
-        regions = self._member_regions()
-        return sum(min(count, MEMBERS_OF_REGION) for count in regions.values()) < MIN_MEMBERS
+        return _members_that_count(self._member_regions()) < MIN_MEMBERS
 
     def _member_regions(self) -> Counter[str]:
         return Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))
@@ -259,3 +258,8 @@ class Dialler:
                 return False
             self._recent[key] = now
         return True
+
+
+def _members_that_count(regions: Counter[str]) -> int:
+    """Members, of each region a few."""
+    return sum(min(count, MEMBERS_OF_REGION) for count in regions.values())

@@ -23,16 +23,18 @@ MEMORY = 1024 * 1024 * 1024
 """Most address space of the process, of which libtorrent's threads reserve the most."""
 LIFETIME = 24 * 3600.0
 """Seconds after which the process ends; the node starts another one."""
-TICK = 0.2
-"""Seconds between two looks at what arrived."""
+TICK = 1.0
+"""Seconds between two looks at what arrived, and at whether a node is known: the program runs for days."""
 NODES_SECONDS = 60.0
 """Seconds between two lines about nodes."""
 MAX_NODES = 32
-"""Most nodes in a line."""
+"""Most nodes in a line, and that are remembered for the next start."""
 MAX_WAITING = 16
 """Most requests that wait for the first node, the newest."""
 MAX_PEERS = 100
 """Most peers in a line."""
+NO_LIBRARY = 3
+"""Exit code without libtorrent."""
 BYTES_PER_SECOND = 4000
 """Most bytes a second that the DHT may send."""
 
@@ -93,8 +95,7 @@ def run(session: Any) -> None:
                 print(json.dumps({"key": str(alert.info_hash), "peers": alert.peers()[:MAX_PEERS]}), flush=True)
         if time.monotonic() - told > NODES_SECONDS:
             told = time.monotonic()
-            nodes = known_nodes(session)
-            print(json.dumps({"nodes": nodes}), flush=True)
+            print(json.dumps({"nodes": known_nodes(session)}), flush=True)
 
 
 def known_nodes(session: Any) -> list[tuple[str, int]]:
@@ -118,7 +119,7 @@ def main() -> int:
         contacts, nodes = ([(host, port) for host, port in settings[name]] for name in ("contacts", "nodes"))
         session = open_session(contacts, nodes)
     except ImportError:
-        return 3
+        return NO_LIBRARY
     with contextlib.suppress(BrokenPipeError):
         run(session)
     return 0

@@ -23,10 +23,11 @@ from sapo_edge.plain import counted
 from sapo_edge.recent import Recent
 from sapo_edge.state.durable import read_bounded, write_atomically
 from sapo_edge.swarm.addresses import neighbourhood
+from sapo_edge.swarm.rendezvous.program import MAX_NODES, NO_LIBRARY
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import swarm_tag
 
-CONTACTS = ("router.bittorrent.com:6881", "dht.transmissionbt.com:6881", "dht.libtorrent.org:25401")
+CONTACTS = (("router.bittorrent.com", 6881), ("dht.transmissionbt.com", 6881), ("dht.libtorrent.org", 25401))
 """Nodes that others run for the first contact; those that answered before are asked first."""
 MAX_LINE = 8192
 """Longest line of the program that is read."""
@@ -34,8 +35,6 @@ MAX_PLACES = 128
 """Most addresses that are kept until they are tried."""
 MAX_OF_NETWORK = 2
 """Most of them in one network, see `addresses.neighbourhood`."""
-MAX_NODES = 32
-"""DHT nodes that are remembered for the next start."""
 MAX_FILE_BYTES = 4096
 """Largest file of them that is read."""
 LOOK_SECONDS, LOOK_SECONDS_LONGEST, LOOK_SECONDS_CONNECTED = 10.0, 900.0, 3600.0
@@ -53,8 +52,6 @@ ALONE_SECONDS = 60.0
 """Time after which a node that found nobody says so."""
 OVERLAP = 3600.0
 """Seconds around midnight (UTC) in which the keys of two days count, as clocks differ."""
-NO_LIBRARY = 3
-"""Exit code of the program without libtorrent."""
 
 Place = tuple[str, int]
 """IP address and TCP port."""
@@ -139,13 +136,12 @@ class Rendezvous:
     """Runs the program, asks it, and tries what it finds.
 
     Attributes:
-        contacts: host and port of DHT nodes for the first contact.
+        contacts: host and port of DHT nodes for the first contact, such as `CONTACTS`.
         nodes: DHT nodes that answered.
 
     Args:
-        contacts: host and port of DHT nodes for the first contact, such as `CONTACTS`.
         keys: those of the swarm now, see `keys_at`.
-        announced: ports at which others reach this node; none while they don't.
+        announced: the port at which others reach this node; 0 while they don't.
         lacks: whether more members are wanted; `alone`: whether none is connected.
         try_place: connects to whoever answers at a place, and returns whether that is somebody.
         file: remembers DHT nodes; None to remember none.
@@ -153,7 +149,7 @@ class Rendezvous:
 
     def __init__(
         self,
-        contacts: Sequence[str],
+        contacts: Sequence[tuple[str, int]],
         keys: Callable[[], list[bytes]],
         announced: Callable[[], int],
         lacks: Callable[[], bool],
@@ -162,7 +158,7 @@ class Rendezvous:
         tally: Tally,
         file: Path | None = None,
     ) -> None:
-        self.contacts = [read_contact(text) for text in contacts]
+        self.contacts = contacts
         self._keys, self._announced, self._lacks, self._alone = keys, announced, lacks, alone
         self._try_place, self._tally, self._file = try_place, tally, file
         self._places = Places()
@@ -309,15 +305,3 @@ class Rendezvous:
 def command_with(argument: str) -> list[str]:
     """Start the program."""
     return python_command("-m", "sapo_edge.swarm.rendezvous.program", argument)
-
-
-def read_contact(text: str) -> tuple[str, int]:
-    """Host and port of a contact.
-
-    Raises:
-        ValueError: if it is not `host:port`.
-    """
-    host, separator, port = text.rpartition(":")
-    if not separator or not host or not port.isdecimal() or not 0 < int(port) < 65536 or len(text) > 260:
-        raise ValueError(f"{text[:80]!r} is not host:port")
-    return host, int(port)

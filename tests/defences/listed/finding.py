@@ -92,7 +92,7 @@ DEFENCES = (
     ),
     dialing(
         "members of one region leave places for others",
-        "members = sum(min(count, MEMBERS_OF_REGION) for count in regions.values())",
+        "members = _members_that_count(regions)",
         "members = regions.total()",
         "test_members_of_one_region_that_came_first_leave_places_for_others",
     ),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.rendezvous import rendezvous
+from sapo_edge.swarm.rendezvous.program import NO_LIBRARY
 from sapo_edge.swarm.rendezvous.rendezvous import (
     AGAIN_SECONDS,
     MAX_OF_NETWORK,
@@ -23,7 +24,6 @@ from sapo_edge.swarm.rendezvous.rendezvous import (
     Places,
     Rendezvous,
     keys_at,
-    read_contact,
     read_line,
 )
 from sapo_edge.swarm.tally import Tally
@@ -95,12 +95,6 @@ def test_a_place_is_tried_again_after_a_while() -> None:
     assert places.take() == ("5.5.5.5", 4000)
 
 
-@pytest.mark.parametrize("text", ["", "a", "a:", ":1", "a:0", "a:65536", "a:b", "x" * 260 + ":1"])
-def test_a_contact_is_host_and_port(text: str) -> None:
-    with pytest.raises(ValueError, match="host:port"):
-        read_contact(text)
-
-
 class Run:
     """A rendezvous with a program that the test scripts."""
 
@@ -113,8 +107,8 @@ class Run:
         monkeypatch.setattr(rendezvous, "TRY_SECONDS", 0.05)
         monkeypatch.setattr(rendezvous, "RESTART_SECONDS", 0.05)
         self.rendezvous = Rendezvous(
-            ("127.0.0.1:1",), lambda: [KEY], lambda: self.port, lambda: True, lambda: self.alone, self._try, self.tally,
-            file,
+            (("127.0.0.1", 1),), lambda: [KEY], lambda: self.port, lambda: True, lambda: self.alone, self._try,
+            self.tally, file,
         )  # fmt: skip
 
     async def _try(self, place: Place) -> bool:
@@ -161,7 +155,7 @@ def test_a_line_without_an_end_ends_the_program(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_without_libtorrent_one_line_says_so_and_nothing_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch, f"import sys; sys.exit({rendezvous.NO_LIBRARY})")
+    run = Run(monkeypatch, f"import sys; sys.exit({NO_LIBRARY})")
     trio.run(run.rendezvous.run)
     assert any("pip install libtorrent" in text for text in run.notices) and run.tried == []
 
@@ -211,11 +205,11 @@ def test_two_clients_find_each_other_in_a_real_dht(monkeypatch: pytest.MonkeyPat
         "'listen_interfaces': '127.0.0.1:0'})\n"
         "program.main()"
     )
-    contact = f"127.0.0.1:{sessions[0].listen_port()}"
+    contacts = (("127.0.0.1", sessions[0].listen_port()),)
     announcing, looking = (Run(monkeypatch, code) for _ in range(2))
     announcing.port = 4321
     for run in (announcing, looking):
-        run.rendezvous.contacts = [read_contact(contact)]
+        run.rendezvous.contacts = contacts
     monkeypatch.setattr(rendezvous, "LOOK_SECONDS", 0.5)
 
     async def main() -> None:

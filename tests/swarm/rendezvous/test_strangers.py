@@ -16,7 +16,7 @@ from tests.swarm.rendezvous.mainline import PORT
 
 DHT = [f"5.5.{number}.10" for number in range(110, 140)]
 """Addresses of the DHT's nodes, each in a network of its own."""
-CONTACTS = [f"{host}:{PORT}" for host in DHT[:2]]
+CONTACTS = [(host, PORT) for host in DHT[:2]]
 PSK = bytes(range(32)).hex()
 
 

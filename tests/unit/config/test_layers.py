@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.config.layers import read_file, resolve, set_value
-from sapo_edge.config.settings import SETTINGS, Settings
+from sapo_edge.config.settings import SETTINGS, Settings, dht_contacts
 from sapo_edge.errors import ConfigError, ExitCode
 from sapo_edge.policy import LoraSettings, UpdateSettings
 
@@ -202,3 +202,11 @@ def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="can't") as error:
         set_value(tmp_path / "file" / "config.toml", "own", "3")
     assert error.value.exit_code is ExitCode.FAILED
+
+
+@pytest.mark.parametrize("text", ["", "a", "a:", ":1", "a:0", "a:65536", "a:b", "x" * 260 + ":1"])
+def test_a_first_contact_of_the_dht_is_host_and_port(text: str) -> None:
+    with pytest.raises(ValueError, match="host:port"):
+        dht_contacts(text)
+    assert dht_contacts("a.example:1, 5.5.5.5:65535") == (("a.example", 1), ("5.5.5.5", 65535))
+    assert dht_contacts("on") is None and dht_contacts("off") == ()

@@ -167,15 +167,14 @@ class Plan(Vertical):
     def __init__(self, rounds: int, hottest: int, manifest: str, *, id: str, classes: str) -> None:
         super().__init__(id=id, classes=classes)
         self._rounds, self._hottest = rounds, hottest
-        self._offered = list(dict.fromkeys([*SKILL_WORDS, manifest]))
-        self._set = self._offered.index(manifest)
-        self._decided = False
+        self._offered = _manifests(manifest)
+        self._set = manifest
+        self._what = Stepper(self._taught, self._offered.index(manifest), id="what")
+        self._what.set_reactive(Stepper.high, len(self._offered) - 1)
         self._battery = False
 
     def compose(self) -> ComposeResult:
-        what = Stepper(self._taught, self._set, id="what")
-        what.set_reactive(Stepper.high, len(self._offered) - 1)
-        yield Fact("Learns", what, Static(id="gain", markup=False))
+        yield Fact("Learns", self._what, Static(id="gain", markup=False))
         for name, label in (("time", "Takes"), ("cost", "Costs")):
             yield Fact(label, Static(id=name, markup=False))
         yield Fact("Computer", Waiting("checking ...", id="ready"))
@@ -198,18 +197,25 @@ class Plan(Vertical):
     @property
     def manifest(self) -> str | None:
         """The chosen manifest; None if it is the one that is set, or the swarm's of an invite."""
-        what = self.query_one(Stepper)
-        return None if self._decided or what.value == self._set else self._offered[what.value]
+        chosen = self._offered[self._what.value]
+        return None if self._what.disabled or chosen == self._set else chosen
+
+    def offer(self, manifest: str) -> None:
+        """Offer the manifests again, after another one was set; what was chosen stays chosen."""
+        chosen = self.manifest or manifest
+        self._offered, self._set = _manifests(manifest), manifest
+        self._what.high = len(self._offered) - 1
+        self._what.value = self._offered.index(chosen)
 
     def follow(self, network: Network) -> None:
         """Offer the choice of what is learned, unless a swarm with an invite decides it."""
-        what = self.query_one(Stepper)
-        what.disabled = self._decided = network in ("invite", "joined")
-        what.refresh(layout=True)
+        self._what.disabled = network in ("invite", "joined")
+        self._what.refresh(layout=True)
 
     def _taught(self, index: int) -> str:
-        name = self._offered[index]
-        return OF_SWARM if self._decided else SKILL_WORDS.get(name, "questions of your own")
+        if self._what.disabled:
+            return OF_SWARM
+        return SKILL_WORDS.get(self._offered[index], "questions of your own")
 
     def check(self) -> None:
         self.query_one("#ready", Waiting).begin()
@@ -252,6 +258,11 @@ def is_roomy(widget: Widget) -> bool:
     """Whether the terminal has room for whole sentences."""
     size = widget.app.size
     return size.width >= ROOMY_COLUMNS and size.height >= ROOMY_LINES
+
+
+def _manifests(manifest: str) -> list[str]:
+    """Those on offer: the shipped ones, and the one that is set."""
+    return list(dict.fromkeys([*SKILL_WORDS, manifest]))
 
 
 def _networks(choices: Choices) -> dict[str, str]:

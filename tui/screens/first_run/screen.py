@@ -211,6 +211,7 @@ offered where a service manager answers, and not for a run of so many rounds.
         if choices != before:
             network = choices.network if changes.network is None else changes.network
             await self.query_one(Company).offer(choices, network)
+            self.query_one(Plan).offer(choices.manifest)
         threads = self.query_one("#cores", Stepper)
         value = choices.threads if changes.threads is None else changes.threads
         self._cores = cores
