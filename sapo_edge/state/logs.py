@@ -1,7 +1,7 @@
 """Logging: short lines on stderr, JSON lines in a rotating file. A command's messages to its user are not logged.
 
-A line of the file has `time` (Unix seconds), `level`, `thread`, `source`, and `text` or, of an event, `event`. Until
-version 0.1 it was text; `as_text` gives that form, which all readers understand.
+A line of the file has `time` (Unix seconds), `level`, `thread`, `source`, and `text` or, of an event, `event`.
+`as_text` gives a line in words, for a record that is shown whole.
 """
 
 from __future__ import annotations
