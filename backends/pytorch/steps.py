@@ -89,6 +89,8 @@ class Steps:
         self._prefix_tokens = torch.zeros(1, dtype=torch.int64, device=device)
         self._ids = torch.zeros(rows.rows, 1, dtype=torch.int64, device=device)
         self._starts = torch.zeros(rows.rows, dtype=torch.int64, device=device)
+        # A recording reads its inputs where they were when it was made: all of them live as long as it does.
+        self._lasts = torch.zeros(rows.rows, dtype=torch.int64, device=device)
 
     def holds(self, rows: int, tokens: int, prefix: int) -> bool:
         """Whether the caches are large enough for so many rows of so many tokens behind such a prefix."""
@@ -145,8 +147,7 @@ class Steps:
         """Record a step. If that fails, turn recording off and return the plain step's logits."""
         assert self._record is not None
         rows, seen, prefix_seen = key
-        ids, starts = self._ids[:rows], self._starts[:rows]
-        lasts = torch.zeros(rows, dtype=torch.int64, device=ids.device)
+        ids, starts, lasts = self._ids[:rows], self._starts[:rows], self._lasts[:rows]
 
         def work() -> Tensor:
             return self._compute(self.rows, ids, starts, lasts, seen, prefix_seen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -13,6 +14,9 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sapo_edge.backends.common import draw as categorical
 from sapo_edge.backends.common.request import AnswerInProgress, Request
@@ -128,6 +132,44 @@ def assert_alike(first: list[list[Sample]], second: list[list[Sample]]) -> None:
     for left, right in zip((s for group in first for s in group), (s for group in second for s in group), strict=True):
         assert left.token_ids == right.token_ids
         assert np.abs(np.subtract(left.logprobs, right.logprobs)).max() < 1e-4
+
+
+class Inputs(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the memory that a computation reads and did not make itself."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.read: dict[int, StorageWeakRef] = {}
+        self._made: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for tensor in pytree.tree_iter((args, kwargs)):
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in self._made:
+                storage = tensor.untyped_storage()
+                self.read.setdefault(storage._cdata, StorageWeakRef(storage))  # type: ignore[no-untyped-call]
+        result = func(*args, **kwargs or {})
+        for tensor in pytree.tree_iter(result):
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in self.read:
+                self._made.add(tensor.untyped_storage()._cdata)
+        return result
+
+
+def test_what_a_recording_reads_is_never_freed(make: Callable[..., TorchPolicy]) -> None:
+    """CUDA replays a step on the memory that it had, whatever is there by then."""
+    inputs = Inputs()
+
+    def record(work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        with inputs:
+            result = work()
+        return lambda: None, result
+
+    policy = make(record)
+    steps = policy._step_cache.prepare(4, 64, 0, use_adapter=False)
+    with policy._step_cache.network.sampling(use_adapter=False):
+        steps.step([1, 2, 3], [0, 0, 0])
+    gc.collect()
+    freed = [storage for storage in inputs.read.values() if storage.expired()]  # type: ignore[no-untyped-call]
+    assert len(inputs.read) > 10 and not freed
 
 
 def test_recorded_steps_give_the_same_answers_and_are_used_again(make: Callable[..., TorchPolicy]) -> None:
