@@ -43,7 +43,8 @@ _LEAST = 1e-30
 def k3(library: ModuleType, logprobs: Array, others: Array) -> Array:
     """k3 estimate of KL(first || second), per token drawn from the first: never negative, low variance."""
     difference = others - logprobs
-    return library.exp(difference) - 1.0 - difference
+    # Rounding can leave less than nothing of equal ones.
+    return library.clip(library.expm1(difference) - difference, 0.0, None)
 
 
 def token_losses(

@@ -91,6 +91,7 @@ class Steps:
         self._starts = torch.zeros(rows.rows, dtype=torch.int64, device=device)
         # A recording reads its inputs where they were when it was made: all of them live as long as it does.
         self._lasts = torch.zeros(rows.rows, dtype=torch.int64, device=device)
+        self._logits: Tensor | None = None
 
     def holds(self, rows: int, tokens: int, prefix: int) -> bool:
         """Whether the caches are large enough for so many rows of so many tokens behind such a prefix."""
@@ -149,10 +150,15 @@ class Steps:
         rows, seen, prefix_seen = key
         ids, starts, lasts = self._ids[:rows], self._starts[:rows], self._lasts[:rows]
 
-        def work() -> Tensor:
-            return self._compute(self.rows, ids, starts, lasts, seen, prefix_seen)
+        plain = self._compute(self.rows, ids, starts, lasts, seen, prefix_seen)
+        if self._logits is None:
+            self._logits = plain.new_empty(self.rows.rows, plain.shape[1])
+        # One array for the logits of all recordings: each would keep its own, as large as a vocabulary for each row.
+        result = self._logits[:rows]
 
-        plain = work().clone()
+        def work() -> Tensor:
+            return result.copy_(self._compute(self.rows, ids, starts, lasts, seen, prefix_seen))
+
         try:
             replay, logits = self._record(work)
             replay()
