@@ -187,7 +187,7 @@ def test_recorded_steps_give_the_same_answers_and_are_used_again(make: Callable[
 
 
 def test_recordings_of_a_pair_of_caches_share_a_pool_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each with a pool of its own would hold what a step computes; no GPU was at hand to run this on."""
+    """Each with a pool of its own would hold what a step computes."""
     pools: list[int] = []
 
     @contextmanager
