@@ -22,7 +22,7 @@ from sapo_edge.swarm.finding.outside import InboundWatch, Outside, View
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
 from sapo_edge.swarm.finding.visiting import carries
 from sapo_edge.swarm.host.host import direct_remotes, listen_port
-from sapo_edge.swarm.rendezvous.rendezvous import Place, Rendezvous, keys_at
+from sapo_edge.swarm.rendezvous.rendezvous import Place, Rendezvous, Topic, keys_at
 from sapo_edge.swarm.router.mapping import Mapping
 from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.tally import Tally
@@ -75,11 +75,11 @@ class Discovery:
             host, self.book, lambda: self._networks, self.directory.is_member, self.directory.mark_dialled, tally
         )  # fmt: skip
         swarm = bytes.fromhex(config.manifest.digest)
-        self.rendezvous = Rendezvous(
-            config.contacts, lambda: keys_at(swarm, config.psk, time.time()), self._announced_port,
-            lambda: self.dialler.lacks_members, lambda: not self.dialler.members, self._try_place, tally,
-            config.dht_nodes,
+        members = Topic(
+            lambda: keys_at(swarm, config.psk, time.time()), self._announced_port,
+            lambda: self.dialler.lacks_members, lambda: not self.dialler.members, self._try_place,
         )  # fmt: skip
+        self.rendezvous = Rendezvous(config.contacts, [members], tally, config.dht_nodes)
         self.relays = RelayClient(
             host, self.directory.address_of, self._needs_relay, functools.partial(carries, host, self._tag),
             self._own_addresses, self._dial_checked, tally,

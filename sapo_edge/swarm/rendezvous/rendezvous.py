@@ -37,9 +37,8 @@ MAX_OF_NETWORK = 2
 """Most of them in one network, see `addresses.neighbourhood`."""
 MAX_FILE_BYTES = 4096
 """Largest file of them that is read."""
-LOOK_SECONDS, LOOK_SECONDS_LONGEST, LOOK_SECONDS_CONNECTED = 10.0, 900.0, 3600.0
-"""Seconds until the swarm is looked up again: at first while nobody is connected, doubled each time, at most; and while
-enough members are."""
+LOOK_SECONDS, LOOK_SECONDS_LONGEST = 10.0, 900.0
+"""Seconds until a topic is looked up again while something is lacking: at first, doubled each time, and at most."""
 ANNOUNCE_SECONDS = 1200.0
 """Seconds until an announcement is renewed; DHT nodes keep one for half an hour."""
 TRY_SECONDS = 2.0
@@ -132,36 +131,75 @@ class Places:
         return place
 
 
-class Rendezvous:
-    """Runs the program, asks it, and tries what it finds.
+class Topic:
+    """What is looked up in the DHT, and under which this node may be announced, such as its swarm.
 
     Attributes:
-        contacts: host and port of DHT nodes for the first contact, such as `CONTACTS`.
-        nodes: DHT nodes that answered.
+        lacks: whether more are wanted; `alone`: whether there is none yet.
+        try_place: connects to whoever answers at a place, and returns whether that is somebody.
+        places: found and not tried yet.
+        named: addresses that the DHT named since the start, some of them several times.
+        answered: addresses at which somebody was.
 
     Args:
-        keys: those of the swarm now, see `keys_at`.
-        announced: the port at which others reach this node; 0 while they don't.
-        lacks: whether more members are wanted; `alone`: whether none is connected.
-        try_place: connects to whoever answers at a place, and returns whether that is somebody.
-        file: remembers DHT nodes; None to remember none.
+        keys: what it is called in the DHT now, see `keys_at`.
+        announced: the port at which others reach this node; 0 to announce nothing.
     """
 
     def __init__(
         self,
-        contacts: Sequence[tuple[str, int]],
         keys: Callable[[], list[bytes]],
         announced: Callable[[], int],
         lacks: Callable[[], bool],
         alone: Callable[[], bool],
         try_place: Callable[[Place], Awaitable[bool]],
-        tally: Tally,
-        file: Path | None = None,
     ) -> None:
-        self.contacts = contacts
-        self._keys, self._announced, self._lacks, self._alone = keys, announced, lacks, alone
-        self._try_place, self._tally, self._file = try_place, tally, file
-        self._places = Places()
+        self.keys_now, self.lacks, self.alone, self.try_place = keys, lacks, alone, try_place
+        self.places = Places()
+        self.named = self.answered = 0
+        self._port_now = announced
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin again: look it up, and announce this node, at once."""
+        self._look = self._announce = 0.0
+        self._port, self._pause, self._was_alone = 0, LOOK_SECONDS, True
+
+    def due(self, now: float) -> tuple[list[str], bool]:
+        """The program's requests that are due (monotonic seconds), and whether they announce this node."""
+        port, is_alone = self._port_now(), self.alone()
+        if is_alone and not self._was_alone:
+            self._look, self._pause = 0.0, LOOK_SECONDS
+        self._was_alone = is_alone
+        announces = port > 0 and (port != self._port or now >= self._announce)
+        if not announces and not (self.lacks() and now >= self._look):
+            return [], False
+        self._look = now + self._pause * random.uniform(0.8, 1.2)
+        self._pause = min(2 * self._pause, LOOK_SECONDS_LONGEST)
+        if announces:
+            self._port, self._announce = port, now + ANNOUNCE_SECONDS * random.uniform(0.8, 1.0)
+        keys = [key.hex() for key in self.keys_now()]
+        return [json.dumps({"key": key, "port": port if announces else 0}) + "\n" for key in keys], announces
+
+
+class Rendezvous:
+    """Runs the program, asks it, and tries what it finds.
+
+    Attributes:
+        contacts: host and port of DHT nodes for the first contact, such as `CONTACTS`.
+        swarm: the topic of the node's swarm.
+        topics: all of them, the swarm's first.
+        nodes: DHT nodes that answered.
+
+    Args:
+        file: remembers DHT nodes; None to remember none.
+    """
+
+    def __init__(
+        self, contacts: Sequence[tuple[str, int]], topics: Sequence[Topic], tally: Tally, file: Path | None = None
+    ) -> None:
+        self.contacts, self.topics, self.swarm = contacts, tuple(topics), topics[0]
+        self._tally, self._file = tally, file
         self.nodes: tuple[Place, ...] = ()
 
     async def run(self) -> None:
@@ -169,7 +207,8 @@ class Rendezvous:
         await self._load()
         pause = RESTART_SECONDS
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._try_places)
+            for topic in self.topics:
+                nursery.start_soon(self._try_places, topic)
             while True:
                 began = time.monotonic()
                 code = await self._run_program()
@@ -223,37 +262,36 @@ class Rendezvous:
                     return
                 if not found.key:
                     self.nodes = found.places[:MAX_NODES]
-                elif found.key in self._keys():
-                    self._take(found.places)
+                for topic in self.topics:
+                    if found.key in topic.keys_now():
+                        self._take(topic, found.places)
 
-    def _take(self, places: Sequence[Place]) -> None:
+    def _take(self, topic: Topic, places: Sequence[Place]) -> None:
         self._tally.count("rendezvous addresses", len(places))
+        topic.named += len(places)
         for place in places:
-            self._places.add(place)
-        if places and self._alone():
-            named = f"others who learn this may be at {counted(len(self._places), 'address', 'addresses')}: dialling"
+            topic.places.add(place)
+        if places and topic is self.swarm and topic.alone():
+            named = f"others who learn this may be at {counted(len(topic.places), 'address', 'addresses')}: dialling"
             self._tally.notice("info", named, "rendezvous found")
 
     async def _ask(self, link: Any) -> None:
-        """Look the swarm up, and announce this node, from time to time."""
-        pause, look, announce, began = LOOK_SECONDS, 0.0, 0.0, time.monotonic()
-        announced_port = 0
+        """Look the topics up, and announce this node, from time to time."""
+        began = time.monotonic()
         self._tally.notice("info", "looking for others who learn this", "rendezvous")
+        for topic in self.topics:
+            topic.forget()
         try:
             while True:
-                now, port = time.monotonic(), self._announced()
-                is_announcing = port > 0 and (port != announced_port or now >= announce)
-                if is_announcing or now >= look:
-                    for key in self._keys():
-                        line = json.dumps({"key": key.hex(), "port": port if is_announcing else 0})
-                        await link.send_all(line.encode() + b"\n")
-                    self._tally.count("rendezvous lookups")
-                    look = now + (LOOK_SECONDS_CONNECTED if not self._lacks() else pause) * random.uniform(0.8, 1.2)
-                    pause = min(2 * pause, LOOK_SECONDS_LONGEST) if self._alone() else LOOK_SECONDS
-                if is_announcing:
-                    self._tally.count("rendezvous announcements")
-                    announced_port, announce = port, now + ANNOUNCE_SECONDS * random.uniform(0.8, 1.0)
-                if now - began > ALONE_SECONDS and self._alone():
+                now = time.monotonic()
+                for topic in self.topics:
+                    lines, announces = topic.due(now)
+                    if lines:
+                        await link.send_all("".join(lines).encode())
+                        self._tally.count("rendezvous lookups")
+                    if announces:
+                        self._tally.count("rendezvous announcements")
+                if now - began > ALONE_SECONDS and self.swarm.alone():
                     self._tell_alone()
                 await trio.sleep(1.0)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -266,18 +304,19 @@ class Rendezvous:
             "rendezvous alone",
         )
 
-    async def _try_places(self) -> None:
-        """Try one place after the other while members are lacking, two at a time."""
+    async def _try_places(self, topic: Topic) -> None:
+        """Try one of a topic's places after the other while something is lacking, two at a time."""
         limit = trio.CapacityLimiter(2)
 
         async def try_one(place: Place) -> None:
             async with limit:
-                answered = await self._try_place(place)
+                answered = await topic.try_place(place)
+            topic.answered += answered
             self._tally.count("rendezvous addresses that answered" if answered else "rendezvous addresses in vain")
 
         async with trio.open_nursery() as nursery:
             while True:
-                if self._lacks() and limit.available_tokens and (place := self._places.take()):
+                if topic.lacks() and limit.available_tokens and (place := topic.places.take()):
                     nursery.start_soon(try_one, place)
                 await trio.sleep(TRY_SECONDS)
 

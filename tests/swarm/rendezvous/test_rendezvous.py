@@ -23,6 +23,7 @@ from sapo_edge.swarm.rendezvous.rendezvous import (
     Place,
     Places,
     Rendezvous,
+    Topic,
     keys_at,
     read_line,
 )
@@ -106,10 +107,8 @@ class Run:
         monkeypatch.setattr(rendezvous, "command_with", lambda argument: [sys.executable, "-c", code, argument])
         monkeypatch.setattr(rendezvous, "TRY_SECONDS", 0.05)
         monkeypatch.setattr(rendezvous, "RESTART_SECONDS", 0.05)
-        self.rendezvous = Rendezvous(
-            (("127.0.0.1", 1),), lambda: [KEY], lambda: self.port, lambda: True, lambda: self.alone, self._try,
-            self.tally, file,
-        )  # fmt: skip
+        self.topic = Topic(lambda: [KEY], lambda: self.port, lambda: True, lambda: self.alone, self._try)
+        self.rendezvous = Rendezvous((("127.0.0.1", 1),), [self.topic], self.tally, file)
 
     async def _try(self, place: Place) -> bool:
         self.tried.append(place)
@@ -225,3 +224,20 @@ def test_two_clients_find_each_other_in_a_real_dht(monkeypatch: pytest.MonkeyPat
     assert looking.tried == [("127.0.0.1", 4321)]
     for session in sessions:
         session.pause()
+
+
+def test_a_topic_is_looked_up_seldom_and_from_the_beginning_when_the_last_member_is_gone() -> None:
+    alone, lacks = True, True
+
+    async def nobody(_place: Place) -> bool:
+        return False
+
+    topic = Topic(lambda: [KEY], lambda: 0, lambda: lacks, lambda: alone, nobody)
+    looks = [now for now in range(1, 7200) if topic.due(float(now))[0]]
+    assert 10 <= len(looks) <= 18 and looks[1] <= 13 and looks[2] - looks[1] >= 16
+    alone = False
+    assert not topic.due(7200.0)[0] and topic.due(8200.0)[0], "with too few members it goes on"
+    lacks = False
+    assert not any(topic.due(float(now))[0] for now in range(8300, 12000))
+    alone = lacks = True
+    assert topic.due(12000.0)[0] and topic.due(12012.0)[0]
