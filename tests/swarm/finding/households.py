@@ -27,12 +27,13 @@ from tests.swarm.finding.homes import HOMES, homes
 from tests.swarm.finding.processes import Process, Relay
 from tests.swarm.lines import ROOT
 from tests.swarm.namespaces import name
+from tests.swarm.rendezvous.mainline import outside
 
 PROGRAM = "from sapo_edge.cli.main import main; main()"
 REWARDED = f"from tests.cli.process import reward_by_length; reward_by_length(); {PROGRAM}"
 SETTINGS = {
-    "own": 2, "external": 2, "questions": 6, "answers": 4, "max_tokens": 8, "held_out": 0, "rank": 2,
-    "learning_rate": 0.01, "warmup": 0, "threads": 1, "nice": 0, "on_battery": "run", "consent": "given",
+    "own": 2, "external": 2, "answers": 4, "max_tokens": 8, "held_out": 0, "rank": 2,
+    "learning_rate": 0.01, "warmup": 0, "threads": 1, "nice": 0, "on_battery": "run",
 }  # fmt: skip
 SECONDS = 240.0
 """Time in which a node starts, or two train on each other's rollouts, on a machine that is busy with much else."""
@@ -70,8 +71,8 @@ class Household:
         )  # fmt: skip
 
     def run(self) -> Process:
-        """`sapo run`; ends with `close`."""
-        node = Process("-c", REWARDED, "run", "--json", "--home", str(self.home), namespace=name(self.part))
+        """`sapo run --agree`; ends with `close`."""
+        node = Process("-c", REWARDED, "run", "--agree", "--json", "--home", str(self.home), namespace=name(self.part))
         self._stack.callback(node.stop, signal.SIGKILL)
         node.first(lambda event: event["event"] == "round", SECONDS)
         return node
@@ -167,6 +168,18 @@ def by_line_with_a_member(street: Street) -> None:
     train(street, one, two)
 
 
+def by_nothing(street: Street) -> None:
+    """Two strangers who share no line, no code and no address: both only run, and look their swarm up."""
+    contacts = street.stack.enter_context(outside())
+    one, two = street.households[:2]
+    for household in (one, two):
+        named = ",".join(f"{host}:{port}" for host, port in contacts)
+        done = household.sapo("config", "set", "rendezvous", named)
+        assert done.returncode == 0, done.stderr
+        household.run()
+    train(street, one, two)
+
+
 def in_vain(street: Street) -> None:
     """Neither router forwards a port, and nobody else is there: `sapo swarm invite` says so."""
     one = street.households[0]
@@ -239,6 +252,7 @@ STORIES: dict[str, Story] = {
     "line, IPv6 only": (("IPv6 only", "IPv6 only, firewall"), by_line),
     "line, a relay": (("router without", "router without"), by_line_with_a_relay),
     "line, a member": (("router without", "router without", "router with UPnP"), by_line_with_a_member),
+    "strangers, a router that forwards a port": (("router with UPnP", "router without"), by_nothing),
     "line, nothing": (("router without", "router without"), in_vain),
     "code, a relay": (("router with UPnP", "router without"), by_code),
     "code, a member": (("router with UPnP", "router without"), by_code_at_a_member),

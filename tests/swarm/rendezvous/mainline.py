@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 PORT = 6881
+OUTSIDE = [f"5.5.{number}.10" for number in range(110, 140)]
+"""Addresses of the nodes outside of all homes, each in a network of its own."""
+
+
+@contextlib.contextmanager
+def outside() -> Iterator[list[tuple[str, int]]]:
+    """A DHT in the public network of `homes.py`; yields host and port of two of its nodes."""
+    from tests.swarm.finding.processes import Process
+    from tests.swarm.namespaces import Namespaces, name
+
+    for host in OUTSIDE:
+        Namespaces.address("relay", "eth0", f"{host}/16")
+    process = Process(__file__, *OUTSIDE, namespace=name("relay"))
+    try:
+        process.first(lambda record: record.get("nodes") == len(OUTSIDE))
+        yield [(host, PORT) for host in OUTSIDE[:2]]
+    finally:
+        process.stop(signal.SIGKILL)
 
 
 def start(hosts: Sequence[str], port: int = 0, **settings: Any) -> list[Any]:
