@@ -172,7 +172,7 @@ class Discovery:
         return not is_named and not any(map(self.directory.is_member, relays))
 
     def _reserves_for(self, peer_id: str) -> bool:
-        """Whether to carry connections to a peer: of the swarm, or a stranger, as long as other networks reach this node.
+        """Whether to carry connections to a peer, a member or a stranger, as long as other networks reach this node.
 
         Neighbours on a private network would name it by an address that is of no use elsewhere.
         """
@@ -286,8 +286,8 @@ class Discovery:
             return
         self._tally.notice(
             "info",
-            "others have reached this node for a day. It could also help strangers of other swarms to meet, whom nobody "
-            "can dial: it carries little, and can't read it. `sapo config set relay public` says yes (asked once)",
+            "others have reached this node for a day. May it help strangers of other swarms to meet, too? It carries "
+            "little for them, and can't read it. `sapo config set relay public` says yes; this is asked once",
             "volunteer",
         )
 

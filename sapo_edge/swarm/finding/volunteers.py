@@ -1,8 +1,8 @@
 """Volunteers: relays, and members of other swarms, that carry connections for strangers whom nobody can dial.
 
-They announce themselves in the DHT under one key for all swarms. A node that nobody can dial, and that knows no relay of
-its swarm, takes the first ones of an order that all members of its swarm have in common: without a word between them,
-two of them come to the same volunteer, which introduces them as any relay does.
+They announce themselves in the DHT under one key for all swarms. A node that nobody can dial, and for which no relay or
+member of its swarm carries, takes the first ones of an order that all members of its swarm have in common: without a
+word between them, two of them come to the same volunteer, which introduces them as any relay does.
 """
 
 from __future__ import annotations
@@ -107,6 +107,9 @@ class Volunteers:
             return False
         if not await self._dialler.dial(direct_address(*place, peer_id)):
             return False
+        if not self._held:
+            text = "nobody can dial this node: a stranger's relay introduces it to its swarm"
+            self._tally.notice("info", f"{text}, and can't read what it carries", "volunteers")
         self._held[peer_id] = Held(place, time.monotonic())
         self._tally.count("volunteers")
         return True

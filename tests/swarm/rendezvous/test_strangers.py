@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.tasks.manifest import load_manifest
 from tests.swarm.finding.conftest import Running
 from tests.swarm.finding.homes import HOMES, homes
 from tests.swarm.finding.processes import Node, Process, Relay
