@@ -212,7 +212,7 @@ DEFENCES = (
     ),
     directory.condition(
         "members of another swarm are told nothing",
-        "if self._tag is not None and request.tag != self._tag:",
+        "if not is_member and not self._introduces_all:",
         "test_members_of_another_swarm_are_told_nothing_and_of_nobody",
     ),
     directory(
@@ -460,12 +460,6 @@ DEFENCES = (
         " if config.psk is None else []",
         "",
         "tests/swarm/finding/test_volunteers.py::test_private_swarms_have_nothing_to_do_with_volunteers",
-    ),
-    directory(
-        "only volunteers introduce members of other swarms",
-        "if not is_member and not self._introduces_all:",
-        "if False:",
-        "test_members_of_another_swarm_are_told_nothing_and_of_nobody",
     ),
     directory(
         "who asks of another swarm is no member",
