@@ -59,8 +59,10 @@ MEMBERS_OFFER = Offer(
     circuit_bytes=32 * 1024 * 1024, openings=(0.02, 2.0, 0.2, 8.0),
 )  # fmt: skip
 """What a member carries for others of its swarm: enough for them to find a direct way, or for their rollouts."""
-STRANGERS, STRANGERS_OF_NETWORK = 4, 2
-"""Reservations of these that other swarms may have, if the member volunteers: in all, and of one network."""
+STRANGERS = 4
+"""Reservations of these that members of other swarms may have, if the member volunteers."""
+STRANGERS_OF_NETWORK = 2
+"""The same for one network, see `addresses.neighbourhood`."""
 
 
 class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed

@@ -52,8 +52,8 @@ DEFENCES = (
     ),
     hop(
         "reservations of nodes that left are deleted",
-        "        self._drop_absent()\n",
-        "",
+        "        self._drop_absent()\n        msg.ClearField",
+        "        msg.ClearField",
         "test_reservations_of_nodes_that_left_are_deleted",
     ),
     hop(
