@@ -33,7 +33,7 @@ def relay(
         ),
     ] = 0,
     public: Annotated[
-        bool, typer.Option("--public", help="Serve strangers, who find the relay in BitTorrent's public table.")
+        bool, typer.Option("--public", help="Volunteer: strangers find the relay in BitTorrent's public table.")
     ] = False,
     home: Home = None,
     json: Json = False,

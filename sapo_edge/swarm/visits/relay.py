@@ -157,7 +157,7 @@ async def _announce(config: RelayConfig, own: tuple[Address, ...], tally: Tally)
     """Announce a relay in the DHT, if it has a public IP address: the DHT names it by that, and so do circuits."""
     port = next((address.port for address in own if address.ip is not None and is_public(address.ip)), 0)
     if not port:
-        text = "strangers don't find this relay: it has no public IP address, and --announce names none"
+        text = "this relay is not announced: it has no public IP address, and --announce names none"
         tally.notice("warning", text, "announcement")
         return
 

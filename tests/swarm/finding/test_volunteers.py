@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,12 @@ import pytest
 import trio
 from libp2p.peer.id import ID
 
+from sapo_edge.cli.run import open_transport
+from sapo_edge.config.settings import Settings
+from sapo_edge.room import Room
+from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.addresses import Address, direct_address, region
+from sapo_edge.swarm.config import SwarmConfig
 from sapo_edge.swarm.finding import discovery as discovery_module
 from sapo_edge.swarm.finding.circuit import MAX_VOLUNTEERS
 from sapo_edge.swarm.finding.discovery import REACHED_SECONDS, Discovery
@@ -21,9 +27,11 @@ from sapo_edge.swarm.finding.outside import View
 from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.finding.volunteers import PATIENCE, PLACE_SECONDS, Volunteers
 from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.rendezvous.rendezvous import MAX_PLACES, Place, Places, keys_at, volunteer_keys
 from sapo_edge.swarm.tally import Tally
-from tests.swarm.finding.fakes import ABROAD, OTHER, OWN, STRANGER, SWARM, make_discovery
+from sapo_edge.tasks.source import TaskSource
+from tests.swarm.finding.fakes import ABROAD, MANIFEST, OTHER, OWN, STRANGER, SWARM, make_discovery
 
 NOON = 1_800_014_400.0
 PSK = bytes(range(32))
@@ -289,3 +297,28 @@ def test_the_owner_is_asked_once_when_others_have_reached_the_node_for_a_day(
     assert not (tmp_path / "asked").exists()
     assert asks(make(), monkeypatch, day, day, day) == 1
     assert asks(make(), monkeypatch, day) == 0, "not after a restart either"
+
+
+@pytest.mark.parametrize(("relay", "carries", "volunteers"), [("on", 1, 0), ("public", 1, 1), ("off", 0, 0)])
+def test_the_setting_relay_says_who_is_carried(
+    relay: str, carries: int, volunteers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[SwarmConfig] = []
+
+    class Member:
+        def __init__(self, config: SwarmConfig, admission: object, emit: object) -> None:
+            made.append(config)
+
+        def start(self) -> Member:
+            return self
+
+        close = status = start
+
+    monkeypatch.setattr("sapo_edge.swarm.member.member.Member", Member)
+    workspace: Any = SimpleNamespace(
+        swarm=Swarm.of(MANIFEST), is_alone=False, settings=Settings(relay=relay), paths=Paths.default(tmp_path)
+    )
+    source = TaskSource(MANIFEST)
+    with ExitStack() as closing:
+        open_transport(workspace, source, bytes(32), lambda event: None, closing, Room())
+    assert (made[0].carries, made[0].volunteers, made[0].is_volunteer) == (carries, volunteers, volunteers)

@@ -31,7 +31,9 @@ from libp2p.relay.circuit_v2.utils import read_delimited_msg, write_delimited_ms
 from libp2p.utils.varint import encode_varint_prefixed
 from multiaddr import Multiaddr
 
+from sapo_edge.cli import relaying
 from sapo_edge.doctor.network import examine_network
+from sapo_edge.errors import ConfigError
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, host_address, parse_address
 from sapo_edge.swarm.finding import circuit
 from sapo_edge.swarm.finding import hop as hop_module
@@ -299,6 +301,15 @@ def test_a_public_relay_is_announced_where_it_has_a_public_ip_address(
     else:
         keys = volunteer_keys() if psk is None else keys_at(bytes(32), psk, time.time())
         assert announcements == [(keys, port)], "members of a private swarm look up their swarm's key"
+
+
+def test_a_public_relay_without_libtorrent_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(relaying, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="--public needs libtorrent"):
+        relaying.run_relay(tmp_path, public=True)
+    assert not list(tmp_path.iterdir())
 
 
 @in_trio()
