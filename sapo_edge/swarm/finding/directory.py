@@ -138,6 +138,11 @@ class Directory:
         entry = self._entries.get(peer_id)
         return entry is not None and self._tag is not None and entry.tag == self._tag
 
+    def is_stranger(self, peer_id: str) -> bool:
+        """Whether a peer said that it is in another swarm, and this node introduces it there."""
+        entry = self._entries.get(peer_id)
+        return entry is not None and entry.tag not in (b"", self._tag)
+
     def address_of(self, peer_id: str) -> Address | None:
         """The direct address at which this node reached a peer."""
         entry = self._entries.get(peer_id)

@@ -312,9 +312,11 @@ class Discovery:
                     self._ask_due.clear()
                 self._ask_due = {peer_id: due for peer_id, due in self._ask_due.items() if peer_id in connected}
                 alone = len(self.dialler.members) < 2
-                interval = ASK_SECONDS_ALONE if alone else ASK_SECONDS
                 for peer_id in connected - asking:
                     if self._ask_due.get(peer_id, 0.0) <= now:
+                        # Many may be alone at one volunteer, for days.
+                        is_slow = self.volunteers.is_settled(peer_id) or self.directory.is_stranger(peer_id)
+                        interval = ASK_SECONDS_ALONE if alone and not is_slow else ASK_SECONDS
                         self._ask_due[peer_id] = now + interval * random.uniform(0.8, 1.2)
                         asking.add(peer_id)
                         nursery.start_soon(ask_one, peer_id)

@@ -77,6 +77,11 @@ class Volunteers:
         """Whether this node is connected to a peer as one of its volunteers."""
         return peer_id in self._held
 
+    def is_settled(self, peer_id: str) -> bool:
+        """Whether a volunteer has had time to introduce those who were there: newcomers ask it themselves."""
+        held = self._held.get(peer_id)
+        return held is not None and time.monotonic() - held.since > PLACE_SECONDS
+
     def lacks(self) -> bool:
         """Whether volunteers have been needed for a while. Also with some, better ones are looked for: all members of a
         swarm must come to the same ones."""

@@ -15,6 +15,12 @@ DEFENCES = (
         "test_ten_thousand_announced_addresses_take_the_room_of_a_few",
     ),
     rendezvous(
+        "a flood of addresses pushes out no volunteer before them",
+        "del self.waiting[max(crowd, key=lambda other: self.waiting[other][1])]",
+        "del self.waiting[crowd[0]]",
+        "tests/swarm/finding/test_volunteers.py::test_ten_thousand_addresses_push_out_no_volunteer_that_comes_before_them",
+    ),
+    rendezvous(
         "a network has few addresses of the DHT",
         "if len(of_network) >= MAX_OF_NETWORK or len(self.waiting) >= MAX_PLACES:",
         "if len(self.waiting) >= MAX_PLACES:",

@@ -25,13 +25,14 @@ from sapo_edge.swarm.finding.discovery import REACHED_SECONDS, Discovery
 from sapo_edge.swarm.finding.hop import STRANGERS, STRANGERS_OF_NETWORK
 from sapo_edge.swarm.finding.outside import View
 from sapo_edge.swarm.finding.peerbook import Origin
-from sapo_edge.swarm.finding.volunteers import PATIENCE, PLACE_SECONDS, Volunteers
+from sapo_edge.swarm.finding.volunteers import PATIENCE, PLACE_SECONDS, Held, Volunteers
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.rendezvous.rendezvous import MAX_PLACES, Place, Places, keys_at, volunteer_keys
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.tasks.source import TaskSource
 from tests.swarm.finding.fakes import ABROAD, MANIFEST, OTHER, OWN, STRANGER, SWARM, make_discovery
+from tests.swarm.loop import in_trio
 
 NOON = 1_800_014_400.0
 PSK = bytes(range(32))
@@ -322,3 +323,44 @@ def test_the_setting_relay_says_who_is_carried(
     with ExitStack() as closing:
         open_transport(workspace, source, bytes(32), lambda event: None, closing, Room())
     assert (made[0].carries, made[0].volunteers, made[0].is_volunteer) == (carries, volunteers, volunteers)
+
+
+@in_trio(0)
+async def test_who_is_alone_asks_a_new_volunteer_often_and_an_old_one_or_a_stranger_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    discovery = make_discovery(monkeypatch)
+    monkeypatch.setattr(time, "monotonic", trio.current_time)
+    asked: list[float] = []
+
+    async def ask(peer_id: str, limit: trio.CapacityLimiter) -> None:
+        await trio.lowlevel.checkpoint()
+        asked.append(trio.current_time())
+
+    async def count(seconds: float) -> int:
+        asked.clear()
+        discovery._ask_due.clear()
+        with trio.move_on_after(seconds):
+            await discovery._ask_peers()
+        return len(asked)
+
+    monkeypatch.setattr(discovery, "_ask", ask)
+    monkeypatch.setattr(discovery._inbound, "look", lambda: None)
+    discovery.volunteers._held[STRANGER] = Held((ABROAD, 4001), trio.current_time())
+    assert await count(PLACE_SECONDS) > 6
+    assert await count(1200.0) <= 7
+    discovery.volunteers._held.clear()
+    assert await count(60.0) > 6
+    discovery.directory._entry(STRANGER).tag = b"another swarm"
+    assert await count(1200.0) <= 6
+
+
+def test_ten_thousand_addresses_push_out_no_volunteer_that_comes_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch)
+    everybody = [(f"5.{number // 40}.{number % 40}.1", 4001) for number in range(10_000)]
+    first, *others = lab.sort(*everybody)
+    seen = Places(rank=lab.volunteers.rank)
+    seen.add(first)
+    for place in others:
+        seen.add(place)
+    assert len(seen) == MAX_PLACES and seen.take() == first
