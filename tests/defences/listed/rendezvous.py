@@ -15,6 +15,12 @@ DEFENCES = (
         "test_ten_thousand_announced_addresses_take_the_room_of_a_few",
     ),
     rendezvous(
+        "a flood of addresses pushes out no volunteer before them",
+        "del self.waiting[max(crowd, key=lambda other: self.waiting[other][1])]",
+        "del self.waiting[crowd[0]]",
+        "tests/swarm/finding/test_volunteers.py::test_ten_thousand_addresses_push_out_no_volunteer_that_comes_before_them",
+    ),
+    rendezvous(
         "a network has few addresses of the DHT",
         "if len(of_network) >= MAX_OF_NETWORK or len(self.waiting) >= MAX_PLACES:",
         "if len(self.waiting) >= MAX_PLACES:",
@@ -47,8 +53,8 @@ DEFENCES = (
     ),
     rendezvous(
         "keys of a private swarm are secret",
-        'swarm_tag(swarm, psk, f"rendezvous {day}")',
-        'swarm_tag(swarm, None, f"rendezvous {day}")',
+        'swarm_tag(swarm, psk, f"{purpose} {day}")',
+        'swarm_tag(swarm, None, f"{purpose} {day}")',
         "test_a_key_is_of_one_day_and_of_one_swarm",
     ),
     dialing(
