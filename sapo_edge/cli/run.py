@@ -255,7 +255,7 @@ def open_transport(
         listen="loopback" if settings.listen == "loopback" else "all",
         mdns=settings.mdns == "on",
         contacts=workspace.contacts,
-        map_port=settings.port_mapping == "on" and settings.listen == "all",
+        map_port=workspace.maps_port,
         carries=settings.relay == "on",
         upload=settings.upload,
         download=settings.download,

@@ -101,7 +101,7 @@ def invite(
     if code:
         # Who has not joined a private swarm yet can't connect to its members and relays.
         places = () if swarm.is_private else (*known, *workspace.settings.addresses)
-        codes.offer(text, places, at or (), workspace.settings, as_json=json)
+        codes.offer(text, places, at or (), workspace, as_json=json)
         return
     if json:
         print_json({"invite": text, "addresses": addresses, "private": swarm.is_private})
@@ -135,7 +135,7 @@ def join_swarm(
     if is_code(workspace.membership, text):
         open_swarms = [swarm for swarm in workspace.membership.swarms if not swarm.is_private]
         known = [*workspace.settings.addresses, *(address for swarm in open_swarms for address in swarm.bootstrap)]
-        text = codes.accept(text, known, at or (), workspace.settings)
+        text = codes.accept(text, known, at or (), workspace)
     elif at:
         raise ConfigError("--at is for a code", "leave it out: the other side's addresses are in its invite")
     swarm = join(workspace.paths, workspace.membership, text)

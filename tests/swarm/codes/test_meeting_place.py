@@ -231,7 +231,7 @@ async def test_an_inviter_is_the_meeting_place_of_its_own_number() -> None:
         async def meet(stream: Any) -> None:
             await write_frame(stream, b"own hello")
 
-        lab.place.keep(7, meet)
+        lab.place.keep(Claim(7, False), meet)
         for _ in range(2):
             joiner, paired = await lab.claim(7, False)
             assert paired is Answer.PAIRED and await read_frame(joiner, 64) == b"own hello"
