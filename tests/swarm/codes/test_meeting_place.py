@@ -239,6 +239,20 @@ async def test_an_inviter_is_the_meeting_place_of_its_own_number() -> None:
         assert (await lab.claim(8, True))[1] is Answer.FULL
 
 
+@in_trio(0)
+async def test_a_joiner_is_the_meeting_place_of_whoever_waits_under_its_number() -> None:
+    async with opened(slots=0) as lab:
+
+        async def meet(stream: Any) -> None:
+            await write_frame(stream, b"guess")
+
+        lab.place.keep(Claim(7, True), meet)
+        inviter, waiting = await lab.claim(7, True)
+        assert waiting is Answer.WAITING and await answer(inviter) is Answer.PAIRED
+        assert await read_frame(inviter, 64) == b"guess"
+        assert (await lab.claim(7, False))[1] is Answer.NOBODY
+
+
 @given(st.binary(max_size=80))
 @settings(max_examples=60)
 @in_trio(0)
