@@ -54,8 +54,8 @@ DEFENCES = (
     ),
     rendezvous(
         "keys of a private swarm are secret",
-        'swarm_tag(swarm, psk, f"rendezvous {day}")',
-        'swarm_tag(swarm, None, f"rendezvous {day}")',
+        'swarm_tag(swarm, psk, f"{purpose} {day}")',
+        'swarm_tag(swarm, None, f"{purpose} {day}")',
         "test_a_key_is_of_one_day_and_of_one_swarm",
     ),
     dialing(

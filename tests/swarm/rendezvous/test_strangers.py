@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.tasks.manifest import load_manifest
 from tests.swarm.finding.conftest import Running
 from tests.swarm.finding.homes import HOMES, homes
-from tests.swarm.finding.processes import Node
+from tests.swarm.finding.processes import Node, Process, Relay
 from tests.swarm.namespaces import NotPermittedError, name
 from tests.swarm.rendezvous.mainline import CONTACTS, public_dht
 
@@ -41,3 +42,31 @@ def test_strangers_meet_if_one_of_them_can_be_reached(internet: None, running: R
     other.first(lambda record: record.get("counts", {}).get("rendezvous lookups", 0) >= 2)
     assert not other.last("counts").get("rendezvous addresses"), "another swarm has other keys"
     assert first.last("faults") == {} == second.last("faults")
+
+
+NOBODY_FORWARDS = ("router without", "router without", "router with UPnP")
+"""Two homes that nobody can dial, and one for a member of another swarm that volunteers."""
+SWARM = load_manifest("starter").digest
+
+
+def volunteer(running: Running, kind: str, directory: Path) -> Process:
+    if kind == "member of another swarm":
+        return node(running, 3, manifest="arithmetic", volunteers=True)
+    secrets = {"psk": PSK, "swarm": SWARM} if kind == "private relay" else {}
+    return running(Relay(directory, port=4001, listen="all", contacts=CONTACTS, namespace=name("relay"), **secrets))
+
+
+@pytest.mark.parametrize("internet", [NOBODY_FORWARDS], indirect=True)
+@pytest.mark.parametrize("kind", ["relay", "private relay", "member of another swarm"])
+def test_strangers_whom_nobody_can_dial_meet_at_a_volunteer(
+    internet: None, running: Running, kind: str, tmp_path: Path
+) -> None:
+    helper = volunteer(running, kind, tmp_path)
+    first, second = (node(running, number, psk=PSK if kind == "private relay" else None) for number in (1, 2))
+    second.wait_for_member(first, 90)
+    assert second.wait_for_member(first, how="direct") and second.echoes(first)
+    assert first.wait_for_member(second, how="direct")
+    assert [one.last("members") for one in (first, second)] == [[second.peer_id], [first.peer_id]]
+    assert first.last("faults") == {} == second.last("faults")
+    if isinstance(helper, Node):
+        assert helper.last("members") == [] and helper.last("faults") == {}
