@@ -28,7 +28,7 @@ from sapo_edge.swarm.addresses import is_public, parse_address
 from tests.swarm.finding.homes import HOMES, Home, homes
 from tests.swarm.finding.processes import Node, Process, Relay
 from tests.swarm.namespaces import NotPermittedError, name
-from tests.swarm.rendezvous.mainline import outside
+from tests.swarm.rendezvous.mainline import CONTACTS, public_dht
 
 P = TypeVar("P", bound=Process)
 
@@ -87,10 +87,14 @@ def measure(first: Home, second: Home, who: str, *, strangers: bool) -> Times:
     with tempfile.TemporaryDirectory() as text, contextlib.ExitStack() as stack:
         directory = Path(text)
         stack.enter_context(homes(directory, first, second, HOMES["router with UPnP"]))
-        contacts = stack.enter_context(outside()) if strangers else []
+        contacts = CONTACTS if strangers else []
+        if strangers:
+            stack.enter_context(public_dht())
         bootstrap: list[str] = []
         if who == "relay":
-            relay = _run(stack, Relay(directory, port=4001, listen="all", namespace=name("relay")))
+            # With contacts it volunteers.
+            outside = name("relay")
+            relay = _run(stack, Relay(directory, port=4001, listen="all", contacts=contacts, namespace=outside))
             # One of each version of IP.
             bootstrap = relay.started().addresses
         elif who == "member":

@@ -6,15 +6,12 @@ import pytest
 
 from tests.swarm.finding.households import tell
 from tests.swarm.namespaces import NotPermittedError
-from tests.undisturbed import UNDISTURBED
 
 
-@pytest.mark.parametrize("story", ["strangers, a router that forwards a port"])
-def test_two_strangers_train_on_rollouts_of_each_other(story: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in UNDISTURBED:
-        monkeypatch.delenv(name)
+@pytest.mark.parametrize("who", ["a router that forwards a port", "a member", "a volunteer"])
+def test_two_strangers_train_on_rollouts_of_each_other(who: str) -> None:
     try:
-        (note,) = tell(story)
+        (note,) = tell(f"strangers, {who}")
     except NotPermittedError as error:
         pytest.skip(str(error))
     assert note.startswith("trained on each other's rollouts")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +11,9 @@ from sapo_edge.tasks.manifest import load_manifest
 from tests.swarm.finding.conftest import Running
 from tests.swarm.finding.homes import HOMES, homes
 from tests.swarm.finding.processes import Node, Process, Relay
-from tests.swarm.namespaces import Namespaces, NotPermittedError, name
-from tests.swarm.rendezvous.mainline import PORT
+from tests.swarm.namespaces import NotPermittedError, name
+from tests.swarm.rendezvous.mainline import CONTACTS, public_dht
 
-DHT = [f"5.5.{number}.10" for number in range(110, 140)]
-"""Addresses of the DHT's nodes, each in a network of its own."""
-CONTACTS = [(host, PORT) for host in DHT[:2]]
 PSK = bytes(range(32)).hex()
 
 
@@ -25,15 +21,8 @@ PSK = bytes(range(32)).hex()
 def internet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     """Homes, and a DHT of 30 nodes outside."""
     try:
-        with homes(tmp_path, *(HOMES[kind] for kind in request.param)):
-            for host in DHT:
-                Namespaces.address("relay", "eth0", f"{host}/16")
-            dht = Process(str(Path(__file__).with_name("mainline.py")), *DHT, namespace=name("relay"))
-            try:
-                dht.first(lambda record: record.get("nodes") == len(DHT))
-                yield
-            finally:
-                dht.stop(signal.SIGKILL)
+        with homes(tmp_path, *(HOMES[kind] for kind in request.param)), public_dht():
+            yield
     except NotPermittedError as error:
         pytest.skip(str(error))
 
