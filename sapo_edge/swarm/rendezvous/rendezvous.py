@@ -144,6 +144,7 @@ class Topic:
     Args:
         keys: what it is called in the DHT now, see `keys_at`.
         announced: the port at which others reach this node; 0 to announce nothing.
+        longest: most seconds between two lookups.
     """
 
     def __init__(
@@ -153,11 +154,12 @@ class Topic:
         lacks: Callable[[], bool],
         alone: Callable[[], bool],
         try_place: Callable[[Place], Awaitable[bool]],
+        longest: float = LOOK_SECONDS_LONGEST,
     ) -> None:
         self.keys_now, self.lacks, self.alone, self.try_place = keys, lacks, alone, try_place
         self.places = Places()
         self.named = self.answered = 0
-        self._port_now = announced
+        self._port_now, self._longest = announced, longest
         self.forget()
 
     def forget(self) -> None:
@@ -175,7 +177,7 @@ class Topic:
         if not announces and not (self.lacks() and now >= self._look):
             return [], False
         self._look = now + self._pause * random.uniform(0.8, 1.2)
-        self._pause = min(2 * self._pause, LOOK_SECONDS_LONGEST)
+        self._pause = min(2 * self._pause, self._longest)
         if announces:
             self._port, self._announce = port, now + ANNOUNCE_SECONDS * random.uniform(0.8, 1.0)
         keys = [key.hex() for key in self.keys_now()]

@@ -9,6 +9,18 @@ from collections.abc import Sequence
 from typing import Any
 
 PORT = 6881
+LOOSE = {
+    # libtorrent would not believe a DHT whose nodes share an address.
+    "dht_restrict_routing_ips": False, "dht_restrict_search_ips": False, "dht_enforce_node_id": False,
+    "dht_prefer_verified_node_ids": False, "dht_ignore_dark_internet": False,
+}  # fmt: skip
+ON_LOOPBACK = (
+    "import sys, json; import libtorrent; from sapo_edge.swarm.rendezvous import program\n"
+    f"real = libtorrent.session; libtorrent.session = lambda options: real({{**options, **{LOOSE!r}, "
+    "'listen_interfaces': '127.0.0.1:0'})\n"
+    "program.main()"
+)
+"""The rendezvous' program, for a DHT of `LOOSE` nodes on this machine."""
 
 
 def start(hosts: Sequence[str], port: int = 0, **settings: Any) -> list[Any]:

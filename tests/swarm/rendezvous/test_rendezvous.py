@@ -28,16 +28,11 @@ from sapo_edge.swarm.rendezvous.rendezvous import (
     read_line,
 )
 from sapo_edge.swarm.tally import Tally
-from tests.swarm.rendezvous.mainline import start
+from tests.swarm.rendezvous.mainline import LOOSE, ON_LOOPBACK, start
 
 SWARM, KEY = bytes(range(32)), bytes(20)
 NOON = 1_800_014_400.0
 DAY = 86_400.0
-LOOSE = {
-    # libtorrent would not believe a DHT whose nodes share an address.
-    "dht_restrict_routing_ips": False, "dht_restrict_search_ips": False, "dht_enforce_node_id": False,
-    "dht_prefer_verified_node_ids": False, "dht_ignore_dark_internet": False,
-}  # fmt: skip
 
 
 def test_a_key_is_of_one_day_and_of_one_swarm() -> None:
@@ -198,14 +193,8 @@ def test_a_node_that_others_reach_announces_its_port_and_a_changed_one_at_once(
 
 def test_two_clients_find_each_other_in_a_real_dht(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = start(["127.0.0.1"] * 6, **LOOSE)
-    code = (
-        "import sys, json; import libtorrent; from sapo_edge.swarm.rendezvous import program\n"
-        f"real = libtorrent.session; libtorrent.session = lambda options: real({{**options, **{LOOSE!r}, "
-        "'listen_interfaces': '127.0.0.1:0'})\n"
-        "program.main()"
-    )
     contacts = (("127.0.0.1", sessions[0].listen_port()),)
-    announcing, looking = (Run(monkeypatch, code) for _ in range(2))
+    announcing, looking = (Run(monkeypatch, ON_LOOPBACK) for _ in range(2))
     announcing.port = 4321
     for run in (announcing, looking):
         run.rendezvous.contacts = contacts
