@@ -22,11 +22,12 @@ from sapo_edge.swarm.finding.outside import InboundWatch, Outside, View
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
 from sapo_edge.swarm.finding.visiting import carries
 from sapo_edge.swarm.host.host import direct_remotes, listen_port
-from sapo_edge.swarm.rendezvous.rendezvous import Place, Rendezvous, Topic, keys_at
+from sapo_edge.swarm.rendezvous.rendezvous import SWARMS, Place, Rendezvous, Topic, keys_at
 from sapo_edge.swarm.router.mapping import Mapping
 from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, swarm_tag
+from sapo_edge.tasks.manifest import shipped_name
 
 ASK_SECONDS = 300.0
 """Time until a connected peer is asked for others again."""
@@ -79,7 +80,14 @@ class Discovery:
             lambda: keys_at(swarm, config.psk, time.time()), self._announced_port,
             lambda: self.dialler.lacks_members, lambda: not self.dialler.members, self._try_place,
         )  # fmt: skip
-        self.rendezvous = Rendezvous(config.contacts, [members], tally, config.dht_nodes)
+        topics = [members]
+        if config.psk is None and shipped_name(config.manifest.digest) is None:
+            # Who looks for a swarm knows the shipped manifests only.
+            topics.append(Topic(
+                lambda: keys_at(SWARMS, None, time.time()), self._announced_port, lambda: False, lambda: False,
+                self._try_place,
+            ))  # fmt: skip
+        self.rendezvous = Rendezvous(config.contacts, topics, tally, config.dht_nodes)
         self.relays = RelayClient(
             host, self.directory.address_of, self._needs_relay, functools.partial(carries, host, self._tag),
             self._own_addresses, self._dial_checked, tally,

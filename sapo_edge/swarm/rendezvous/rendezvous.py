@@ -49,6 +49,8 @@ RESTART_SECONDS, LONGEST_RESTART = 10.0, 3600.0
 """Time until a program that ended is started again: at first, and at most."""
 ALONE_SECONDS = 60.0
 """Time after which a node that found nobody says so."""
+SWARMS = b"swarms"
+"""Under the keys of this name, nodes in open swarms of manifests of people's own announce themselves."""
 OVERLAP = 3600.0
 """Seconds around midnight (UTC) in which the keys of two days count, as clocks differ."""
 
@@ -60,7 +62,7 @@ def keys_at(swarm: bytes, psk: bytes | None, now: float) -> list[bytes]:
     """The keys of a swarm at a time (Unix seconds), 20 bytes each: one a day, so that nobody follows it for weeks.
 
     Args:
-        swarm: the manifest's digest.
+        swarm: the manifest's digest, or another name.
         psk: of a private swarm, whose keys only members know.
     """
     days = dict.fromkeys(int((now + shift) // 86400) for shift in (-OVERLAP, OVERLAP))
