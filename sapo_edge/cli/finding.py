@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ADDRESSES = 3
 """Most members that the line names."""
-QUESTIONS, CHARACTERS = 3, 300
+QUESTIONS, CHARACTERS = 3, 200
 """Most of a manifest's own questions that are shown, and characters of each."""
 PUBLIC = (
     "in an open swarm anybody can read the questions, your model's answers as text, your node's public key and your "
@@ -103,7 +103,7 @@ def _ordered(finder: SwarmFinder) -> list[FoundSwarm]:
 
 def _record(workspace: Workspace, finder: SwarmFinder) -> dict[str, Any]:
     swarms = [_describe(workspace, found) for found in _ordered(finder)]
-    return {"swarms": swarms, "named": finder.named, "asked": finder.asked}
+    return {"swarms": swarms, "shared": PUBLIC, "named": finder.named, "asked": finder.asked}
 
 
 def _describe(workspace: Workspace, found: FoundSwarm) -> dict[str, Any]:
