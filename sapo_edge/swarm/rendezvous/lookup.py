@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -18,10 +18,12 @@ class Entry:
     Attributes:
         contacts: host and port of nodes for the first contact.
         file: remembers nodes that answered before; None to remember none.
+        tally: notifies of what is found.
     """
 
     contacts: Sequence[tuple[str, int]]
     file: Path | None = None
+    tally: Tally = field(default_factory=Tally)
 
 
 def short_topic(
@@ -45,4 +47,4 @@ async def look_up(entry: Entry, keys: Sequence[bytes], found: Callable[[bytes, P
             seconds; returns whether somebody answers there. Addresses are of anybody's choice.
     """
     topics = [short_topic([key], partial(found, key)) for key in keys]
-    await Rendezvous(entry.contacts, topics, Tally(), entry.file).run()
+    await Rendezvous(entry.contacts, topics, entry.tally, entry.file).run()

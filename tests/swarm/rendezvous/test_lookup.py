@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 
 import pytest
 import trio
@@ -69,4 +70,4 @@ def test_what_runs_for_minutes_looks_every_ten_seconds() -> None:
 
     topic = short_topic([ONE], nobody)
     looks = [now for now in range(1, 601) if topic.due(float(now))[0]]
-    assert all(8 <= after - before <= 13 for before, after in zip(looks, looks[1:], strict=False)) and len(looks) > 40
+    assert all(8 <= after - before <= 13 for before, after in pairwise(looks)) and len(looks) > 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ import trio
 import trio.testing
 from libp2p.custom_types import TProtocol
 
-from sapo_edge.swarm.addresses import direct_address
+from sapo_edge.swarm.addresses import Address, direct_address, parse_address
 from sapo_edge.swarm.codes.claim import PROTOCOL, Claim
 from sapo_edge.swarm.codes.meeting_place import LOST, ask_place
 from sapo_edge.swarm.codes.reaching import identify, parse_place
@@ -22,10 +22,13 @@ from sapo_edge.swarm.finding.circuit import open_way
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import RequestError
+from sapo_edge.swarm.joining.invite import Swarm
+from sapo_edge.swarm.rendezvous.lookup import Entry
+from sapo_edge.swarm.rendezvous.rendezvous import Place, keys_at
 from sapo_edge.swarm.visits import fetch
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from sapo_edge.swarm.wire.messages import encode_manifest_response
-from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.manifest import Manifest, load_manifest
 from tests.swarm.finding.fakes import OTHER as PEER
 from tests.swarm.loop import in_trio
 
@@ -84,7 +87,44 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_few_peers_are_asked_and_for_a_while(endless: None) -> None:
     with trio.fail_after(5):
         assert len(await visiting.ask_peers(0, "loopback", (), b"s" * 32, None)) == 5
-        assert await fetch._fetch(b"d" * 32, (), None, 0.2) is None
+        assert await fetch._fetch(Swarm(b"d" * 32, "own"), 0.2, None) is None
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The keys that are looked up, and under which the DHT names first nobody, then a member."""
+    keys: list[bytes] = []
+
+    async def look_up(entry: Entry, asked: Sequence[bytes], found: Callable[[bytes, Place], Awaitable[bool]]) -> None:
+        keys.extend(asked)
+        assert [await found(asked[0], place) for place in (("5.5.5.5", 1), ("6.6.6.6", 2))] == [False, True]
+
+    async def named_address(host: object, networks: object, ip: str, port: int) -> Address | None:
+        return direct_address(ip, port, PEER) if port == 2 else None
+
+    async def meet(host: object, addresses: Sequence[str], swarm: bytes) -> AsyncIterator[str]:
+        await trio.sleep(10)  # a dead address
+        for address in addresses:
+            if "6.6.6.6" in address:
+                yield parse_address(address).peer_id
+
+    async def ask(host: object, peer_id: str, digest: bytes) -> Manifest | None:
+        return WANTED
+
+    for name, function in (("look_up", look_up), ("named_address", named_address), ("meet", meet), ("_ask", ask)):
+        monkeypatch.setattr(fetch, name, function)
+    return keys
+
+
+@pytest.mark.parametrize("key", [None, bytes(range(32))], ids=["open", "private"])
+@in_trio(0.05)
+async def test_who_is_invited_finds_a_member_elsewhere_if_no_address_of_the_invite_is_true(
+    key: bytes | None, named: list[bytes]
+) -> None:
+    swarm = Swarm.of(WANTED, ("/ip4/5.5.9.9/tcp/4001/p2p/" + PEER,), key)
+    assert await fetch._fetch(swarm, 30.0, None) is None and named == []
+    assert await fetch._fetch(swarm, 30.0, Entry(())) == WANTED
+    assert named == keys_at(swarm.manifest, key, time.time())
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x3f\xff\xff\xff"], ids=["nothing", "the length of a gigabyte"])
