@@ -33,22 +33,20 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
     """Look for swarms, and print them; Ctrl-C ends the search and prints what was found."""
     import trio
 
-    from sapo_edge.config.settings import dht_contacts
     from sapo_edge.swarm.host.logs import preserve_logging
 
     with preserve_logging():
-        from sapo_edge.swarm.rendezvous.lookup import Entry
-        from sapo_edge.swarm.rendezvous.rendezvous import CONTACTS
         from sapo_edge.swarm.visits.find import SECONDS, SwarmFinder
     from sapo_edge.tasks.about import SKILL_WORDS
     from sapo_edge.tasks.manifest import load_manifest
 
-    contacts = dht_contacts(workspace.settings.rendezvous)
-    if contacts == ():
-        source = workspace.resolved.sources["rendezvous"]
-        raise ConfigError(f"rendezvous is off ({source})", "`sapo config set rendezvous on`, then find again")
+    entry = workspace.entry()
+    if entry is None:
+        name, value = ("rendezvous", "on") if workspace.settings.listen == "all" else ("listen", "all")
+        source = workspace.resolved.sources[name]
+        remedy = f"set {name} = {value}, then find again"
+        raise ConfigError(f"nothing is looked up, by the setting {name} ({source})", remedy)
     known = [load_manifest(name) for name in SKILL_WORDS]
-    entry = Entry(CONTACTS if contacts is None else contacts, workspace.paths.state / "dht.json")
     told: set[str] = set()
 
     def changed() -> None:

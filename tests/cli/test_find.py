@@ -55,7 +55,10 @@ def test_found_swarms_are_told_with_what_they_ask_and_the_line_that_joins(
         "own (named by strangers), 1 member seen" in shown.out and "chain sum, 9 questions of its makers" in shown.out
     )
     assert "question    \\u202eWhat is 2?" in shown.out and "What is 3?" not in shown.out
-    assert f"answers of up to {STARTER.max_tokens} tokens by your own model" in shown.out and "anybody can read" in shown.err
+    assert (
+        f"answers of up to {STARTER.max_tokens} tokens by your own model" in shown.out
+        and "anybody can read" in shown.err
+    )
     assert "nobody was seen of: home, extract" in shown.err
     command = next(line for line in shown.out.splitlines() if line.startswith("sapo swarm join") and "=own+" in line)
     joined = invoke(*command.split()[1:], "--home", tmp_path / "two")
@@ -91,5 +94,6 @@ def test_one_line_says_why_nothing_can_be_found(
 
 
 def test_who_wants_no_rendezvous_finds_nothing_by_it(invoke: Invoke, tmp_path: Path) -> None:
-    invoke("config", "set", "rendezvous", "off", "--home", tmp_path)
-    assert_refused(invoke("swarm", "find", "--home", tmp_path), 2, "rendezvous is off")
+    assert_refused(
+        invoke("swarm", "find", "--home", tmp_path), 2, "by the setting rendezvous (environment SAPO_EDGE_RENDEZVOUS)"
+    )

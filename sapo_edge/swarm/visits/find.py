@@ -15,17 +15,16 @@ import trio
 from libp2p.abc import IHost
 
 from sapo_edge.errors import ManifestError
-from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks
+from sapo_edge.swarm.addresses import Address, find_local_networks
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.circuit import open_way
 from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.requests import RequestError, request
 from sapo_edge.swarm.member.pull import PULLS
-from sapo_edge.swarm.rendezvous.dial import who_listens
+from sapo_edge.swarm.rendezvous.dial import named_address
 from sapo_edge.swarm.rendezvous.lookup import Entry, short_topic
 from sapo_edge.swarm.rendezvous.rendezvous import SWARMS, Place, Rendezvous, keys_at
-from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.messages import OWN, Request, decode_response, encode_request
 from sapo_edge.tasks.manifest import Manifest
@@ -76,7 +75,7 @@ class SwarmFinder:
         self.rendezvous = Rendezvous(
             entry.contacts,
             [short_topic(keys_at(name, None, time.time()), partial(self._try, manifest)) for name, manifest in topics],
-            Tally(), entry.file,
+            entry.tally, entry.file,
         )  # fmt: skip
 
     @property
@@ -96,22 +95,19 @@ class SwarmFinder:
 
     async def _try(self, known: Manifest | None, place: Place) -> bool:
         """Ask whoever is at an address for its swarm, and return whether it is in the known one, or in any."""
-        if not self._networks.may_name(direct_address(*place, str(self._host.get_id())), ()):
-            return False
         self._dials.charge(1)
         await trio.sleep(self._dials.wait())
         self.asked += 1
-        manifest = None
+        address = manifest = None
         with trio.move_on_after(ASK_SECONDS):
-            peer_id = await who_listens(self._host, *place)
-            if peer_id is None or peer_id == self._own_id:
+            address = await named_address(self._host, self._networks, *place)
+            if address is None or address.peer_id == self._own_id:
                 return False
-            address = direct_address(*place, peer_id)
             if await open_way(self._host, address):
-                manifest = await ask_manifest(self._host, peer_id, known)
-        if manifest is None or not self._has_room(manifest.digest, known):
+                manifest = await ask_manifest(self._host, address.peer_id, known)
+        if address is None or manifest is None or not self._has_room(manifest.digest, known):
             return False
-        self.swarms.setdefault(manifest.digest, FoundSwarm(manifest)).members[peer_id] = address
+        self.swarms.setdefault(manifest.digest, FoundSwarm(manifest)).members[address.peer_id] = address
         self._changed()
         return True
 

@@ -21,7 +21,7 @@ from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import RequestError
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.member.pull import PullServer
-from sapo_edge.swarm.rendezvous import rendezvous
+from sapo_edge.swarm.rendezvous import dial, rendezvous
 from sapo_edge.swarm.rendezvous.lookup import Entry
 from sapo_edge.swarm.rendezvous.rendezvous import SWARMS, Place, keys_at
 from sapo_edge.swarm.tally import Tally
@@ -130,7 +130,7 @@ class Street:
         self.asked: list[Place] = []
         self.silent = False
         patch.setattr(find, "find_local_networks", lambda: HOME)
-        patch.setattr(find, "who_listens", self._who_listens)
+        patch.setattr(dial, "who_listens", self._who_listens)
         patch.setattr(find, "open_way", self._open_way)
         patch.setattr(find, "ask_manifest", self._ask_manifest)
         self.finder = SwarmFinder(Entry(()), [STARTER], own_id=peer(255))
