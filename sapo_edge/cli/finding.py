@@ -134,7 +134,7 @@ def _print(workspace: Workspace, finder: SwarmFinder, known: list[Manifest]) -> 
     for found in _ordered(finder):
         swarm = _describe(workspace, found)
         kind = "comes with sapo" if swarm["shipped"] else "named by strangers"
-        here = ", you are in it" if swarm["joined"] else ""
+        here = ", yours" if swarm["joined"] else ""
         print(line("swarm", f"{swarm['name']} ({kind}{here}), {counted(swarm['members'], 'member')} seen"))
         print(line("tasks", swarm["tasks"]))
         for question in swarm["questions"]:

@@ -28,7 +28,7 @@ def describe_kinds(manifest: Manifest) -> str:
     kinds = dict.fromkeys(entry.generator.replace("_", " ") for entry in manifest.tasks if entry.generator)
     parts = [*list(kinds)[:SHOWN], *([f"{len(kinds) - SHOWN} more kinds"] if len(kinds) > SHOWN else [])]
     if manifest.own_questions:
-        parts.append(f"{counted(manifest.own_questions, 'question')} of its makers' own")
+        parts.append(f"{counted(manifest.own_questions, 'question')} of people's own")
     return ", ".join(parts)
 
 
