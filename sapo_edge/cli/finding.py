@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -36,17 +36,20 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
     from sapo_edge.swarm.host.logs import preserve_logging
 
     with preserve_logging():
+        from sapo_edge.swarm.rendezvous.lookup import Entry
         from sapo_edge.swarm.visits.find import SECONDS, SwarmFinder
     from sapo_edge.tasks.about import SKILL_WORDS
     from sapo_edge.tasks.manifest import load_manifest
 
-    entry = workspace.entry()
-    if entry is None:
+    if not workspace.contacts:
         name, value = ("rendezvous", "on") if workspace.settings.listen == "all" else ("listen", "all")
         source = workspace.resolved.sources[name]
         remedy = f"set {name} = {value}, then find again"
         raise ConfigError(f"nothing is looked up, by the setting {name} ({source})", remedy)
+    if find_spec("libtorrent") is None:
+        raise SwarmError(f"libtorrent is not installed, so {_NOT_FOUND}", "`pip install libtorrent` brings it")
     known = [load_manifest(name) for name in SKILL_WORDS]
+    entry = Entry(workspace.contacts, workspace.dht_nodes)
     told: set[str] = set()
 
     def changed() -> None:
@@ -59,23 +62,20 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
                 narrate(f"found {found.manifest.name}")
 
     async def main() -> bool:
-        """Look until the time is over or a signal comes; returns whether there was anything to look with."""
-        has_library = True
+        """Look until the time is over or a signal comes; returns whether it was the time."""
+        is_over = False
         async with trio.open_nursery() as nursery:
             await nursery.start(until_signal, nursery.cancel_scope.cancel)
             with trio.move_on_after(SECONDS):
                 await finder.run()
-                has_library = False
+            is_over = True
             nursery.cancel_scope.cancel()
-        return has_library
+        return is_over
 
     finder = SwarmFinder(entry, known, _own_id(workspace), changed)
     narrate(f"asking BitTorrent's public table, and who is there, for {SECONDS:.0f} s; Ctrl-C shows what was found.")
     narrate("They see this machine's IP address, and no more.")
-    began = time.monotonic()
-    if not trio.run(main):
-        raise SwarmError(f"libtorrent is not installed, so {_NOT_FOUND}", "`pip install libtorrent` brings it")
-    if not finder.is_heard and time.monotonic() - began >= SECONDS:
+    if trio.run(main) and not finder.is_heard:
         raise SwarmError(f"no node of BitTorrent's public table answers, so {_NOT_FOUND}", _BLOCKED)
     if as_json:
         print_json(_record(workspace, finder))

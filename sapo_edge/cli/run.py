@@ -255,13 +255,15 @@ def open_transport(
         listen="loopback" if settings.listen == "loopback" else "all",
         mdns=settings.mdns == "on",
         contacts=workspace.contacts,
-        map_port=settings.port_mapping == "on" and settings.listen == "all",
-        carries=settings.relay == "on",
+        map_port=workspace.maps_port,
+        carries=settings.relay != "off",
+        volunteers=settings.relay == "public",
         upload=settings.upload,
         download=settings.download,
         known_peers=workspace.paths.state / "peers.json",
         dht_nodes=workspace.dht_nodes,
         ports=workspace.paths.state / "ports.json",
+        asked=workspace.paths.state / "asked-to-relay",
     )
     admission = Admission(swarm.id, source, Reputation(room=room), own=config.identity.peer_id)
     member = Member(config, admission, emit).start()

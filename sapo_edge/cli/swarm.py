@@ -107,18 +107,22 @@ def invite(
     if code:
         # Who has not joined a private swarm yet can't connect to its members and relays.
         places = () if swarm.is_private else (*known, *workspace.settings.addresses)
-        codes.offer(text, places, at or (), workspace.settings, as_json=json)
+        codes.offer(text, places, at or (), workspace, as_json=json)
         return
     if json:
         print_json({"invite": text, "addresses": addresses, "private": swarm.is_private})
     else:
         print(text)
-    if not addresses:
-        narrate("no address is known: with this invite, only nodes on the same local network find each other")
-        narrate("start `sapo run` first, then run this again for an invite with your addresses")
-    elif not leads_elsewhere(addresses):
-        narrate("this invite leads here from the same local network only: no address is known that others can reach")
-        narrate("somebody elsewhere can invite you instead; or create the swarm with --bootstrap and a relay's address")
+    if not leads_elsewhere(addresses):
+        far = ", and from elsewhere if the other side's router forwards a port, or another member's does"
+        where = f"from the same local network{' only' if workspace.entry() is None else far}"
+        narrate(f"this invite leads here {where}: no address is known{' that others can reach' if addresses else ''}")
+        if addresses:
+            narrate(
+                "somebody elsewhere can invite you instead; or create the swarm with --bootstrap and a relay's address"
+            )
+        else:
+            narrate("start `sapo run` first, then run this again for an invite with your addresses")
     if swarm.is_private:
         narrate("anyone with this invite can join and pass it on: send it only to people you trust")
     narrate("others paste it after: sapo swarm join")
@@ -141,7 +145,7 @@ def join_swarm(
     if is_code(workspace.membership, text):
         open_swarms = [swarm for swarm in workspace.membership.swarms if not swarm.is_private]
         known = [*workspace.settings.addresses, *(address for swarm in open_swarms for address in swarm.bootstrap)]
-        text = codes.accept(text, known, at or (), workspace.settings)
+        text = codes.accept(text, known, at or (), workspace)
     elif at:
         raise ConfigError("--at is for a code", "leave it out: the other side's addresses are in its invite")
     swarm = join(workspace.paths, workspace.membership, text)

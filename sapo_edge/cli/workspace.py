@@ -10,13 +10,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.progress import DownloadReport
 from sapo_edge.errors import ConfigError, ManifestError, NoNodeError, SapoError
-from sapo_edge.events import Event, Notice
 
 if TYPE_CHECKING:
     from sapo_edge.backends.backend import RoundShape
@@ -85,20 +85,27 @@ class Workspace:
         return CONTACTS if contacts is None else contacts
 
     @property
+    def maps_port(self) -> bool:
+        """Whether to ask the router to forward a port."""
+        return self.settings.port_mapping == "on" and self.settings.listen == "all"
+
+    @property
     def dht_nodes(self) -> Path:
         """The file that remembers DHT nodes."""
         return self.paths.state / "dht.json"
 
-    def entry(self, emit: Callable[[Event], None] = lambda event: None) -> Entry | None:
-        """To the DHT; None if nothing is looked up.
-
-        Args:
-            emit: receives notices of what is found.
-        """
+    def entry(self) -> Entry | None:
+        """To the DHT; None if nothing is looked up there, by the settings or because libtorrent is missing."""
         from sapo_edge.swarm.rendezvous.lookup import Entry
-        from sapo_edge.swarm.tally import Tally
 
-        return Entry(self.contacts, self.dht_nodes, Tally(emit)) if self.contacts else None
+        if not self.contacts:
+            return None
+        if find_spec("libtorrent") is None:
+            narrate(
+                "libtorrent is not installed, so nobody elsewhere is found by the rendezvous: pip install libtorrent"
+            )
+            return None
+        return Entry(self.contacts, self.dht_nodes)
 
     @cached_property
     def model(self) -> Path:
@@ -142,11 +149,11 @@ class Workspace:
             from sapo_edge.swarm.visits.fetch import fetch_manifest, fetch_questions
         for data in missing:
             narrate(f"asking members of {swarm.name} for its {data.count} questions, {data.size / 1e6:.1f} MB")
-            fetch_questions(data, self.membership.kept, swarm, FETCH_SECONDS, self.entry(_narrate))
+            fetch_questions(data, self.membership.kept, swarm, FETCH_SECONDS, self.entry())
         if manifest is not None:
             return self
         narrate(f"asking members of {swarm.name} for its manifest (at most {FETCH_SECONDS:.0f} s)")
-        fetched = fetch_manifest(swarm, FETCH_SECONDS, self.entry(_narrate))
+        fetched = fetch_manifest(swarm, FETCH_SECONDS, self.entry())
         manifest = self.membership.keep_manifest(fetched.to_bytes(), swarm.manifest)
         resolved = self.resolved.with_manifest(manifest.name, manifest.max_tokens)
         return replace(self, manifest=manifest, resolved=resolved).fetch_manifest()
@@ -237,11 +244,6 @@ def open_workspace(
     if manifest is not None:
         resolved = resolved.with_manifest(manifest.name, manifest.max_tokens)
     return Workspace(paths, resolved, membership, manifest, swarm)
-
-
-def _narrate(event: Event) -> None:
-    if isinstance(event, Notice):
-        narrate(event.text)
 
 
 def _made_with(paths: Paths, membership: Membership) -> dict[str, object]:

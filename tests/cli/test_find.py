@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from sapo_edge.cli import finding
 from sapo_edge.swarm.addresses import parse_address
 from sapo_edge.swarm.joining.invite import parse_invite
 from sapo_edge.swarm.visits import find
@@ -26,7 +27,7 @@ QUESTIONS = tuple(OwnQuestion(f"\u202eWhat is {number}? " + "xx " * 300, "1") fo
 OWN = replace(STARTER, name="own", tasks=(TaskEntry("mine", questions=QUESTIONS), TaskEntry("sums", "chain_sum")))
 
 
-def finds(patch: pytest.MonkeyPatch, *manifests: Manifest, ends: bool = False, interrupt: bool = False) -> None:
+def finds(patch: pytest.MonkeyPatch, *manifests: Manifest, interrupt: bool = False) -> None:
     """Let a search find the swarms of manifests, one member of each."""
 
     async def run(finder: SwarmFinder) -> None:
@@ -36,8 +37,7 @@ def finds(patch: pytest.MonkeyPatch, *manifests: Manifest, ends: bool = False, i
             finder._changed()
         if interrupt:
             signal.raise_signal(signal.SIGINT)
-        if not ends:
-            await trio.sleep_forever()
+        await trio.sleep_forever()
 
     patch.setenv("SAPO_EDGE_RENDEZVOUS", "192.0.2.1:6881")
     patch.setattr(SwarmFinder, "run", run)
@@ -84,11 +84,14 @@ def test_ctrl_c_shows_what_was_found(invoke: Invoke, tmp_path: Path, monkeypatch
     assert shown.code == 0 and "own (named by strangers)" in shown.out and time.monotonic() - began < 30
 
 
-@pytest.mark.parametrize(("ends", "said"), [(True, "libtorrent is not installed"), (False, "no node of BitTorrent's")])
+@pytest.mark.parametrize(
+    ("has_library", "said"), [(False, "libtorrent is not installed"), (True, "no node of BitTorrent's")]
+)
 def test_one_line_says_why_nothing_can_be_found(
-    ends: bool, said: str, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    has_library: bool, said: str, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finds(monkeypatch, ends=ends)
+    finds(monkeypatch)
+    monkeypatch.setattr(finding, "find_spec", lambda name: has_library or None)
     refused = invoke("swarm", "find", "--home", tmp_path)
     assert refused.code == 1 and refused.out == "" and refused.err.splitlines()[-1].startswith(f"sapo: {said}")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.cli import workspace
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.node.person import (
     PersonAnswers,
@@ -161,13 +162,15 @@ def test_a_private_swarms_invite_does_not_lead_to_a_node_of_the_open_one(invoke:
         assert parse_invite(told.out).bootstrap == shown and ("not in this swarm" in told.err) == (not shown)
 
 
-def test_an_invite_waits_for_the_router_and_says_if_nobody_elsewhere_can_use_it(invoke: Invoke, tmp_path: Path) -> None:
+def test_an_invite_waits_for_the_router_and_says_who_elsewhere_can_use_it(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     invoke("swarm", "create", "--home", tmp_path)
     home, public = (f"/ip4/{ip}/tcp/4001/p2p/{PEER}" for ip in ("192.168.1.5", "8.8.8.8"))
     swarm = {"swarm": STARTER.digest, "state": "alone"}
     replies = [
         {**swarm, "router": router, "addresses": addresses}
-        for router, addresses in (("asking", [home]), ("forwards", [home, public]), ("silent", [home]))
+        for router, addresses in (("asking", [home]), ("forwards", [home, public]), *2 * [("silent", [home])])
     ]
     node = FakeNode()
     node.status = lambda: {"swarm": replies.pop(0)}  # type: ignore[method-assign]
@@ -177,6 +180,10 @@ def test_an_invite_waits_for_the_router_and_says_if_nobody_elsewhere_can_use_it(
         told = invoke("swarm", "invite", "--home", tmp_path)
         assert parse_invite(told.out).bootstrap == (home,)
         assert "from the same local network only" in told.err and "can invite you instead" in told.err
+        monkeypatch.setenv("SAPO_EDGE_RENDEZVOUS", "on")
+        monkeypatch.setattr(workspace, "find_spec", lambda name: name)
+        told = invoke("swarm", "invite", "--home", tmp_path)
+        assert "and from elsewhere if the other side's router forwards a port" in told.err
 
 
 def test_answers_are_verified_and_shared_by_the_running_node(invoke: Invoke, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,24 +18,20 @@ class Entry:
     Attributes:
         contacts: host and port of nodes for the first contact.
         file: remembers nodes that answered before; None to remember none.
-        tally: notifies of what is found.
     """
 
     contacts: Sequence[tuple[str, int]]
     file: Path | None = None
-    tally: Tally = field(default_factory=Tally)
 
 
-def short_topic(
-    keys: Sequence[bytes], try_place: Callable[[Place], Awaitable[bool]], announced: Callable[[], int] = lambda: 0
-) -> Topic:
+def short_topic(keys: Sequence[bytes], try_place: Callable[[Place], Awaitable[bool]]) -> Topic:
     """A topic of a program that runs for minutes: it is looked up every ten seconds.
 
     Args:
         keys: 20 bytes each.
-        try_place, announced: as of `Topic`.
+        try_place: as of `Topic`.
     """
-    return Topic(lambda: list(keys), announced, lambda: True, lambda: True, try_place, longest=LOOK_SECONDS)
+    return Topic(lambda: list(keys), lambda: 0, lambda: True, lambda: True, try_place, longest=LOOK_SECONDS)
 
 
 async def look_up(entry: Entry, keys: Sequence[bytes], found: Callable[[bytes, Place], Awaitable[bool]]) -> None:
@@ -47,4 +43,4 @@ async def look_up(entry: Entry, keys: Sequence[bytes], found: Callable[[bytes, P
             seconds; returns whether somebody answers there. Addresses are of anybody's choice.
     """
     topics = [short_topic([key], partial(found, key)) for key in keys]
-    await Rendezvous(entry.contacts, topics, entry.tally, entry.file).run()
+    await Rendezvous(entry.contacts, topics, Tally(), entry.file).run()

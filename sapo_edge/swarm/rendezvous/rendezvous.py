@@ -49,8 +49,6 @@ RESTART_SECONDS, LONGEST_RESTART = 10.0, 3600.0
 """Time until a program that ended is started again: at first, and at most."""
 ALONE_SECONDS = 60.0
 """Time after which a node that found nobody says so."""
-SWARMS = b"swarms"
-"""Under the keys of this name, nodes in open swarms of manifests of people's own announce themselves."""
 OVERLAP = 3600.0
 """Seconds around midnight (UTC) in which the keys of two days count, as clocks differ."""
 
@@ -58,15 +56,26 @@ Place = tuple[str, int]
 """IP address and TCP port."""
 
 
-def keys_at(swarm: bytes, psk: bytes | None, now: float) -> list[bytes]:
+def keys_at(swarm: bytes, psk: bytes | None, now: float, purpose: str = "rendezvous") -> list[bytes]:
     """The keys of a swarm at a time (Unix seconds), 20 bytes each: one a day, so that nobody follows it for weeks.
 
     Args:
-        swarm: the manifest's digest, or another name.
+        swarm: the manifest's digest; none for what all swarms share.
         psk: of a private swarm, whose keys only members know.
+        purpose: what is looked up.
     """
     days = dict.fromkeys(int((now + shift) // 86400) for shift in (-OVERLAP, OVERLAP))
-    return [swarm_tag(swarm, psk, f"rendezvous {day}")[:20] for day in days]
+    return [swarm_tag(swarm, psk, f"{purpose} {day}")[:20] for day in days]
+
+
+def volunteer_keys() -> list[bytes]:
+    """The keys under which those are announced now that carry connections for strangers, see `volunteers.py`."""
+    return keys_at(b"", None, time.time(), "volunteers")
+
+
+def swarms_keys() -> list[bytes]:
+    """The keys under which those are announced now that are in open swarms of manifests that do not ship."""
+    return keys_at(b"", None, time.time(), "swarms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,40 +103,47 @@ def read_line(line: bytes) -> Found:
 
 
 class Places:
-    """Addresses to try, a random part of those that were named. For one thread.
+    """Addresses to try, a random part of those that were named, or the first of them. For one thread.
 
     Attributes:
-        waiting: addresses with their networks.
+        waiting: addresses with their networks and ranks.
 
     Args:
         clock: monotonic seconds.
+        rank: the order in which they are tried; None for a random one.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+        rank: Callable[[Place], Any] | None = None,
+    ) -> None:
         self._clock = clock
-        self._rng = rng or random.Random()
-        self.waiting: dict[Place, str] = {}
+        rng = rng or random.Random()
+        self._rank = rank or (lambda place: rng.random())
+        self.waiting: dict[Place, tuple[str, Any]] = {}
         self._tried: Recent[Place, float] = Recent(1024)
 
     def __len__(self) -> int:
         return len(self.waiting)
 
     def add(self, place: Place) -> None:
-        """Keep a place to try, unless it was tried lately or its network has enough; a random one gives way."""
+        """Keep a place to try, unless it was tried lately; where there are enough, the last one gives way."""
         if place in self.waiting or self._clock() - self._tried.get(place, -AGAIN_SECONDS) < AGAIN_SECONDS:
             return
         network = neighbourhood(place[0])
-        of_network = [other for other, its in self.waiting.items() if its == network]
+        of_network = [other for other, (its, _) in self.waiting.items() if its == network]
         crowd = of_network if len(of_network) >= MAX_OF_NETWORK else list(self.waiting)
         if len(of_network) >= MAX_OF_NETWORK or len(self.waiting) >= MAX_PLACES:
-            del self.waiting[self._rng.choice(crowd)]
-        self.waiting[place] = network
+            del self.waiting[max(crowd, key=lambda other: self.waiting[other][1])]
+        self.waiting[place] = network, self._rank(place)
 
     def take(self) -> Place | None:
-        """A random place; None if none waits."""
+        """The first place; None if none waits."""
         if not self.waiting:
             return None
-        place = self._rng.choice(list(self.waiting))
+        place = min(self.waiting, key=lambda other: self.waiting[other][1])
         del self.waiting[place]
         self._tried[place] = self._clock()
         return place
@@ -146,6 +162,7 @@ class Topic:
     Args:
         keys: what it is called in the DHT now, see `keys_at`.
         announced: the port at which others reach this node; 0 to announce nothing.
+        rank: as of `Places`.
         longest: most seconds between two lookups.
     """
 
@@ -156,10 +173,11 @@ class Topic:
         lacks: Callable[[], bool],
         alone: Callable[[], bool],
         try_place: Callable[[Place], Awaitable[bool]],
+        rank: Callable[[Place], Any] | None = None,
         longest: float = LOOK_SECONDS_LONGEST,
     ) -> None:
         self.keys_now, self.lacks, self.alone, self.try_place = keys, lacks, alone, try_place
-        self.places = Places()
+        self.places = Places(rank=rank)
         self.named = self.answered = 0
         self._port_now, self._longest = announced, longest
         self.forget()
@@ -282,7 +300,8 @@ class Rendezvous:
     async def _ask(self, link: Any) -> None:
         """Look the topics up, and announce this node, from time to time."""
         began = time.monotonic()
-        self._tally.notice("info", "looking for others who learn this", "rendezvous")
+        if self.swarm.alone():
+            self._tally.notice("info", "looking for others who learn this", "rendezvous")
         for topic in self.topics:
             topic.forget()
         try:

@@ -24,7 +24,8 @@ from sapo_edge.swarm.host.requests import RequestError, request
 from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.rendezvous.dial import named_address
 from sapo_edge.swarm.rendezvous.lookup import Entry, short_topic
-from sapo_edge.swarm.rendezvous.rendezvous import SWARMS, Place, Rendezvous, keys_at
+from sapo_edge.swarm.rendezvous.rendezvous import Place, Rendezvous, keys_at, swarms_keys
+from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.messages import OWN, Request, decode_response, encode_request
 from sapo_edge.tasks.manifest import Manifest
@@ -71,12 +72,9 @@ class SwarmFinder:
         self._own_id, self._changed = own_id, changed
         self._dials = TokenBucket(DIALS_PER_SECOND, DIAL_BURST, trio.current_time)
         self._networks = find_local_networks()
-        topics = [(SWARMS, None), *((bytes.fromhex(manifest.digest), manifest) for manifest in known)]
-        self.rendezvous = Rendezvous(
-            entry.contacts,
-            [short_topic(keys_at(name, None, time.time()), partial(self._try, manifest)) for name, manifest in topics],
-            entry.tally, entry.file,
-        )  # fmt: skip
+        keys = [(keys_at(bytes.fromhex(manifest.digest), None, time.time()), manifest) for manifest in known]
+        topics = [short_topic(its, partial(self._try, manifest)) for its, manifest in [(swarms_keys(), None), *keys]]
+        self.rendezvous = Rendezvous(entry.contacts, topics, Tally(), entry.file)
 
     @property
     def named(self) -> int:

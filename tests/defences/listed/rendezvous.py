@@ -7,7 +7,14 @@ from tests.defences.defence import Defences
 rendezvous = Defences("sapo_edge/swarm/rendezvous/rendezvous.py", "tests/swarm/rendezvous/test_rendezvous.py")
 dialing = Defences("sapo_edge/swarm/finding/dialing.py", "tests/swarm/rendezvous/test_named.py")
 
+dial = Defences("sapo_edge/swarm/rendezvous/dial.py", "tests/swarm/rendezvous/test_dial.py")
+
 DEFENCES = (
+    dial.condition(
+        "the DHT names no address of the network of who joins",
+        "if not networks.may_name(direct_address(ip, port, str(host.get_id())), ()):",
+        "test_who_listens_where_no_stranger_may_name_an_address_is_not_asked",
+    ),
     rendezvous(
         "addresses of the DHT are bounded",
         "if len(of_network) >= MAX_OF_NETWORK or len(self.waiting) >= MAX_PLACES:",
@@ -47,8 +54,8 @@ DEFENCES = (
     ),
     rendezvous(
         "keys of a private swarm are secret",
-        'swarm_tag(swarm, psk, f"rendezvous {day}")',
-        'swarm_tag(swarm, None, f"rendezvous {day}")',
+        'swarm_tag(swarm, psk, f"{purpose} {day}")',
+        'swarm_tag(swarm, None, f"{purpose} {day}")',
         "test_a_key_is_of_one_day_and_of_one_swarm",
     ),
     dialing(

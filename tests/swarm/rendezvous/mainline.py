@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tests.swarm.finding.processes import Process
+from tests.swarm.namespaces import Namespaces, name
+
 PORT = 6881
+HOSTS = [f"5.5.{number}.10" for number in range(110, 140)]
+"""Addresses of a public DHT's nodes, each in a network of its own."""
+CONTACTS = [(host, PORT) for host in HOSTS[:2]]
 LOOSE = {
     # libtorrent would not believe a DHT whose nodes share an address.
     "dht_restrict_routing_ips": False, "dht_restrict_search_ips": False, "dht_enforce_node_id": False,
@@ -47,6 +55,19 @@ def start(hosts: Sequence[str], port: int = 0, **settings: Any) -> list[Any]:
             if other is not each:
                 each.add_dht_node((host, other.listen_port()))
     return sessions
+
+
+@contextlib.contextmanager
+def public_dht() -> Iterator[None]:
+    """A DHT of 30 nodes outside of all homes of `homes.py`."""
+    for host in HOSTS:
+        Namespaces.address("relay", "eth0", f"{host}/16")
+    dht = Process(__file__, *HOSTS, namespace=name("relay"))
+    try:
+        dht.first(lambda record: record.get("nodes") == len(HOSTS))
+        yield
+    finally:
+        dht.stop(signal.SIGKILL)
 
 
 if __name__ == "__main__":

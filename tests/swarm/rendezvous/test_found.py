@@ -13,7 +13,8 @@ from sapo_edge.swarm.joining.invite import parse_invite
 from tests.swarm.lines import ROOT, LineProcess
 from tests.swarm.member.member_processes import MemberProcess
 from tests.swarm.namespaces import name
-from tests.swarm.rendezvous.test_strangers import CONTACTS, PSK, internet
+from tests.swarm.rendezvous.mainline import CONTACTS
+from tests.swarm.rendezvous.test_strangers import PSK, internet
 
 __all__ = ["internet"]
 

@@ -11,7 +11,7 @@ import trio
 from sapo_edge.swarm.rendezvous import rendezvous
 from sapo_edge.swarm.rendezvous.lookup import Entry, look_up, short_topic
 from sapo_edge.swarm.rendezvous.program import NO_LIBRARY
-from sapo_edge.swarm.rendezvous.rendezvous import Place, Rendezvous
+from sapo_edge.swarm.rendezvous.rendezvous import Place, Rendezvous, Topic
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.rendezvous.mainline import LOOSE, ON_LOOPBACK, start
 
@@ -33,7 +33,7 @@ def test_each_address_comes_with_the_key_under_which_it_was_announced(monkeypatc
         return False
 
     async def main() -> None:
-        topic = short_topic([ONE], nobody, lambda: 4321)
+        topic = Topic(lambda: [ONE], lambda: 4321, lambda: False, lambda: False, nobody)
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
 

@@ -23,7 +23,7 @@ from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.member.pull import PullServer
 from sapo_edge.swarm.rendezvous import dial, rendezvous
 from sapo_edge.swarm.rendezvous.lookup import Entry
-from sapo_edge.swarm.rendezvous.rendezvous import SWARMS, Place, keys_at
+from sapo_edge.swarm.rendezvous.rendezvous import Place, keys_at, swarms_keys
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits import find
 from sapo_edge.swarm.visits.find import ASK_SECONDS, MAX_SWARMS, SwarmFinder, ask_manifest
@@ -51,17 +51,17 @@ async def member(manifest: Manifest, number: int) -> AsyncIterator[int]:
         yield listen_port(host)
 
 
-def announce(sessions: Sequence[Any], name: bytes, port: int) -> None:
+def announce(sessions: Sequence[Any], key: bytes, port: int) -> None:
     import libtorrent
 
-    key = libtorrent.sha1_hash(keys_at(name, None, time.time())[0])
-    sessions[port % len(sessions)].dht_announce(key, port, 0)
+    sessions[port % len(sessions)].dht_announce(libtorrent.sha1_hash(key), port, 0)
 
 
 @in_trio()
 async def test_swarms_are_found_in_a_real_dht_with_those_who_answer() -> None:
     sessions = start(["127.0.0.1"] * 6, **LOOSE)
     entry = Entry((("127.0.0.1", sessions[0].listen_port()),))
+    starter = keys_at(bytes.fromhex(STARTER.digest), None, time.time())[0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rendezvous, "command_with", lambda argument: [sys.executable, "-c", ON_LOOPBACK, argument])
         patch.setattr(rendezvous, "TRY_SECONDS", 0.05)
@@ -75,9 +75,8 @@ async def test_swarms_are_found_in_a_real_dht_with_those_who_answer() -> None:
             finder = SwarmFinder(entry, [STARTER, OTHER])
             nursery.start_soon(finder.run)
             while len(finder.swarms) < 2 or len(finder.swarms[STARTER.digest].members) < 2 or finder.asked < 4:
-                for name, port in ((bytes.fromhex(STARTER.digest), one), (bytes.fromhex(STARTER.digest), two),
-                                   (bytes.fromhex(STARTER.digest), liar), (SWARMS, own)):  # fmt: skip
-                    announce(sessions, name, port)
+                for key, port in ((starter, one), (starter, two), (starter, liar), (swarms_keys()[0], own)):
+                    announce(sessions, key, port)
                 await trio.sleep(0.5)
             nursery.cancel_scope.cancel()
     for session in sessions:
@@ -205,5 +204,5 @@ def test_a_node_is_named_to_all_only_in_the_open_swarm_of_a_manifest_of_its_own(
     topics = make_discovery(monkeypatch, psk=psk).rendezvous.topics
     lines = [json.loads(line) for topic in topics for line in topic.due(1.0)[0]]
     announced = {line["key"] for line in lines if line["port"] == 4001}
-    assert (keys_at(SWARMS, None, time.time())[0].hex() in announced) is found
+    assert (swarms_keys()[0].hex() in announced) is found
     assert keys_at(bytes.fromhex(manifest.digest), psk, time.time())[0].hex() in announced
