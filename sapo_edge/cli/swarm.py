@@ -1,4 +1,4 @@
-"""`sapo swarm`: create, invite, join, leave, show."""
+"""`sapo swarm`: create, find, invite, join, leave, show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sapo_edge.cli import codes
+from sapo_edge.cli import codes, finding
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.workspace import Workspace, open_workspace
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PASTED_CHARACTERS = 1000
 """Longest invite that is printed: some terminals accept at most 1024 characters when a line is pasted."""
 
-app = typer.Typer(no_args_is_help=True, help="Create, join and leave swarms; invite others.")
+app = typer.Typer(no_args_is_help=True, help="Create, find, join and leave swarms; invite others.")
 
 
 @app.command()
@@ -64,6 +64,12 @@ def create(
     if not private and not bootstrap:
         narrate("the open swarm of a manifest is the same everywhere: anyone who trains on it can take part")
     _print_next_step(workspace, "`sapo run` takes part; `sapo swarm invite` prints the invite for others")
+
+
+@app.command("find")
+def find_open(home: Home = None, json: Json = False) -> None:
+    """Find the open swarms that are alive, and the lines that join them."""
+    finding.find(open_workspace(home), as_json=json)
 
 
 At = Annotated[

@@ -24,11 +24,12 @@ from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
 from sapo_edge.swarm.finding.visiting import carries
 from sapo_edge.swarm.finding.volunteers import Volunteers
 from sapo_edge.swarm.host.host import direct_remotes, listen_port, network_of
-from sapo_edge.swarm.rendezvous.rendezvous import Place, Rendezvous, Topic, keys_at
+from sapo_edge.swarm.rendezvous.rendezvous import Place, Rendezvous, Topic, keys_at, swarms_keys
 from sapo_edge.swarm.router.mapping import Mapping
 from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, swarm_tag
+from sapo_edge.tasks.manifest import shipped_name
 
 ASK_SECONDS = 300.0
 """Time until a connected peer is asked for others again."""
@@ -91,8 +92,11 @@ class Discovery:
             lambda peer_id: self.relays.reserved_at(peer_id) is not None, tally,
         )  # fmt: skip
         # All connections of a private swarm's node are encrypted with its key, which volunteers lack.
-        strangers = [self.volunteers.topic(self._volunteered_port)] if config.psk is None else []
-        self.rendezvous = Rendezvous(config.contacts, [members, *strangers], tally, config.dht_nodes)
+        topics = [members, *([self.volunteers.topic(self._volunteered_port)] if config.psk is None else [])]
+        if config.psk is None and shipped_name(config.manifest.digest) is None:
+            # Who looks for a swarm knows the shipped manifests only.
+            topics.append(Topic(swarms_keys, self._announced_port, lambda: False, lambda: False, self._try_place))
+        self.rendezvous = Rendezvous(config.contacts, topics, tally, config.dht_nodes)
         self.relays = RelayClient(
             host, self.directory.address_of, self._needs_relay, functools.partial(carries, host, self._tag),
             self._own_addresses, self._dial_checked, tally, self.volunteers.holds,

@@ -73,6 +73,11 @@ def volunteer_keys() -> list[bytes]:
     return keys_at(b"", None, time.time(), "volunteers")
 
 
+def swarms_keys() -> list[bytes]:
+    """The keys under which those are announced now that are in open swarms of manifests that do not ship."""
+    return keys_at(b"", None, time.time(), "swarms")
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """A line of the program: addresses that the DHT names under a key, or nodes of the DHT if the key is empty."""

@@ -27,7 +27,7 @@ NAME_WIDTH = 10
 ALONE = """\
 This node works alone: it sends nothing to others, and receives nothing.
 
-n creates a swarm, private or open. u joins one with an invite that somebody sent you.\
+F finds open swarms of strangers. u joins one with an invite that somebody sent you. n creates one, private or open.\
 """
 NOT_HERE = (
     "The running node is not in this swarm yet: who joins now finds nobody here. Restart it first (Esc, then r), and "
