@@ -69,7 +69,7 @@ class Discovery:
         self.outside = Outside()
         self.mapping = Mapping(self._port, self.outside.record_router, tally, ports)
         self._inbound = InboundWatch(host, self.outside)
-        self.book = PeerBook(self._own_id)
+        self.book = PeerBook(self._own_id, swarm=self._tag)
         self.directory = Directory(host, self._tag, lambda: self._networks, self.confirmed, self._add_member, tally)
         self.dialler = Dialler(
             host, self.book, lambda: self._networks, self.directory.is_member, self.directory.mark_dialled, tally
@@ -79,7 +79,7 @@ class Discovery:
             lambda: keys_at(swarm, config.psk, time.time()), self._announced_port,
             lambda: self.dialler.lacks_members, lambda: not self.dialler.members, self._try_place,
         )  # fmt: skip
-        self.rendezvous = Rendezvous(config.contacts, [members], tally, config.dht_nodes)
+        self.rendezvous = Rendezvous(config.contacts, [members], tally, config.dht_nodes, lambda: self.book.last)
         self.relays = RelayClient(
             host, self.directory.address_of, self._needs_relay, functools.partial(carries, host, self._tag),
             self._own_addresses, self._dial_checked, tally,
@@ -222,6 +222,7 @@ class Discovery:
                 self.outside.forget()
                 self.mapping.renew_soon()
                 self.book.retry_soon()
+            self.book.mark_members(len(self.dialler.members))
             for peer_id in filter(self._is_proven, self.dialler.dialled):
                 self.book.mark_proven(peer_id)
             if time.monotonic() - self._saved > SAVE_SECONDS and self.book.changed:
