@@ -79,7 +79,10 @@ class Discovery:
             lambda: keys_at(swarm, config.psk, time.time()), self._announced_port,
             lambda: self.dialler.lacks_members, lambda: not self.dialler.members, self._try_place,
         )  # fmt: skip
-        self.rendezvous = Rendezvous(config.contacts, [members], tally, config.dht_nodes, lambda: self.book.last)
+        self.rendezvous = Rendezvous(
+            config.contacts, [members], tally, config.dht_nodes, lambda: self.book.last,
+            lambda: {(address.host, address.port) for address in self.invited()},
+        )  # fmt: skip
         self.relays = RelayClient(
             host, self.directory.address_of, self._needs_relay, functools.partial(carries, host, self._tag),
             self._own_addresses, self._dial_checked, tally,

@@ -117,10 +117,10 @@ class Places:
         return len(self.waiting)
 
     @property
-    def found(self) -> int:
-        """Number of those that wait, and that were tried lately."""
+    def found(self) -> set[Place]:
+        """Those that wait, and that were tried lately."""
         lately = {place for place, tried in self._tried.items() if self._clock() - tried < AGAIN_SECONDS}
-        return len(lately | self.waiting.keys())
+        return lately | self.waiting.keys()
 
     def add(self, place: Place) -> None:
         """Keep a place to try, unless it was tried lately or its network has enough; a random one gives way."""
@@ -207,6 +207,7 @@ class Rendezvous:
     Args:
         file: remembers DHT nodes; None to remember none.
         last: the members that the swarm had when it was last found.
+        own: places at which others reach this node, which finds itself there.
     """
 
     def __init__(
@@ -216,9 +217,10 @@ class Rendezvous:
         tally: Tally,
         file: Path | None = None,
         last: Callable[[], LastSeen | None] = lambda: None,
+        own: Callable[[], set[Place]] = set,
     ) -> None:
         self.contacts, self.topics, self.swarm = contacts, tuple(topics), topics[0]
-        self._tally, self._file, self._last = tally, file, last
+        self._tally, self._file, self._last, self._own = tally, file, last, own
         self.nodes: tuple[Place, ...] = ()
         self.search: Search | None = None
         self._trouble: Trouble = ""
@@ -303,7 +305,7 @@ class Rendezvous:
         if not self.swarm.alone():
             self.search, self._told = None, ""
             return
-        since, found = self.search.since if self.search else now, self.swarm.places.found
+        since, found = self.search.since if self.search else now, len(self.swarm.places.found - self._own())
         self.search = Search(since, found, self._trouble, self._last())
         is_long = now - since >= ALONE_SECONDS
         stage = self._trouble or ("in vain" if is_long else "found" if found else "begun")

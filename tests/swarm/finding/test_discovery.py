@@ -376,7 +376,7 @@ def test_the_book_remembers_the_most_members_of_the_last_day_on_which_its_swarm_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1_800_014_400
-    monkeypatch.setattr(peerbook.time, "time", lambda: float(now))
+    monkeypatch.setattr(time, "time", lambda: float(now))
     book = PeerBook(OWN, swarm=b"one")
     for count in (0, 2, 3, 1, 0):
         book.mark_members(count)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.rendezvous import rendezvous
-from sapo_edge.swarm.rendezvous.program import NO_LIBRARY
 from sapo_edge.swarm.rendezvous.rendezvous import (
     AGAIN_SECONDS,
     MAX_OF_NETWORK,
@@ -32,6 +31,7 @@ from sapo_edge.swarm.tally import Tally
 from tests.swarm.rendezvous.mainline import start
 
 SWARM, KEY = bytes(range(32)), bytes(20)
+OWN = ("7.5.5.5", 4000)
 NOON = 1_800_014_400.0
 DAY = 86_400.0
 LOOSE = {
@@ -54,7 +54,8 @@ def test_a_key_is_of_one_day_and_of_one_swarm() -> None:
     ["", "[]", "{}", "null", '{"key": "zz", "peers": []}', '{"key": "00"}', '{"key": "00", "peers": {}}',
      '{"key": "00", "peers": [["1.2.3.4"]]}', '{"key": "00", "peers": [["1.2.3.4", 0]]}',
      '{"key": "00", "peers": [["1.2.3.4", 65536]]}', '{"key": "00", "peers": [["a.example", 80]]}',
-     '{"nodes": [], "trouble": "bad"}', '{"nodes": [], "trouble": ["udp"]}', '{"key": "00", "peers": [[7, 80]]}', '{"key": "00", "peers": [["1.2.3.4", true]]}', "[" * 8000, b"\xff"],
+     '{"nodes": [], "trouble": "bad"}', '{"nodes": [], "trouble": ["udp"]}',
+     '{"key": "00", "peers": [[7, 80]]}', '{"key": "00", "peers": [["1.2.3.4", true]]}', "[" * 8000, b"\xff"],
 )  # fmt: skip
 def test_a_line_that_is_not_valid_is_refused(line: str | bytes) -> None:
     with pytest.raises((ValueError, RecursionError)):
@@ -109,7 +110,7 @@ class Run:
         monkeypatch.setattr(rendezvous, "TRY_SECONDS", 0.05)
         monkeypatch.setattr(rendezvous, "RESTART_SECONDS", 0.05)
         self.topic = Topic(lambda: [KEY], lambda: self.port, lambda: True, lambda: self.alone, self._try)
-        self.rendezvous = Rendezvous((("127.0.0.1", 1),), [self.topic], self.tally, file)
+        self.rendezvous = Rendezvous((("127.0.0.1", 1),), [self.topic], self.tally, file, own=lambda: {OWN})
 
     async def _try(self, place: Place) -> bool:
         self.tried.append(place)
@@ -160,7 +161,8 @@ def test_the_search_for_a_member_is_told_each_thing_once_and_ends_with_one(monke
         if seconds == 20:
             run.topic.places.add(("5.5.5.5", 4000))
             run.topic.places.add(("6.5.5.5", 4000))
-            assert run.topic.places.take()
+            run.topic.places.add(OWN)
+            assert run.topic.places.take() and run.topic.places.take()
         rendezvous.look(NOON + seconds)
     assert rendezvous.search == Search(NOON, found=2)
     assert run.notices == [
