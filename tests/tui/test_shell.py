@@ -125,7 +125,7 @@ async def test_escape_goes_back_the_way_one_came(launcher: FakeLauncher) -> None
         order = [str(number) for number in range(2, len(VIEWS) + 1)]
         modes = [list(VIEWS)[int(key) - 1] for key in order]
         for key, mode in zip(order, modes, strict=True):
-            await pilot.press(key)
+            await switch(pilot, int(key))
             await until(pilot, partial(shows, mode))
         for mode in [*modes[-2::-1], "dashboard"]:
             await pilot.press("escape")

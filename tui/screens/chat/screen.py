@@ -74,8 +74,8 @@ its answers. *Greedy* (h) always takes the likeliest word; with a temperature, a
 The models run in a process of their own. Your first question starts it; it ends with the app, after ten minutes
 without a question, or with `m`. The conversation is forgotten then.
 
-While you type, letters and digits are text. **Esc** leaves the text field, and the keys of this screen and of the app
-work; `e` or Enter returns to it.
+While you type, letters and digits are text. **Esc** leaves the text field: then the keys of this screen and of the app
+work, such as `y` for a question like those in training; `e` or Enter returns to it.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "type", "Ask", id="chat.ask"),
