@@ -110,13 +110,17 @@ def find_trouble(contacts: list[tuple[str, int]]) -> str:
 
 
 def known_nodes(session: Any) -> list[tuple[str, int]]:
-    """IPv4 addresses and ports of nodes in the routing table."""
+    """IP addresses and ports of nodes in the routing table."""
     import libtorrent
 
     flag = libtorrent.save_state_flags_t.save_dht_state
     state: Any = libtorrent.bdecode(libtorrent.write_session_params_buf(session.session_state(flag), flag))
     nodes = state.get(b"dht state", {}).get(b"nodes", [])
-    return [(socket.inet_ntoa(each[:4]), int.from_bytes(each[4:], "big")) for each in nodes[:MAX_NODES]]
+    families = {6: socket.AF_INET, 18: socket.AF_INET6}
+    return [
+        (socket.inet_ntop(families[len(each)], each[:-2]), int.from_bytes(each[-2:], "big"))
+        for each in nodes[:MAX_NODES]
+    ]
 
 
 def main() -> int:

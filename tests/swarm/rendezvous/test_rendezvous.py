@@ -277,6 +277,25 @@ def test_two_clients_find_each_other_in_a_real_dht(monkeypatch: pytest.MonkeyPat
         session.pause()
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_nodes_of_both_families_are_told(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    bracketed = f"[{host}]" if ":" in host else host
+    sessions = start([bracketed] * 3, **LOOSE)
+    options = {**LOOSE, "listen_interfaces": f"{bracketed}:0"}
+    code = (
+        "import libtorrent; from sapo_edge.swarm.rendezvous import program\n"
+        f"real = libtorrent.session; libtorrent.session = lambda given: real({{**given, **{options!r}}})\n"
+        "program.FIRST_SECONDS = 2; program.main()"
+    )
+    run = Run(monkeypatch, code)
+    place = (host, sessions[0].listen_port())
+    before = run.rendezvous.nodes = (place,)
+    run.until(lambda: run.rendezvous.nodes is not before or run.tally.counts.get("rendezvous programs that ended"))
+    assert run.rendezvous.nodes is not before and place in run.rendezvous.nodes
+    for session in sessions:
+        session.pause()
+
+
 def test_a_topic_is_looked_up_seldom_and_from_the_beginning_when_the_last_member_is_gone() -> None:
     alone, lacks = True, True
 
