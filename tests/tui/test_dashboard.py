@@ -200,6 +200,8 @@ async def test_a_head_start_is_a_curve_over_updates_until_the_first_round(fresh:
         assert "updates, not rounds" not in screen(app)
         await pilot.press("v", "v")
         await until(pilot, lambda: "Head start by update" in screen(app))
+        fresh.node.progress("evaluate", 10, 200)
+        await until(pilot, lambda: re.search("head start  held-out .* 10/200", screen(app)))
         fresh.node.emit(fresh.node.finished(1))
         await until(pilot, lambda: "Reward by round" in screen(app) and "updates, not rounds" not in screen(app))
 

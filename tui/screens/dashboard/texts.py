@@ -76,7 +76,10 @@ def _progress_text(state: NodeState, width: int) -> Text:
     evaluating = clock.phase == "evaluate"
     before_training = evaluating and not state.round
     number = state.round if evaluating else state.round + 1
-    title = "before training  " if before_training else f"round {number}  "
+    title = f"round {number}  "
+    if before_training:
+        # The untrained model is asked first, then the head start's.
+        title = "head start  " if state.history.held_out else "before training  "
     steps = [step for step in STEPS if (step == "evaluate") == evaluating or (evaluating and not before_training)]
     counts = {step: f"{clock.done}/{clock.total}  " if clock.phase == step else "" for step in steps}
     tail = _time_left(state)
