@@ -74,7 +74,7 @@ class Discovery:
         self.outside = Outside()
         self.mapping = Mapping(self._port, self.outside.record_router, tally, ports)
         self._inbound = InboundWatch(host, self.outside)
-        self.book = PeerBook(self._own_id)
+        self.book = PeerBook(self._own_id, swarm=self._tag)
         self.directory = Directory(
             host, self._tag, lambda: self._networks, self.confirmed, self._add_member, tally,
             introduces_all=config.is_volunteer,
@@ -96,7 +96,10 @@ class Discovery:
         if config.psk is None and shipped_name(config.manifest.digest) is None:
             # Who looks for a swarm knows the shipped manifests only.
             topics.append(Topic(swarms_keys, self._announced_port, lambda: False, lambda: False, self._try_place))
-        self.rendezvous = Rendezvous(config.contacts, topics, tally, config.dht_nodes)
+        self.rendezvous = Rendezvous(
+            config.contacts, topics, tally, config.dht_nodes, lambda: self.book.last,
+            lambda: {(address.host, address.port) for address in self.invited()},
+        )  # fmt: skip
         self.relays = RelayClient(
             host, self.directory.address_of, self._needs_relay, functools.partial(carries, host, self._tag),
             self._own_addresses, self._dial_checked, tally, self.volunteers.holds,
@@ -263,6 +266,7 @@ class Discovery:
                 self.outside.forget()
                 self.mapping.renew_soon()
                 self.book.retry_soon()
+            self.book.mark_members(len(self.dialler.members))
             self.volunteers.tidy()
             await self._ask_to_volunteer()
             for peer_id in filter(self._is_proven, self.dialler.dialled):

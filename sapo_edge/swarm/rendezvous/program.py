@@ -5,7 +5,8 @@ It runs in a process of its own, because libtorrent, a library in C++, reads dat
 
 Each line of its input is a request, `{"key": 40 hexadecimal digits, "port": announced TCP port, or 0}`. Each line of
 its output is `{"key": ..., "peers": [[ip, port], ...]}`, what nodes of the DHT say of a key, or
-`{"nodes": [[ip, port], ...]}`, nodes that answered. It ends with its input.
+`{"nodes": [[ip, port], ...], "trouble": ...}`: nodes that answered, or if there are none, why ("names", "udp"). It ends
+with its input.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ LIFETIME = 24 * 3600.0
 """Seconds after which the process ends; the node starts another one."""
 TICK = 1.0
 """Seconds between two looks at what arrived, and at whether a node is known: the program runs for days."""
-NODES_SECONDS = 60.0
-"""Seconds between two lines about nodes."""
+FIRST_SECONDS, NODES_SECONDS = 20.0, 60.0
+"""Seconds until the first line about nodes, which answer within a few, and between two."""
 MAX_NODES = 32
 """Most nodes in a line, and that are remembered for the next start."""
 MAX_WAITING = 16
@@ -67,12 +68,12 @@ def open_session(contacts: list[tuple[str, int]], own: list[tuple[str, int]]) ->
     return session
 
 
-def run(session: Any) -> None:
+def run(session: Any, contacts: list[tuple[str, int]]) -> None:
     """Serve until the input ends."""
     import libtorrent
 
     requests: list[dict[str, Any]] = []
-    pending, end, told = b"", time.monotonic() + LIFETIME, time.monotonic() - NODES_SECONDS + 5
+    pending, end, told = b"", time.monotonic() + LIFETIME, time.monotonic() - NODES_SECONDS + FIRST_SECONDS
     while time.monotonic() < end:
         readable, _, _ = select.select([sys.stdin], [], [], TICK)
         if readable:
@@ -95,17 +96,31 @@ def run(session: Any) -> None:
                 print(json.dumps({"key": str(alert.info_hash), "peers": alert.peers()[:MAX_PEERS]}), flush=True)
         if time.monotonic() - told > NODES_SECONDS:
             told = time.monotonic()
-            print(json.dumps({"nodes": known_nodes(session)}), flush=True)
+            nodes = known_nodes(session)
+            print(json.dumps({"nodes": nodes, "trouble": "" if nodes else find_trouble(contacts)}), flush=True)
+
+
+def find_trouble(contacts: list[tuple[str, int]]) -> str:
+    """Why no node answers: "names" if none of the first contacts has an address, else "udp". It may take a minute."""
+    for host, port in contacts:
+        with contextlib.suppress(OSError, UnicodeError):
+            socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+            return "udp"
+    return "names"
 
 
 def known_nodes(session: Any) -> list[tuple[str, int]]:
-    """IPv4 addresses and ports of nodes in the routing table."""
+    """IP addresses and ports of nodes in the routing table."""
     import libtorrent
 
     flag = libtorrent.save_state_flags_t.save_dht_state
     state: Any = libtorrent.bdecode(libtorrent.write_session_params_buf(session.session_state(flag), flag))
     nodes = state.get(b"dht state", {}).get(b"nodes", [])
-    return [(socket.inet_ntoa(each[:4]), int.from_bytes(each[4:], "big")) for each in nodes[:MAX_NODES]]
+    families = {6: socket.AF_INET, 18: socket.AF_INET6}
+    return [
+        (socket.inet_ntop(families[len(each)], each[:-2]), int.from_bytes(each[-2:], "big"))
+        for each in nodes[:MAX_NODES]
+    ]
 
 
 def main() -> int:
@@ -121,7 +136,7 @@ def main() -> int:
     except ImportError:
         return NO_LIBRARY
     with contextlib.suppress(BrokenPipeError):
-        run(session)
+        run(session, contacts)
     return 0
 
 

@@ -11,7 +11,7 @@ import random
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,11 @@ import trio
 
 from sapo_edge.children import python_command
 from sapo_edge.fields import check_integer, check_list, check_map, check_text
-from sapo_edge.plain import counted
 from sapo_edge.recent import Recent
 from sapo_edge.state.durable import read_bounded, write_atomically
 from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.rendezvous.program import MAX_NODES, NO_LIBRARY
+from sapo_edge.swarm.status import ALONE_SECONDS, TROUBLES, LastSeen, Search, Trouble, describe_search
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import swarm_tag
 
@@ -47,8 +47,6 @@ AGAIN_SECONDS = 600.0
 """Least time between two tries of one address."""
 RESTART_SECONDS, LONGEST_RESTART = 10.0, 3600.0
 """Time until a program that ended is started again: at first, and at most."""
-ALONE_SECONDS = 60.0
-"""Time after which a node that found nobody says so."""
 OVERLAP = 3600.0
 """Seconds around midnight (UTC) in which the keys of two days count, as clocks differ."""
 
@@ -80,10 +78,15 @@ def swarms_keys() -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A line of the program: addresses that the DHT names under a key, or nodes of the DHT if the key is empty."""
+    """A line of the program: addresses that the DHT names under a key, or nodes of the DHT if the key is empty.
+
+    Attributes:
+        trouble: why there are no nodes.
+    """
 
     key: bytes
     places: tuple[Place, ...]
+    trouble: Trouble = ""
 
 
 def read_line(line: bytes) -> Found:
@@ -99,7 +102,10 @@ def read_line(line: bytes) -> Found:
     places = [(check_text("ip", ip), check_integer("port", port, 1, 65535)) for ip, port in pairs]
     for ip, _ in places:
         neighbourhood(ip)
-    return Found(key, tuple(places))
+    trouble = fields.get("trouble", "")
+    if trouble not in ("", *TROUBLES):
+        raise ValueError("trouble is not known")
+    return Found(key, tuple(places), trouble)
 
 
 class Places:
@@ -127,6 +133,12 @@ class Places:
 
     def __len__(self) -> int:
         return len(self.waiting)
+
+    @property
+    def found(self) -> set[Place]:
+        """Those that wait, and that were tried lately."""
+        lately = {place for place, tried in self._tried.items() if self._clock() - tried < AGAIN_SECONDS}
+        return lately | self.waiting.keys()
 
     def add(self, place: Place) -> None:
         """Keep a place to try, unless it was tried lately; where there are enough, the last one gives way."""
@@ -212,32 +224,43 @@ class Rendezvous:
         swarm: the topic of the node's swarm.
         topics: all of them, the swarm's first.
         nodes: DHT nodes that answered.
+        search: for a first member of the swarm; None while one is connected.
 
     Args:
         file: remembers DHT nodes; None to remember none.
+        last: the members that the swarm had when it was last found.
+        own: places at which others reach this node, which finds itself there.
     """
 
     def __init__(
-        self, contacts: Sequence[tuple[str, int]], topics: Sequence[Topic], tally: Tally, file: Path | None = None
+        self,
+        contacts: Sequence[tuple[str, int]],
+        topics: Sequence[Topic],
+        tally: Tally,
+        file: Path | None = None,
+        last: Callable[[], LastSeen | None] = lambda: None,
+        own: Callable[[], set[Place]] = set,
     ) -> None:
         self.contacts, self.topics, self.swarm = contacts, tuple(topics), topics[0]
-        self._tally, self._file = tally, file
+        self._tally, self._file, self._last, self._own = tally, file, last, own
         self.nodes: tuple[Place, ...] = ()
+        self.search: Search | None = None
+        self._trouble: Trouble = ""
+        self._told = ""
 
     async def run(self) -> None:
-        """Work until cancelled. A program that ends is started again; without libtorrent it ends at once."""
+        """Work until cancelled. A program that ends is started again; without libtorrent nothing is looked up."""
         await self._load()
         pause = RESTART_SECONDS
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow)
             for topic in self.topics:
                 nursery.start_soon(self._try_places, topic)
             while True:
                 began = time.monotonic()
                 code = await self._run_program()
                 if code == NO_LIBRARY:
-                    missing = "libtorrent is not installed, so members elsewhere are found by invites only"
-                    self._tally.notice("info", f"{missing}: pip install libtorrent", "libtorrent")
-                    nursery.cancel_scope.cancel()
+                    self._trouble = "library"
                     return
                 self._tally.count("rendezvous programs that ended")
                 pause = (
@@ -283,7 +306,7 @@ class Rendezvous:
                     self._tally.count("rendezvous lines that were not valid")
                     return
                 if not found.key:
-                    self.nodes = found.places[:MAX_NODES]
+                    self.nodes, self._trouble = found.places[:MAX_NODES], found.trouble
                 for topic in self.topics:
                     if found.key in topic.keys_now():
                         self._take(topic, found.places)
@@ -293,15 +316,28 @@ class Rendezvous:
         topic.named += len(places)
         for place in places:
             topic.places.add(place)
-        if places and topic is self.swarm and topic.alone():
-            named = f"others who learn this may be at {counted(len(topic.places), 'address', 'addresses')}: dialling"
-            self._tally.notice("info", named, "rendezvous found")
+
+    async def _follow(self) -> None:
+        while True:
+            self.look(time.time())
+            await trio.sleep(1.0)
+
+    def look(self, now: float) -> None:
+        """See how the search for a first member goes (Unix seconds), and tell the owner, each thing once."""
+        if not self.swarm.alone():
+            self.search, self._told = None, ""
+            return
+        since, found = self.search.since if self.search else now, len(self.swarm.places.found - self._own())
+        self.search = Search(since, found, self._trouble, self._last())
+        is_long = now - since >= ALONE_SECONDS
+        stage = self._trouble or ("in vain" if is_long else "found" if found else "begun")
+        if stage != self._told:
+            self._told = stage
+            text = describe_search(asdict(self.search), now)
+            self._tally.notice("warning" if self._trouble else "info", text, f"rendezvous {stage}")
 
     async def _ask(self, link: Any) -> None:
         """Look the topics up, and announce this node, from time to time."""
-        began = time.monotonic()
-        if self.swarm.alone():
-            self._tally.notice("info", "looking for others who learn this", "rendezvous")
         for topic in self.topics:
             topic.forget()
         try:
@@ -314,18 +350,9 @@ class Rendezvous:
                         self._tally.count("rendezvous lookups")
                     if announces:
                         self._tally.count("rendezvous announcements")
-                if now - began > ALONE_SECONDS and self.swarm.alone():
-                    self._tell_alone()
                 await trio.sleep(1.0)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
-
-    def _tell_alone(self) -> None:
-        self._tally.notice(
-            "info",
-            "nobody else is found who learns this now; the node goes on alone, and joins when somebody comes",
-            "rendezvous alone",
-        )
 
     async def _try_places(self, topic: Topic) -> None:
         """Try one of a topic's places after the other while something is lacking, two at a time."""

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.rendezvous import rendezvous
-from sapo_edge.swarm.rendezvous.program import NO_LIBRARY
 from sapo_edge.swarm.rendezvous.rendezvous import (
     AGAIN_SECONDS,
     MAX_OF_NETWORK,
@@ -27,10 +26,12 @@ from sapo_edge.swarm.rendezvous.rendezvous import (
     keys_at,
     read_line,
 )
+from sapo_edge.swarm.status import Search
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.rendezvous.mainline import LOOSE, ON_LOOPBACK, start
 
 SWARM, KEY = bytes(range(32)), bytes(20)
+OWN = ("7.5.5.5", 4000)
 NOON = 1_800_014_400.0
 DAY = 86_400.0
 
@@ -48,6 +49,7 @@ def test_a_key_is_of_one_day_and_of_one_swarm() -> None:
     ["", "[]", "{}", "null", '{"key": "zz", "peers": []}', '{"key": "00"}', '{"key": "00", "peers": {}}',
      '{"key": "00", "peers": [["1.2.3.4"]]}', '{"key": "00", "peers": [["1.2.3.4", 0]]}',
      '{"key": "00", "peers": [["1.2.3.4", 65536]]}', '{"key": "00", "peers": [["a.example", 80]]}',
+     '{"nodes": [], "trouble": "bad"}', '{"nodes": [], "trouble": ["udp"]}',
      '{"key": "00", "peers": [[7, 80]]}', '{"key": "00", "peers": [["1.2.3.4", true]]}', "[" * 8000, b"\xff"],
 )  # fmt: skip
 def test_a_line_that_is_not_valid_is_refused(line: str | bytes) -> None:
@@ -103,7 +105,7 @@ class Run:
         monkeypatch.setattr(rendezvous, "TRY_SECONDS", 0.05)
         monkeypatch.setattr(rendezvous, "RESTART_SECONDS", 0.05)
         self.topic = Topic(lambda: [KEY], lambda: self.port, lambda: True, lambda: self.alone, self._try)
-        self.rendezvous = Rendezvous((("127.0.0.1", 1),), [self.topic], self.tally, file)
+        self.rendezvous = Rendezvous((("127.0.0.1", 1),), [self.topic], self.tally, file, own=lambda: {OWN})
 
     async def _try(self, place: Place) -> bool:
         self.tried.append(place)
@@ -129,9 +131,8 @@ SAYS = "import json, sys; print({!r}, flush=True); sys.stdin.read()"
 def test_what_the_dht_names_under_the_swarms_key_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     other = json.dumps({"key": "11" * 20, "peers": [["7.7.7.7", 7]]})
     run = Run(monkeypatch, SAYS.format(other + "\n" + json.dumps({"key": KEY.hex(), "peers": [["5.5.5.5", 4000]]})))
-    run.until(lambda: run.tried)
+    run.until(lambda: run.tried and "looking for the swarm ... 1 address found, dialling" in run.notices)
     assert run.tried == [("5.5.5.5", 4000)] and run.tally.counts["rendezvous addresses"] == 1
-    assert "others who learn this may be at 1 address: dialling" in run.notices
 
 
 @pytest.mark.parametrize("said", ["no json", '{"key": "00", "peers": 7}', ""])
@@ -148,10 +149,60 @@ def test_a_line_without_an_end_ends_the_program(monkeypatch: pytest.MonkeyPatch)
     assert run.tried == []
 
 
-def test_without_libtorrent_one_line_says_so_and_nothing_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch, f"import sys; sys.exit({NO_LIBRARY})")
-    trio.run(run.rendezvous.run)
-    assert any("pip install libtorrent" in text for text in run.notices) and run.tried == []
+def test_the_search_for_a_member_is_told_each_thing_once_and_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, "")
+    rendezvous = run.rendezvous
+    for seconds in range(120):
+        if seconds == 20:
+            run.topic.places.add(("5.5.5.5", 4000))
+            run.topic.places.add(("6.5.5.5", 4000))
+            run.topic.places.add(OWN)
+            assert run.topic.places.take() and run.topic.places.take()
+        rendezvous.look(NOON + seconds)
+    assert rendezvous.search == Search(NOON, found=2)
+    assert run.notices == [
+        "looking for the swarm ...",
+        "looking for the swarm ... 2 addresses found, dialling",
+        "nobody else learns this now; this node goes on alone, and joins when somebody comes (2 addresses found, none "
+        "of a member)",
+    ]
+    run.alone = False
+    rendezvous.look(NOON + 120)
+    assert rendezvous.search is None
+    run.alone = True
+    rendezvous.look(NOON + 500)
+    assert rendezvous.search is not None and rendezvous.search.since == NOON + 500
+
+
+@pytest.mark.parametrize(
+    ("begin", "trouble", "remedy"),
+    [
+        ("sys.modules['libtorrent'] = None", "library", "pip install libtorrent"),
+        ("contacts = [['127.0.0.1', 9]]", "udp", "let UDP out"),
+        ("contacts = [['nobody.invalid', 6881]]", "names", "rendezvous IP:PORT"),
+    ],
+)
+def test_one_line_says_why_the_dht_cannot_be_asked(
+    monkeypatch: pytest.MonkeyPatch, begin: str, trouble: str, remedy: str
+) -> None:
+    code = (
+        "import json, sys; from sapo_edge.swarm.rendezvous import program\n"
+        f"contacts = []; {begin}; program.FIRST_SECONDS = 2\n"
+        "sys.argv[1] = json.dumps({'contacts': contacts, 'nodes': []})\n"
+        "sys.exit(program.main())"
+    )
+    run = Run(monkeypatch, code)
+    run.until(lambda: run.rendezvous.search and run.rendezvous.search.trouble == trouble)
+    (line,) = [text for text in run.notices if not text.startswith("looking")]
+    assert remedy in line and "invites still work" in line and run.tried == []
+
+
+def test_a_trouble_is_over_once_a_node_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [{"nodes": [], "trouble": "udp"}, {"nodes": [["5.5.5.5", 6881]], "trouble": ""}]
+    run = Run(monkeypatch, SAYS.format("\n".join(map(json.dumps, lines))))
+    run.until(lambda: run.rendezvous.nodes)
+    run.rendezvous.look(NOON)
+    assert run.rendezvous.search is not None and run.rendezvous.search.trouble == ""
 
 
 def test_nodes_are_remembered_for_the_next_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -211,6 +262,25 @@ def test_two_clients_find_each_other_in_a_real_dht(monkeypatch: pytest.MonkeyPat
 
     trio.run(main)
     assert looking.tried == [("127.0.0.1", 4321)]
+    for session in sessions:
+        session.pause()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_nodes_of_both_families_are_told(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    bracketed = f"[{host}]" if ":" in host else host
+    sessions = start([bracketed] * 3, **LOOSE)
+    options = {**LOOSE, "listen_interfaces": f"{bracketed}:0"}
+    code = (
+        "import libtorrent; from sapo_edge.swarm.rendezvous import program\n"
+        f"real = libtorrent.session; libtorrent.session = lambda given: real({{**given, **{options!r}}})\n"
+        "program.FIRST_SECONDS = 2; program.main()"
+    )
+    run = Run(monkeypatch, code)
+    place = (host, sessions[0].listen_port())
+    before = run.rendezvous.nodes = (place,)
+    run.until(lambda: run.rendezvous.nodes is not before or run.tally.counts.get("rendezvous programs that ended"))
+    assert run.rendezvous.nodes is not before and place in run.rendezvous.nodes
     for session in sessions:
         session.pause()
 
