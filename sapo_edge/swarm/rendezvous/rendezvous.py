@@ -249,7 +249,7 @@ class Rendezvous:
         self._told = ""
 
     async def run(self) -> None:
-        """Work until cancelled. A program that ends is started again; without libtorrent nothing is looked up."""
+        """Work until cancelled. A program that ends is started again; without libtorrent it ends at once."""
         await self._load()
         pause = RESTART_SECONDS
         async with trio.open_nursery() as nursery:
@@ -261,6 +261,8 @@ class Rendezvous:
                 code = await self._run_program()
                 if code == NO_LIBRARY:
                     self._trouble = "library"
+                    self.look(time.time())
+                    nursery.cancel_scope.cancel()
                     return
                 self._tally.count("rendezvous programs that ended")
                 pause = (

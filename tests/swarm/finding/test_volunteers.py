@@ -317,8 +317,9 @@ def test_the_setting_relay_says_who_is_carried(
 
     monkeypatch.setattr("sapo_edge.swarm.member.member.Member", Member)
     workspace: Any = SimpleNamespace(
-        swarm=Swarm.of(MANIFEST), is_alone=False, settings=Settings(relay=relay), paths=Paths.default(tmp_path)
-    )
+        swarm=Swarm.of(MANIFEST), is_alone=False, settings=Settings(relay=relay), paths=Paths.default(tmp_path),
+        contacts=(), dht_nodes=None,
+    )  # fmt: skip
     source = TaskSource(MANIFEST)
     with ExitStack() as closing:
         open_transport(workspace, source, bytes(32), lambda event: None, closing, Room())
