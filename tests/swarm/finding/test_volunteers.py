@@ -318,7 +318,7 @@ def test_the_setting_relay_says_who_is_carried(
     monkeypatch.setattr("sapo_edge.swarm.member.member.Member", Member)
     workspace: Any = SimpleNamespace(
         swarm=Swarm.of(MANIFEST), is_alone=False, settings=Settings(relay=relay), paths=Paths.default(tmp_path),
-        contacts=(), dht_nodes=None,
+        contacts=(), dht_nodes=None, maps_port=False,
     )  # fmt: skip
     source = TaskSource(MANIFEST)
     with ExitStack() as closing:
