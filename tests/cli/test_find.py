@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from sapo_edge.cli import finding
+from sapo_edge.cli import ending, finding
 from sapo_edge.swarm.addresses import parse_address
 from sapo_edge.swarm.joining.invite import parse_invite
 from sapo_edge.swarm.visits import find
@@ -75,6 +76,16 @@ def test_each_member_that_is_seen_is_told_in_json(
     assert own["swarm"] == OWN.digest and not own["shipped"] and own["members"] == 1 and not own["joined"]
     assert max(map(len, own["questions"])) == 200 and starter["questions"] == [] and starter["joined"]
     assert parse_invite(own["invite"]).bootstrap == (HERE,) and parse_invite(starter["invite"]).bootstrap == ()
+
+
+def test_a_reader_that_leaves_ends_the_search(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(record: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "nobody reads")
+
+    finds(monkeypatch, STARTER)
+    monkeypatch.setattr(finding, "print_json", leave)
+    monkeypatch.setattr(ending, "discard_output", lambda: None)
+    assert invoke("swarm", "find", "--json", "--home", tmp_path).code == 1
 
 
 def test_ctrl_c_shows_what_was_found(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
