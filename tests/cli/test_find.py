@@ -17,7 +17,9 @@ from sapo_edge.swarm.addresses import parse_address
 from sapo_edge.swarm.joining.invite import parse_invite
 from sapo_edge.swarm.visits import find
 from sapo_edge.swarm.visits.find import FoundSwarm, SwarmFinder
+from sapo_edge.tasks.about import describe_demands, describe_kinds
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
+from sapo_edge.tasks.question_data import QuestionData
 from sapo_edge.tasks.questions import OwnQuestion
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused
@@ -111,3 +113,12 @@ def test_who_wants_no_rendezvous_finds_nothing_by_it(invoke: Invoke, tmp_path: P
     assert_refused(
         invoke("swarm", "find", "--home", tmp_path), 2, "by the setting rendezvous (environment SAPO_EDGE_RENDEZVOUS)"
     )
+
+
+def test_a_long_manifest_is_described_in_few_words() -> None:
+    names = ("chain_sum", "basic_arithmetic", "leg_counting", "gcd", "lcm", "prime_factorization")
+    large = TaskEntry("large", questions=QuestionData(150_000, bytes(32), 12_300_000))
+    manifest = replace(STARTER, tasks=(*(TaskEntry(name, name) for name in names), large))
+    kinds = "chain sum, basic arithmetic, leg counting, gcd, 2 more kinds, 150000 questions of people's own"
+    assert describe_kinds(manifest) == kinds
+    assert "12.3 MB of questions are downloaded" in describe_demands(manifest)
