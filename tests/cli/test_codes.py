@@ -130,12 +130,15 @@ def test_a_swarm_with_such_a_name_can_still_be_joined(invoke: Invoke, tmp_path: 
     assert "7-guitar-revolver, open" in invoke("swarm", "join", "7-guitar-revolver", "--home", tmp_path).out
 
 
+FAR = "from anywhere if the other side's router forwards a port or a volunteer is found"
+
+
 @pytest.mark.parametrize(
     ("nearby", "elsewhere", "is_announced", "where"),
     [
         (True, True, True, "from anywhere"),
-        (True, True, False, "on the same local network; from anywhere if the other side's router forwards a port"),
-        (False, True, False, "from anywhere if the other side's router forwards a port"),
+        (True, True, False, f"on the same local network; {FAR}"),
+        (False, True, False, FAR),
         (True, False, False, "on the same local network"),
         (False, False, False, ""),
     ],

@@ -183,7 +183,7 @@ def test_an_invite_waits_for_the_router_and_says_who_elsewhere_can_use_it(
         monkeypatch.setenv("SAPO_EDGE_RENDEZVOUS", "on")
         monkeypatch.setattr(workspace, "find_spec", lambda name: name)
         told = invoke("swarm", "invite", "--home", tmp_path)
-        assert "and from elsewhere if the other side's router forwards a port" in told.err
+        assert "and from elsewhere if the other side's router or another member's forwards a port" in told.err
 
 
 def test_answers_are_verified_and_shared_by_the_running_node(invoke: Invoke, tmp_path: Path) -> None:

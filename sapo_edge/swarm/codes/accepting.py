@@ -74,7 +74,8 @@ async def accept_invite(
                     own.keep(Claim(code.number, True), search.meet)
                     own.start()
                     claim, look = Claim(code.number, False), partial(find_local_networks, listen)
-                    nursery.start_soon(meet_elsewhere, host, claim, elsewhere, look, map_port, search.try_place)
+                    go = search.try_place
+                    nursery.start_soon(meet_elsewhere, host, claim, elsewhere, look, map_port, go, go)
     if search.invite is not None:
         return search.invite
     if search.failure is not None:

@@ -88,8 +88,9 @@ async def offer_invite(
             async with trio.open_nursery() as nursery:
                 is_announced = False
                 if entry is not None:
-                    claim, visit = Claim(number, True), partial(_visit, host, number, desk)
-                    is_announced = await nursery.start(meet_elsewhere, host, claim, entry, look, map_port, visit)
+                    claim = Claim(number, True)
+                    visit, stay = (partial(function, host, claim, desk) for function in (_visit, _stay))
+                    is_announced = await nursery.start(meet_elsewhere, host, claim, entry, look, map_port, visit, stay)
                 ready(code, addresses, [name for peer_id, name in reached.items() if peer_id in claims], is_announced)
                 if mdns:
                     announcement = Announcement(number_tag(number), own_id, port)
@@ -193,12 +194,12 @@ async def _claim_number(host: IHost, peer_ids: Sequence[str]) -> tuple[int, dict
     return number, claims
 
 
-async def _visit(host: IHost, number: int, desk: _Desk, joiner: Address) -> None:
+async def _visit(host: IHost, claim: Claim, desk: _Desk, joiner: Address) -> None:
     """Meet a joiner at its own port."""
     if not await open_way(host, joiner):
         return
     with contextlib.suppress(*LOST):
-        stream, answer = await ask_place(host, joiner.peer_id, Claim(number, True))
+        stream, answer = await ask_place(host, joiner.peer_id, claim)
         try:
             with trio.fail_after(ASK_SECONDS):
                 is_there = answer is Answer.WAITING and await read_answer(stream) is Answer.PAIRED
@@ -206,6 +207,15 @@ async def _visit(host: IHost, number: int, desk: _Desk, joiner: Address) -> None
                 await desk.meet(stream)
         finally:
             await quietly(stream.close)
+
+
+async def _stay(host: IHost, claim: Claim, desk: _Desk, volunteer: Address) -> None:
+    """Wait at a volunteer, if it gives the number."""
+    if await open_way(host, volunteer):
+        with contextlib.suppress(*LOST):
+            stream, answer = await ask_place(host, volunteer.peer_id, claim)
+            if answer is Answer.WAITING:
+                await _wait_at(host, volunteer.peer_id, stream, claim, desk)
 
 
 async def _wait_at(host: IHost, peer_id: str, stream: INetStream, claim: Claim, desk: _Desk) -> None:

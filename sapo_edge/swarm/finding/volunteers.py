@@ -88,14 +88,8 @@ class Volunteers:
         return time.monotonic() - self._needed_since >= PATIENCE
 
     def rank(self, place: Place) -> Rank:
-        """A place in the order in which all members of the swarm take volunteers today, the first one lowest.
-
-        It follows from the address alone: anybody may choose its port and its peer id until it comes first.
-        """
-        ip, port = place
-        key = keys_at(self._swarm, None, time.time(), "volunteers")[0]
-        parts = (hashlib.sha256(key + text.encode()).digest() for text in (_region(place), ip))
-        return next(parts), next(parts), port
+        """A place in the order in which all members of the swarm take volunteers today, the first one lowest."""
+        return rank_of(keys_at(self._swarm, None, time.time(), "volunteers")[0], place)
 
     async def try_place(self, place: Place) -> bool:
         """Connect to the volunteer at an address, and return whether one is there."""
@@ -132,6 +126,16 @@ class Volunteers:
         for place in sorted(places, key=self.rank):
             best.setdefault(_region(place), place)
         return list(best.values())[:MAX_VOLUNTEERS]
+
+
+def rank_of(key: bytes, place: Place) -> Rank:
+    """A place in the order of volunteers that belongs to a key.
+
+    It follows from the address alone: anybody may choose its port and its peer id until it comes first.
+    """
+    ip, port = place
+    parts = (hashlib.sha256(key + text.encode()).digest() for text in (_region(place), ip))
+    return next(parts), next(parts), port
 
 
 def _region(place: Place) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sapo_edge.swarm.rendezvous.rendezvous import LOOK_SECONDS, Place, Rendezvous, Topic
 from sapo_edge.swarm.tally import Tally
@@ -24,23 +25,25 @@ class Entry:
     file: Path | None = None
 
 
-def short_topic(keys: Sequence[bytes], try_place: Callable[[Place], Awaitable[bool]]) -> Topic:
+def short_topic(
+    keys: Sequence[bytes],
+    try_place: Callable[[Place], Awaitable[bool]],
+    rank: Callable[[Place], Any] | None = None,
+    patience: float = 0.0,
+) -> Topic:
     """A topic of a program that runs for minutes: it is looked up every ten seconds.
 
     Args:
         keys: 20 bytes each.
-        try_place: as of `Topic`.
+        try_place, rank: as of `Topic`.
+        patience: seconds before it is looked up.
     """
-    return Topic(lambda: list(keys), lambda: 0, lambda: True, lambda: True, try_place, longest=LOOK_SECONDS)
+    begins = time.monotonic() + patience
+    return Topic(
+        lambda: list(keys), lambda: 0, lambda: time.monotonic() >= begins, lambda: True, try_place, rank, LOOK_SECONDS
+    )
 
 
-async def look_up(entry: Entry, keys: Sequence[bytes], found: Callable[[bytes, Place], Awaitable[bool]]) -> None:
-    """Look keys up, again and again, until cancelled; without libtorrent it ends at once.
-
-    Args:
-        keys: 20 bytes each.
-        found: called with a key and an address that the DHT names under it, of each key with a random one every two
-            seconds; returns whether somebody answers there. Addresses are of anybody's choice.
-    """
-    topics = [short_topic([key], partial(found, key)) for key in keys]
+async def look_up(entry: Entry, topics: Sequence[Topic]) -> None:
+    """Look topics up, and announce this program under them, until cancelled; without libtorrent it ends at once."""
     await Rendezvous(entry.contacts, topics, Tally(), entry.file).run()

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,13 +17,14 @@ from sapo_edge.errors import ManifestError
 from sapo_edge.state.durable import check_space, make_private_directory
 from sapo_edge.swarm.addresses import find_local_networks
 from sapo_edge.swarm.finding.visiting import meet, visiting_host
+from sapo_edge.swarm.finding.volunteers import PATIENCE, rank_of
 from sapo_edge.swarm.host.requests import RequestError, request
 from sapo_edge.swarm.host.traffic import SERVED_BYTES
 from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.rendezvous.dial import named_address
-from sapo_edge.swarm.rendezvous.lookup import Entry, look_up
-from sapo_edge.swarm.rendezvous.rendezvous import Place, keys_at
+from sapo_edge.swarm.rendezvous.lookup import Entry, look_up, short_topic
+from sapo_edge.swarm.rendezvous.rendezvous import Place, keys_at, volunteer_keys
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.messages import PIECE_BYTES, Request, decode_response, encode_request
 from sapo_edge.tasks.manifest import Manifest
@@ -84,7 +86,7 @@ async def _members(host: IHost, swarm: Swarm, entry: Entry | None) -> AsyncItera
             await visit(swarm.bootstrap)
             await trio.sleep(PAUSE_SECONDS)
 
-    async def visit_found(_: bytes, place: Place) -> bool:
+    async def visit_found(place: Place) -> bool:
         address = await named_address(host, find_local_networks(), *place)
         if address is not None:
             await visit([str(address)])
@@ -93,7 +95,12 @@ async def _members(host: IHost, swarm: Swarm, entry: Entry | None) -> AsyncItera
     async def look_elsewhere(entry: Entry) -> None:
         # While the invite's addresses are true, nobody else need know who joins.
         await trio.sleep(HEAD_START_SECONDS if swarm.bootstrap else 0.0)
-        await look_up(entry, keys_at(swarm.manifest, swarm.key, time.time()), visit_found)
+        topics = [short_topic(keys_at(swarm.manifest, swarm.key, time.time()), visit_found)]
+        if swarm.key is None:
+            # They introduce members that nobody can dial, which come to the first ones of the same order.
+            order = keys_at(swarm.manifest, None, time.time(), "volunteers")[0]
+            topics.append(short_topic(volunteer_keys(), visit_found, partial(rank_of, order), PATIENCE))
+        await look_up(entry, topics)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(visit_invited)

@@ -26,7 +26,7 @@ from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import write_frame
 from sapo_edge.swarm.rendezvous.lookup import Entry
-from sapo_edge.swarm.rendezvous.rendezvous import Topic
+from sapo_edge.swarm.rendezvous.rendezvous import Topic, volunteer_keys
 from tests.swarm.codes.test_codes import LINE, place
 from tests.swarm.codes.test_meeting_place import Stream
 from tests.swarm.loop import in_trio
@@ -34,37 +34,47 @@ from tests.swarm.loop import in_trio
 CODE = Code(7, ("guitar", "revolver"))
 
 
+class Router:
+    """Forwards a port from an IP address, or none."""
+
+    answer: SimpleNamespace | None
+
+    def __init__(self, port: int, *_: object) -> None:
+        self.current, self.state = self.answer, "asking"
+        self.port = port if self.answer is None else self.answer.port
+
+    async def run(self) -> None:
+        self.state = "answered"
+
+
 @pytest.mark.parametrize(
-    ("forwarded", "own", "announced"),
-    [(40001, "192.168.1.2", 40001), (None, "192.168.1.2", 0), (None, "9.9.9.9", 4001), (None, "2a00::7", 4001)],
-    ids=["router", "nothing", "public IPv4", "public IPv6"],
+    ("forwarded", "own", "announced", "is_reachable"),
+    [
+        ("5.5.5.5", "192.168.1.2", 40001, True),
+        ("", "192.168.1.2", 0, False),
+        (None, "192.168.1.2", 0, False),
+        (None, "9.9.9.9", 4001, True),
+        (None, "2a00::7", 4001, False),
+    ],
+    ids=["router", "provider's NAT", "nothing", "public IPv4", "public IPv6"],
 )
 @pytest.mark.parametrize("waits", [True, False])
 @in_trio()
 async def test_a_side_that_can_be_reached_announces_its_port_under_the_number_and_looks_up_the_other(
-    waits: bool, forwarded: int | None, own: str, announced: int, monkeypatch: pytest.MonkeyPatch
+    waits: bool, forwarded: str | None, own: str, announced: int, is_reachable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics: list[Topic] = []
 
-    class Mapping:
-        """A router that forwards a port, or none."""
+    async def look_up(entry: Entry, asked: Sequence[Topic]) -> None:
+        topics.extend(asked)
 
-        def __init__(self, port: int, *_: object) -> None:
-            self.current, self.port, self.state = forwarded, forwarded or port, "asking"
-
-        async def run(self) -> None:
-            self.state = "answered"
-
-    class Rendezvous:
-        def __init__(self, contacts: object, asked: Sequence[Topic], *_: object) -> None:
-            topics.extend(asked)
-
-        async def run(self) -> None:
-            await trio.lowlevel.checkpoint()
-
-    monkeypatch.setattr(elsewhere, "Mapping", Mapping)
-    monkeypatch.setattr(elsewhere, "Rendezvous", Rendezvous)
+    monkeypatch.setattr(
+        Router, "answer", None if forwarded is None else SimpleNamespace(port=40001, ip=forwarded), raising=False
+    )
+    monkeypatch.setattr(elsewhere, "Mapping", Router)
+    monkeypatch.setattr(elsewhere, "look_up", look_up)
     monkeypatch.setattr(elsewhere, "listen_port", lambda host: 4001)
+    monkeypatch.setattr(elsewhere, "PATIENCE", 0.0)
     host: Any = None
     networks = LocalNetworks((own,), (), loopback=False)
 
@@ -72,23 +82,25 @@ async def test_a_side_that_can_be_reached_announces_its_port_under_the_number_an
         raise AssertionError
 
     async with trio.open_nursery() as nursery:
-        arguments = (host, Claim(7, waits), Entry(()), lambda: networks, True, visit)
-        assert await nursery.start(meet_elsewhere, *arguments) == (announced > 0)
+        arguments = (host, Claim(7, waits), Entry(()), lambda: networks, True, visit, visit)
+        assert await nursery.start(meet_elsewhere, *arguments) is is_reachable
     asked = [json.loads(line) for topic in topics for line in topic.due(1.0)[0]]
+    mine = [{"key": number_key(Claim(7, waits)).hex(), "port": announced}] if announced else []
     other = {"key": number_key(Claim(7, not waits)).hex(), "port": 0}
-    mine = {"key": number_key(Claim(7, waits)).hex(), "port": announced}
-    assert asked == ([mine, other] if announced else [other])
+    volunteers = [] if is_reachable else [{"key": key.hex(), "port": 0} for key in volunteer_keys()]
+    assert asked == [*mine, other, *volunteers]
     assert number_key(Claim(7, True)) == number_tag(7)[:20] != number_key(Claim(7, False)), "as multicast announces it"
 
 
 @pytest.fixture
-def dht(monkeypatch: pytest.MonkeyPatch) -> dict[bool, list[Address]]:
-    """Addresses that are announced for sides of a code, by whether they wait; each is visited once."""
-    announced: dict[bool, list[Address]] = {}
+def dht(monkeypatch: pytest.MonkeyPatch) -> dict[bool | None, list[Address]]:
+    """Addresses that are announced for sides of a code, by whether they wait, and of volunteers; each is tried once."""
+    announced: dict[bool | None, list[Address]] = {}
 
     async def meet(
         host: Any, claim: Claim, entry: object, look: object, map_port: object,
-        visit: Callable[[Address], Awaitable[None]], task_status: Any = trio.TASK_STATUS_IGNORED,
+        visit: Callable[[Address], Awaitable[None]], meet_at: Callable[[Address], Awaitable[None]],
+        task_status: Any = trio.TASK_STATUS_IGNORED,
     ) -> None:  # fmt: skip
         is_reachable = claim.waits in announced
         if is_reachable:
@@ -96,6 +108,8 @@ def dht(monkeypatch: pytest.MonkeyPatch) -> dict[bool, list[Address]]:
         task_status.started(is_reachable)
         tried: set[Address] = set()
         async with trio.open_nursery() as nursery:
+            for volunteer in announced.get(None, ()):
+                nursery.start_soon(meet_at, volunteer)
             while True:
                 for address in set(announced.get(not claim.waits, ())) - tried:
                     tried.add(address)
@@ -111,29 +125,29 @@ async def accept(code: Code) -> str:
     return await accept_invite(code, (), listen="loopback", mdns=False, entry=Entry(()), seconds=20)
 
 
-@pytest.mark.parametrize("waits", [True, False], ids=["the inviter", "the joiner"])
+@pytest.mark.parametrize("who", [True, False, None], ids=["the inviter", "the joiner", "a volunteer"])
 @in_trio()
-async def test_one_side_that_can_be_reached_is_enough(waits: bool, dht: dict[bool, list[Address]]) -> None:
-    dht[waits] = []
+async def test_one_that_can_be_reached_is_enough(who: bool | None, dht: dict[bool | None, list[Address]]) -> None:
     codes: list[Code] = []
     shown = trio.Event()
 
     def ready(code: Code, own: object, others: object, is_announced: bool) -> None:
-        assert is_announced is waits
+        assert is_announced is (who is True)
         codes.append(code)
         shown.set()
 
     async def offer() -> None:
         await offer_invite(LINE, (), ready, listen="loopback", mdns=False, entry=Entry(()), seconds=20)
 
-    async with trio.open_nursery() as nursery:
+    async with place() as volunteer, trio.open_nursery() as nursery:
+        dht[who] = [volunteer] if who is None else []
         nursery.start_soon(offer)
         await shown.wait()
         assert await accept(codes[0]) == LINE
 
 
 @in_trio()
-async def test_a_silent_inviter_holds_no_other_one_up(dht: dict[bool, list[Address]]) -> None:
+async def test_a_silent_inviter_holds_no_other_one_up(dht: dict[bool | None, list[Address]]) -> None:
     """Strangers announce themselves under the number and say nothing: each keeps the joiner for seconds."""
     right = Offer(CODE, LINE)
 
@@ -185,4 +199,4 @@ async def test_an_inviter_leaves_who_only_lets_it_wait(monkeypatch: pytest.Monke
     monkeypatch.setattr(offering, "ASK_SECONDS", 0.2)
     async with place() as relay, visiting_host(None) as host:
         with trio.fail_after(8):
-            await offering._visit(host, 7, offering._Desk(Offer(CODE, LINE)), relay)
+            await offering._visit(host, Claim(7, True), offering._Desk(Offer(CODE, LINE)), relay)

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sapo_edge.state.paths import Paths
 from tests.models import SHAPES, write_model
@@ -122,8 +123,8 @@ class Street:
     def dht(self) -> None:
         self.stack.enter_context(public_dht())
 
-    def relay(self) -> Relay:
-        relay = Relay(self.directory / "relay", port=4001, listen="all", namespace=name("relay"))
+    def relay(self, **options: Any) -> Relay:
+        relay = Relay(self.directory / "relay", port=4001, listen="all", namespace=name("relay"), **options)
         self.stack.callback(relay.stop, signal.SIGKILL)
         return relay.started()
 
@@ -268,20 +269,41 @@ def by_old_line(street: Street, *create: str) -> None:
     train(street, one, two)
 
 
+def by_line_with_a_volunteer(street: Street) -> None:
+    """A line between two homes that nobody can dial, and a relay that volunteers, which the line does not name."""
+    street.dht()
+    street.relay(contacts=CONTACTS)
+    by_line(street)
+
+
 def by_code_alone(street: Street) -> None:
     """Codes between homes that share nothing: the inviter's router forwards a port, then the joiner's."""
     street.dht()
     one, two = street.households[:2]
     assert one.sapo("swarm", "create", str(street.manifest), "--private").returncode == 0
-    for inviting, joining in ((one, two), (two, one)):
+    say(street, (one, two), (two, one))
+
+
+def by_code_at_a_volunteer(street: Street) -> None:
+    """A code between two homes that nobody can dial, and a relay that volunteers."""
+    street.dht()
+    street.relay(contacts=CONTACTS)
+    one, two = street.households[:2]
+    assert one.sapo("swarm", "create", str(street.manifest), "--private").returncode == 0
+    say(street, (one, two))
+
+
+def say(street: Street, *pairs: tuple[Household, Household]) -> None:
+    """A code alone brings the second one of each pair into the swarm of the first one."""
+    for inviting, joining in pairs:
         with offered(inviting) as (process, code, _):
             started = time.monotonic()
             joining.join(code)
             street.notes.append(f"joined after {time.monotonic() - started:.0f} s")
             out, err = process.communicate(timeout=SECONDS)
             assert process.returncode == 0 and json.loads(out) == {"v": 1, "given": True}, err
-    shown = [json.loads(household.sapo("swarm", "show", "--json").stdout)["swarm"] for household in (one, two)]
-    assert shown[0]["id"] == shown[1]["id"]
+        ids = [json.loads(each.sapo("swarm", "show", "--json").stdout)["swarm"]["id"] for each in (inviting, joining)]
+        assert ids[0] == ids[1]
 
 
 Story = tuple[Sequence[str], Callable[[Street], None]]
@@ -292,7 +314,9 @@ STORIES: dict[str, Story] = {
     "line, a member": (("router without", "router without", "router with UPnP"), by_line_with_a_member),
     "line, nothing": (("router without", "router without"), in_vain),
     "line, a week old": (("router with UPnP", "router without"), lambda s: by_old_line(s, "--private")),
+    "line, a volunteer": (("router without", "router without"), by_line_with_a_volunteer),
     "code, nobody else": (("router with UPnP", "router without"), by_code_alone),
+    "code, a volunteer": (("router without", "router without"), by_code_at_a_volunteer),
     "code, a relay": (("router with UPnP", "router without"), by_code),
     "code, a member": (("router with UPnP", "router without"), by_code_at_a_member),
 }

@@ -8,7 +8,7 @@ from tests.swarm.finding.households import tell
 from tests.swarm.namespaces import NotPermittedError
 
 
-@pytest.mark.parametrize("story", ["line, a week old", "code, nobody else"])
+@pytest.mark.parametrize("story", ["line, a week old", "code, nobody else", "code, a volunteer"])
 def test_an_invite_leads_to_a_home_that_nothing_else_names(story: str) -> None:
     try:
         assert tell(story)

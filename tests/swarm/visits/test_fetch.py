@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import RequestError
 from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.rendezvous.lookup import Entry
-from sapo_edge.swarm.rendezvous.rendezvous import Place, keys_at
+from sapo_edge.swarm.rendezvous.rendezvous import Topic, keys_at, volunteer_keys
 from sapo_edge.swarm.visits import fetch
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from sapo_edge.swarm.wire.messages import encode_manifest_response
@@ -95,9 +95,9 @@ def named(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The keys that are looked up, and under which the DHT names first nobody, then a member."""
     keys: list[bytes] = []
 
-    async def look_up(entry: Entry, asked: Sequence[bytes], found: Callable[[bytes, Place], Awaitable[bool]]) -> None:
-        keys.extend(asked)
-        assert [await found(asked[0], place) for place in (("5.5.5.5", 1), ("6.6.6.6", 2))] == [False, True]
+    async def look_up(entry: Entry, topics: Sequence[Topic]) -> None:
+        keys.extend(key for topic in topics for key in topic.keys_now())
+        assert [await topics[0].try_place(place) for place in (("5.5.5.5", 1), ("6.6.6.6", 2))] == [False, True]
 
     async def named_address(host: object, networks: object, ip: str, port: int) -> Address | None:
         return direct_address(ip, port, PEER) if port == 2 else None
@@ -124,7 +124,7 @@ async def test_who_is_invited_finds_a_member_elsewhere_if_no_address_of_the_invi
     swarm = Swarm.of(WANTED, ("/ip4/5.5.9.9/tcp/4001/p2p/" + PEER,), key)
     assert await fetch._fetch(swarm, 30.0, None) is None and named == []
     assert await fetch._fetch(swarm, 30.0, Entry(())) == WANTED
-    assert named == keys_at(swarm.manifest, key, time.time())
+    assert named == keys_at(swarm.manifest, key, time.time()) + ([] if key else volunteer_keys())
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x3f\xff\xff\xff"], ids=["nothing", "the length of a gigabyte"])
