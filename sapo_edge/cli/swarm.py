@@ -62,7 +62,9 @@ def create(
     for text in describe_questions(tasks, swarm):
         narrate(text)
     if not private and not bootstrap:
-        narrate("the open swarm of a manifest is the same everywhere: anyone who trains on it can take part")
+        narrate(
+            "the open swarm of a manifest is the same everywhere: anybody can find it (`sapo swarm find`) and take part"
+        )
     _print_next_step(workspace, "`sapo run` takes part; `sapo swarm invite` prints the invite for others")
 
 
