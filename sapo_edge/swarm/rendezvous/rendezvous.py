@@ -10,6 +10,7 @@ import json
 import random
 import subprocess
 import time
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +32,8 @@ CONTACTS = (("router.bittorrent.com", 6881), ("dht.transmissionbt.com", 6881), (
 """Nodes that others run for the first contact; those that answered before are asked first."""
 MAX_LINE = 8192
 """Longest line of the program that is read."""
-MAX_PLACES = 128
-"""Most addresses that are kept until they are tried."""
+MAX_ANSWERS, MAX_OF_ANSWER = 16, 16
+"""Answers of DHT nodes that are kept until they are tried, two lookups' worth, and addresses of each."""
 MAX_OF_NETWORK = 2
 """Most of them in one network, see `addresses.neighbourhood`."""
 MAX_FILE_BYTES = 4096
@@ -41,8 +42,10 @@ LOOK_SECONDS, LOOK_SECONDS_LONGEST = 10.0, 900.0
 """Seconds until a topic is looked up again while something is lacking: at first, doubled each time, and at most."""
 ANNOUNCE_SECONDS = 1200.0
 """Seconds until an announcement is renewed; DHT nodes keep one for half an hour."""
-TRY_SECONDS = 2.0
-"""Least time between two tries of addresses."""
+TRY_SECONDS, TRY_SECONDS_ALONE = 2.0, 1.0
+"""Least time between two tries of addresses: with too few, and with nobody."""
+MAX_TRIES = 6
+"""Tries at a time, or addresses at which nobody answers would take longer than that."""
 AGAIN_SECONDS = 600.0
 """Least time between two tries of one address."""
 RESTART_SECONDS, LONGEST_RESTART = 10.0, 3600.0
@@ -92,10 +95,10 @@ def read_line(line: bytes) -> Found:
 
 
 class Places:
-    """Addresses to try, a random part of those that were named. For one thread.
+    """Addresses to try: few of each answer, and each of the last answers in turn by chance. For one thread.
 
-    Attributes:
-        waiting: addresses with their networks.
+    An answer is what one node of the DHT says. The nodes next to a key can say what they like: in this way the honest
+    ones among them are heard as much as the others, whoever says most or last.
 
     Args:
         clock: monotonic seconds.
@@ -104,31 +107,34 @@ class Places:
     def __init__(self, clock: Callable[[], float] = time.monotonic, rng: random.Random | None = None) -> None:
         self._clock = clock
         self._rng = rng or random.Random()
-        self.waiting: dict[Place, str] = {}
+        self._answers: deque[list[Place]] = deque(maxlen=MAX_ANSWERS)
         self._tried: Recent[Place, float] = Recent(1024)
 
     def __len__(self) -> int:
-        return len(self.waiting)
+        return len(set().union(*self._answers))
 
-    def add(self, place: Place) -> None:
-        """Keep a place to try, unless it was tried lately or its network has enough; a random one gives way."""
-        if place in self.waiting or self._clock() - self._tried.get(place, -AGAIN_SECONDS) < AGAIN_SECONDS:
-            return
-        network = neighbourhood(place[0])
-        of_network = [other for other, its in self.waiting.items() if its == network]
-        crowd = of_network if len(of_network) >= MAX_OF_NETWORK else list(self.waiting)
-        if len(of_network) >= MAX_OF_NETWORK or len(self.waiting) >= MAX_PLACES:
-            del self.waiting[self._rng.choice(crowd)]
-        self.waiting[place] = network
+    def add(self, answer: Sequence[Place]) -> None:
+        """Keep random places of an answer, a few of each network, but for those that were tried lately."""
+        kept: list[Place] = []
+        networks: Counter[str] = Counter()
+        for place in self._rng.sample(answer, len(answer)):
+            network = neighbourhood(place[0])
+            if len(kept) < MAX_OF_ANSWER and networks[network] < MAX_OF_NETWORK and self._may_try(place):
+                networks[network] += 1
+                kept.append(place)
+        self._answers.append(kept)
 
     def take(self) -> Place | None:
-        """A random place; None if none waits."""
-        if not self.waiting:
-            return None
-        place = self._rng.choice(list(self.waiting))
-        del self.waiting[place]
-        self._tried[place] = self._clock()
-        return place
+        """A random place of a random answer; None if none waits."""
+        while answers := [answer for answer in self._answers if answer]:
+            place = self._rng.choice(answers).pop()
+            if self._may_try(place):
+                self._tried[place] = self._clock()
+                return place
+        return None
+
+    def _may_try(self, place: Place) -> bool:
+        return self._clock() - self._tried.get(place, -AGAIN_SECONDS) >= AGAIN_SECONDS
 
 
 class Topic:
@@ -269,8 +275,7 @@ class Rendezvous:
     def _take(self, topic: Topic, places: Sequence[Place]) -> None:
         self._tally.count("rendezvous addresses", len(places))
         topic.named += len(places)
-        for place in places:
-            topic.places.add(place)
+        topic.places.add(places)
         if places and topic is self.swarm and topic.alone():
             named = f"others who learn this may be at {counted(len(topic.places), 'address', 'addresses')}: dialling"
             self._tally.notice("info", named, "rendezvous found")
@@ -305,8 +310,8 @@ class Rendezvous:
         )
 
     async def _try_places(self, topic: Topic) -> None:
-        """Try one of a topic's places after the other while something is lacking, two at a time."""
-        limit = trio.CapacityLimiter(2)
+        """Try one of a topic's places after the other while something is lacking."""
+        limit = trio.CapacityLimiter(MAX_TRIES)
 
         async def try_one(place: Place) -> None:
             async with limit:
@@ -318,7 +323,7 @@ class Rendezvous:
             while True:
                 if topic.lacks() and limit.available_tokens and (place := topic.places.take()):
                     nursery.start_soon(try_one, place)
-                await trio.sleep(TRY_SECONDS)
+                await trio.sleep(TRY_SECONDS_ALONE if topic.alone() else TRY_SECONDS)
 
     async def _load(self) -> None:
         if self._file is None:
