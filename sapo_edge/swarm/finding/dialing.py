@@ -8,6 +8,7 @@ are limited in rate, and what fails is tried less and less often.
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -161,8 +162,9 @@ class Dialler:
         address = direct_address(ip, port, self._book.own_id)
         if not self._networks().may_name(address, ()) or not self._is_spaced(address, trusted=False):
             return None
-        if not self._bucket.take():
-            return None
+        while not self._bucket.take():
+            # At random times, so that neither these tries nor the known peers get all of the rate.
+            await trio.sleep(random.uniform(0.5, 1.5))
         self._tally.count("dials")
         peer_id = await who_listens(self._host, ip, port)
         if peer_id is not None:

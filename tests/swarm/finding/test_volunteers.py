@@ -162,8 +162,7 @@ def test_two_nodes_that_see_different_halves_of_many_volunteers_come_to_a_common
         for _ in range(2):
             seen = Places(rank=lab.volunteers.rank)
             for _ in range(looks):
-                for place in rng.sample(everybody, 100):
-                    seen.add(place)
+                seen.add(rng.sample(everybody, 100))
             assert len(seen) <= MAX_PLACES
             chosen.append({seen.take() for _ in range(MAX_VOLUNTEERS)})
         common += bool(chosen[0] & chosen[1])
@@ -361,7 +360,7 @@ def test_ten_thousand_addresses_push_out_no_volunteer_that_comes_before_them(mon
     everybody = [(f"5.{number // 40}.{number % 40}.1", 4001) for number in range(10_000)]
     first, *others = lab.sort(*everybody)
     seen = Places(rank=lab.volunteers.rank)
-    seen.add(first)
-    for place in others:
-        seen.add(place)
+    seen.add([first])
+    for number in range(0, len(others), 100):
+        seen.add(others[number : number + 100])
     assert len(seen) == MAX_PLACES and seen.take() == first
