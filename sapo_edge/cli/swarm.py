@@ -120,12 +120,10 @@ def invite(
         far += "" if swarm.is_private else ", or a volunteer is found"
         where = f"from the same local network{' only' if workspace.entry() is None else far}"
         narrate(f"this invite leads here {where}: no address is known{' that others can reach' if addresses else ''}")
-        if addresses:
-            narrate(
-                "somebody elsewhere can invite you instead; or create the swarm with --bootstrap and a relay's address"
-            )
-        else:
-            narrate("start `sapo run` first, then run this again for an invite with your addresses")
+    if not addresses:
+        narrate("start `sapo run` first, then run this again for an invite with your addresses")
+    elif not leads_elsewhere(addresses):
+        narrate("somebody elsewhere can invite you instead; or create the swarm with --bootstrap and a relay's address")
     if swarm.is_private:
         narrate("anyone with this invite can join and pass it on: send it only to people you trust")
     narrate("others paste it after: sapo swarm join")
