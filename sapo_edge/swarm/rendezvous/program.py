@@ -27,7 +27,7 @@ LIFETIME = 24 * 3600.0
 TICK = 1.0
 """Seconds between two looks at what arrived, and at whether a node is known: the program runs for days."""
 FIRST_SECONDS, NODES_SECONDS = 20.0, 60.0
-"""Seconds until the first line about nodes, which answer within a few, and between two."""
+"""Seconds between two lines about nodes: while none answers, which takes a few seconds, and then."""
 MAX_NODES = 32
 """Most nodes in a line, and that are remembered for the next start."""
 MAX_WAITING = 16
@@ -70,12 +70,12 @@ def open_session(contacts: list[tuple[str, int]], own: list[tuple[str, int]]) ->
     return session
 
 
-def run(session: Any, contacts: list[tuple[str, int]]) -> None:
-    """Serve until the input ends."""
+def run(session: Any, contacts: list[tuple[str, int]], own: list[tuple[str, int]]) -> None:
+    """Serve until the input ends; arguments as of `open_session`."""
     import libtorrent
 
     requests: list[dict[str, Any]] = []
-    pending, end, told = b"", time.monotonic() + LIFETIME, time.monotonic() - NODES_SECONDS + FIRST_SECONDS
+    pending, end, due = b"", time.monotonic() + LIFETIME, time.monotonic() + FIRST_SECONDS
     while time.monotonic() < end:
         readable, _, _ = select.select([sys.stdin], [], [], TICK)
         if readable:
@@ -96,10 +96,13 @@ def run(session: Any, contacts: list[tuple[str, int]]) -> None:
         for alert in session.pop_alerts():
             if isinstance(alert, libtorrent.dht_get_peers_reply_alert):
                 print(json.dumps({"key": str(alert.info_hash), "peers": alert.peers()[:MAX_PEERS]}), flush=True)
-        if time.monotonic() - told > NODES_SECONDS:
-            told = time.monotonic()
+        if time.monotonic() > due:
             nodes = known_nodes(session)
             print(json.dumps({"nodes": nodes, "trouble": "" if nodes else find_trouble(contacts)}), flush=True)
+            due = time.monotonic() + (NODES_SECONDS if nodes else FIRST_SECONDS)
+            # libtorrent asks them once, and a machine may be online only later.
+            for node in () if nodes else (*contacts, *own):
+                session.add_dht_node(node)
 
 
 def find_trouble(contacts: list[tuple[str, int]]) -> str:
@@ -138,7 +141,7 @@ def main() -> int:
     except ImportError:
         return NO_LIBRARY
     with contextlib.suppress(BrokenPipeError):
-        run(session, contacts)
+        run(session, contacts, nodes)
     return 0
 
 

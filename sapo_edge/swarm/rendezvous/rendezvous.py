@@ -318,7 +318,8 @@ class Rendezvous:
                     self._tally.count("rendezvous lines that were not valid")
                     return
                 if not found.key:
-                    self.nodes, self._trouble = found.places[:MAX_NODES], found.trouble
+                    # While the machine is offline, those of before are kept.
+                    self.nodes, self._trouble = found.places[:MAX_NODES] or self.nodes, found.trouble
                 for topic in self.topics:
                     if found.key in topic.keys_now():
                         self._take(topic, found.places)
