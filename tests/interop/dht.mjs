@@ -19,7 +19,8 @@ const [first] = nodes
 say({ nodes: nodes.length })
 createInterface({ input: process.stdin }).on('line', (line) => {
   const { announce, port, lookup } = JSON.parse(line)
-  if (announce) return first.announce(announce, port, () => say({ announced: announce }))
+  // It announces to the nodes that it met when it looked the key up last.
+  if (announce) return first.lookup(announce, () => first.announce(announce, port, () => say({ announced: announce })))
   const peers = []
   const add = ({ host, port }) => peers.push([host, port])
   first.on('peer', add)

@@ -118,8 +118,10 @@ class Places:
         kept: list[Place] = []
         networks: Counter[str] = Counter()
         for place in self._rng.sample(answer, len(answer)):
+            if len(kept) == MAX_OF_ANSWER:
+                break
             network = neighbourhood(place[0])
-            if len(kept) < MAX_OF_ANSWER and networks[network] < MAX_OF_NETWORK and self._may_try(place):
+            if networks[network] < MAX_OF_NETWORK and self._may_try(place):
                 networks[network] += 1
                 kept.append(place)
         self._answers.append(kept)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND
 from sapo_edge.swarm.rendezvous.rendezvous import keys_at
 from sapo_edge.tasks.manifest import load_manifest
 from tests.swarm.finding.conftest import Running
@@ -16,7 +18,7 @@ from tests.swarm.finding.processes import Node, Process
 from tests.swarm.javascript import INTEROP
 from tests.swarm.namespaces import name
 from tests.swarm.rendezvous.mainline import PORT
-from tests.swarm.rendezvous.public import DHT, JAVASCRIPT, LIARS, MEMBER, NODE, OTHERS, Public
+from tests.swarm.rendezvous.public import DHT, HERE, JAVASCRIPT, LIARS, MEMBER, NODE, OTHERS, Public
 from tests.swarm.rendezvous.strangers import KINDS, PORTS
 
 TIMES = 60
@@ -72,3 +74,21 @@ def test_machines_that_choose_ids_next_to_a_key_do_not_say_alone_who_is_there(pu
     assert answers and all(peers == [[MEMBER, 4001]] for peers in answers)
     liars.write_line("")
     assert liars.first(lambda record: "asked" in record)["asked"], "they were part of it"
+
+
+@pytest.mark.slow
+def test_a_member_is_found_among_strangers_of_every_kind(public: Public, running: Running) -> None:
+    for kind in KINDS:
+        public.start(str(HERE / "strangers.py"), kind).first(lambda record: record.get("ready"))
+    member = running(Node(2, namespace=name(OTHERS)))
+    false = [(f"20.{20 + number}.{place}.7", port) for number, kind in enumerate(KINDS) for place, port in enumerate(PORTS[kind])]
+    keys = keys_at(bytes.fromhex(load_manifest("starter").digest), None, time.time())
+    public.announce(keys, [*false, (MEMBER, member.port)])
+    began = time.monotonic()
+    node = running(Node(1, namespace=name(NODE), contacts=[(host, PORT) for host in DHT[:3]]))
+    node.wait_for_member(member, 180)
+    seconds = time.monotonic() - began
+    counts = node.last("counts")
+    assert counts["dials"] <= DIAL_BURST + DIALS_PER_SECOND * seconds + 1
+    assert node.last("members") == [member.peer_id], "nobody else is one"
+    assert node.last("faults") == {} == member.last("faults")
