@@ -21,7 +21,7 @@ from sapo_edge.recent import Recent
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, region
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.circuit import DIAL_SECONDS, open_way
-from sapo_edge.swarm.finding.peerbook import KnownPeer, Origin, PeerBook
+from sapo_edge.swarm.finding.peerbook import RENDEZVOUS, KnownPeer, Origin, PeerBook
 from sapo_edge.swarm.rendezvous.dial import who_listens
 from sapo_edge.swarm.tally import Tally
 
@@ -152,6 +152,11 @@ class Dialler:
     def lacks_members(self) -> bool:
         """Whether more members are wanted at once; two of one region count."""
         return _members_that_count(self._member_regions()) < MIN_MEMBERS
+
+    @property
+    def wants_strangers(self) -> bool:
+        """Whether to try addresses that strangers announce: not while those that answered wait for their dials."""
+        return self.lacks_members and self._book.unreached_from(RENDEZVOUS) < MAX_DIALS
 
     def _member_regions(self) -> Counter[str]:
         return Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))

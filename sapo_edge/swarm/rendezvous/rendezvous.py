@@ -152,8 +152,10 @@ class Places:
         networks: Counter[str] = Counter()
         before = self._answers[0] if self._answers.maxlen == 1 and self._answers else ()
         for place in sorted({*answer, *before}, key=self._order):
+            if len(kept) == self._most:
+                break
             network = neighbourhood(place[0])
-            if len(kept) < self._most and networks[network] < MAX_OF_NETWORK and self._may_try(place):
+            if networks[network] < MAX_OF_NETWORK and self._may_try(place):
                 networks[network] += 1
                 kept.append(place)
         self._answers.append(kept[::-1])

@@ -90,11 +90,14 @@ def test_ten_thousand_announced_addresses_take_the_room_of_a_few() -> None:
 
 
 def test_a_dht_node_that_says_more_or_later_than_others_is_heard_no_more() -> None:
-    places = Places(rng=random.Random(1))
-    for _ in range(7):
-        places.add([HONEST])
-    places.add([(f"6.6.{number}.1", 4000) for number in range(100)])
-    assert HONEST in [places.take() for _ in range(4)]
+    firsts = []
+    for seed in range(100):
+        places = Places(rng=random.Random(seed))
+        for _ in range(7):
+            places.add([HONEST])
+        places.add([(f"6.6.{number}.1", 4000) for number in range(100)])
+        firsts.append(places.take())
+    assert firsts.count(HONEST) > 75, "seven of eight say so"
 
 
 def test_a_place_is_tried_again_after_a_while() -> None:
