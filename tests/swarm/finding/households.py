@@ -31,7 +31,7 @@ from tests.swarm.namespaces import name
 PROGRAM = "from sapo_edge.cli.main import main; main()"
 REWARDED = f"from tests.cli.process import reward_by_length; reward_by_length(); {PROGRAM}"
 SETTINGS = {
-    "own": 2, "external": 2, "questions": 6, "answers": 4, "max_tokens": 8, "held_out": 0, "rank": 2,
+    "own": 2, "external": 2, "answers": 4, "max_tokens": 8, "held_out": 0, "rank": 2,
     "learning_rate": 0.01, "warmup": 0, "threads": 1, "nice": 0, "on_battery": "run", "consent": "given",
 }  # fmt: skip
 SECONDS = 240.0
