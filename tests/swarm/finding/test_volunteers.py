@@ -179,6 +179,11 @@ def test_volunteers_are_left_that_give_no_place_or_are_not_needed(monkeypatch: p
     lab.volunteers.tidy()
     assert not lab.left
     lab.now += PLACE_SECONDS + 1
+    lab.givers.clear()
+    lab.volunteers.tidy()
+    assert not lab.left, "there is no other one"
+    assert lab.take(order[2]) == [False]
+    lab.givers.add(giver)
     lab.volunteers.tidy()
     assert lab.left == [refusing] and lab.held(*order) == order[:1]
     path = f"/ip4/5.5.5.5/tcp/4001/p2p/{giver}/p2p-circuit/p2p/{OTHER}"
@@ -346,9 +351,13 @@ async def test_who_is_alone_asks_a_new_volunteer_often_and_an_old_one_or_a_stran
 
     monkeypatch.setattr(discovery, "_ask", ask)
     monkeypatch.setattr(discovery._inbound, "look", lambda: None)
+    gives_place = False
+    discovery.volunteers._gives_place = lambda peer_id: gives_place
     discovery.volunteers._held[STRANGER] = Held((ABROAD, 4001), trio.current_time())
     assert await count(PLACE_SECONDS) > 6
-    assert await count(1200.0) <= 7
+    assert await count(60.0) > 6, "others who have a place there are introduced to it"
+    gives_place = True
+    assert await count(1200.0) <= 6
     discovery.volunteers._held.clear()
     assert await count(60.0) > 6
     discovery.directory._entry(STRANGER).tag = b"another swarm"
