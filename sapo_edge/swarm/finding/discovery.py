@@ -290,7 +290,7 @@ class Discovery:
         try:
             await trio.to_thread.run_sync(functools.partial(config.asked.touch, 0o600, exist_ok=False))
         except OSError:
-            # It was asked before; or it can't be remembered, and would be asked every day.
+            # It was asked before; or it can't be remembered, and would be asked again and again.
             return
         self._tally.notice(
             "info",
