@@ -24,11 +24,12 @@ from typing import Any
 
 from sapo_edge.state.paths import Paths
 from tests.models import SHAPES, write_model
-from tests.swarm.finding.homes import HOMES, homes
+from tests.swarm.finding.homes import HOMES, forwarded, homes
 from tests.swarm.finding.processes import Process, Relay
 from tests.swarm.lines import ROOT
 from tests.swarm.namespaces import Namespaces, name, run_in
 from tests.swarm.rendezvous.mainline import CONTACTS, public_dht
+from tests.waiting import wait_until
 
 PROGRAM = "from sapo_edge.cli.main import main; main()"
 REWARDED = f"from tests.cli.process import reward_by_length; reward_by_length(); {PROGRAM}"
@@ -301,6 +302,7 @@ def by_code_alone(street: Street) -> None:
     one, two = street.households[:2]
     assert one.sapo("swarm", "create", str(street.manifest), "--private").returncode == 0
     say(street, (one, two), (two, one))
+    wait_until(lambda: not forwarded("r1"), 20)
 
 
 def by_code_at_a_volunteer(street: Street) -> None:
