@@ -117,7 +117,12 @@ class Volunteers:
         Those without a place stay while there is no other one: they may have a place later.
         """
         connections = self._host.get_network().connections
-        self._held = {peer_id: held for peer_id, held in self._held.items() if ID.from_string(peer_id) in connections}
+        self._held = {
+            peer_id: held
+            for peer_id, held in self._held.items()
+            # One that turned out to be a member stays as that.
+            if ID.from_string(peer_id) in connections and not self._is_member(peer_id)
+        }
         is_needed = self._is_needed()
         best = self._best() if is_needed else []
         for peer_id, held in list(self._held.items()):

@@ -202,6 +202,12 @@ def test_a_member_is_no_volunteer(monkeypatch: pytest.MonkeyPatch) -> None:
     (place,) = places(1)
     lab.members.add(peer_at(place))
     assert lab.take(place) == [False] and not lab.held(place) and not lab.connections
+    lab.members.clear()
+    assert lab.take(place) == [True]
+    lab.members.add(peer_at(place))
+    lab.is_needed = False
+    lab.volunteers.tidy()
+    assert lab.connections and not lab.left and not lab.held(place), "it said so only once it was connected"
 
 
 def test_private_swarms_have_nothing_to_do_with_volunteers(monkeypatch: pytest.MonkeyPatch) -> None:
