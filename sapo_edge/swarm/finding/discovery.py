@@ -230,10 +230,8 @@ class Discovery:
 
     async def _try_place(self, place: Place) -> bool:
         """Remember whoever listens at an address that the DHT names, and return whether somebody does."""
-        peer_id = await self.dialler.identify(*place)
-        if peer_id is None or peer_id == self._own_id:
-            return False
-        return self.book.add(direct_address(*place, peer_id), Origin.PEER, RENDEZVOUS) is not None
+        address = await self.dialler.identify(*place)
+        return address is not None and self.book.add(address, Origin.PEER, RENDEZVOUS) is not None
 
     async def _mdns(self) -> None:
         if not self._config.mdns:

@@ -62,19 +62,16 @@ class Lab:
             Tally(lambda event: None),
         )  # fmt: skip
 
-    def get_id(self) -> str:
-        return OWN
-
     def get_network(self) -> Lab:
         return self
 
     def get_connections(self) -> list[Any]:
         return [one for several in self.connections.values() for one in several]
 
-    async def identify(self, ip: str, port: int) -> str | None:
+    async def identify(self, ip: str, port: int) -> Address | None:
         await trio.lowlevel.checkpoint()
         self.tried.append((ip, port))
-        return None if (ip, port) in self.silent else peer_at((ip, port))
+        return None if (ip, port) in self.silent else direct_address(ip, port, peer_at((ip, port)))
 
     async def dial(self, address: Address) -> bool:
         await trio.lowlevel.checkpoint()
