@@ -95,7 +95,7 @@ class Discovery:
         topics = [members, *([self.volunteers.topic(self._volunteered_port)] if config.psk is None else [])]
         if config.psk is None and shipped_name(config.manifest.digest) is None:
             # Who looks for a swarm knows the shipped manifests only.
-            topics.append(Topic(swarms_keys, self._announced_port, lambda: False, lambda: False, self._try_place))
+            topics.append(Topic(swarms_keys, self._announced_port))
         self.rendezvous = Rendezvous(
             config.contacts, topics, tally, config.dht_nodes, lambda: self.book.last,
             lambda: {(address.host, address.port) for address in self.invited()},

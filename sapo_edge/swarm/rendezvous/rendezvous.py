@@ -173,11 +173,15 @@ class Places:
         return self._clock() - self._tried.get(place, -AGAIN_SECONDS) >= AGAIN_SECONDS
 
 
+async def _nobody(place: Place) -> bool:
+    return False
+
+
 class Topic:
     """What is looked up in the DHT, and under which this node may be announced, such as its swarm.
 
     Attributes:
-        lacks: whether more are wanted; `alone`: whether there is none yet.
+        lacks: whether more are wanted, by default never; `alone`: whether there is none yet.
         try_place: connects to whoever answers at a place, and returns whether that is somebody.
         places: found and not tried yet.
         named: addresses that the DHT named since the start, some of them several times.
@@ -194,9 +198,9 @@ class Topic:
         self,
         keys: Callable[[], list[bytes]],
         announced: Callable[[], int],
-        lacks: Callable[[], bool],
-        alone: Callable[[], bool],
-        try_place: Callable[[Place], Awaitable[bool]],
+        lacks: Callable[[], bool] = lambda: False,
+        alone: Callable[[], bool] = lambda: False,
+        try_place: Callable[[Place], Awaitable[bool]] = _nobody,
         rank: Callable[[Place], Any] | None = None,
         longest: float = LOOK_SECONDS_LONGEST,
     ) -> None:

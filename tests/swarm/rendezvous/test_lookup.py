@@ -34,7 +34,7 @@ def test_each_address_comes_with_the_key_under_which_it_was_announced(monkeypatc
     found: list[tuple[bytes, Place]] = []
 
     async def main() -> None:
-        topic = Topic(lambda: [ONE], lambda: 4321, lambda: False, lambda: False, nobody)
+        topic = Topic(lambda: [ONE], lambda: 4321)
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
 
