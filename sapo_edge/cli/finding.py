@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from sapo_edge.cli.signals import until_signal
 from sapo_edge.cli.workspace import Workspace
 from sapo_edge.errors import ConfigError, SapoError
 from sapo_edge.plain import counted, line, printable
+from sapo_edge.swarm.status import TROUBLES
 from sapo_edge.transport import SwarmError
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ PUBLIC = (
     "in an open swarm anybody can read the questions, your model's answers as text, your node's public key and your "
     "IP address (docs/privacy.md)"
 )
-_NOT_FOUND = "strangers' swarms can't be found from here"
-_BLOCKED = "let UDP through the firewall, or see whether this machine is online and resolves names"
 
 
 def find(workspace: Workspace, *, as_json: bool) -> None:
@@ -47,8 +45,6 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
         source = workspace.resolved.sources[name]
         remedy = f"set {name} = {value}, then find again"
         raise ConfigError(f"nothing is looked up, by the setting {name} ({source})", remedy)
-    if find_spec("libtorrent") is None:
-        raise SwarmError(f"libtorrent is not installed, so {_NOT_FOUND}", "`pip install libtorrent` brings it")
     known = [load_manifest(name) for name in SKILL_WORDS]
     entry = Entry(workspace.contacts, workspace.dht_nodes)
     told: set[str] = set()
@@ -82,7 +78,8 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
         # Nobody may read the output any more.
         raise innermost(error) from None
     if is_over and not finder.is_heard:
-        raise SwarmError(f"no node of BitTorrent's public table answers, so {_NOT_FOUND}", _BLOCKED)
+        what, remedy = TROUBLES[finder.rendezvous.trouble or "udp"]
+        raise SwarmError(f"strangers' swarms can't be found from here: {what}", remedy)
     if as_json:
         print_json(_record(workspace, finder))
     else:

@@ -241,6 +241,7 @@ class Rendezvous:
         topics: all of them, the swarm's first.
         nodes: DHT nodes that answered.
         search: for a first member of the swarm; None while one is connected.
+        trouble: why the DHT can't be asked.
 
     Args:
         file: remembers DHT nodes; None to remember none.
@@ -261,7 +262,7 @@ class Rendezvous:
         self._tally, self._file, self._last, self._own = tally, file, last, own
         self.nodes: tuple[Place, ...] = ()
         self.search: Search | None = None
-        self._trouble: Trouble = ""
+        self.trouble: Trouble = ""
         self._told = ""
 
     async def run(self) -> None:
@@ -276,7 +277,7 @@ class Rendezvous:
                 began = time.monotonic()
                 code = await self._run_program()
                 if code == NO_LIBRARY:
-                    self._trouble = "library"
+                    self.trouble = "library"
                     self.look(time.time())
                     nursery.cancel_scope.cancel()
                     return
@@ -325,7 +326,7 @@ class Rendezvous:
                     return
                 if not found.key:
                     # While the machine is offline, those of before are kept.
-                    self.nodes, self._trouble = found.places[:MAX_NODES] or self.nodes, found.trouble
+                    self.nodes, self.trouble = found.places[:MAX_NODES] or self.nodes, found.trouble
                 for topic in self.topics:
                     if found.key in topic.keys_now():
                         self._take(topic, found.places)
@@ -342,17 +343,16 @@ class Rendezvous:
 
     def look(self, now: float) -> None:
         """See how the search for a first member goes (Unix seconds), and tell the owner, each thing once."""
-        if not self.swarm.alone():
-            self.search, self._told = None, ""
-            return
         since, found = self.search.since if self.search else now, len(self.swarm.places.found - self._own())
-        self.search = Search(since, found, self._trouble, self._last())
-        is_long = now - since >= ALONE_SECONDS
-        stage = self._trouble or ("in vain" if is_long else "found" if found else "begun")
-        if stage != self._told:
-            self._told = stage
-            text = describe_search(asdict(self.search), now)
-            self._tally.notice("warning" if self._trouble else "info", text, f"rendezvous {stage}")
+        search = Search(since, found, self.trouble, self._last())
+        is_long, is_alone = now - since >= ALONE_SECONDS, self.swarm.alone()
+        self.search = search if is_alone else None
+        # In the way of who is announced, too.
+        stage = self.trouble or (("in vain" if is_long else "found" if found else "begun") if is_alone else "")
+        if stage != self._told and stage:
+            text = describe_search(asdict(search), now)
+            self._tally.notice("warning" if self.trouble else "info", text, f"rendezvous {stage}")
+        self._told = stage
 
     async def _ask(self, link: Any) -> None:
         """Look the topics up, and announce this node, from time to time."""

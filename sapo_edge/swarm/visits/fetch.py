@@ -25,6 +25,7 @@ from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.rendezvous.dial import named_address
 from sapo_edge.swarm.rendezvous.lookup import Entry, look_up, short_topic
 from sapo_edge.swarm.rendezvous.rendezvous import Place, keys_at, volunteer_keys
+from sapo_edge.swarm.status import TROUBLES
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.messages import PIECE_BYTES, Request, decode_response, encode_request
 from sapo_edge.tasks.manifest import Manifest
@@ -55,10 +56,10 @@ def fetch_manifest(swarm: Swarm, timeout: float = 30.0, entry: Entry | None = No
         )
     manifest: Manifest | None = trio.run(_fetch, swarm, timeout, entry)
     if manifest is None:
+        nobody = "no member was found elsewhere", "check that one of them is online, or ask for a new invite"
+        what, remedy = TROUBLES.get(entry.trouble if entry else "", nobody)
         raise SwarmError(
-            "nobody at the addresses of the invite sent the swarm's manifest"
-            + (", and no member was found elsewhere" if entry else ""),
-            "check that one of them is online, or ask for a new invite",
+            f"nobody at the addresses of the invite sent the swarm's manifest{f', and {what}' if entry else ''}", remedy
         )
     return manifest
 
