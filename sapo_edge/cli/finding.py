@@ -36,7 +36,6 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
     with preserve_logging():
         from sapo_edge.swarm.rendezvous.lookup import Entry
         from sapo_edge.swarm.visits.find import SECONDS, SwarmFinder
-    from sapo_edge.swarm.tally import innermost
     from sapo_edge.tasks.about import SKILL_WORDS
     from sapo_edge.tasks.manifest import load_manifest
 
@@ -72,11 +71,7 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
     finder = SwarmFinder(entry, known, _own_id(workspace), changed)
     narrate(f"asking BitTorrent's public table, and who is there, for {SECONDS:.0f} s; Ctrl-C shows what was found.")
     narrate("They see this machine's IP address.")
-    try:
-        is_over = trio.run(main)
-    except BaseExceptionGroup as error:
-        # Nobody may read the output any more.
-        raise innermost(error) from None
+    is_over = trio.run(main)
     if is_over and not finder.is_heard:
         what, remedy = TROUBLES[finder.rendezvous.trouble or "udp"]
         raise SwarmError(f"strangers' swarms can't be found from here: {what}", remedy)
