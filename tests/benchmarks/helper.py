@@ -8,6 +8,7 @@ DHT, and of the tries.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -64,7 +65,7 @@ def run(minutes: float) -> None:
         idle = spent(client, QUIET, None)
         lookup = (spent(client, QUIET, 0, TIMES) - idle) / TIMES
         both = (spent(client, QUIET, 4001, TIMES) - idle) / TIMES
-        client.stop()
+        client.stop(signal.SIGKILL)
         rows = [
             ("bytes a minute without a request", idle),
             ("bytes of a lookup", lookup),

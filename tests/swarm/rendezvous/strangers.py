@@ -17,7 +17,7 @@ from sapo_edge.swarm.finding.directory import PEER_REQUESTS, Directory
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.tally import Tally
 
-EACH = 8
+EACH = 4
 """Ports of a kind."""
 KINDS = ("silent", "drip", "handshake", "mute", "other")
 PORTS = {kind: range(4100 + 100 * number, 4100 + 100 * number + EACH) for number, kind in enumerate(KINDS)}
