@@ -81,7 +81,12 @@ SECURITY: dict[str, bool] = {
     "more than 512 bytes counts as none": mapping.MAX_OUTPUT == 512,
     "ports below 1024": LOWEST_PORT == 1024,
     "the newest 256 are remembered": mdns.MAX_SERVICES == 256,
-    "128 wait at most, two of one network": (rendezvous.MAX_PLACES, rendezvous.MAX_OF_NETWORK) == (128, 2),
+    "16 of each of the last 16 answers wait, two of one network": (
+        rendezvous.MAX_OF_ANSWER,
+        rendezvous.MAX_ANSWERS,
+        rendezvous.MAX_OF_NETWORK,
+    )
+    == (16, 16, 2),
     "at most 32 unreached ones": peerbook.MAX_FROM_ONE_SOURCE == 32,
     "16 through one relay": circuit.MAX_CIRCUITS_OF_RELAY == 16,
     "8 circuits of 32 MiB and 30 minutes": (OFFER.circuits, OFFER.circuit_bytes, OFFER.circuit_seconds)

@@ -64,7 +64,9 @@ class Public:
     def javascript(self, node: str, directory: Path) -> LineProcess:
         """Start DHT nodes of another implementation."""
         before = ("ip", "netns", "exec", name(OTHERS))
-        process = LineProcess("dht.mjs", f"{DHT[0]}:{PORT}", *JAVASCRIPT, program=node, directory=directory, before=before)
+        process = LineProcess(
+            "dht.mjs", f"{DHT[0]}:{PORT}", *JAVASCRIPT, program=node, directory=directory, before=before
+        )
         self._stack.enter_context(process)
         process.first(lambda record: record.get("nodes") == len(JAVASCRIPT))
         return process

@@ -85,8 +85,8 @@ def test_however_many_addresses_are_named_few_are_kept_and_of_a_network_fewer(
 
 def test_ten_thousand_announced_addresses_take_the_room_of_a_few() -> None:
     places = Places(rng=random.Random(1))
-    for start in range(0, 10_000, 100):
-        places.add([(f"5.{number // 250}.{number % 250}.1", 4000) for number in range(start, start + 100)])
+    for first in range(0, 10_000, 100):
+        places.add([(f"5.{number // 250}.{number % 250}.1", 4000) for number in range(first, first + 100)])
     assert len(places) == MAX_ANSWERS * MAX_OF_ANSWER
 
 
