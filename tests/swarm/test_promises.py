@@ -177,7 +177,7 @@ COMPARED: dict[str, tuple[str, ...]] = {
         "At most 4096 characters are verified", "At most 256 KiB; generators", "a header has at most 64 MiB",
         "arrays 3 million elements", "for tasks of peers, 5 seconds", "twice at most", "at most a quarter of it",
         "on port 443 or from 1024 on", "(of IPv6, of the /56)", "an IPv4 /24 or IPv6 /48 each", "several /16 networks",
-        "128 wait at most, two of one network", "at most 32 unreached ones",
+        "16 of each of the last 16 answers wait, two of one network", "at most 32 unreached ones",
         "a minute at first and up to an hour", "among more than 16 others",
         "four budgets a round", "a factor of 4 each half hour, down to the budget / 16384",
     ),

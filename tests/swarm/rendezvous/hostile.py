@@ -43,7 +43,7 @@ def compact(place: Place) -> bytes:
 
 
 def announce(key: bytes, hosts: Sequence[str], port: int, nodes: Sequence[Place], seconds: float = 20.0) -> int:
-    """Announce a port at addresses of this machine to DHT nodes, as each address's own, and return how many answers came.
+    """Announce a port to DHT nodes from addresses of this machine, and return how many announcements were answered.
 
     Args:
         hosts: IP addresses of this machine.
