@@ -77,7 +77,7 @@ def _options(workspace: Workspace) -> dict[str, Any]:
 def _where_alone(nearby: bool, elsewhere: bool, is_announced: bool) -> str:
     """Where the code alone is enough; empty if nowhere."""
     near = ["on the same local network"] if nearby else []
-    far = ["from anywhere if the other side's router forwards a port or a volunteer is found"] if elsewhere else []
+    far = ["from anywhere if their router forwards a port or a volunteer is found"] if elsewhere else []
     return "from anywhere" if is_announced else "; ".join(near + far)
 
 

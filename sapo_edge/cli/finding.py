@@ -38,6 +38,7 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
     with preserve_logging():
         from sapo_edge.swarm.rendezvous.lookup import Entry
         from sapo_edge.swarm.visits.find import SECONDS, SwarmFinder
+    from sapo_edge.swarm.tally import innermost
     from sapo_edge.tasks.about import SKILL_WORDS
     from sapo_edge.tasks.manifest import load_manifest
 
@@ -74,8 +75,13 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
 
     finder = SwarmFinder(entry, known, _own_id(workspace), changed)
     narrate(f"asking BitTorrent's public table, and who is there, for {SECONDS:.0f} s; Ctrl-C shows what was found.")
-    narrate("They see this machine's IP address, and no more.")
-    if trio.run(main) and not finder.is_heard:
+    narrate("They see this machine's IP address.")
+    try:
+        is_over = trio.run(main)
+    except BaseExceptionGroup as error:
+        # Nobody may read the output any more.
+        raise innermost(error) from None
+    if is_over and not finder.is_heard:
         raise SwarmError(f"no node of BitTorrent's public table answers, so {_NOT_FOUND}", _BLOCKED)
     if as_json:
         print_json(_record(workspace, finder))

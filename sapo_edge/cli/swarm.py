@@ -62,7 +62,9 @@ def create(
     for text in describe_questions(tasks, swarm):
         narrate(text)
     if not private and not bootstrap:
-        narrate("the open swarm of a manifest is the same everywhere: anyone who trains on it can take part")
+        narrate(
+            "the open swarm of a manifest is the same everywhere: anybody can find it (`sapo swarm find`) and take part"
+        )
     _print_next_step(workspace, "`sapo run` takes part; `sapo swarm invite` prints the invite for others")
 
 
@@ -114,15 +116,14 @@ def invite(
     else:
         print(text)
     if not leads_elsewhere(addresses):
-        far = ", and from elsewhere if the other side's router forwards a port, or another member's does"
+        far = ", and from elsewhere if the other side's router or another member's forwards a port"
+        far += "" if swarm.is_private else ", or a volunteer is found"
         where = f"from the same local network{' only' if workspace.entry() is None else far}"
         narrate(f"this invite leads here {where}: no address is known{' that others can reach' if addresses else ''}")
-        if addresses:
-            narrate(
-                "somebody elsewhere can invite you instead; or create the swarm with --bootstrap and a relay's address"
-            )
-        else:
-            narrate("start `sapo run` first, then run this again for an invite with your addresses")
+    if not addresses:
+        narrate("start `sapo run` first, then run this again for an invite with your addresses")
+    elif not leads_elsewhere(addresses):
+        narrate("somebody elsewhere can invite you instead; or create the swarm with --bootstrap and a relay's address")
     if swarm.is_private:
         narrate("anyone with this invite can join and pass it on: send it only to people you trust")
     narrate("others paste it after: sapo swarm join")

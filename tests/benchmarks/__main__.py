@@ -60,6 +60,8 @@ RUNS: dict[str, Callable[[Any, Arguments], None]] = {
     "crowd": lambda run, a: run([n for n in (100, 1000, 10000) if n <= a.nodes], 60 * a.hours, a.each, a.keys),
     "terminal": lambda run, a: run(a.repeats),
     "journal": lambda run, a: run(a.repeats),
+    "strangers": lambda run, a: run(a.repeats, [n for n in (10, 1000, 100_000) if n <= a.nodes], a.hours),
+    "helper": lambda run, a: run(a.minutes),
     "relay": lambda run, a: run(a.members, 60 * a.minutes),
     "mlx": lambda run, a: run(a.repeats),
     "gpu": lambda run, a: run(models(a)[0]),
@@ -76,10 +78,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--threads", type=int, default=0, help="of evaluation and update; 0: one a core")
-    parser.add_argument("--minutes", type=float, default=10.0, help="of churn; of relay, once all have joined")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of churn; of relay, once all have joined; of helper")
     parser.add_argument("--members", type=int, default=1000, help="of relay")
-    parser.add_argument("--nodes", type=int, default=10000, help="of the largest swarm of crowd")
-    parser.add_argument("--hours", type=float, default=3.0, help="of crowd, simulated")
+    parser.add_argument("--nodes", type=int, default=10000, help="of the largest swarm of crowd and strangers")
+    parser.add_argument("--hours", type=float, default=3.0, help="of crowd and strangers, simulated")
     parser.add_argument("--each", type=int, default=8, help="of crowd, rollouts of a key that is used once: 1 to 8")
     parser.add_argument(
         "--keys", type=int, default=0, help="of crowd, that a hostile node keeps; 0: one, and others used once"

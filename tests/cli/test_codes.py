@@ -130,7 +130,7 @@ def test_a_swarm_with_such_a_name_can_still_be_joined(invoke: Invoke, tmp_path: 
     assert "7-guitar-revolver, open" in invoke("swarm", "join", "7-guitar-revolver", "--home", tmp_path).out
 
 
-FAR = "from anywhere if the other side's router forwards a port or a volunteer is found"
+FAR = "from anywhere if their router forwards a port or a volunteer is found"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import time
@@ -11,12 +12,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from sapo_edge.cli import finding
+from sapo_edge.cli import ending, finding
 from sapo_edge.swarm.addresses import parse_address
 from sapo_edge.swarm.joining.invite import parse_invite
 from sapo_edge.swarm.visits import find
 from sapo_edge.swarm.visits.find import FoundSwarm, SwarmFinder
+from sapo_edge.tasks.about import describe_demands, describe_kinds
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
+from sapo_edge.tasks.question_data import QuestionData
 from sapo_edge.tasks.questions import OwnQuestion
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused
@@ -77,6 +80,16 @@ def test_each_member_that_is_seen_is_told_in_json(
     assert parse_invite(own["invite"]).bootstrap == (HERE,) and parse_invite(starter["invite"]).bootstrap == ()
 
 
+def test_a_reader_that_leaves_ends_the_search(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(record: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "nobody reads")
+
+    finds(monkeypatch, STARTER)
+    monkeypatch.setattr(finding, "print_json", leave)
+    monkeypatch.setattr(ending, "discard_output", lambda: None)
+    assert invoke("swarm", "find", "--json", "--home", tmp_path).code == 1
+
+
 def test_ctrl_c_shows_what_was_found(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finds(monkeypatch, OWN, interrupt=True)
     began = time.monotonic()
@@ -100,3 +113,12 @@ def test_who_wants_no_rendezvous_finds_nothing_by_it(invoke: Invoke, tmp_path: P
     assert_refused(
         invoke("swarm", "find", "--home", tmp_path), 2, "by the setting rendezvous (environment SAPO_EDGE_RENDEZVOUS)"
     )
+
+
+def test_a_long_manifest_is_described_in_few_words() -> None:
+    names = ("chain_sum", "basic_arithmetic", "leg_counting", "gcd", "lcm", "prime_factorization")
+    large = TaskEntry("large", questions=QuestionData(150_000, bytes(32), 12_300_000))
+    manifest = replace(STARTER, tasks=(*(TaskEntry(name, name) for name in names), large))
+    kinds = "chain sum, basic arithmetic, leg counting, gcd, 2 more kinds, 150000 questions of people's own"
+    assert describe_kinds(manifest) == kinds
+    assert "12.3 MB of questions are downloaded" in describe_demands(manifest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -69,7 +70,7 @@ async def test_an_invite_is_shown_copied_and_drawn(launcher: FakeLauncher) -> No
 
 
 def test_notes_for_a_shell_are_those_of_the_command() -> None:
-    source = inspect.getsource(sapo_edge.cli.swarm)
+    source = re.sub(r"\(\s+", "(", inspect.getsource(sapo_edge.cli.swarm))
     assert [begin for begin in (*TOLD, *HERE) if f'narrate("{begin}' not in source] == []
 
 

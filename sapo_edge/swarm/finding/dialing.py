@@ -8,6 +8,7 @@ are limited in rate, and what fails is tried less and less often.
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -20,7 +21,7 @@ from sapo_edge.recent import Recent
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, region
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.circuit import DIAL_SECONDS, open_way
-from sapo_edge.swarm.finding.peerbook import KnownPeer, Origin, PeerBook
+from sapo_edge.swarm.finding.peerbook import RENDEZVOUS, KnownPeer, Origin, PeerBook
 from sapo_edge.swarm.rendezvous.dial import who_listens
 from sapo_edge.swarm.tally import Tally
 
@@ -152,6 +153,11 @@ class Dialler:
         """Whether more members are wanted at once; two of one region count."""
         return _members_that_count(self._member_regions()) < MIN_MEMBERS
 
+    @property
+    def wants_strangers(self) -> bool:
+        """Whether to try addresses that strangers announce: not while those that answered wait for their dials."""
+        return self.lacks_members and self._book.unreached_from(RENDEZVOUS) < MAX_DIALS
+
     def _member_regions(self) -> Counter[str]:
         return Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))
 
@@ -161,8 +167,9 @@ class Dialler:
         address = direct_address(ip, port, self._book.own_id)
         if not self._networks().may_name(address, ()) or not self._is_spaced(address, trusted=False):
             return None
-        if not self._bucket.take():
-            return None
+        while not self._bucket.take():
+            # At random times, so that neither these tries nor the known peers get all of the rate.
+            await trio.sleep(random.uniform(0.5, 1.5))
         self._tally.count("dials")
         peer_id = await who_listens(self._host, ip, port)
         if peer_id is not None:

@@ -20,7 +20,7 @@ from sapo_edge.swarm.finding.dialing import Dialler
 from sapo_edge.swarm.finding.directory import Directory, ask
 from sapo_edge.swarm.finding.hop import STRANGERS, STRANGERS_OF_NETWORK, Hop, members_hop
 from sapo_edge.swarm.finding.outside import InboundWatch, Outside, View
-from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
+from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, RENDEZVOUS, Origin, PeerBook
 from sapo_edge.swarm.finding.visiting import carries
 from sapo_edge.swarm.finding.volunteers import Volunteers
 from sapo_edge.swarm.host.host import direct_remotes, listen_port, network_of
@@ -85,7 +85,7 @@ class Discovery:
         swarm = bytes.fromhex(config.manifest.digest)
         members = Topic(
             lambda: keys_at(swarm, config.psk, time.time()), self._announced_port,
-            lambda: self.dialler.lacks_members, lambda: not self.dialler.members, self._try_place,
+            lambda: self.dialler.wants_strangers, lambda: not self.dialler.members, self._try_place,
         )  # fmt: skip
         self.volunteers = Volunteers(
             host, swarm, self.dialler, self.directory.is_member, self._needs_volunteers,
@@ -233,7 +233,7 @@ class Discovery:
         peer_id = await self.dialler.identify(*place)
         if peer_id is None or peer_id == self._own_id:
             return False
-        return self.book.add(direct_address(*place, peer_id), Origin.PEER, source="rendezvous") is not None
+        return self.book.add(direct_address(*place, peer_id), Origin.PEER, RENDEZVOUS) is not None
 
     async def _mdns(self) -> None:
         if not self._config.mdns:

@@ -28,6 +28,8 @@ FIRST_DELAY = 2.0
 """Seconds before the second attempt; they double with each failure."""
 FORGET_AFTER = {0: 3, 1: 12}
 """Failures in a row after which a peer is forgotten, by whether it was ever reached."""
+RENDEZVOUS = "rendezvous"
+"""Source of those that strangers announced: forgotten after the first failure, because they are named again."""
 ANCHORS = 8
 """Proven peers that are never forgotten for others, and that are dialled first after a restart."""
 PROVEN_AGAIN = 900.0
@@ -110,7 +112,7 @@ class PeerBook:
             return None
         peer = self.peers.get(address.peer_id)
         if peer is None:
-            if origin is Origin.PEER and self._unreached_from(source) >= MAX_FROM_ONE_SOURCE:
+            if origin is Origin.PEER and self.unreached_from(source) >= MAX_FROM_ONE_SOURCE:
                 return None
             if len(self.peers) >= MAX_PEERS and not self._drop_one(origin):
                 return None
@@ -163,7 +165,9 @@ class PeerBook:
         if peer is None:
             return
         peer.failures += 1
-        if peer.origin is not Origin.BOOTSTRAP and peer.failures >= FORGET_AFTER[int(peer.last_connected > 0)]:
+        was_reached = peer.last_connected > 0
+        patience = 1 if peer.source == RENDEZVOUS and not was_reached else FORGET_AFTER[int(was_reached)]
+        if peer.origin is not Origin.BOOTSTRAP and peer.failures >= patience:
             del self.peers[peer_id]
             self.changed = self.changed or peer.last_connected > 0
             return
@@ -255,7 +259,8 @@ class PeerBook:
             peer.last_connected, peer.proven = float(reached), float(min(reached, proven))
         return peer is not None
 
-    def _unreached_from(self, source: str) -> int:
+    def unreached_from(self, source: str) -> int:
+        """Number of peers that a source has named and that were never reached."""
         return sum(peer.source == source and not peer.last_connected for peer in self.peers.values())
 
     def _drop_one(self, origin: Origin) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from libp2p.abc import IHost
@@ -78,9 +78,8 @@ class Volunteers:
         return peer_id in self._held
 
     def is_settled(self, peer_id: str) -> bool:
-        """Whether a volunteer has had time to introduce those who were there: newcomers ask it themselves."""
-        held = self._held.get(peer_id)
-        return held is not None and time.monotonic() - held.since > PLACE_SECONDS
+        """Whether a volunteer has given a place for a while: it introduced those who were there, and newcomers ask."""
+        return peer_id in self._held and self._gives_place(peer_id) and self._is_old(self._held[peer_id])
 
     def lacks(self) -> bool:
         """Whether volunteers have been needed for a while. Also with some, better ones are looked for: all members of a
@@ -98,8 +97,7 @@ class Volunteers:
 
     async def try_place(self, place: Place) -> bool:
         """Connect to the volunteer at an address, and return whether one is there."""
-        held = [one.place for one in self._held.values()]
-        if place in held or place not in self._best([*held, place]):
+        if any(held.place == place for held in self._held.values()) or place not in self._best(place):
             return False
         peer_id = await self._dialler.identify(*place)
         if peer_id is None or peer_id == self._own_id or self._is_member(peer_id):
@@ -107,30 +105,43 @@ class Volunteers:
         if not await self._dialler.dial(direct_address(*place, peer_id)):
             return False
         if not self._held:
-            text = "nobody can dial this node: a stranger's relay introduces it to its swarm"
+            text = "nobody is known to reach this node: a stranger's relay introduces it to its swarm"
             self._tally.notice("info", f"{text}, and can't read what it carries", "volunteers")
         self._held[peer_id] = Held(place, time.monotonic())
         self._tally.count("volunteers")
         return True
 
     def tidy(self) -> None:
-        """Leave volunteers that give no place, that are too many, or that are not needed; to be called now and then."""
+        """Leave volunteers that are not needed or too many, or that give no place; to be called now and then.
+
+        Those without a place stay while there is no other one: they may have a place later.
+        """
         connections = self._host.get_network().connections
-        now = time.monotonic()
         self._held = {peer_id: held for peer_id, held in self._held.items() if ID.from_string(peer_id) in connections}
-        best = self._best(held.place for held in self._held.values()) if self._is_needed() else []
+        is_needed = self._is_needed()
+        best = self._best() if is_needed else []
         for peer_id, held in list(self._held.items()):
-            is_late = now - held.since > PLACE_SECONDS and not self._gives_place(peer_id)
-            if (is_late or held.place not in best) and not circuits_through(self._host, peer_id):
+            is_left = held.place not in best and (best or not is_needed)
+            if is_left and not circuits_through(self._host, peer_id):
                 del self._held[peer_id]
                 disconnect(self._host, ID.from_string(peer_id))
 
-    def _best(self, places: Iterable[Place]) -> list[Place]:
-        """The first ones, one of each region: what is near to each other may be one owner's."""
+    def _best(self, *others: Place) -> list[Place]:
+        """The first of the volunteers that give a place or are new, and of other addresses.
+
+        One of each region: what is near to each other may be one owner's.
+        """
+        given = [
+            held.place for peer_id, held in self._held.items() if self._gives_place(peer_id) or not self._is_old(held)
+        ]
         best: dict[str, Place] = {}
-        for place in sorted(places, key=self.rank):
+        for place in sorted([*given, *others], key=self.rank):
             best.setdefault(_region(place), place)
         return list(best.values())[:MAX_VOLUNTEERS]
+
+    @staticmethod
+    def _is_old(held: Held) -> bool:
+        return time.monotonic() - held.since > PLACE_SECONDS
 
 
 def rank_of(key: bytes, place: Place) -> Rank:

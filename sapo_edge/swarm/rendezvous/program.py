@@ -56,6 +56,8 @@ def open_session(contacts: list[tuple[str, int]], own: list[tuple[str, int]]) ->
         "alert_queue_size": 500,
         "dht_bootstrap_nodes": ",".join(f"{host}:{port}" for host, port in contacts),
         "dht_read_only": True,
+        # Ids belong to IP addresses (BEP 42): otherwise eight machines with ids next to a key say alone who is there.
+        "dht_enforce_node_id": True,
         "dht_upload_rate_limit": BYTES_PER_SECOND,
         # Nothing of BitTorrent but the DHT.
         "enable_incoming_tcp": False, "enable_outgoing_tcp": False,

@@ -10,6 +10,7 @@ import json
 import random
 import subprocess
 import time
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,8 +32,9 @@ CONTACTS = (("router.bittorrent.com", 6881), ("dht.transmissionbt.com", 6881), (
 """Nodes that others run for the first contact; those that answered before are asked first."""
 MAX_LINE = 8192
 """Longest line of the program that is read."""
-MAX_PLACES = 128
-"""Most addresses that are kept until they are tried."""
+MAX_ANSWERS, MAX_OF_ANSWER = 16, 16
+"""Answers of DHT nodes that are kept until they are tried, two lookups' worth, and addresses of each."""
+MAX_PLACES = MAX_ANSWERS * MAX_OF_ANSWER
 MAX_OF_NETWORK = 2
 """Most of them in one network, see `addresses.neighbourhood`."""
 MAX_FILE_BYTES = 4096
@@ -41,8 +43,10 @@ LOOK_SECONDS, LOOK_SECONDS_LONGEST = 10.0, 900.0
 """Seconds until a topic is looked up again while something is lacking: at first, doubled each time, and at most."""
 ANNOUNCE_SECONDS = 1200.0
 """Seconds until an announcement is renewed; DHT nodes keep one for half an hour."""
-TRY_SECONDS = 2.0
-"""Least time between two tries of addresses."""
+TRY_SECONDS, TRY_SECONDS_ALONE = 2.0, 1.0
+"""Least time between two tries of addresses: with too few, and with nobody."""
+MAX_TRIES = 6
+"""Tries at a time, or addresses at which nobody answers would take longer than that."""
 AGAIN_SECONDS = 600.0
 """Least time between two tries of one address."""
 RESTART_SECONDS, LONGEST_RESTART = 10.0, 3600.0
@@ -109,14 +113,14 @@ def read_line(line: bytes) -> Found:
 
 
 class Places:
-    """Addresses to try, a random part of those that were named, or the first of them. For one thread.
+    """Addresses to try: few of each answer, and each of the last answers in turn by chance. For one thread.
 
-    Attributes:
-        waiting: addresses with their networks and ranks.
+    An answer is what one node of the DHT says. The nodes next to a key can say what they like: in this way the honest
+    ones among them are heard as much as the others, whoever says most or last.
 
     Args:
         clock: monotonic seconds.
-        rank: the order in which they are tried; None for a random one.
+        rank: the order in which they are tried, the first one lowest; None for a random one.
     """
 
     def __init__(
@@ -127,38 +131,46 @@ class Places:
     ) -> None:
         self._clock = clock
         rng = rng or random.Random()
-        self._rank = rank or (lambda place: rng.random())
-        self.waiting: dict[Place, tuple[str, Any]] = {}
+        self._choose, self._order = rng.choice, rank or (lambda _: rng.random())
+        # With a rank all are one answer.
+        self._answers: deque[list[Place]] = deque(maxlen=1 if rank else MAX_ANSWERS)
+        self._most = MAX_PLACES if rank else MAX_OF_ANSWER
         self._tried: Recent[Place, float] = Recent(1024)
 
     def __len__(self) -> int:
-        return len(self.waiting)
+        return len(set().union(*self._answers))
 
     @property
     def found(self) -> set[Place]:
         """Those that wait, and that were tried lately."""
         lately = {place for place, tried in self._tried.items() if self._clock() - tried < AGAIN_SECONDS}
-        return lately | self.waiting.keys()
+        return lately.union(*self._answers)
 
-    def add(self, place: Place) -> None:
-        """Keep a place to try, unless it was tried lately; where there are enough, the last one gives way."""
-        if place in self.waiting or self._clock() - self._tried.get(place, -AGAIN_SECONDS) < AGAIN_SECONDS:
-            return
-        network = neighbourhood(place[0])
-        of_network = [other for other, (its, _) in self.waiting.items() if its == network]
-        crowd = of_network if len(of_network) >= MAX_OF_NETWORK else list(self.waiting)
-        if len(of_network) >= MAX_OF_NETWORK or len(self.waiting) >= MAX_PLACES:
-            del self.waiting[max(crowd, key=lambda other: self.waiting[other][1])]
-        self.waiting[place] = network, self._rank(place)
+    def add(self, answer: Sequence[Place]) -> None:
+        """Keep the first places of an answer, a few of each network, but for those that were tried lately."""
+        kept: list[Place] = []
+        networks: Counter[str] = Counter()
+        before = self._answers[0] if self._answers.maxlen == 1 and self._answers else ()
+        for place in sorted({*answer, *before}, key=self._order):
+            if len(kept) == self._most:
+                break
+            network = neighbourhood(place[0])
+            if networks[network] < MAX_OF_NETWORK and self._may_try(place):
+                networks[network] += 1
+                kept.append(place)
+        self._answers.append(kept[::-1])
 
     def take(self) -> Place | None:
-        """The first place; None if none waits."""
-        if not self.waiting:
-            return None
-        place = min(self.waiting, key=lambda other: self.waiting[other][1])
-        del self.waiting[place]
-        self._tried[place] = self._clock()
-        return place
+        """The first place of a random answer; None if none waits."""
+        while answers := [answer for answer in self._answers if answer]:
+            place = self._choose(answers).pop()
+            if self._may_try(place):
+                self._tried[place] = self._clock()
+                return place
+        return None
+
+    def _may_try(self, place: Place) -> bool:
+        return self._clock() - self._tried.get(place, -AGAIN_SECONDS) >= AGAIN_SECONDS
 
 
 class Topic:
@@ -249,7 +261,7 @@ class Rendezvous:
         self._told = ""
 
     async def run(self) -> None:
-        """Work until cancelled. A program that ends is started again; without libtorrent nothing is looked up."""
+        """Work until cancelled. A program that ends is started again; without libtorrent it ends at once."""
         await self._load()
         pause = RESTART_SECONDS
         async with trio.open_nursery() as nursery:
@@ -261,6 +273,8 @@ class Rendezvous:
                 code = await self._run_program()
                 if code == NO_LIBRARY:
                     self._trouble = "library"
+                    self.look(time.time())
+                    nursery.cancel_scope.cancel()
                     return
                 self._tally.count("rendezvous programs that ended")
                 pause = (
@@ -315,8 +329,7 @@ class Rendezvous:
     def _take(self, topic: Topic, places: Sequence[Place]) -> None:
         self._tally.count("rendezvous addresses", len(places))
         topic.named += len(places)
-        for place in places:
-            topic.places.add(place)
+        topic.places.add(places)
 
     async def _follow(self) -> None:
         while True:
@@ -356,8 +369,8 @@ class Rendezvous:
             pass
 
     async def _try_places(self, topic: Topic) -> None:
-        """Try one of a topic's places after the other while something is lacking, two at a time."""
-        limit = trio.CapacityLimiter(2)
+        """Try one of a topic's places after the other while something is lacking."""
+        limit = trio.CapacityLimiter(MAX_TRIES)
 
         async def try_one(place: Place) -> None:
             async with limit:
@@ -369,7 +382,7 @@ class Rendezvous:
             while True:
                 if topic.lacks() and limit.available_tokens and (place := topic.places.take()):
                     nursery.start_soon(try_one, place)
-                await trio.sleep(TRY_SECONDS)
+                await trio.sleep(TRY_SECONDS_ALONE if topic.alone() else TRY_SECONDS)
 
     async def _load(self) -> None:
         if self._file is None:

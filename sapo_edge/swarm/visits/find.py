@@ -87,7 +87,7 @@ class SwarmFinder:
         return self.named > 0 or bool(self.rendezvous.nodes)
 
     async def run(self) -> None:
-        """Look until cancelled; without libtorrent it ends at once."""
+        """Look until cancelled."""
         async with visiting_host(None) as self._host:
             await self.rendezvous.run()
 

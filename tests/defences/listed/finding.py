@@ -493,8 +493,8 @@ DEFENCES = (
     ),
     volunteers(
         "a volunteer that gives no place is left",
-        "is_late = now - held.since > PLACE_SECONDS and not self._gives_place(peer_id)",
-        "is_late = False",
+        "if self._gives_place(peer_id) or not self._is_old(held)",
+        "if True",
         "test_volunteers_are_left_that_give_no_place_or_are_not_needed",
     ),
     circuit(

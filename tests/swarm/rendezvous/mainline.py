@@ -45,6 +45,8 @@ def start(hosts: Sequence[str], port: int = 0, **settings: Any) -> list[Any]:
     options = {
         "dht_bootstrap_nodes": "", "enable_lsd": False, "enable_upnp": False, "enable_natpmp": False,
         "enable_incoming_tcp": False, "enable_outgoing_tcp": False, "connections_limit": 2,
+        # Tests ask fast.
+        "dht_upload_rate_limit": 10**8, "dht_block_ratelimit": 10**6,
         "alert_mask": libtorrent.alert.category_t.dht_operation_notification, **settings,
     }  # fmt: skip
     sessions: list[Any] = [session({**options, "listen_interfaces": f"{host}:{port}"}) for host in hosts]

@@ -68,8 +68,10 @@ def test_only_public_addresses_of_other_networks_are_tried(tried: list[tuple[str
 def test_addresses_of_the_dht_are_dialled_at_the_rate_of_all(tried: list[tuple[str, int]]) -> None:
     async def main() -> None:
         one = dialler()
-        for number in range(200):
-            await one.identify(f"9.9.{number}.9", 4000)
+        with trio.move_on_after(3):
+            async with trio.open_nursery() as nursery:
+                for number in range(200):
+                    nursery.start_soon(one.identify, f"9.9.{number}.9", 4000)
 
     trio.run(main)
-    assert DIAL_BURST <= len(tried) <= DIAL_BURST + 2
+    assert DIAL_BURST < len(tried) <= DIAL_BURST + 4, "and none is lost while it waits"

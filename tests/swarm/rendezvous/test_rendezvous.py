@@ -6,6 +6,7 @@ import json
 import random
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.rendezvous import rendezvous
 from sapo_edge.swarm.rendezvous.rendezvous import (
     AGAIN_SECONDS,
+    MAX_ANSWERS,
+    MAX_OF_ANSWER,
     MAX_OF_NETWORK,
-    MAX_PLACES,
     Place,
     Places,
     Rendezvous,
@@ -59,40 +61,56 @@ def test_a_line_that_is_not_valid_is_refused(line: str | bytes) -> None:
         read_line(line if isinstance(line, bytes) else line.encode())
 
 
+HONEST = ("5.5.5.5", 4000)
 PLACE = st.tuples(st.ip_addresses(v=4).map(str), st.integers(1, 65535))
 
 
-@given(st.lists(PLACE, max_size=400), st.lists(st.integers(0, 400), max_size=20))
+@given(st.lists(st.lists(PLACE, max_size=120), max_size=30), st.lists(st.integers(0, 30), max_size=20))
 def test_however_many_addresses_are_named_few_are_kept_and_of_a_network_fewer(
-    named: list[Place], takes: list[int]
+    answers: list[list[Place]], takes: list[int]
 ) -> None:
     places, taken = Places(lambda: 0.0), set()
-    for number, (ip, port) in enumerate(named):
-        places.add((ip, port))
+    for number, answer in enumerate(answers):
+        places.add(answer)
         if number in takes and (place := places.take()):
             assert place not in taken, "none is tried twice in a while"
             taken.add(place)
-        kept = [neighbourhood(ip) for ip, _ in places.waiting]
-        assert len(places) <= MAX_PLACES and all(kept.count(network) <= MAX_OF_NETWORK for network in kept)
+        assert len(places) <= MAX_ANSWERS * MAX_OF_ANSWER
+    places = Places(lambda: 0.0)
+    places.add([place for answer in answers for place in answer])
+    networks = Counter(neighbourhood(ip) for ip, _ in iter(places.take, None))
+    assert networks.total() <= MAX_OF_ANSWER and all(count <= MAX_OF_NETWORK for count in networks.values())
 
 
 def test_ten_thousand_announced_addresses_take_the_room_of_a_few() -> None:
     places = Places(rng=random.Random(1))
-    for number in range(10_000):
-        places.add((f"5.{number // 250}.{number % 250}.1", 4000))
-    assert len(places) == MAX_PLACES
+    for first in range(0, 10_000, 100):
+        places.add([(f"5.{number // 250}.{number % 250}.1", 4000) for number in range(first, first + 100)])
+    assert len(places) == MAX_ANSWERS * MAX_OF_ANSWER
+
+
+def test_a_dht_node_that_says_more_or_later_than_others_is_heard_no_more() -> None:
+    firsts = []
+    for seed in range(100):
+        places = Places(rng=random.Random(seed))
+        for _ in range(7):
+            places.add([HONEST])
+        places.add([(f"6.6.{number}.1", 4000) for number in range(100)])
+        firsts.append(places.take())
+    assert firsts.count(HONEST) > 75, "seven of eight say so"
 
 
 def test_a_place_is_tried_again_after_a_while() -> None:
     now = 0.0
     places = Places(lambda: now)
-    places.add(("5.5.5.5", 4000))
-    assert places.take() == ("5.5.5.5", 4000) and places.take() is None
-    places.add(("5.5.5.5", 4000))
+    places.add([HONEST])
+    places.add([HONEST])
+    assert places.take() == HONEST and places.take() is None, "although two nodes name it"
+    places.add([HONEST])
     assert places.take() is None
     now = AGAIN_SECONDS
-    places.add(("5.5.5.5", 4000))
-    assert places.take() == ("5.5.5.5", 4000)
+    places.add([HONEST])
+    assert places.take() == HONEST
 
 
 class Run:
@@ -105,6 +123,7 @@ class Run:
         self.port, self.alone = 0, True
         monkeypatch.setattr(rendezvous, "command_with", lambda argument: [sys.executable, "-c", code, argument])
         monkeypatch.setattr(rendezvous, "TRY_SECONDS", 0.05)
+        monkeypatch.setattr(rendezvous, "TRY_SECONDS_ALONE", 0.05)
         monkeypatch.setattr(rendezvous, "RESTART_SECONDS", 0.05)
         self.topic = Topic(lambda: [KEY], lambda: self.port, lambda: True, lambda: self.alone, self._try)
         self.rendezvous = Rendezvous((("127.0.0.1", 1),), [self.topic], self.tally, file, own=lambda: {OWN})
@@ -156,9 +175,7 @@ def test_the_search_for_a_member_is_told_each_thing_once_and_ends_with_one(monke
     rendezvous = run.rendezvous
     for seconds in range(120):
         if seconds == 20:
-            run.topic.places.add(("5.5.5.5", 4000))
-            run.topic.places.add(("6.5.5.5", 4000))
-            run.topic.places.add(OWN)
+            run.topic.places.add([("5.5.5.5", 4000), ("6.5.5.5", 4000), OWN])
             assert run.topic.places.take() and run.topic.places.take()
         rendezvous.look(NOON + seconds)
     assert rendezvous.search == Search(NOON, found=2)

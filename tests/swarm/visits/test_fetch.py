@@ -6,6 +6,8 @@ import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import trio
 import trio.testing
 from libp2p.custom_types import TProtocol
 
+from sapo_edge.errors import ManifestError
 from sapo_edge.swarm.addresses import Address, direct_address, parse_address
 from sapo_edge.swarm.codes.claim import PROTOCOL, Claim
 from sapo_edge.swarm.codes.meeting_place import LOST, ask_place
@@ -84,10 +87,23 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @in_trio()
-async def test_few_peers_are_asked_and_for_a_while(endless: None) -> None:
+async def test_few_peers_are_asked_and_for_a_while(
+    endless: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    async def ask_pieces(host: object, peer_id: str, *_: object) -> None:
+        asked.append(peer_id)
+        await trio.sleep(0.5)
+        raise ManifestError("wrong questions", "ask another")
+
+    monkeypatch.setattr(fetch, "_ask_pieces", ask_pieces)
+    data: Any = SimpleNamespace(size=1)
     with trio.fail_after(5):
         assert len(await visiting.ask_peers(0, "loopback", (), b"s" * 32, None)) == 5
         assert await fetch._fetch(Swarm(b"d" * 32, "own"), 0.2, None) is None
+        assert not await fetch._fetch_questions(data, tmp_path, Swarm(b"d" * 32, "own"), 0.2, None)
+        assert asked == [PEER], "once, although it takes longer than finding it may"
 
 
 @pytest.fixture

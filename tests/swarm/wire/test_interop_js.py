@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import shutil
 import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,42 +15,16 @@ from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
+from tests.swarm.javascript import INTEROP
 from tests.swarm.lines import LineProcess
 from tests.swarm.member.members import make_member
 from tests.swarm.wire.make_vectors import DIRECTORY, rollout_fields
 from tests.waiting import wait_until
 
-INTEROP = Path(__file__).parents[2] / "interop"
-NODE_VERSION = 18
 NUMBER = 0x15
 US, THEM = Identity(bytes([NUMBER]) * 32), Identity(b"\x16" * 32)
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def node() -> str:
-    path = shutil.which("node")
-    if path is None:
-        pytest.skip("node is not installed")
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    if int(version.removeprefix("v").split(".")[0]) < NODE_VERSION:
-        pytest.skip(f"node {version} is older than {NODE_VERSION}, which the peer needs")
-    return path
-
-
-@pytest.fixture(scope="module")
-def modules(node: str) -> None:
-    """Installs the peer's dependencies once, exactly those of package-lock.json."""
-    installed, wanted = INTEROP / "node_modules" / ".package-lock.json", INTEROP / "package-lock.json"
-    if installed.exists() and installed.stat().st_mtime >= wanted.stat().st_mtime:
-        return
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm is not installed")
-    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-    process = subprocess.run(command, cwd=INTEROP, capture_output=True, text=True, timeout=120)
-    assert process.returncode == 0, process.stderr
 
 
 def rollout(source: TaskSource, author: Identity, number: int, size: int = 20, answers: int = 4) -> Rollout:

@@ -1,0 +1,92 @@
+"""What the rendezvous costs: memory and traffic of its program, and what the node itself grows by.
+
+A node, and one without the rendezvous, in a network namespace; 30 DHT nodes, and 1,000 announced addresses, in another.
+Nobody answers at these, so that the node looks for members all the time. Traffic is what the device counted: of the
+DHT, and of the tries.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+
+from sapo_edge.swarm.rendezvous.rendezvous import keys_at
+from sapo_edge.tasks.manifest import load_manifest
+from tests.benchmarks.measure import Gauge
+from tests.swarm.finding.processes import Node, Process
+from tests.swarm.namespaces import name
+from tests.swarm.rendezvous.mainline import PORT
+from tests.swarm.rendezvous.public import DHT, NODE, Public
+
+KEY = bytes([0x4F]) * 20
+QUIET = 60.0
+"""Seconds after a request until all of its traffic is over."""
+TIMES = 5
+
+
+def traffic() -> int:
+    """Bytes that the node's device has sent and received."""
+    files = [f"/sys/class/net/eth0/statistics/{way}_bytes" for way in ("rx", "tx")]
+    command = ["ip", "netns", "exec", name(NODE), "cat", *files]
+    return sum(map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()))
+
+
+def spent(client: Process, seconds: float, port: int | None, times: int = 1) -> float:
+    """Bytes in so many seconds, with lookups of a key, or announcements, in the beginning."""
+    before = traffic()
+    for _ in range(times if port is not None else 0):
+        client.write_line(json.dumps({"key": KEY.hex(), "port": port}))
+        time.sleep(2)
+    time.sleep(seconds)
+    return float(traffic() - before)
+
+
+def child(pid: int) -> int | None:
+    """The process that a process runs."""
+    running = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(running[0]) if running else None
+
+
+def run(minutes: float) -> None:
+    """Print what it costs.
+
+    Args:
+        minutes: that the node looks for members.
+    """
+    swarm = load_manifest("starter").digest
+    places = [(f"20.{16 + number // 200}.{number % 200}.7", 4001) for number in range(1000)]
+    with Public() as public:
+        public.announce([KEY, *keys_at(bytes.fromhex(swarm), None, time.time())], places)
+        client = public.client()
+        client.first(lambda record: record.get("nodes"), 90)
+        idle = spent(client, QUIET, None)
+        lookup = (spent(client, QUIET, 0, TIMES) - idle) / TIMES
+        both = (spent(client, QUIET, 4001, TIMES) - idle) / TIMES
+        client.stop()
+        rows = [
+            ("bytes a minute without a request", idle),
+            ("bytes of a lookup", lookup),
+            ("bytes of a lookup and an announcement", both),
+            # An hour has 4 lookups and 3 announcements with a lookup, in the steady state.
+            ("MB a day", (1440 * idle + 24 * (4 * lookup + 3 * both)) / 1e6),
+        ]
+        for with_it in (False, True):
+            contacts = [(host, PORT) for host in DHT[:3]] if with_it else []
+            node = Node(1, namespace=name(NODE), contacts=contacts).started()
+            time.sleep(60 * minutes)
+            gauge, what = Gauge(node.process.pid), "with" if with_it else "without"
+            rows.append((f"MB of a node {what} the rendezvous, resident", gauge.resident()))
+            rows.append((f"MB, proportional, {what}", gauge.proportional()))
+            if with_it:
+                helper = child(node.process.pid)
+                assert helper is not None
+                rows.append(("MB of the program, resident", Gauge(helper).resident()))
+                rows.append(("MB, proportional, of the program", Gauge(helper).proportional()))
+                rows.append(("processor seconds of the program", Gauge(helper).cpu()))
+                rows.append(("lookups", node.last("counts")["rendezvous lookups"]))
+                rows.append(("addresses tried", node.last("counts")["rendezvous addresses in vain"]))
+            node.stop()
+    for what, value in rows:
+        print(f"{what},{value:.3g}" if value < 1000 else f"{what},{value:.0f}")

@@ -1,0 +1,361 @@
+"""How strangers of one swarm find each other in a public table of addresses, of which others may own the most.
+
+`first`: one node among addresses that are false, until its first member. `Places`, `Topic`, how they are tried, the
+dialler and its list of known peers are the real ones, on a simulated clock; what the DHT says and who answers is not.
+
+`swarm`: a whole swarm whose nodes come and go. `Topic` and `Places` are the real ones; a node that has members learns
+of others from them, as `Directory` introduces them: 16 at most.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import trio
+from libp2p.peer.id import ID
+from trio.testing import MockClock
+
+from sapo_edge.swarm.addresses import LocalNetworks, direct_address, neighbourhood
+from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.finding import dialing
+from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND, MAX_MEMBERS, MIN_MEMBERS, Dialler
+from sapo_edge.swarm.finding.peerbook import RENDEZVOUS, Origin, PeerBook
+from sapo_edge.swarm.host.host import MAX_CONNECTIONS
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.rendezvous import rendezvous
+from sapo_edge.swarm.rendezvous.dial import ANSWER_SECONDS
+from sapo_edge.swarm.rendezvous.rendezvous import Place, Places, Rendezvous, Topic
+from sapo_edge.swarm.tally import Tally
+
+CLOSEST, NAMED, STORED = 8, 100, 500
+"""Of libtorrent's DHT: nodes that keep a key, addresses that one of them says at once, and that it keeps."""
+KEPT, RENEWED = 1800.0, 1200.0
+"""Seconds for which they keep an address, and after which a node announces itself again."""
+KEY, MEMBER = bytes(20), ("20.2.0.1", 4001)
+NETWORKS = LocalNetworks((), (), loopback=False)
+LIFE, REACHABLE, HOSTILE = 8 * 3600.0, 0.3, 0.01
+"""Of a swarm: mean seconds for which a node stays, share of those that others reach, and of hostile ones."""
+LOOKUP_BYTES = 24_000
+"""Bytes of one lookup, sent and received, by measurement (`python -m tests.benchmarks helper`)."""
+
+
+def false_place(rng: random.Random) -> Place:
+    """An address in a network that is hardly drawn twice."""
+    return f"{rng.randrange(60, 100)}.{rng.randrange(256)}.{rng.randrange(256)}.7", rng.randrange(1024, 65536)
+
+
+class First:
+    """One node until its first member.
+
+    Args:
+        share: of the announced addresses that are false.
+        liars: of the DHT nodes next to the key, which name addresses that nobody announced.
+        kind: what a false address does: nothing ("silent"), or proves an identity and no more ("handshake").
+        members: that are announced, where `share` is 0.
+    """
+
+    def __init__(self, seed: int, share: float, liars: int, kind: str, members: int = 5) -> None:
+        self.rng, self._liars, self._kind = random.Random(seed), liars, kind
+        honest = max(1, round(STORED * (1 - share))) if share else members
+        self.honest = {(f"20.{number // 250}.{number % 250}.1", 4001) for number in range(honest)}
+        self.table = [*self.honest, *(false_place(self.rng) for _ in range(STORED - honest if share else 0))]
+        self.dials: list[float] = []
+        self._connections: dict[ID, object] = {}
+        self._ids: dict[Place, str] = {}
+
+    def answers(self) -> list[list[Place]]:
+        """What the nodes next to the key say; liars answer last."""
+        true = [self.rng.sample(self.table, min(NAMED, len(self.table))) for _ in range(CLOSEST - self._liars)]
+        return true + [[false_place(self.rng) for _ in range(NAMED)] for _ in range(self._liars)]
+
+    async def who_listens(self, _host: object, ip: str, port: int) -> str | None:
+        self.dials.append(trio.current_time())
+        if (ip, port) not in self.honest and self._kind == "silent":
+            await trio.sleep(ANSWER_SECONDS)
+            return None
+        await trio.sleep(0.2)
+        key = self._ids.setdefault((ip, port), Identity(self.rng.randbytes(32)).peer_id)
+        return key
+
+    async def open_way(self, _host: object, address: Any) -> bool:
+        self.dials.append(trio.current_time())
+        if (address.host, address.port) not in self.honest:
+            await trio.sleep(dialing.DIAL_SECONDS)
+            return False
+        await trio.sleep(0.2)
+        self._connections[ID.from_string(address.peer_id)] = None
+        return True
+
+    async def run(self, seconds: float) -> float:
+        network = SimpleNamespace(connections=self._connections)
+        host: Any = SimpleNamespace(get_network=lambda: network)
+        tally = Tally(lambda event: None)
+        book = PeerBook(Identity(bytes(32)).peer_id, trio.current_time, self.rng)
+        dialler = Dialler(host, book, lambda: NETWORKS, lambda peer: True, lambda address: None, tally)
+        dialler._bucket = TokenBucket(DIALS_PER_SECOND, DIAL_BURST, trio.current_time)
+
+        async def try_place(place: Place) -> bool:
+            peer_id = await dialler.identify(*place)
+            if peer_id is None:
+                return False
+            return book.add(direct_address(*place, peer_id), Origin.PEER, RENDEZVOUS) is not None
+
+        topic = Topic(
+            lambda: [KEY], lambda: 0, lambda: dialler.wants_strangers, lambda: not dialler.members, try_place
+        )  # fmt: skip
+        topic.places = Places(trio.current_time, self.rng)
+        meeting = Rendezvous((), [topic], tally)
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(dialler.run)
+            nursery.start_soon(meeting._try_places, topic)
+            while not dialler.members and trio.current_time() - began < seconds:
+                if topic.due(trio.current_time())[0]:
+                    await trio.sleep(1.0)
+                    for answer in self.answers():
+                        meeting._take(topic, answer)
+                await trio.sleep(1.0)
+            nursery.cancel_scope.cancel()
+        return trio.current_time() - began
+
+
+def seconds_to_first(seed: int, share: float, liars: int, kind: str, seconds: float = 3600.0) -> tuple[float, float]:
+    """Simulated seconds until a node has its first member, and the most dials of a minute."""
+    random.seed(seed)
+    one = First(seed, share, liars, kind)
+    with mock.patch.multiple(dialing, who_listens=one.who_listens, open_way=one.open_way):
+        took = trio.run(one.run, seconds, clock=MockClock(autojump_threshold=0))
+    dials = one.dials
+    most = max(sum(then <= other < then + 60 for other in dials) for then in dials)
+    return took, most
+
+
+def first(repeats: int) -> None:
+    """Print how long the first member takes, by what is false."""
+    print("| false addresses | liars of 8 DHT nodes | they | median | 90 % | most | dials in a minute: most |")
+    print("|---" * 7 + "|")
+    cases = [(share, liars) for share in (0.5, 0.9, 0.99) for liars in (0,)] + [(0.0, 1), (0.0, 4), (0.0, 7), (0.99, 4)]
+    for kind in ("silent", "handshake"):
+        for share, liars in cases:
+            rows = [seconds_to_first(seed, share, liars, kind) for seed in range(repeats)]
+            took = sorted(row[0] for row in rows)
+            cells = [f"{share:.0%}", str(liars), kind, f"{statistics.median(took):.0f}"]
+            cells += [f"{took[int(0.9 * repeats)]:.0f}", f"{took[-1]:.0f}", f"{max(row[1] for row in rows)}"]
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+
+class Table:
+    """What the DHT nodes next to the key have stored: they drop who comes when they are full."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self.stored: list[dict[int, float]] = [{} for _ in range(CLOSEST)]
+        self._swept = 0.0
+
+    def announce(self, number: int, now: float) -> None:
+        if now - self._swept > 10.0:
+            self._swept = now
+            self.stored = [{who: end for who, end in each.items() if end > now} for each in self.stored]
+        for each in self.stored:
+            if number in each or len(each) < STORED:
+                each[number] = now + KEPT
+
+    def answers(self) -> list[list[int]]:
+        return [self._rng.sample(list(each), min(NAMED, len(each))) for each in self.stored if each]
+
+
+class Member:
+    """A node of a swarm.
+
+    Attributes:
+        topic: while it looks for members, or is announced.
+        outward, inward: numbers of nodes to which it connected, and that connected to it.
+        known: nodes that members introduced, not dialled yet.
+        first: when it had its first member; infinity before.
+    """
+
+    __slots__ = ("first", "hostile", "inward", "joined", "known", "outward", "reachable", "tries", "topic")
+
+    def __init__(self, now: float, reachable: bool, hostile: bool) -> None:
+        self.joined, self.reachable, self.hostile = now, reachable, hostile
+        self.outward: set[int] = set()
+        self.inward: set[int] = set()
+        self.known: list[int] = []
+        self.first, self.tries = math.inf, 0
+        self.topic: Topic | None = None
+
+
+def place_of(number: int) -> Place:
+    return f"{20 + number // 65536}.{number // 256 % 256}.{number % 256}.1", 4001
+
+
+def number_of(place: Place) -> int:
+    high, middle, low, _ = map(int, place[0].split("."))
+    return (high - 20) * 65536 + middle * 256 + low
+
+
+class Swarm:
+    """A swarm in simulated time. All join in the first `LIFE` / 24, then others take the places of those that leave."""
+
+    def __init__(self, nodes: int) -> None:
+        self.rng = random.Random(nodes)
+        self.now = 0.0
+        self.members: dict[int, Member] = {}
+        self.table = Table(self.rng)
+        self.lookups = self.announcements = 0
+        self.refused = 0
+        self.dialled: Counter[int] = Counter()
+        self._born = 0
+        self._events: list[tuple[float, int, str]] = []
+        for _ in range(nodes):
+            self._at(self.rng.uniform(0, LIFE / 24), -1, "join")
+
+    def _at(self, when: float, number: int, what: str) -> None:
+        heapq.heappush(self._events, (when, number, what))
+
+    def run(self, seconds: float) -> None:
+        while self._events and self._events[0][0] < seconds:
+            self.now, number, what = heapq.heappop(self._events)
+            if what == "join":
+                self._join()
+            elif number in self.members:
+                getattr(self, f"_{what}")(number, self.members[number])
+
+    def _join(self) -> None:
+        number, self._born = self._born, self._born + 1
+        hostile = self.rng.random() < HOSTILE
+        member = self.members[number] = Member(self.now, hostile or self.rng.random() < REACHABLE, hostile)
+        self._at(self.now + self.rng.expovariate(1 / LIFE), number, "leave")
+        if hostile:
+            self._at(self.now, number, "squat")
+            return
+        member.topic = Topic(
+            lambda: [KEY], lambda: 4001 if member.reachable else 0, lambda: len(member.outward) < MIN_MEMBERS,
+            lambda: not member.outward and not member.inward, self._never,
+        )  # fmt: skip
+        member.topic.places = Places(lambda: self.now, self.rng)
+        self._at(self.now, number, "look")
+
+    async def _never(self, _place: Place) -> bool:
+        raise AssertionError("this simulation tries places itself")
+
+    def _squat(self, number: int, _member: Member) -> None:
+        """Hostile nodes announce themselves whenever a place of a leaving one may be free."""
+        self.table.announce(number, self.now)
+        self._at(self.now + 60.0, number, "squat")
+
+    def _leave(self, number: int, member: Member) -> None:
+        del self.members[number]
+        for other in member.outward:
+            self.members[other].inward.discard(number)
+        for other in member.inward:
+            self.members[other].outward.discard(number)
+            self._at(self.now + 1.0, other, "look")
+        self._at(self.now, -1, "join")
+
+    def _look(self, number: int, member: Member) -> None:
+        """One step of a node: a lookup that is due, and a dial."""
+        topic = member.topic
+        assert topic is not None
+        lines, announces = topic.due(self.now)
+        self.announcements += announces
+        if announces:
+            self.table.announce(number, self.now)
+        if lines:
+            self.lookups += 1
+            for answer in self.table.answers():
+                topic.places.add([place_of(other) for other in answer if other != number])
+        lacks = len(member.outward) < MIN_MEMBERS
+        if len(member.outward) < MAX_MEMBERS and member.known:
+            self._dial(number, member, member.known.pop(self.rng.randrange(len(member.known))))
+        elif lacks and (place := topic.places.take()):
+            self._dial(number, member, number_of(place))
+        if lacks:
+            self._at(self.now + (1.0 if not member.outward else 2.0), number, "look")
+        elif member.known and len(member.outward) < MAX_MEMBERS:
+            self._at(self.now + 20.0, number, "look")
+        elif member.reachable:
+            self._at(max(self.now + 1.0, topic._announce), number, "look")
+
+    def _dial(self, number: int, member: Member, target: int) -> None:
+        member.tries += 1
+        self.dialled[target] += 1
+        other = self.members.get(target)
+        if other is None or other.hostile or target == number or number in other.outward or target in member.outward:
+            return
+        if len(other.inward) + len(other.outward) >= MAX_CONNECTIONS:
+            self.refused += 1
+            return
+        member.outward.add(target)
+        other.inward.add(number)
+        for each in (member, other):
+            each.first = min(each.first, self.now)
+        near = [each for each in (*other.outward, *other.inward) if self.members[each].reachable]
+        member.known = list({*member.known, *self.rng.sample(near, min(16, len(near)))} - member.outward - {number})[:64]
+
+    def components(self) -> list[int]:
+        """Sizes of the parts of honest nodes that are connected with each other, the largest first."""
+        left = {number for number, member in self.members.items() if not member.hostile}
+        sizes = []
+        while left:
+            waiting, size = [left.pop()], 0
+            while waiting:
+                size += 1
+                member = self.members[waiting.pop()]
+                near = (member.outward | member.inward) & left
+                left -= near
+                waiting += near
+            sizes.append(size)
+        return sorted(sizes, reverse=True)
+
+
+def swarm(nodes: int, hours: float) -> None:
+    """Print what a swarm of so many comes to, after so many hours; figures are those after the first half hour."""
+    began, settled = time.process_time(), LIFE / 24 + 600.0
+    one = Swarm(nodes)
+    one.run(settled)
+    lookups, announcements, one.dialled, one.refused = one.lookups, one.announcements, Counter(), 0
+    one.run(settled + 3600 * hours)
+    honest = [member for member in one.members.values() if not member.hostile]
+    fresh = [member for member in honest if member.joined > settled]
+    took = sorted(member.first - member.joined for member in fresh if member.first < math.inf)
+    each = hours * nodes
+    sizes, stored = one.components(), {who for table in one.table.stored for who in table}
+    names = [one.dialled[who] / hours for who in stored if who in one.members and not one.members[who].hostile]
+    inward = [len(one.members[who].inward) for who in stored if who in one.members and not one.members[who].hostile]
+    false = sum(who not in one.members or one.members[who].hostile for who in stored) / max(1, len(stored))
+    rows = {
+        "joined meanwhile; still without a member": f"{len(fresh)}; {len(fresh) - len(took)}",
+        "seconds to the first member: median, 99 %, most": ", ".join(
+            f"{took[min(len(took) - 1, int(part * len(took)))]:.0f}" for part in (0.5, 0.99, 1.0)
+        ) if took else "",
+        "lookups of a node an hour": f"{(one.lookups - lookups) / each:.2f}",
+        "announcements of a node that others reach an hour": f"{(one.announcements - announcements) / each / REACHABLE:.2f}",
+        "KB of them an hour": f"{(one.lookups - lookups + one.announcements - announcements) / each * LOOKUP_BYTES / 1000:.0f}",
+        "announced, and of these false or gone": f"{len(stored)}, {false:.0%}",
+        "dials of an announced member an hour: median, most": f"{statistics.median(names):.0f}, {max(names):.0f}" if names else "",
+        "connections to it: median, most": f"{statistics.median(inward):.0f}, {max(inward)}" if inward else "",
+        "dials refused, because it was full": f"{one.refused / max(1, one.dialled.total()):.1%}",
+        "parts of the swarm; in the largest": f"{len(sizes)}; {sizes[0] / len(honest):.2%}",
+        "processor seconds": f"{time.process_time() - began:.0f}",
+    }  # fmt: skip
+    for name, value in rows.items():
+        print(f"{nodes},{name},{value}", flush=True)
+
+
+def run(repeats: int, sizes: Sequence[int], hours: float) -> None:
+    first(repeats)
+    # Hundreds of thousands of answers name the same few hundred addresses.
+    with mock.patch.object(rendezvous, "neighbourhood", cache(neighbourhood)):
+        for nodes in sizes:
+            swarm(nodes, hours)

@@ -1,0 +1,33 @@
+"""How long a node takes to its first member where most of what the DHT names is false, on a simulated clock."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+
+from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND
+from tests.benchmarks.strangers import seconds_to_first
+
+SEEDS = range(9)
+
+
+@pytest.mark.parametrize(
+    ("share", "liars", "kind", "most"),
+    [
+        (0.5, 0, "silent", 60.0),
+        (0.5, 0, "handshake", 60.0),
+        # More than 99 of 100 addresses are false.
+        (0.99, 0, "silent", 600.0),
+        # Each false one has a machine that proves an identity, and holds the connection that follows.
+        (0.99, 0, "handshake", 900.0),
+        # Most of the DHT nodes next to the key lie.
+        (0.0, 7, "silent", 120.0),
+    ],
+)
+def test_a_member_is_found_among_false_addresses_at_the_rate_of_dials(
+    share: float, liars: int, kind: str, most: float
+) -> None:
+    took, dials = zip(*(seconds_to_first(seed, share, liars, kind, 1200.0) for seed in SEEDS), strict=True)
+    assert max(took) < most and statistics.median(took) < most / 2
+    assert max(dials) <= DIAL_BURST + 60 * DIALS_PER_SECOND

@@ -1,0 +1,94 @@
+"""A hostile DHT, and one of several implementations: a client, and a whole node, among 30 real DHT nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND
+from sapo_edge.swarm.rendezvous.rendezvous import keys_at
+from sapo_edge.tasks.manifest import load_manifest
+from tests.swarm.finding.conftest import Running
+from tests.swarm.finding.processes import Node, Process
+from tests.swarm.javascript import INTEROP
+from tests.swarm.namespaces import name
+from tests.swarm.rendezvous.mainline import PORT
+from tests.swarm.rendezvous.public import DHT, HERE, JAVASCRIPT, LIARS, MEMBER, NODE, OTHERS, Public
+from tests.swarm.rendezvous.strangers import KINDS, PORTS
+
+TIMES = 60
+KEY, OTHER = bytes([0x4F]) * 20, bytes([0xA0]) * 20
+
+
+def look_up(client: Process, key: bytes, port: int = 0) -> list[list[Any]]:
+    """What one node of the DHT says, if one has something to say within a second."""
+    since = len(client.lines)
+    client.write_line(json.dumps({"key": key.hex(), "port": port}))
+    with contextlib.suppress(AssertionError):
+        peers: list[list[Any]] = client.first(lambda record: record.get("key") == key.hex(), 1, since)["peers"]
+        return peers
+    return []
+
+
+def repeat(ask: Callable[[], list[list[Any]]], wanted: list[Any]) -> None:
+    """Ask again, as nodes do, until an answer has what is wanted."""
+    assert any(wanted in ask() for _ in range(TIMES))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("modules")
+def test_another_implementation_finds_what_this_one_announces_and_the_other_way_round(
+    public: Public, node: str
+) -> None:
+    theirs, ours = public.javascript(node, INTEROP), public.client()
+
+    def tell(answer: str, **request: object) -> dict[str, Any]:
+        since = len(theirs.lines)
+        theirs.write_line(json.dumps(request))
+        return theirs.first(lambda record: answer in record, since=since)
+
+    def theirs_first() -> list[list[Any]]:
+        tell("announced", announce=KEY.hex(), port=4001)
+        return look_up(ours, KEY)
+
+    def ours_first() -> list[list[Any]]:
+        look_up(ours, OTHER, 4002)
+        peers: list[list[Any]] = tell("found", lookup=OTHER.hex())["peers"]
+        return peers
+
+    repeat(theirs_first, [JAVASCRIPT[0], 4001])
+    repeat(ours_first, ["20.0.0.1", 4002])
+
+
+def test_machines_that_choose_ids_next_to_a_key_do_not_say_alone_who_is_there(public: Public) -> None:
+    public.announce([KEY], [(MEMBER, 4001)])
+    liars = public.lie(KEY)
+    client = public.client([*DHT[:2], *LIARS])
+    repeat(lambda: look_up(client, KEY), [MEMBER, 4001])
+    answers = [peers for _ in range(5) if (peers := look_up(client, KEY))]
+    assert answers and all(peers == [[MEMBER, 4001]] for peers in answers)
+    liars.write_line("")
+    assert liars.first(lambda record: "asked" in record)["asked"], "they were part of it"
+
+
+@pytest.mark.slow
+def test_a_member_is_found_among_strangers_of_every_kind(public: Public, running: Running) -> None:
+    for kind in KINDS:
+        public.start(str(HERE / "strangers.py"), kind).first(lambda record: record.get("ready"))
+    member = running(Node(2, namespace=name(OTHERS)))
+    false = [(f"20.{20 + number}.{place}.7", port) for number, kind in enumerate(KINDS) for place, port in enumerate(PORTS[kind])]
+    keys = keys_at(bytes.fromhex(load_manifest("starter").digest), None, time.time())
+    public.announce(keys, [*false, (MEMBER, member.port)])
+    began = time.monotonic()
+    node = running(Node(1, namespace=name(NODE), contacts=[(host, PORT) for host in DHT[:3]]))
+    node.wait_for_member(member, 180)
+    seconds = time.monotonic() - began
+    counts = node.last("counts")
+    assert counts["dials"] <= DIAL_BURST + DIALS_PER_SECOND * seconds + 1
+    assert node.last("members") == [member.peer_id], "nobody else is one"
+    assert node.last("faults") == {} == member.last("faults")
