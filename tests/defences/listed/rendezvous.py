@@ -52,6 +52,11 @@ DEFENCES = (
                     self._tally.count("rendezvous lines that were not valid")""",
         "test_a_program_that_says_nonsense_or_ends_is_started_again",
     ),
+    rendezvous.condition(
+        "the program names no trouble that the node doesn't know",
+        'if trouble not in ("", *TROUBLES):',
+        "test_a_line_that_is_not_valid_is_refused",
+    ),
     rendezvous(
         "answers about other keys are ignored",
         "if found.key in topic.keys_now():",
