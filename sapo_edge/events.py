@@ -191,6 +191,11 @@ class HeadStart(Event):
     best_updates: int = 0
     answers: str = ""
 
+    @property
+    def is_validation(self) -> bool:
+        """Whether the accuracy is that after `updates`, not that of an earlier adapter which goes on."""
+        return not self.done or self.best_updates == self.updates
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSaved(Event):

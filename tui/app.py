@@ -242,7 +242,13 @@ class SapoApp(App[ExitCode]):
         match event:
             case events.Progress():
                 change = Change.PROGRESS
-            case events.RoundFinished() | events.HeldOut() | events.NodeStarted() | events.RolledBack():
+            case (
+                events.RoundFinished()
+                | events.HeldOut()
+                | events.HeadStart()
+                | events.NodeStarted()
+                | events.RolledBack()
+            ):
                 change |= Change.ROUND
             case events.Paused():
                 change |= Change.STATUS

@@ -11,14 +11,14 @@ from sapo_edge.errors import SapoError
 from sapo_edge.plain import table
 
 if TYPE_CHECKING:
-    from sapo_edge.config.settings import Settings
+    from sapo_edge.cli.workspace import Workspace
     from sapo_edge.swarm.addresses import Address
     from sapo_edge.swarm.codes.code import Code
 
 T = TypeVar("T")
 
 
-def offer(line: str, addresses: Sequence[str], at: Sequence[str], settings: Settings, *, as_json: bool) -> None:
+def offer(line: str, addresses: Sequence[str], at: Sequence[str], workspace: Workspace, *, as_json: bool) -> None:
     """Offer an invite under a code, and wait until the other side has it.
 
     Args:
@@ -31,19 +31,19 @@ def offer(line: str, addresses: Sequence[str], at: Sequence[str], settings: Sett
         from sapo_edge.swarm.codes.offering import offer_invite
         from sapo_edge.swarm.codes.reaching import group_places, parse_place
     places = [[parse_place(text)] for text in at] + group_places(addresses)
-    listen: Any = settings.listen
-    mdns = settings.mdns == "on"
+    options = _options(workspace)
 
-    def ready(code: Code, own: Sequence[Address], others: Sequence[Address]) -> None:
-        _print_offer(code, own, others, nearby=mdns, as_json=as_json)
+    def ready(code: Code, own: Sequence[Address], others: Sequence[Address], is_announced: bool) -> None:
+        alone = _where_alone(options["mdns"], options["entry"] is not None, is_announced)
+        _print_offer(code, own, others, alone, is_announced=is_announced, as_json=as_json)
 
-    _run(lambda: offer_invite(line, places, ready, listen=listen, mdns=mdns), "the code has ended")
+    _run(lambda: offer_invite(line, places, ready, **options), "the code has ended")
     if as_json:
         print_json({"given": True})
     narrate("the other side has the invite; the code has ended")
 
 
-def accept(text: str, addresses: Sequence[str], at: Sequence[str], settings: Settings) -> str:
+def accept(text: str, addresses: Sequence[str], at: Sequence[str], workspace: Workspace) -> str:
     """The invite that somebody offers under a code.
 
     Args:
@@ -60,20 +60,37 @@ def accept(text: str, addresses: Sequence[str], at: Sequence[str], settings: Set
         from sapo_edge.swarm.codes.reaching import group_places, parse_place
     named = [parse_place(one) for one in at]
     known = [address for group in group_places(addresses) for address in group]
-    listen: Any = settings.listen
-    mdns = settings.mdns == "on"
+    options = _options(workspace)
     narrate(f"looking for the other side (at most {LOOK_SECONDS:.0f} s)")
-    return _run(lambda: accept_invite(code, named, known, listen=listen, mdns=mdns), "stopped; nothing was joined")
+    return _run(lambda: accept_invite(code, named, known, **options), "stopped; nothing was joined")
 
 
-def _print_offer(code: Code, own: Sequence[Address], others: Sequence[Address], *, nearby: bool, as_json: bool) -> None:
+def _options(workspace: Workspace) -> dict[str, Any]:
+    """How a side of a code looks for the other one, as the settings say."""
+    settings = workspace.settings
+    return {
+        "listen": settings.listen, "mdns": settings.mdns == "on", "entry": workspace.entry(),
+        "map_port": workspace.maps_port,
+    }  # fmt: skip
+
+
+def _where_alone(nearby: bool, elsewhere: bool, is_announced: bool) -> str:
+    """Where the code alone is enough; empty if nowhere."""
+    near = ["on the same local network"] if nearby else []
+    far = ["from anywhere if their router forwards a port or a volunteer is found"] if elsewhere else []
+    return "from anywhere" if is_announced else "; ".join(near + far)
+
+
+def _print_offer(
+    code: Code, own: Sequence[Address], others: Sequence[Address], alone: str, *, is_announced: bool, as_json: bool
+) -> None:
     from sapo_edge.swarm.codes.offering import OFFER_SECONDS
     from sapo_edge.swarm.codes.reaching import is_public, name_of
 
     command = f"sapo swarm join {code}"
     far = [place for place in others if is_public(place)]
     near = [place for place in others if place not in far]
-    commands = [(command, "on the same local network")] if nearby else []
+    commands = [(command, alone)] if alone else []
     ways = [
         *((place, "on the same local network, without multicast") for place in own[:1]),
         *((place, "from anywhere") for place in far),
@@ -90,7 +107,7 @@ def _print_offer(code: Code, own: Sequence[Address], others: Sequence[Address], 
     narrate("the other side runs one of:")
     for text in table(commands):
         narrate(f"  {text}")
-    if not far:
+    if not far and not is_announced:
         narrate("no relay or member is known that can be reached from anywhere: name one with --at, or send the invite")
     narrate(f"waiting at most {OFFER_SECONDS / 60:.0f} minutes; the code works once. Ctrl-C ends it")
 

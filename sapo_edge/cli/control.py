@@ -22,6 +22,7 @@ from sapo_edge.plain import counted, line, printable, reasons, size
 from sapo_edge.state.lock import wait_until_released
 from sapo_edge.state.logs import LEVELS
 from sapo_edge.state.paths import Paths
+from sapo_edge.swarm.status import describe_search
 
 CLOCK_SECONDS = 60
 """Smallest difference between clocks that `sapo status` shows."""
@@ -252,6 +253,7 @@ def _swarm_lines(swarm: Mapping[str, Any] | None) -> list[str]:
     lines = [
         line("swarm", f"{swarm.get('state')} as {swarm.get('name')}"),
         line("peers", f"{counted(len(peers), 'connection')}, {mesh} in the mesh"),
+        *([line("search", describe_search(search, time.time()))] if (search := swarm.get("search")) else []),
         line("rollouts", f"{swarm.get('rollouts_in', 0)} in, {swarm.get('rollouts_out', 0)} out"),
         line("traffic", f"{size(swarm.get('bytes_in', 0))} in, {size(swarm.get('bytes_out', 0))} out"),
     ]

@@ -32,6 +32,9 @@ def relay(
             "--members-per-address", min=0, help="Most of one IPv4 address or IPv6 /64; 0: half of --members."
         ),
     ] = 0,
+    public: Annotated[
+        bool, typer.Option("--public", help="Volunteer: strangers find the relay in BitTorrent's public table.")
+    ] = False,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -40,7 +43,7 @@ def relay(
     options = {
         "home": home and str(home), "port": port, "listen": "loopback" if loopback else "all",
         "announce": announce or [], "upload": upload, "download": download, "members": members,
-        "per_address": per_address, "as_json": json,
+        "per_address": per_address, "public": public, "as_json": json,
     }  # fmt: skip
     command = python_command("-m", relaying.__name__, to_json(options))
     os.execv(command[0], command)

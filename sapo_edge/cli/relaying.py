@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -43,8 +44,9 @@ def _run(argument: str) -> None:
     options = json.loads(argument)
     home = None if options["home"] is None else Path(options["home"])
     swarm = Membership(Paths.default(home).state).current
-    options |= {"home": home, "announce": tuple(options["announce"]), "psk": None if swarm is None else swarm.key}
-    run_relay(**options)
+    if swarm is not None and swarm.key is not None:
+        options |= {"psk": swarm.key, "swarm": swarm.manifest}
+    run_relay(**(options | {"home": home, "announce": tuple(options["announce"])}))
 
 
 def check_names(announce: tuple[str, ...]) -> None:
@@ -67,10 +69,13 @@ def run_relay(
     listen: Literal["all", "loopback"] = "all",
     announce: tuple[str, ...] = (),
     psk: bytes | None = None,
+    swarm: bytes = b"",
     upload: int = 0,
     download: int = 0,
     members: int = DEFAULT_MEMBERS,
     per_address: int = 0,
+    public: bool = False,
+    contacts: tuple[tuple[str, int], ...] | None = None,
     as_json: bool = False,
 ) -> None:
     """Run a relay in the foreground until Ctrl-C, SIGTERM or SIGHUP.
@@ -83,8 +88,14 @@ def run_relay(
         listen: on all interfaces, or on this machine only.
         announce: host names or IP addresses at which others reach it.
         psk: 32 bytes, to serve one private swarm instead of open ones.
+        swarm: digest of that swarm's manifest.
         upload, download: caps in bytes per second; 0 for none.
         per_address: most of one address; 0 for half of `members`.
+        public: whether strangers find it in the Mainline DHT, or members of the private swarm.
+        contacts: host and port of DHT nodes for the first contact; None for those that others run.
+
+    Raises:
+        ConfigError: if a public one lacks libtorrent.
     """
     import trio
 
@@ -93,6 +104,8 @@ def run_relay(
     from sapo_edge.swarm.joining.identity import Identity
 
     check_names(announce)
+    if public and find_spec("libtorrent") is None:
+        raise ConfigError("--public needs libtorrent, which is not installed", "pip install libtorrent")
     paths = Paths.default(home)
     paths.create()
     remedy = "stop it with Ctrl-C in its terminal or with `kill`; or use --home for a second one"
@@ -100,9 +113,14 @@ def run_relay(
         identity = Identity(read_or_create_secret(paths.state / "relay-identity"))
         with preserve_logging():
             be_lean(is_private=psk is not None)
+            from sapo_edge.swarm.rendezvous.rendezvous import CONTACTS
             from sapo_edge.swarm.visits.relay import RelayConfig
         logs.configure(file=paths.state / "relay.log", stderr=False)
-        config = RelayConfig(identity, port, listen, announce, psk, upload, download, members, per_address)
+        found_by = () if not public else CONTACTS if contacts is None else contacts
+        config = RelayConfig(
+            identity, port, listen, announce, psk, swarm, upload, download, members, per_address, found_by,
+            paths.state / "dht.json",
+        )  # fmt: skip
         _allow_files(config.capacity.places + OTHER_FILES)
         trio.run(partial(_serve, config, as_json))
 

@@ -29,7 +29,6 @@ from sapo_edge.state.consent import agreed_to_share
 if TYPE_CHECKING:
     from sapo_edge.care.sensors import OthersLoad
     from sapo_edge.care.stop import Stop
-    from sapo_edge.config.settings import Settings
     from sapo_edge.node.controlled import NodeControl
     from sapo_edge.node.rounds import Node
     from sapo_edge.service.notify import ServiceManager
@@ -255,28 +254,21 @@ def open_transport(
         port=settings.port,
         listen="loopback" if settings.listen == "loopback" else "all",
         mdns=settings.mdns == "on",
-        contacts=_contacts(settings) if settings.listen == "all" else (),
-        map_port=settings.port_mapping == "on" and settings.listen == "all",
-        carries=settings.relay == "on",
+        contacts=workspace.contacts,
+        map_port=workspace.maps_port,
+        carries=settings.relay != "off",
+        volunteers=settings.relay == "public",
         upload=settings.upload,
         download=settings.download,
         known_peers=workspace.paths.state / "peers.json",
-        dht_nodes=workspace.paths.state / "dht.json",
+        dht_nodes=workspace.dht_nodes,
         ports=workspace.paths.state / "ports.json",
+        asked=workspace.paths.state / "asked-to-relay",
     )
     admission = Admission(swarm.id, source, Reputation(room=room), own=config.identity.peer_id)
     member = Member(config, admission, emit).start()
     closing.callback(member.close)
     return member, member.status
-
-
-def _contacts(settings: Settings) -> tuple[tuple[str, int], ...]:
-    """DHT nodes for the first contact, as the setting says."""
-    from sapo_edge.config.settings import dht_contacts
-    from sapo_edge.swarm.rendezvous.rendezvous import CONTACTS
-
-    contacts = dht_contacts(settings.rendezvous)
-    return CONTACTS if contacts is None else contacts
 
 
 def describe_sharing(workspace: Workspace) -> str:

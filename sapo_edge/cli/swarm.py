@@ -1,4 +1,4 @@
-"""`sapo swarm`: create, invite, join, leave, show."""
+"""`sapo swarm`: create, find, invite, join, leave, show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sapo_edge.cli import codes
+from sapo_edge.cli import codes, finding
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.workspace import Workspace, open_workspace
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PASTED_CHARACTERS = 1000
 """Longest invite that is printed: some terminals accept at most 1024 characters when a line is pasted."""
 
-app = typer.Typer(no_args_is_help=True, help="Create, join and leave swarms; invite others.")
+app = typer.Typer(no_args_is_help=True, help="Create, find, join and leave swarms; invite others.")
 
 
 @app.command()
@@ -62,8 +62,16 @@ def create(
     for text in describe_questions(tasks, swarm):
         narrate(text)
     if not private and not bootstrap:
-        narrate("the open swarm of a manifest is the same everywhere: anyone who trains on it can take part")
+        narrate(
+            "the open swarm of a manifest is the same everywhere: anybody can find it (`sapo swarm find`) and take part"
+        )
     _print_next_step(workspace, "`sapo run` takes part; `sapo swarm invite` prints the invite for others")
+
+
+@app.command("find")
+def find_open(home: Home = None, json: Json = False) -> None:
+    """Find the open swarms that are alive, and the lines that join them."""
+    finding.find(open_workspace(home), as_json=json)
 
 
 At = Annotated[
@@ -101,17 +109,20 @@ def invite(
     if code:
         # Who has not joined a private swarm yet can't connect to its members and relays.
         places = () if swarm.is_private else (*known, *workspace.settings.addresses)
-        codes.offer(text, places, at or (), workspace.settings, as_json=json)
+        codes.offer(text, places, at or (), workspace, as_json=json)
         return
     if json:
         print_json({"invite": text, "addresses": addresses, "private": swarm.is_private})
     else:
         print(text)
+    if not leads_elsewhere(addresses):
+        far = ", and from elsewhere if the other side's router or another member's forwards a port"
+        far += "" if swarm.is_private else ", or a volunteer is found"
+        where = f"from the same local network{' only' if workspace.entry() is None else far}"
+        narrate(f"this invite leads here {where}: no address is known{' that others can reach' if addresses else ''}")
     if not addresses:
-        narrate("no address is known: with this invite, only nodes on the same local network find each other")
         narrate("start `sapo run` first, then run this again for an invite with your addresses")
     elif not leads_elsewhere(addresses):
-        narrate("this invite leads here from the same local network only: no address is known that others can reach")
         narrate("somebody elsewhere can invite you instead; or create the swarm with --bootstrap and a relay's address")
     if swarm.is_private:
         narrate("anyone with this invite can join and pass it on: send it only to people you trust")
@@ -135,7 +146,7 @@ def join_swarm(
     if is_code(workspace.membership, text):
         open_swarms = [swarm for swarm in workspace.membership.swarms if not swarm.is_private]
         known = [*workspace.settings.addresses, *(address for swarm in open_swarms for address in swarm.bootstrap)]
-        text = codes.accept(text, known, at or (), workspace.settings)
+        text = codes.accept(text, known, at or (), workspace)
     elif at:
         raise ConfigError("--at is for a code", "leave it out: the other side's addresses are in its invite")
     swarm = join(workspace.paths, workspace.membership, text)

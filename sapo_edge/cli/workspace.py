@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
     from sapo_edge.state.paths import Paths
     from sapo_edge.swarm.joining.invite import Swarm
     from sapo_edge.swarm.joining.membership import Membership
+    from sapo_edge.swarm.rendezvous.lookup import Entry
     from sapo_edge.tasks.manifest import Manifest
 
-FETCH_SECONDS = 30.0
-"""How long `sapo run` asks members of a swarm for its manifest."""
+FETCH_SECONDS = 60.0
+"""How long `sapo run` looks for members of a swarm that send its manifest, or questions."""
 STATE_SETTINGS = ("model", "rank", "alpha", "seed")
 """Settings that belong to a state directory, beside the manifest."""
 PROMPT_TOKENS = 256
@@ -73,6 +75,38 @@ class Workspace:
         source = self.resolved.sources["max_tokens"]
         return 0 if source == "default" or source.startswith("manifest ") else self.settings.max_tokens
 
+    @property
+    def contacts(self) -> tuple[tuple[str, int], ...]:
+        """DHT nodes for the first contact, as the settings say; none if nothing is looked up."""
+        from sapo_edge.config.settings import dht_contacts
+        from sapo_edge.swarm.rendezvous.rendezvous import CONTACTS
+
+        contacts = dht_contacts(self.settings.rendezvous) if self.settings.listen == "all" else ()
+        return CONTACTS if contacts is None else contacts
+
+    @property
+    def maps_port(self) -> bool:
+        """Whether to ask the router to forward a port."""
+        return self.settings.port_mapping == "on" and self.settings.listen == "all"
+
+    @property
+    def dht_nodes(self) -> Path:
+        """The file that remembers DHT nodes."""
+        return self.paths.state / "dht.json"
+
+    def entry(self) -> Entry | None:
+        """To the DHT; None if nothing is looked up there, by the settings or because libtorrent is missing."""
+        from sapo_edge.swarm.rendezvous.lookup import Entry
+
+        if not self.contacts:
+            return None
+        if find_spec("libtorrent") is None:
+            narrate(
+                "libtorrent is not installed, so nobody elsewhere is found by the rendezvous: pip install libtorrent"
+            )
+            return None
+        return Entry(self.contacts, self.dht_nodes)
+
     @cached_property
     def model(self) -> Path:
         """The model's file or directory, downloaded if necessary."""
@@ -115,11 +149,11 @@ class Workspace:
             from sapo_edge.swarm.visits.fetch import fetch_manifest, fetch_questions
         for data in missing:
             narrate(f"asking members of {swarm.name} for its {data.count} questions, {data.size / 1e6:.1f} MB")
-            fetch_questions(data, self.membership.kept, swarm.manifest, swarm.bootstrap, swarm.key)
+            fetch_questions(data, self.membership.kept, swarm, FETCH_SECONDS, self.entry())
         if manifest is not None:
             return self
         narrate(f"asking members of {swarm.name} for its manifest (at most {FETCH_SECONDS:.0f} s)")
-        fetched = fetch_manifest(swarm.manifest, swarm.bootstrap, swarm.key, FETCH_SECONDS)
+        fetched = fetch_manifest(swarm, FETCH_SECONDS, self.entry())
         manifest = self.membership.keep_manifest(fetched.to_bytes(), swarm.manifest)
         resolved = self.resolved.with_manifest(manifest.name, manifest.max_tokens)
         return replace(self, manifest=manifest, resolved=resolved).fetch_manifest()

@@ -376,8 +376,9 @@ class Settings:
     )
     relay: str = _setting(
         "on",
-        "Carry connections for members that nobody can dial, in small amounts, once other networks reach this node.",
-        choices=("on", "off"),
+        "Carry connections for members that nobody can dial, in small amounts, once other networks reach this node. "
+        "public: also for strangers of other open swarms, who find this node through the `rendezvous`.",
+        choices=("on", "public", "off"),
     )
     bootstrap: str = _setting(
         "", "Addresses of peers to connect to first, separated by commas, besides those of an invite."

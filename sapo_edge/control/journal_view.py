@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from sapo_edge.events import Event, RoundFinished, from_json
+from sapo_edge.events import Event, HeadStart, RoundFinished, from_json
 from sapo_edge.state.journal import (
     LAST_EVENT,
     Journal,
@@ -70,6 +70,7 @@ AND NOT EXISTS (
     WHERE mine.round = rollouts.round AND mine.own AND mine.entry = rollouts.entry AND value >= 1
 )
 """
+_AHEAD = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT ?"
 _EVALUATED = ("round", "accuracy", "low", "high", "questions", "split", "question_set")
 _ROUNDS = """
 SELECT event, accuracy, questions, question_set
@@ -176,6 +177,10 @@ class JournalReader:
             first, last = connection.execute(query, between).fetchone()
             bucket = 1
             columns: list[Sequence[Any]] = [()] * 6
+            ahead: list[HeadStart] = []
+            if first is None:
+                read = (from_json(row[0]) for row in connection.execute(_AHEAD, (HeadStart.event, points)))
+                ahead = [event for event in read if isinstance(event, HeadStart) and event.is_validation][::-1]
             if first is not None:
                 bucket = -(-(last - first + 1) // points)
                 buckets = (
@@ -192,6 +197,7 @@ class JournalReader:
             "bucket": bucket,
             **{name: list(column) for name, column in zip(names, columns, strict=True)},
             "held_out": {name: [row[index] for row in held_out] for index, name in enumerate(_EVALUATED)},
+            "head_start": {name: [getattr(event, name) for event in ahead] for name in ("updates", "accuracy")},
         }
 
     def rounds(self) -> Iterator[tuple[RoundFinished, tuple[float, int, str] | None]]:

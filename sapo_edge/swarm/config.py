@@ -27,6 +27,7 @@ class SwarmConfig:
         contacts: host and port of DHT nodes through which members are found; none: no rendezvous.
         map_port: whether to ask the router to forward the port to this node.
         carries: whether to carry connections for members that nobody can dial, within small limits.
+        volunteers: whether to do so for members of other open swarms, too, and to say so in the DHT.
         upload: cap in bytes per second over all connections, 0 for none. While it is used up, own messages wait,
             others' are not forwarded, and pulls are refused. A burst of `traffic.BURST_SECONDS` and one response may
             exceed it.
@@ -35,6 +36,7 @@ class SwarmConfig:
         known_peers: file that remembers addresses of peers; None to remember none.
         dht_nodes: file that remembers DHT nodes; None to remember none.
         ports: file that remembers the node's ports; None to remember none.
+        asked: file whose existence says that the owner was asked whether the node volunteers; None to ask nothing.
         keepalive: seconds between two pings on a connection; it is closed when two get no answer.
     """
 
@@ -48,12 +50,19 @@ class SwarmConfig:
     contacts: tuple[tuple[str, int], ...] = ()
     map_port: bool = False
     carries: bool = False
+    volunteers: bool = False
     upload: int = 0
     download: int = 0
     known_peers: Path | None = None
     dht_nodes: Path | None = None
     ports: Path | None = None
+    asked: Path | None = None
     keepalive: float = 15.0
+
+    @property
+    def is_volunteer(self) -> bool:
+        """Whether the node carries for other swarms. Only members of a private one can connect to it."""
+        return self.volunteers and self.carries and self.psk is None
 
     @property
     def relay_rate(self) -> int:

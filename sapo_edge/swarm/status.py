@@ -6,12 +6,27 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from sapo_edge.plain import counted, format_time
+
 State = Literal["starting", "connected", "alone", "failed", "closed"]
 """`alone`: it runs and no peer is connected, which is not an error. `failed`: it failed and restarts soon."""
 Router = Literal["", "asking", "forwards", "silent"]
 """What the router answered when it was asked to forward a port; "" if it is not asked, "asking" until it is known."""
 Direction = Literal["in", "out", "unknown"]
 """Who opened a connection: the peer (`in`) or this node (`out`)."""
+Trouble = Literal["", "names", "udp", "library"]
+"""Why the DHT can't be asked; "" if it can, or while it is not known yet."""
+ALONE_SECONDS = 60.0
+"""Time after which a search without success says what that means."""
+_INSTEAD = "strangers of this swarm can't be found from here; the local network and invites still work"
+TROUBLES: Mapping[str, str] = {
+    "names": f"the names of the DHT's first contacts don't resolve, so {_INSTEAD}. Is this machine online? Otherwise "
+    "`sapo config set rendezvous IP:PORT` names one by its address",
+    "udp": f"no node of the DHT answers, as if UDP were blocked, so {_INSTEAD}. A firewall must let UDP out",
+    "library": f"libtorrent is not installed, so {_INSTEAD}. Where there is a package for this machine, "
+    "`pip install libtorrent` brings it",
+}
+"""What each trouble means, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +56,57 @@ class PeerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class LastSeen:
+    """The members that a swarm had when it was last found.
+
+    Attributes:
+        members: most that were connected to this node at one time of that day.
+        time: Unix seconds.
+    """
+
+    members: int
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """The search in the DHT for a first member.
+
+    Attributes:
+        since: when it began, Unix seconds.
+        found: addresses that the DHT named in the last ten minutes.
+        last: None if the swarm was never found.
+    """
+
+    since: float
+    found: int = 0
+    trouble: Trouble = ""
+    last: LastSeen | None = None
+
+
+def describe_search(search: Mapping[str, Any], now: float, *, brief: bool = False) -> str:
+    """How a search goes, in words without a full stop.
+
+    Args:
+        search: fields of `Search`.
+        now: Unix seconds.
+        brief: leave out what stands in parentheses: what was found, and when.
+    """
+    found, last = int(search.get("found") or 0), search.get("last")
+    addresses, more = f"{counted(found, 'address', 'addresses')} found", []
+    if trouble := TROUBLES.get(str(search.get("trouble"))):
+        text = trouble
+    elif now - float(search.get("since") or 0) < ALONE_SECONDS:
+        text = f"looking for the swarm ... {addresses}, dialling" if found else "looking for the swarm ..."
+    else:
+        text = "nobody else learns this now; this node goes on alone, and joins when somebody comes"
+        more += [f"{addresses}, none of a member"] if found else []
+    if last:
+        more.append(f"last found on {format_time(last['time'])[:10]}: {counted(int(last['members']), 'member')}")
+    return f"{text} ({'; '.join(more)})" if more and not brief else text
+
+
+@dataclass(frozen=True, slots=True)
 class SwarmStatus:
     """A snapshot of the transport.
 
@@ -48,6 +114,7 @@ class SwarmStatus:
         swarm: its id in hexadecimal: the manifest's digest, or `membership.swarm_id` of a private swarm.
         addresses: multiaddresses at which others can dial this node.
         reachable: whether peers of other networks reach this node's port; None while two of them don't agree.
+        search: None while a member is connected, and where members are not looked for in the DHT.
         clock_ahead: seconds by which the clocks of peers are ahead of this one; 0 while two of them don't agree.
         bytes_out, bytes_in: on the wire since startup, over all connections.
         rejections: number of rejected rollouts and messages, by reason.
@@ -64,6 +131,7 @@ class SwarmStatus:
     addresses: tuple[str, ...] = ()
     reachable: bool | None = None
     router: Router = ""
+    search: Search | None = None
     clock_ahead: float = 0.0
     peers: tuple[PeerInfo, ...] = ()
     rollouts_out: int = 0

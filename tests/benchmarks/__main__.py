@@ -64,6 +64,7 @@ RUNS: dict[str, Callable[[Any, Arguments], None]] = {
     "helper": lambda run, a: run(a.minutes),
     "relay": lambda run, a: run(a.members, 60 * a.minutes),
     "mlx": lambda run, a: run(a.repeats),
+    "gpu": lambda run, a: run(models(a)[0]),
     "trl": lambda run, a: run(a.repeats, *shape(a)),
     "memory": remember,
     "questions": lambda run, _: run(),

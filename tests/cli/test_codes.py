@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.cli.codes import _where_alone
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.codes.code import Code, parse_code, word_list
 from sapo_edge.swarm.joining.invite import Swarm
@@ -127,3 +128,22 @@ def test_a_swarm_with_such_a_name_can_still_be_joined(invoke: Invoke, tmp_path: 
     swarm = Swarm(bytes.fromhex(STARTER.digest), "7-guitar-revolver")
     assert invoke("swarm", "join", swarm.to_line(), "--home", tmp_path).code == 0
     assert "7-guitar-revolver, open" in invoke("swarm", "join", "7-guitar-revolver", "--home", tmp_path).out
+
+
+FAR = "from anywhere if their router forwards a port or a volunteer is found"
+
+
+@pytest.mark.parametrize(
+    ("nearby", "elsewhere", "is_announced", "where"),
+    [
+        (True, True, True, "from anywhere"),
+        (True, True, False, f"on the same local network; {FAR}"),
+        (False, True, False, FAR),
+        (True, False, False, "on the same local network"),
+        (False, False, False, ""),
+    ],
+)
+def test_an_offer_says_where_the_code_alone_is_enough(
+    nearby: bool, elsewhere: bool, is_announced: bool, where: str
+) -> None:
+    assert _where_alone(nearby, elsewhere, is_announced) == where

@@ -6,13 +6,14 @@ import json
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sapo_edge.events import CheckpointSaved, Event, HeldOut, NodeStarted, NodeStopped, Notice, Progress, RoundFinished
-from sapo_edge.swarm.status import PeerInfo, SwarmStatus
+from sapo_edge.swarm.status import LastSeen, PeerInfo, Search, SwarmStatus
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import assert_refused
 from tests.swarm.joining.test_invite import HERE, PEER
@@ -78,6 +79,10 @@ def test_status_fits_into_80_columns(invoke: Invoke, tmp_path: Path) -> None:
          "node        paused, round 12 of 40, asked to pause, on battery (process 4711)"),
         ({**dict.fromkeys(STATUS), "state": "starting", "rejections": {}}, "rewards     none yet"),
         ({"swarm": None}, "swarm       none: this node works alone"),
+        ({"swarm": {**SWARM.as_dict(), "search": asdict(Search(4e9, 3))}},
+         "search      looking for the swarm ... 3 addresses found, dialling"),
+        ({"swarm": {**SWARM.as_dict(), "search": asdict(Search(1.0, last=LastSeen(1, 1_800_014_400)))}},
+         "            somebody comes (last found on 2027-01-15: 1 member)"),
     ],
 )  # fmt: skip
 def test_status_says_what_is_not_as_usual(invoke: Invoke, tmp_path: Path, changes: dict[str, Any], line: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.cli import workspace
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.node.person import (
     PersonAnswers,
@@ -70,7 +71,7 @@ def test_the_default_is_the_open_swarm_of_the_manifest(invoke: Invoke, tmp_path:
     told = invoke("swarm", "invite", "--home", tmp_path)
     assert parse_invite(told.out).manifest.hex() == STARTER.digest and "start `sapo run` first" in told.err
     created = invoke("swarm", "create", "--home", tmp_path, "--json")
-    assert json.loads(created.out)["swarm"]["id"] == STARTER.digest and "anyone who trains on it" in created.err
+    assert json.loads(created.out)["swarm"]["id"] == STARTER.digest and "anybody can find it" in created.err
     assert invoke("config", "set", "network", "solo", "--home", tmp_path).code == 0
     assert "network     solo, by the settings" in invoke("swarm", "show", "--home", tmp_path).out
     assert json.loads(invoke("swarm", "show", "--home", tmp_path, "--json").out)["solo"]
@@ -97,7 +98,7 @@ def test_the_swarm_of_own_questions_is_private_unless_asked(invoke: Invoke, tmp_
     assert "none: this node works alone" in invoke("swarm", "show", "--home", tmp_path).out
     assert_refused(invoke("swarm", "invite", "--home", tmp_path), 1, "in no swarm; create one")
     created = invoke("swarm", "create", own, "--home", tmp_path, "--json")
-    assert json.loads(created.out)["swarm"]["private"] and "anyone who trains on it" not in created.err
+    assert json.loads(created.out)["swarm"]["private"] and "anybody can find it" not in created.err
     assert "what is shared of your 1 question, with those who have the invite of own:" in created.err
     opened = invoke("swarm", "create", own, "--open", "--home", tmp_path, "--json")
     assert not json.loads(opened.out)["swarm"]["private"] and "ANYBODY" in opened.err
@@ -161,13 +162,15 @@ def test_a_private_swarms_invite_does_not_lead_to_a_node_of_the_open_one(invoke:
         assert parse_invite(told.out).bootstrap == shown and ("not in this swarm" in told.err) == (not shown)
 
 
-def test_an_invite_waits_for_the_router_and_says_if_nobody_elsewhere_can_use_it(invoke: Invoke, tmp_path: Path) -> None:
+def test_an_invite_waits_for_the_router_and_says_who_elsewhere_can_use_it(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     invoke("swarm", "create", "--home", tmp_path)
     home, public = (f"/ip4/{ip}/tcp/4001/p2p/{PEER}" for ip in ("192.168.1.5", "8.8.8.8"))
     swarm = {"swarm": STARTER.digest, "state": "alone"}
     replies = [
         {**swarm, "router": router, "addresses": addresses}
-        for router, addresses in (("asking", [home]), ("forwards", [home, public]), ("silent", [home]))
+        for router, addresses in (("asking", [home]), ("forwards", [home, public]), *2 * [("silent", [home])])
     ]
     node = FakeNode()
     node.status = lambda: {"swarm": replies.pop(0)}  # type: ignore[method-assign]
@@ -177,6 +180,10 @@ def test_an_invite_waits_for_the_router_and_says_if_nobody_elsewhere_can_use_it(
         told = invoke("swarm", "invite", "--home", tmp_path)
         assert parse_invite(told.out).bootstrap == (home,)
         assert "from the same local network only" in told.err and "can invite you instead" in told.err
+        monkeypatch.setenv("SAPO_EDGE_RENDEZVOUS", "on")
+        monkeypatch.setattr(workspace, "find_spec", lambda name: name)
+        told = invoke("swarm", "invite", "--home", tmp_path)
+        assert "and from elsewhere if the other side's router or another member's forwards a port" in told.err
 
 
 def test_answers_are_verified_and_shared_by_the_running_node(invoke: Invoke, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.choose import detect
+from sapo_edge.cli import workspace as workspace_module
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.doctor import machine
@@ -18,6 +19,7 @@ from sapo_edge.errors import ConfigError, ManifestError, NoNodeError
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.joining.membership import Membership
+from sapo_edge.swarm.rendezvous.rendezvous import CONTACTS
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.question_data import QuestionData, write_questions
 from sapo_edge.tasks.questions import OwnQuestion
@@ -170,6 +172,28 @@ def test_a_run_in_its_swarm_fetches_the_questions_that_its_manifest_names(
     for _ in range(2):
         fetched = open_workspace(tmp_path).fetch_manifest().require_manifest()
         assert len(TaskSource(fetched).own["mine"].train) == 6 and asked == list(manifest.data), "once"
+
+
+@pytest.mark.parametrize(
+    ("flags", "contacts"),
+    [
+        ({"rendezvous": "off"}, ()),
+        ({"rendezvous": "on", "listen": "loopback"}, ()),
+        ({"rendezvous": "on"}, CONTACTS),
+        ({"rendezvous": "5.5.5.5:1"}, (("5.5.5.5", 1),)),
+    ],
+)
+def test_commands_look_elsewhere_as_the_settings_say(
+    flags: dict[str, str], contacts: tuple[tuple[str, int], ...], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(workspace_module, "find_spec", lambda name: name)
+    workspace = open_workspace(tmp_path, flags)
+    entry = workspace.entry()
+    assert (entry.contacts if entry else ()) == contacts
+    monkeypatch.setattr(workspace_module, "find_spec", lambda name: None)
+    assert workspace.entry() is None
+    assert ("pip install libtorrent" in capsys.readouterr().err) == bool(contacts)
 
 
 def test_a_manifest_of_a_swarm_can_be_named(invited: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from sapo_edge.swarm.judging import external, reputation
 from sapo_edge.swarm.member import pull, session
 from sapo_edge.swarm.rendezvous import rendezvous
 from sapo_edge.swarm.router import mapping, program
+from sapo_edge.swarm.visits import find
 from sapo_edge.swarm.wire import messages
 from sapo_edge.tasks import answers, bounded, manifest, question_data
 from tests.defences import defence
@@ -81,12 +82,15 @@ SECURITY: dict[str, bool] = {
     "more than 512 bytes counts as none": mapping.MAX_OUTPUT == 512,
     "ports below 1024": LOWEST_PORT == 1024,
     "the newest 256 are remembered": mdns.MAX_SERVICES == 256,
-    "16 of each of the last 16 answers wait, two of one network": (
+    "16 of each answer and 256 in all wait at most, two of one network in an answer": (
         rendezvous.MAX_OF_ANSWER,
-        rendezvous.MAX_ANSWERS,
+        rendezvous.MAX_PLACES,
         rendezvous.MAX_OF_NETWORK,
     )
-    == (16, 16, 2),
+    == (16, 256, 2),
+    "A search lasts 25 s": find.SECONDS == 25,
+    "gives each address 8 s": find.ASK_SECONDS == 8,
+    "others fill 24 places": find.MAX_SWARMS == 24,
     "at most 32 unreached ones": peerbook.MAX_FROM_ONE_SOURCE == 32,
     "16 through one relay": circuit.MAX_CIRCUITS_OF_RELAY == 16,
     "8 circuits of 32 MiB and 30 minutes": (OFFER.circuits, OFFER.circuit_bytes, OFFER.circuit_seconds)
@@ -177,7 +181,8 @@ COMPARED: dict[str, tuple[str, ...]] = {
         "At most 4096 characters are verified", "At most 256 KiB; generators", "a header has at most 64 MiB",
         "arrays 3 million elements", "for tasks of peers, 5 seconds", "twice at most", "at most a quarter of it",
         "on port 443 or from 1024 on", "(of IPv6, of the /56)", "an IPv4 /24 or IPv6 /48 each", "several /16 networks",
-        "16 of each of the last 16 answers wait, two of one network", "at most 32 unreached ones",
+        "16 of each answer and 256 in all wait at most, two of one network in an answer", "at most 32 unreached ones",
+        "A search lasts 25 s", "gives each address 8 s", "others fill 24 places",
         "a minute at first and up to an hour", "among more than 16 others",
         "four budgets a round", "a factor of 4 each half hour, down to the budget / 16384",
     ),

@@ -69,7 +69,7 @@ def at_work(questions: Path) -> tuple[Shot, ...]:
         Shot("rollout", (ENTER,), "<answer>"),
         Shot("peers", (ESCAPE, "3"), "trust"),
         # Esc would stop an answer; it leaves the chat when both are there.
-        Shot("", ("4", "e", "What is 17 + 25?", ENTER), "Esc stops"),
+        Shot("", ("4", "What is 17 + 25?", ENTER), "Esc stops"),
         Shot("chat", (), "Enter asks"),
         Shot("answer", (ESCAPE, "5"), "nswer"),
         Shot("logs", ("6",), "round"),

@@ -90,6 +90,13 @@ def screen(app: SapoApp) -> str:
     return "\n".join(lines(app))
 
 
+async def switch(pilot: Pilot[Any], number: int) -> None:
+    """Press the key of a screen; in a text field, it would be text."""
+    if isinstance(pilot.app.focused, TextArea):
+        await pilot.press("escape")
+    await pilot.press(str(number))
+
+
 def lines(app: SapoApp) -> list[str]:
     """The lines that the terminal shows, after filters."""
     return [strip.text for strip in app.screen._compositor.render_strips(Area(*app.size))]

@@ -100,7 +100,7 @@ async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> No
         launcher, ChatAnswer(False, "17 plus", False), ChatAnswer(False, "42", True), ChatAnswer(True, "42", True)
     )
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("e", *"17 + 25", "enter")
+        await pilot.press(*"17 + 25", "enter")
         await until(pilot, lambda: screen.query(Turn))
         base, adapter = screen.query_one(Turn).boxes
         go.release()
@@ -114,10 +114,24 @@ async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> No
         await until(pilot, lambda: base.done and adapter.done)
 
 
+async def test_typing_begins_a_question_and_escape_leads_to_the_other_keys(launcher: FakeLauncher) -> None:
+    async with open_chat(launcher) as (pilot, screen):
+        for _ in range(2):
+            # Each letter but one is a key of this screen or of the app elsewhere.
+            await pilot.press(*"try 17")
+            assert screen.query_one(AskBox).text == "try 17" and text(screen, "#task") == "as a task"
+            await pilot.press("escape", "t")
+            assert screen.query_one(AskBox).text == "try 17" and text(screen, "#task") == "plain chat"
+            await pilot.press("t", "1")
+            assert pilot.app.current_mode == "dashboard"
+            await pilot.press("4")
+            screen.query_one(AskBox).text = ""
+
+
 async def test_escape_stops_the_answer_and_the_models_stay(launcher: FakeLauncher) -> None:
     launcher.prepare = very_slow
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("e", *"one", "enter")
+        await pilot.press(*"one", "enter")
         await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
         await pilot.press("escape")
         turn = screen.query_one(Turn)
@@ -140,7 +154,7 @@ async def test_a_process_that_does_not_stop_is_ended(launcher: FakeLauncher) -> 
 
     launcher.prepare = prepare
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("e", *"one", "enter")
+        await pilot.press(*"one", "enter")
         await until(pilot, lambda: launcher.chats and launcher.chats[0].asked)
         await pilot.press("escape", "escape")
         await until(pilot, lambda: screen.query_one(Turn).boxes[0].done)
@@ -159,7 +173,7 @@ async def test_loading_can_be_stopped_and_the_app_left_meanwhile(launcher: FakeL
 
     launcher.prepare = prepare
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("e", *"one", "enter")
+        await pilot.press(*"one", "enter")
         await until(pilot, lambda: "[bold]the model" in text(screen, "#standing"))
         await until(pilot, lambda: "\\x1b[31m[bold]" in str(screen.query_one(Turn).boxes[0].visual))
         await pilot.press("escape")
@@ -182,7 +196,7 @@ async def test_questions_are_asked_as_chosen(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         assert (text(screen, "#task"), text(screen, "#temperature")) == ("as a task", "greedy")
         assert "training" in text(screen, "#why")
-        await pilot.press("t", "h")
+        await pilot.press("escape", "t", "h")
         assert (text(screen, "#task"), text(screen, "#temperature")) == ("plain chat", "temperature 0.7")
         await ask(pilot, screen, "hello")
         await pilot.press("escape", "h")
@@ -236,7 +250,7 @@ async def test_the_options_are_visible_after_the_first_screen_was_shown(tmp_path
 
 async def test_a_question_of_the_node_is_an_example(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("y")
+        await pilot.press("escape", "y")
         box = screen.query_one(AskBox)
         await until(pilot, lambda: box.text == QUESTION.text)
         assert box.has_focus
@@ -248,6 +262,7 @@ async def test_a_question_of_the_node_is_an_example(launcher: FakeLauncher) -> N
 async def test_examples_are_chosen_with_keys_and_mouse(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         box, examples = screen.query_one(AskBox), screen.query_one("#examples", OptionList)
+        await pilot.press("escape")
         assert screen.focused is examples
         await pilot.press("down", "enter")
         assert box.text == chat.EXAMPLES[0] and box.has_focus
@@ -263,7 +278,7 @@ async def test_hostile_examples_and_pasted_text_are_shown_as_text(launcher: Fake
     launcher.node.question = lambda: replace(QUESTION, text=hostile).as_dict()  # type: ignore[method-assign]
     async with open_chat(launcher) as (pilot, screen):
         box = screen.query_one(AskBox)
-        await pilot.press("y")
+        await pilot.press("escape", "y")
         await until(pilot, lambda: box.text == "\\x1b[2J[bold]x[/bold]\\u202e\nsecond")
         box.text = ""
         box.post_message(events.Paste("a\r\nb\x1b]0;owned\x07" + "y" * 9000))
@@ -276,7 +291,7 @@ async def test_hostile_examples_and_pasted_text_are_shown_as_text(launcher: Fake
 
 async def test_without_a_node_an_example_is_refused_and_the_chat_works(starting: FakeLauncher) -> None:
     async with open_chat(starting) as (pilot, screen):
-        await pilot.press("y")
+        await pilot.press("escape", "y")
         await until(pilot, lambda: "no node runs" in notices(screen.sapo))
         turn = await ask(pilot, screen, "hello")
         assert turn.boxes[1].answer
@@ -322,7 +337,7 @@ async def test_a_process_that_dies_is_an_error_and_its_text_stays(launcher: Fake
 
     launcher.prepare = prepare
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("e", *"hello", "enter")
+        await pilot.press(*"hello", "enter")
         await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
         launcher.chats[0].broken = "ask"
         turn = screen.query_one(Turn)
@@ -335,7 +350,7 @@ async def test_a_process_that_dies_is_an_error_and_its_text_stays(launcher: Fake
 
 async def test_it_loads_and_unloads_by_key(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("m")
+        await pilot.press("escape", "m")
         await until(pilot, lambda: "round 30" in text(screen, "#standing"))
         assert launcher.chats[0].opened and not launcher.chats[0].asked
         await pilot.press("m")
@@ -363,7 +378,7 @@ async def test_it_is_closed_when_it_is_not_used_and_when_the_app_ends(launcher: 
 
 async def test_answers_are_copied_as_text(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("c")
+        await pilot.press("escape", "c")
         assert pilot.app.clipboard == ""
         turn = await ask(pilot, screen, "hello")
         await pilot.press("escape", "c")
@@ -400,7 +415,7 @@ async def test_a_growing_answer_stays_in_view_unless_somebody_reads_above(launch
     go = stepwise(launcher, *answers)
     async with open_chat(launcher) as (pilot, screen):
         transcript = screen.query_one("#transcript", VerticalScroll)
-        await pilot.press("e", *"one", "enter")
+        await pilot.press(*"one", "enter")
         go.release()
         await until(pilot, lambda: transcript.scroll_y == transcript.max_scroll_y > 10)
         go.release()
@@ -414,15 +429,13 @@ async def test_a_growing_answer_stays_in_view_unless_somebody_reads_above(launch
 async def test_an_answer_continues_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
     launcher.prepare = slow
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("e", *"hello", "enter")
+        await pilot.press(*"hello", "enter")
         await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
         pilot.app.switch_mode("dashboard")
         turn = screen.query_one(Turn)
         await until(pilot, lambda: turn.boxes[1].done)
         await pilot.press("4")
-        assert turn.boxes[1].answer == launcher.chats[0].answers[1] and not screen.query_one(AskBox).has_focus
-        await pilot.press("1")
-        assert pilot.app.current_mode == "dashboard"
+        assert turn.boxes[1].answer == launcher.chats[0].answers[1] and screen.query_one(AskBox).has_focus
 
 
 async def test_a_small_terminal_stacks_the_answers_and_back_nothing_is_lost(launcher: FakeLauncher) -> None:

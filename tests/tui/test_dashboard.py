@@ -7,7 +7,8 @@ import re
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from typing import Any
 
 import psutil
@@ -18,9 +19,11 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from sapo_edge.care.power import Power
-from sapo_edge.events import NodeStopped, Notice, RolledBack
+from sapo_edge.events import HeadStart, NodeStopped, Notice, RolledBack
+from sapo_edge.swarm.status import LastSeen, Search
 from sapo_edge.tui.app import SLOW_POLLS, SapoApp
 from sapo_edge.tui.look.themes import LIGHT, curve_colors
+from sapo_edge.tui.node.history import Evaluation
 from sapo_edge.tui.node.machine import Load, LoadMeter
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.dashboard.curves import LEAST, CurvesPlot, Window
@@ -35,7 +38,20 @@ from sapo_edge.tui.screens.view import (
 )
 from sapo_edge.tui.widgets.plot import ticks
 from tests.tui.fake_launcher import FINISHED, LOAD, FakeLauncher
-from tests.tui.shell import Pictured, Size, attached, following, lines, running, screen, text, until
+from tests.tui.shell import (
+    TRUECOLOR,
+    Pictured,
+    Size,
+    attached,
+    following,
+    lines,
+    running,
+    screen,
+    still,
+    switch,
+    text,
+    until,
+)
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -162,6 +178,62 @@ async def test_before_the_first_round_it_says_what_is_missing(fresh: FakeLaunche
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await until(pilot, lambda: "The curves begin" in str(app.screen.query_one(CurvesPlot).render()))
         await until(pilot, lambda: "no round is finished yet" in text(app, "#batch"))
+
+
+async def _in_a_head_start(pilot: Pilot[Any], app: SapoApp) -> None:
+    await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+    app.state.history.add_evaluation(Evaluation(0, 0.3, 0.25, 0.37, 200))
+    for updates, accuracy in ((20, 0.4), (45, 0.48), (85, 0.61)):
+        last = HeadStart(updates=updates, learned=8 * updates, accuracy=accuracy, correct=1, questions=200)
+        app.node_event(last)
+    over = replace(last, done=True, updates=150, best_updates=85)
+    app.node_event(over)
+    await until(pilot, lambda: "updates, not rounds" in screen(app))
+
+
+async def test_a_head_start_is_a_curve_over_updates_until_the_first_round(fresh: FakeLauncher) -> None:
+    async with running(fresh, ready=_in_a_head_start) as (pilot, app):
+        assert app.state.history.ahead == [(20, 0.4), (45, 0.48), (85, 0.61)]
+        assert "Head start by update" in screen(app) and "by round" not in screen(app)
+        await pilot.press("v", "v")
+        await until(pilot, lambda: "Questions that teach by round" in screen(app))
+        assert "updates, not rounds" not in screen(app)
+        await pilot.press("v", "v")
+        await until(pilot, lambda: "Head start by update" in screen(app))
+        fresh.node.progress("evaluate", 10, 200)
+        await until(pilot, lambda: re.search("head start  held-out .* 10/200", screen(app)))
+        fresh.node.emit(fresh.node.finished(1))
+        await until(pilot, lambda: "Reward by round" in screen(app) and "updates, not rounds" not in screen(app))
+
+
+def test_picture_of_a_head_start(fresh: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
+    app = SapoApp(fresh, TRUECOLOR)
+
+    async def ready(pilot: Pilot[Any]) -> None:
+        await _in_a_head_start(pilot, app)
+        await still(pilot)
+
+    assert snap_compare(app, terminal_size=(80, 24), run_before=ready)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_how_the_search_for_a_first_member_goes_fits_into_the_panel(
+    launcher: FakeLauncher, size: Size, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sapo_edge.tui.app.STATUS_SECONDS", 0.1)
+    swarm = {**launcher.node.status_now["swarm"], "peers": [], "time": 100.0}
+    last = LastSeen(3, 1_800_014_400)
+    async with following(launcher, size) as (pilot, app):
+        for search, words in (
+            (Search(90.0, 3, last=last), "looking for the swarm ... 3 addresses found, dialling"),
+            (Search(30.0, 3), "nobody else learns this now; this node goes on alone, and joins when somebody comes"),
+            (Search(90.0, trouble="udp", last=last), "can't look for others elsewhere: key 3 says why and what to do"),
+            (None, "nobody yet: learning from own answers"),
+        ):
+            launcher.node.tell(swarm={**swarm, "search": search and asdict(search)})
+            # Where there is room, it says how many there were, too.
+            wanted = {*words.split(), *(["members)"] if "looking" in words and size == (120, 40) else [])}
+            await until(pilot, lambda wanted=wanted: wanted <= set(screen(app).replace("│", " ").split()))  # type: ignore[misc]
 
 
 async def test_a_starting_node_is_shown_with_its_output(starting: FakeLauncher) -> None:
@@ -349,9 +421,9 @@ async def test_an_idle_node_is_neither_drawn_again_nor_measured_at_each_poll(
         # The app polls by itself, too.
         assert before < len(looks) <= before + 3
         assert not {"head", "batch", "company", "machine", "verdict"} & set(drawn)
-        for key in "123456789":
-            await pilot.press(key)
-            await until(pilot, lambda: "q Quit" in lines(app)[-1])
+        for number in range(1, 10):
+            await switch(pilot, number)
+            await until(pilot, lambda: "Quit" in lines(app)[-1] or "Other keys" in lines(app)[-1])
         before = len(looks)
         for _ in range(2 * SLOW_POLLS):
             await app._ask_status()

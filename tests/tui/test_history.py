@@ -55,6 +55,15 @@ def test_what_came_while_it_was_read_again_is_kept() -> None:
     assert [item.round for item in history.held_out] == [0, 10, 40]
 
 
+def test_updates_of_a_head_start_that_are_repeated_after_a_restart_replace_the_earlier_ones() -> None:
+    history = History.from_reply({**reply(0), "head_start": {"updates": [20, 50, 95], "accuracy": [0.3, 0.4, 0.2]}})
+    history.add_ahead(80, 0.5)
+    assert history.ahead == [(20, 0.3), (50, 0.4), (80, 0.5)]
+    again = History.from_reply({**reply(0), "head_start": {"updates": [20], "accuracy": [0.3]}})
+    again.add_newer(history)
+    assert again == history
+
+
 async def test_a_long_history_is_read_again_in_fewer_points(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
         shown = app.state.history

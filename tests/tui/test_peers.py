@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from textual.pilot import Pilot
 
 from sapo_edge.swarm.joining.identity import readable_name
+from sapo_edge.swarm.status import LastSeen, Search
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import SwarmCard
 from sapo_edge.tui.node.state import Standing
@@ -167,6 +169,28 @@ async def test_the_rollouts_of_a_peer_are_shown_on_their_screen(launcher: FakeLa
         await until(pilot, lambda: "No rollout matches" in picture(pilot.app))
         await pilot.press("3")
         assert pilot.app.screen is screen and screen.peers.cursor == 2
+
+
+@pytest.mark.parametrize(
+    ("search", "words"),
+    [
+        (None, "No other node is connected yet."),
+        (Search(NOW - 30, 2, last=LastSeen(1, 1_800_014_400)),
+         "Looking for the swarm ... 2 addresses found, dialling (last found on 2027-01-15: 1 member)."),
+        (Search(NOW - 61, 2),
+         "Nobody else learns this now; this node goes on alone, and joins when somebody comes (2 addresses found, none "
+         "of a member)."),
+        (Search(NOW - 61, trouble="names"), "The names of the DHT's first contacts don't resolve"),
+        (Search(NOW - 61, trouble="library"), "Libtorrent is not installed"),
+    ],
+)  # fmt: skip
+async def test_the_search_for_a_first_member_is_shown_while_there_is_none(
+    launcher: FakeLauncher, search: Search | None, words: str
+) -> None:
+    tell(launcher, state="alone", peers=[], search=search and asdict(search))
+    async with opened(launcher) as (pilot, _):
+        shown = " ".join(picture(pilot.app).split())
+        assert words in shown and "i makes an invite here" in shown and "what to do." in shown
 
 
 async def test_a_node_alone_says_how_to_join(alone: FakeLauncher) -> None:

@@ -51,6 +51,7 @@ from tests.tui.shell import (
     running,
     screen,
     still,
+    switch,
     text,
     until,
 )
@@ -124,7 +125,7 @@ async def test_escape_goes_back_the_way_one_came(launcher: FakeLauncher) -> None
         order = [str(number) for number in range(2, len(VIEWS) + 1)]
         modes = [list(VIEWS)[int(key) - 1] for key in order]
         for key, mode in zip(order, modes, strict=True):
-            await pilot.press(key)
+            await switch(pilot, int(key))
             await until(pilot, partial(shows, mode))
         for mode in [*modes[-2::-1], "dashboard"]:
             await pilot.press("escape")
@@ -422,7 +423,7 @@ async def test_a_node_without_a_greeting_does_not_freeze_the_app(
     stranger = Stranger(idle, None)
     async with running(idle) as (pilot, app):
         for number, mode in enumerate(VIEWS, 1):
-            await pilot.press(str(number))
+            await switch(pilot, number)
             assert app.current_mode == mode
         await until(pilot, lambda: app.state.standing is Standing.STARTING)
         stranger.close()
@@ -457,7 +458,7 @@ async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> 
         slowest = 0.0
         for number, mode in [*enumerate(VIEWS, 1), (1, "dashboard")]:
             began = time.monotonic()
-            await pilot.press(str(number))
+            await switch(pilot, number)
             slowest = max(slowest, time.monotonic() - began)
             assert app.current_mode == mode
             began = time.monotonic()
@@ -537,7 +538,7 @@ def _waits(thread: threading.Thread) -> bool:
 async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
         for number, mode in enumerate(VIEWS, 1):
-            await pilot.press(str(number))
+            await switch(pilot, number)
             await pilot.pause(0.2)
             for size in ((40, 10), (200, 60), (1, 1), (60, 20), (80, 24)):
                 await pilot.resize_terminal(*size)
@@ -636,7 +637,7 @@ async def test_hostile_texts_are_escaped_in_head_and_panels(launcher: FakeLaunch
         launcher.node.pause_for(hostile, hostile)
         launcher.node.emit(events.Notice(level="warning", text=hostile))
         for number in range(1, len(VIEWS) + 1):
-            await pilot.press(str(number))
+            await switch(pilot, number)
             await pilot.pause(0.2)
             for found in ("\x1b", "\x07", "\u202e", "\u200b"):
                 assert found not in screen(app)
@@ -651,7 +652,7 @@ async def test_hostile_texts_are_escaped_in_head_and_panels(launcher: FakeLaunch
 async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launcher: FakeLauncher, number: int) -> None:
     async def drawn(environ: dict[str, str]) -> list[str]:
         async with following(launcher, (100, 30), environ) as (pilot, app):
-            await pilot.press(str(number))
+            await switch(pilot, number)
             await pilot.pause(0.8)
             return lines(app)
 
@@ -682,7 +683,7 @@ async def test_a_console_of_16_colours_gets_its_own_theme(
     async with following(launcher, (80, 24), environ) as (pilot, app):
         assert app.theme == theme and app.native_ansi_color == ansi
         for number in range(1, len(VIEWS) + 1):
-            await pilot.press(str(number))
+            await switch(pilot, number)
             await pilot.pause(0.1)
         assert app.is_running
 
@@ -701,7 +702,7 @@ async def test_no_color_draws_no_colours_and_loses_nothing(
     monkeypatch.setenv("NO_COLOR", "1")
     async with following(launcher) as (pilot, app):
         for number, (mode, title) in enumerate(VIEWS.items(), 1):
-            await pilot.press(str(number))
+            await switch(pilot, number)
             await pilot.pause(0.2)
             assert _colours(app) == set(), mode
             # More than a colour marks the current screen.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -18,12 +19,23 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult, SwarmCard
 from sapo_edge.tui.screens.help import HelpScreen
 from sapo_edge.tui.screens.peers.dialogs import HERE, TOLD, Invite, Join, qr_text
+from sapo_edge.tui.screens.peers.find import FindSwarms, JoinFound
 from sapo_edge.tui.screens.peers.screen import Peers
 from sapo_edge.tui.screens.peers.text import swarm_text
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import INVITE, FakeLauncher
-from tests.tui.shell import Pictured, Size, alone, attached, notices, running, screen, text, until
+from tests.tui.shell import Pictured, Size, alone, attached, is_harmless, notices, running, screen, text, until
 
+SWARMS = [
+    {"name": "starter", "swarm": "5a" * 32, "shipped": True, "members": 3, "joined": True, "tasks": "sums and words",
+     "asks": "answers of up to 64 tokens by your own model", "questions": [], "invite": INVITE},
+    {"name": "letters", "swarm": "6b" * 32, "shipped": False, "members": 1, "joined": False,
+     "tasks": "12 questions of its makers' own", "asks": "answers of up to 128 tokens by your own model",
+     "questions": ["\u202e[bold]Who wrote[/bold] \x1b[31mthis?", "Why? " * 40, "When? " * 40, "At last?"],
+     "invite": INVITE.replace("starter", "letters")},
+]  # fmt: skip
+"""What `sapo swarm find --json` prints of two swarms; a stranger's is hostile."""
+FOUND = JobResult({"swarms": SWARMS, "shared": "in an open swarm anybody can read the questions", "named": 9})
 PRIVATE = SwarmCard("starter", private=True, id="a7" * 32)
 NOTES = (
     "this invite leads here from the same local network only", "others paste it after: sapo swarm join",
@@ -58,7 +70,7 @@ async def test_an_invite_is_shown_copied_and_drawn(launcher: FakeLauncher) -> No
 
 
 def test_notes_for_a_shell_are_those_of_the_command() -> None:
-    source = inspect.getsource(sapo_edge.cli.swarm)
+    source = re.sub(r"\(\s+", "(", inspect.getsource(sapo_edge.cli.swarm))
     assert [begin for begin in (*TOLD, *HERE) if f'narrate("{begin}' not in source] == []
 
 
@@ -135,6 +147,55 @@ async def test_a_refused_invite_says_why_and_stays(launcher: FakeLauncher) -> No
         assert isinstance(app.screen, Join)
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, Peers))
+
+
+async def test_a_swarm_is_found_looked_at_and_joined(launcher: FakeLauncher) -> None:
+    launcher.replies |= {"swarm find": FOUND, "swarm join": JobResult({"joined": True})}
+    async with running(launcher) as (pilot, app):
+        await opened(pilot, app, "F")
+        await until(pilot, lambda: "3 members    sums and words" in screen(app))
+        assert "* starter" in screen(app) and "  letters" in screen(app) and is_harmless(app)
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: isinstance(app.screen, JoinFound))
+        said = screen(app)
+        for words in (
+            "1 member seen",
+            "Strangers named it",
+            "128 tokens",
+            "anybody can read",
+            "[bold]Who wrote[/bold]",
+        ):
+            assert words in said
+        assert "At last?" not in said
+        await pilot.press(*["down"] * 20)
+        await until(pilot, lambda: "At last?" in screen(app))
+        assert is_harmless(app) and launcher.commands == [(("swarm", "find"), "")], "nothing is joined before"
+        launcher.card = PRIVATE
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, Ask))
+        assert launcher.commands[-1] == (("swarm", "join"), f"{SWARMS[1]['invite']}\n\n")
+
+
+async def test_what_was_found_stays_when_the_search_is_stopped(launcher: FakeLauncher) -> None:
+    launcher.replies["swarm find"] = ConfigError("it was stopped", "start it again when you like")
+    launcher.printed = FOUND.record
+    async with running(launcher) as (pilot, app):
+        await opened(pilot, app, "F")
+        await until(pilot, lambda: "3 members" in screen(app) and "it was stopped" in screen(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, Peers))
+
+
+async def test_who_finds_nobody_is_told_what_that_means(launcher: FakeLauncher) -> None:
+    launcher.replies["swarm find"] = JobResult({"swarms": [], "shared": ""})
+    async with running(launcher) as (pilot, app):
+        await opened(pilot, app, "F")
+        await until(pilot, lambda: "nobody was seen" in screen(app))
+        await pilot.press("enter")
+        assert isinstance(app.screen, FindSwarms)
+        launcher.replies["swarm find"] = FOUND
+        await pilot.press("r")
+        await until(pilot, lambda: "letters" in screen(app) and "nobody was seen" not in screen(app))
 
 
 @pytest.mark.parametrize(

@@ -106,10 +106,15 @@ class Evaluation:
 
 @dataclass(slots=True)
 class History:
-    """The data behind the curves and the verdict."""
+    """The data behind the curves and the verdict.
+
+    Attributes:
+        ahead: updates and validation accuracy of the head start, before the first round.
+    """
 
     curves: Curves = field(default_factory=Curves)
     held_out: list[Evaluation] = field(default_factory=list)
+    ahead: list[tuple[int, float]] = field(default_factory=list)
 
     @classmethod
     def from_reply(cls, reply: Mapping[str, Any]) -> History:
@@ -117,7 +122,12 @@ class History:
         if not reply:
             return cls()
         rows = zip(*(reply["held_out"][item.name] for item in fields(Evaluation)), strict=True)
-        return cls(Curves.from_reply(reply), [Evaluation(*row) for row in rows])
+        history = cls(Curves.from_reply(reply), [Evaluation(*row) for row in rows])
+        # An older node has none.
+        ahead = reply.get("head_start") or {"updates": (), "accuracy": ()}
+        for updates, accuracy in zip(ahead["updates"], ahead["accuracy"], strict=True):
+            history.add_ahead(updates, accuracy)
+        return history
 
     @property
     def is_long(self) -> bool:
@@ -129,6 +139,13 @@ class History:
         for evaluation in other.held_out:
             if not self.held_out or evaluation.round > self.held_out[-1].round:
                 self.add_evaluation(evaluation)
+        for updates, accuracy in other.ahead:
+            if not self.ahead or updates > self.ahead[-1][0]:
+                self.add_ahead(updates, accuracy)
+
+    def add_ahead(self, updates: int, accuracy: float) -> None:
+        """Add a validation of the head start; it replaces those of updates that are repeated after a restart."""
+        self.ahead = [*(point for point in self.ahead if point[0] < updates), (updates, accuracy)]
 
     def add_evaluation(self, evaluation: Evaluation) -> None:
         """Add an evaluation; it replaces an earlier one of the same round, and all that asked other questions."""

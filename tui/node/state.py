@@ -134,6 +134,8 @@ class NodeState:
                 self.history.add_evaluation(evaluation)
             case events.HeadStart():
                 self.head_start = event
+                if event.is_validation:
+                    self.history.add_ahead(event.updates, event.accuracy)
             case events.Paused():
                 self._set_paused(event.reasons)
             case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import trio
@@ -11,18 +12,20 @@ from libp2p.abc import IHost, INetStream
 from sapo_edge.swarm.addresses import Address, LocalNetworks, find_local_networks
 from sapo_edge.swarm.codes.claim import Answer, Claim, number_tag
 from sapo_edge.swarm.codes.code import Code
+from sapo_edge.swarm.codes.elsewhere import meet_elsewhere
 from sapo_edge.swarm.codes.handover import HELLO_BYTES, MAX_SEALED_BYTES, Joiner, WrongCodeError
-from sapo_edge.swarm.codes.meeting_place import LOST, ask_place
+from sapo_edge.swarm.codes.meeting_place import LOST, MeetingPlace, ask_place
 from sapo_edge.swarm.codes.offering import EXCHANGE_SECONDS, linger
 from sapo_edge.swarm.codes.reaching import reach
 from sapo_edge.swarm.finding.mdns import Announcement, run_mdns
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.hardening import quietly
 from sapo_edge.swarm.host.requests import read_frame, write_frame
+from sapo_edge.swarm.rendezvous.lookup import Entry
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.transport import SwarmError
 
-LOOK_SECONDS = 30.0
+LOOK_SECONDS = 60.0
 """Seconds for finding the other side."""
 HELLO_SECONDS = 5.0
 """Seconds for the other side's first message; who stays silent costs no guess."""
@@ -39,6 +42,8 @@ async def accept_invite(
     *,
     listen: Literal["all", "loopback"] = "all",
     mdns: bool = True,
+    entry: Entry | None = None,
+    map_port: bool = False,
     seconds: float = LOOK_SECONDS,
 ) -> str:
     """The invite that waits under a code.
@@ -48,12 +53,15 @@ async def accept_invite(
         named: meeting places that the user named; nobody else is asked if there are any.
         listen: "loopback" to look on this machine only.
         mdns: whether to look on the local network too.
+        entry: to the DHT, where to look too, and to announce that this side can be reached; None to do neither.
+        map_port: whether to ask the router to forward a port for that.
         seconds: for finding the other side.
 
     Raises:
         SwarmError: if nobody is found, or the exchange brings no invite.
     """
-    async with visiting_host(None) as host:
+    elsewhere = None if named else entry
+    async with visiting_host(None, None if elsewhere is None else listen) as host:
         search = _Search(host, code, find_local_networks(listen))
         with trio.move_on_after(seconds) as search.scope:
             async with trio.open_nursery() as nursery:
@@ -61,12 +69,25 @@ async def accept_invite(
                     nursery.start_soon(search.try_place, place)
                 if mdns and not named:
                     nursery.start_soon(search.look_nearby, nursery)
+                if elsewhere is not None:
+                    own = MeetingPlace(host, Tally(), slots=0)
+                    own.keep(Claim(code.number, True), search.meet)
+                    own.start()
+                    claim, look = Claim(code.number, False), partial(find_local_networks, listen)
+                    go = search.try_place
+                    nursery.start_soon(meet_elsewhere, host, claim, elsewhere, look, map_port, go, go)
     if search.invite is not None:
         return search.invite
     if search.failure is not None:
         raise search.failure
     if named:
         raise SwarmError("no meeting place answers at that address", f"{_WAITING}, and compare the address")
+    if elsewhere is not None:
+        raise SwarmError(
+            f"nobody is found who offers an invite under the number {code.number}, on this local network or elsewhere",
+            f"{_WAITING}; from elsewhere, one of your routers must forward a port, or add --at and an address that it"
+            " shows",
+        )
     raise SwarmError(
         f"nobody on this local network offers an invite under the number {code.number}",
         f"{_WAITING}; from another network, add --at and an address that it shows",
@@ -107,29 +128,35 @@ class _Search:
         address = await reach(self._host, place)
         if address is None:
             return
-        # Two exchanges at a time would be two guesses.
-        async with self._one_at_a_time:
-            try:
-                stream, answer = await ask_place(self._host, address.peer_id, Claim(self._code.number, False))
-            except LOST:
-                return
+        try:
+            stream, answer = await ask_place(self._host, address.peer_id, Claim(self._code.number, False))
+        except LOST:
+            return
+        if self.failure is None:
             self.failure = SwarmError(
                 f"nobody waits under the number {self._code.number} there: the code was used, has ended, or is another"
                 " one",
                 f"{_WAITING}; a code works once",
             )
-            if answer is Answer.PAIRED:
-                # An exchange that began may end, even if the time for finding others is over.
-                self.scope.deadline = max(self.scope.deadline, trio.current_time() + EXCHANGE_SECONDS)
-                await self._exchange(stream)
-            await quietly(stream.close)
+        if answer is Answer.PAIRED:
+            await self.meet(stream)
+        await quietly(stream.close)
 
-    async def _exchange(self, stream: INetStream) -> None:
+    async def meet(self, stream: INetStream) -> None:
+        """Take the invite on a stream to who waits, unless a guess was made meanwhile."""
         try:
             with trio.fail_after(HELLO_SECONDS):
                 hello = await read_frame(stream, HELLO_BYTES)
         except LOST:
             return
+        # Two exchanges at a time would be two guesses.
+        async with self._one_at_a_time:
+            if not self.scope.cancel_called:
+                # An exchange that began may end, even if the time for finding others is over.
+                self.scope.deadline = max(self.scope.deadline, trio.current_time() + EXCHANGE_SECONDS)
+                await self._exchange(stream, hello)
+
+    async def _exchange(self, stream: INetStream, hello: bytes) -> None:
         try:
             with trio.fail_after(EXCHANGE_SECONDS):
                 guess = self._joiner.guess(hello)

@@ -67,6 +67,7 @@ def decode_answer(data: bytes) -> Answer:
         raise WireError(Rejection.SHAPE, "the answer is none of a meeting place") from error
 
 
-def number_tag(number: int) -> bytes:
-    """What an inviter announces on the local network, 32 bytes, see `finding/mdns.py`."""
-    return hashlib.sha256(b"sapo-edge code v1\0" + number.to_bytes(2, "big")).digest()
+def number_tag(number: int, *, waits: bool = True) -> bytes:
+    """What an inviter (who waits) announces on the local network and in the DHT, and a joiner in the DHT, 32 bytes."""
+    side = b"" if waits else b"joiner "
+    return hashlib.sha256(b"sapo-edge code " + side + b"v1\0" + number.to_bytes(2, "big")).digest()

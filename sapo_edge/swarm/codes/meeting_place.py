@@ -109,7 +109,7 @@ class MeetingPlace:
 
     def __init__(self, host: IHost, tally: Tally, slots: int = SLOTS) -> None:
         self._host, self._tally, self._slots = host, tally, slots
-        self._own: dict[int, Meet] = {}
+        self._own: dict[Claim, Meet] = {}
         self._waiting: dict[int, _Waiting] = {}
         self._streams = 0
         self._buckets = Buckets(MAX_ADDRESSES, lambda: TokenBucket(RATE, BURST, trio.current_time))
@@ -118,9 +118,9 @@ class MeetingPlace:
         """Answer from now on."""
         self._host.set_stream_handler(TProtocol(PROTOCOL), self._handle)
 
-    def keep(self, number: int, meet: Meet) -> None:
-        """Meet everybody who asks for this number here, instead of passing messages on."""
-        self._own[number] = meet
+    def keep(self, claim: Claim, meet: Meet) -> None:
+        """Meet everybody who makes this claim here, instead of passing messages on."""
+        self._own[claim] = meet
 
     async def _handle(self, stream: INetStream) -> None:
         remote = stream.muxed_conn.get_remote_address()
@@ -143,11 +143,14 @@ class MeetingPlace:
     async def _serve(self, stream: INetStream, address: str) -> None:
         with trio.fail_after(READ_SECONDS):
             claim = decode_claim(await read_frame(stream, MAX_CLAIM_BYTES))
-        if claim.waits:
-            await self._wait(claim.number, _Waiting(stream, address))
-        elif (meet := self._own.get(claim.number)) is not None:
+        if (meet := self._own.get(claim)) is not None:
+            if claim.waits:
+                # To an inviter it looks as if somebody asked for the number at once.
+                await write_frame(stream, encode_answer(Answer.WAITING))
             await write_frame(stream, encode_answer(Answer.PAIRED))
             await meet(stream)
+        elif claim.waits:
+            await self._wait(claim.number, _Waiting(stream, address))
         elif (other := self._waiting.pop(claim.number, None)) is not None and not other.stream.muxed_conn.is_closed:
             await self._pass_on(other, stream)
         else:
@@ -156,7 +159,7 @@ class MeetingPlace:
 
     async def _wait(self, number: int, waiting: _Waiting) -> None:
         of_one = sum(other.address == waiting.address for other in self._waiting.values())
-        if number in self._waiting or number in self._own:
+        if number in self._waiting or Claim(number, False) in self._own:
             await write_frame(waiting.stream, encode_answer(Answer.TAKEN))
             return
         if len(self._waiting) >= self._slots or of_one >= SLOTS_OF_ONE:

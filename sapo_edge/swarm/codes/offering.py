@@ -13,15 +13,17 @@ from libp2p.abc import IHost, INetStream
 from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks
 from sapo_edge.swarm.codes.claim import Answer, Claim, number_tag
 from sapo_edge.swarm.codes.code import Code, random_number, random_words
+from sapo_edge.swarm.codes.elsewhere import meet_elsewhere
 from sapo_edge.swarm.codes.handover import GUESS_BYTES, TAG_BYTES, Inviter, Offer, SpentError, WrongCodeError
-from sapo_edge.swarm.codes.meeting_place import LOST, MeetingPlace, ask_place, read_answer
+from sapo_edge.swarm.codes.meeting_place import ASK_SECONDS, LOST, MeetingPlace, ask_place, read_answer
 from sapo_edge.swarm.codes.reaching import reach
-from sapo_edge.swarm.finding.circuit import FAILED
+from sapo_edge.swarm.finding.circuit import FAILED, open_way
 from sapo_edge.swarm.finding.mdns import Announcement, run_mdns
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.hardening import quietly
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import read_frame, write_frame
+from sapo_edge.swarm.rendezvous.lookup import Entry
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.transport import SwarmError
 
@@ -40,9 +42,10 @@ NUMBERS_TRIED = 8
 
 _AGAIN = "run the command again for a new one"
 
-Ready = Callable[[Code, Sequence[Address], Sequence[Address]], None]
+Ready = Callable[[Code, Sequence[Address], Sequence[Address], bool], None]
 """Called with a code that can be passed on now, the addresses of the inviter's own meeting place, which only its
-network reaches, and those of the other places that answered, each by its best name for others."""
+network reaches, those of the other places that answered, each by its best name for others, and whether the code alone
+leads to the inviter from anywhere."""
 
 
 async def offer_invite(
@@ -52,6 +55,8 @@ async def offer_invite(
     *,
     listen: Literal["all", "loopback"] = "all",
     mdns: bool = True,
+    entry: Entry | None = None,
+    map_port: bool = False,
     seconds: float = OFFER_SECONDS,
 ) -> None:
     """Offer an invite under a new code, until somebody has it.
@@ -60,6 +65,8 @@ async def offer_invite(
         places: meeting places to try, each by its names, the best one for others first.
         listen: on which interfaces to be a meeting place too.
         mdns: whether to announce that on the local network.
+        entry: to the DHT, where to announce that too, and to look for the joiner; None to do neither.
+        map_port: whether to ask the router to forward a port for that.
         seconds: for which the code is valid.
 
     Raises:
@@ -72,14 +79,19 @@ async def offer_invite(
         code = Code(number, random_words())
         desk = _Desk(Offer(code, line))
         own = MeetingPlace(host, tally, slots=0)
-        own.keep(number, desk.meet)
+        own.keep(Claim(number, False), desk.meet)
         own.start()
         look = partial(find_local_networks, listen)
         port, own_id = listen_port(host), str(host.get_id())
         addresses = [direct_address(ip, port, own_id) for ip in look().listen_addresses]
-        ready(code, addresses, [name for peer_id, name in reached.items() if peer_id in claims])
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
+                is_announced = False
+                if entry is not None:
+                    claim = Claim(number, True)
+                    visit, stay = (partial(function, host, claim, desk) for function in (_visit, _stay))
+                    is_announced = await nursery.start(meet_elsewhere, host, claim, entry, look, map_port, visit, stay)
+                ready(code, addresses, [name for peer_id, name in reached.items() if peer_id in claims], is_announced)
                 if mdns:
                     announcement = Announcement(number_tag(number), own_id, port)
                     nursery.start_soon(run_mdns, announcement, look, lambda address: None, tally)
@@ -180,6 +192,30 @@ async def _claim_number(host: IHost, peer_ids: Sequence[str]) -> tuple[int, dict
         for stream in claims.values():
             await quietly(stream.reset)
     return number, claims
+
+
+async def _visit(host: IHost, claim: Claim, desk: _Desk, joiner: Address) -> None:
+    """Meet a joiner at its own port."""
+    if not await open_way(host, joiner):
+        return
+    with contextlib.suppress(*LOST):
+        stream, answer = await ask_place(host, joiner.peer_id, claim)
+        try:
+            with trio.fail_after(ASK_SECONDS):
+                is_there = answer is Answer.WAITING and await read_answer(stream) is Answer.PAIRED
+            if is_there:
+                await desk.meet(stream)
+        finally:
+            await quietly(stream.close)
+
+
+async def _stay(host: IHost, claim: Claim, desk: _Desk, volunteer: Address) -> None:
+    """Wait at a volunteer, if it gives the number."""
+    if await open_way(host, volunteer):
+        with contextlib.suppress(*LOST):
+            stream, answer = await ask_place(host, volunteer.peer_id, claim)
+            if answer is Answer.WAITING:
+                await _wait_at(host, volunteer.peer_id, stream, claim, desk)
 
 
 async def _wait_at(host: IHost, peer_id: str, stream: INetStream, claim: Claim, desk: _Desk) -> None:

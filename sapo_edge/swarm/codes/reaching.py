@@ -6,26 +6,23 @@ A place is an address. Without a peer id, anybody may answer there: a meeting pl
 from __future__ import annotations
 
 import ipaddress
-import logging
 import re
 from collections.abc import Iterable
 
 import trio
 from libp2p.abc import IHost
-from multiaddr import Multiaddr
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.swarm.addresses import Address, direct_address, parse_address
 from sapo_edge.swarm.addresses import is_public as is_public_ip
 from sapo_edge.swarm.finding.circuit import DIAL_SECONDS, open_way
-from sapo_edge.swarm.host.hardening import quietly
 from sapo_edge.swarm.joining.invite import check_address, choose_addresses
+from sapo_edge.swarm.rendezvous.dial import who_listens
 
 DEFAULT_PORT = 4001
 """Port of a meeting place that is given without one: that of `sapo relay`."""
 
 _PLACE = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::(\d{1,5}))?|([0-9A-Za-z.-]{1,253})(?::(\d{1,5}))?")
-_log = logging.getLogger(__name__)
 
 
 def parse_place(text: str) -> Address:
@@ -84,22 +81,6 @@ async def identify(host: IHost, place: Address) -> Address | None:
         except (OSError, UnicodeError):
             return None
         for *_, (ip, *_) in entries:
-            if (address := await _identify_at(host, str(ip), place.port)) is not None:
-                return address
+            if (peer_id := await who_listens(host, str(ip), place.port)) is not None:
+                return direct_address(str(ip), place.port, peer_id)
     return None
-
-
-async def _identify_at(host: IHost, ip: str, port: int) -> Address | None:
-    network = host.get_network()
-    try:
-        target = Multiaddr(f"/ip{ipaddress.ip_address(ip).version}/{ip}/tcp/{port}")
-        raw = await network.transport_manager.transport_for_dialing(target).dial(target)
-        try:
-            # The library's own dialling wants the peer id first.
-            secured = await network.upgrader.security_multistream.secure_outbound(raw, None)
-            return direct_address(ip, port, str(secured.get_remote_peer()))
-        finally:
-            await quietly(raw.close)
-    except Exception as error:  # noqa: BLE001 - anything may listen there
-        _log.debug("nobody of ours at a meeting place: %s", type(error).__name__)
-        return None

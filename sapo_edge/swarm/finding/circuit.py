@@ -44,6 +44,8 @@ DIAL_SECONDS = 10.0
 """Seconds for one address, through a relay included."""
 MAX_RELAYS = 2
 """Relays with which this node keeps a reservation."""
+MAX_VOLUNTEERS = 3
+"""The same for those that serve strangers, which others of its swarm know less surely."""
 ASK_SECONDS = 10.0
 """Seconds for one request to a relay."""
 RENEW_SECONDS = 600.0
@@ -88,6 +90,13 @@ class RelayedConnection(RawConnection):  # type: ignore[misc] # libp2p is not fo
 
 def is_relayed(connection: Any) -> bool:
     return any("/p2p-circuit" in str(address) for address in connection.get_transport_addresses())
+
+
+def circuits_through(host: IHost, relay: str) -> int:
+    """Connections to and from a host through a relay."""
+    connections = host.get_network().get_connections()
+    paths = [str(address) for connection in connections for address in connection.get_transport_addresses()]
+    return sum(f"/p2p/{relay}/p2p-circuit" in path for path in paths)
 
 
 async def open_way(host: IHost, address: Address, introduction: ExchangeRequest | None = None) -> bool:
@@ -167,7 +176,7 @@ class Inbound(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         reason = ""
         if self._reserved_at(relay) is None:
             reason = "no reservation with the relay"
-        elif self._opening[relay] + self._open(relay) >= MAX_CIRCUITS_OF_RELAY:
+        elif self._opening[relay] + circuits_through(self.host, relay) >= MAX_CIRCUITS_OF_RELAY:
             reason = "too many of one relay"
         if reason:
             self._tally.count(f"circuits refused: {reason}")
@@ -178,11 +187,6 @@ class Inbound(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
             await super()._handle_stop_stream(stream)
         finally:
             self._opening[relay] -= 1
-
-    def _open(self, relay: str) -> int:
-        connections = self.host.get_network().get_connections()
-        paths = [str(address) for connection in connections for address in connection.get_transport_addresses()]
-        return sum(f"/p2p/{relay}/p2p-circuit" in path for path in paths)
 
     async def handle_incoming_connection(self, stream: INetStream, remote_peer_id: bytes) -> None:
         """Secure the connection inside the stream like any other."""
@@ -305,6 +309,7 @@ class RelayClient:
         is_needed: whether this node needs relays; False while others reach it directly.
         carries: whether a relay at an address carries connections to this node, see `probe.py`.
         own_addresses, dial_checked: as of `HolePunch`.
+        is_volunteer: whether a peer is one of this node's volunteers, which take no places from other relays.
     """
 
     def __init__(
@@ -316,7 +321,9 @@ class RelayClient:
         own_addresses: Callable[[], Sequence[Address]],
         dial_checked: Callable[[str], Awaitable[bool]],
         tally: Tally,
+        is_volunteer: Callable[[str], bool] = lambda peer_id: False,
     ) -> None:
+        self._is_volunteer = is_volunteer
         self._carries = carries
         self._own_addresses = own_addresses
         self._dial_checked = dial_checked
@@ -377,11 +384,13 @@ class RelayClient:
 
     def _has_place(self, peer_id: str) -> bool:
         """Whether there is a place for a relay; one network gets one."""
-        held = [relay for other in self._reservations if (relay := self._reached_at(other)) is not None]
+        volunteers = self._is_volunteer(peer_id)
+        others = [other for other in self._reservations if self._is_volunteer(other) == volunteers]
+        held = [relay for other in others if (relay := self._reached_at(other)) is not None]
         address = self._reached_at(peer_id)
         return (
             address is not None
-            and len(self._reservations) < MAX_RELAYS
+            and len(others) < (MAX_VOLUNTEERS if volunteers else MAX_RELAYS)
             and region(address) not in {region(relay) for relay in held}
         )
 

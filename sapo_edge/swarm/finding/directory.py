@@ -94,6 +94,7 @@ class Directory:
         own_addresses: returns the addresses of this node if it is a relay; circuit addresses may name them.
         on_checked: called with each address of a member that was checked.
         max_entries: most peers that are remembered; with them grows what is answered and probed at the same time.
+        introduces_all: whether members of other swarms are introduced to each other, too.
     """
 
     def __init__(
@@ -105,7 +106,9 @@ class Directory:
         on_checked: Callable[[Address], None],
         tally: Tally,
         max_entries: int = MAX_ENTRIES,
+        introduces_all: bool = False,
     ) -> None:
+        self._introduces_all = introduces_all or tag is None
         self._host = host
         self._on_checked = on_checked
         self._tag = tag
@@ -134,6 +137,11 @@ class Directory:
         """Whether a peer said that it is in this node's swarm."""
         entry = self._entries.get(peer_id)
         return entry is not None and self._tag is not None and entry.tag == self._tag
+
+    def is_stranger(self, peer_id: str) -> bool:
+        """Whether a peer said that it is in another swarm, and this node introduces it there."""
+        entry = self._entries.get(peer_id)
+        return entry is not None and entry.tag not in (b"", self._tag)
 
     def address_of(self, peer_id: str) -> Address | None:
         """The direct address at which this node reached a peer."""
@@ -180,7 +188,9 @@ class Directory:
 
     async def _answer(self, request: ExchangeRequest, sender: str, seen: str) -> ExchangeResponse:
         entry = self._entry(sender)
-        if self._tag is not None and request.tag != self._tag:
+        # A relay is in no swarm, so it is no member.
+        is_member = request.tag == self._tag
+        if not is_member and not self._introduces_all:
             entry.tag = b""
             return ExchangeResponse(False, seen, None, time.time())
         entry.tag = request.tag
@@ -188,10 +198,10 @@ class Directory:
         reachable = await self._probe(entry, seen, request, sender)
         addresses = entry.addresses
         entry.region = region(addresses[0]) if addresses else ""
-        for address in addresses:
-            self._on_checked(address)
-        # A relay is in no swarm, so it is no member.
-        return ExchangeResponse(self._tag is not None, seen, reachable, time.time(), self.members(request.tag, sender))
+        if is_member:
+            for address in addresses:
+                self._on_checked(address)
+        return ExchangeResponse(is_member, seen, reachable, time.time(), self.members(request.tag, sender))
 
     def _is_reached(self, address: Address) -> bool:
         """Whether a relay listens at an address, as this node knows by itself."""

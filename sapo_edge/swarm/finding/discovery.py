@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -17,16 +18,18 @@ from sapo_edge.swarm.config import SwarmConfig
 from sapo_edge.swarm.finding.circuit import RelayClient
 from sapo_edge.swarm.finding.dialing import Dialler
 from sapo_edge.swarm.finding.directory import Directory, ask
-from sapo_edge.swarm.finding.hop import members_hop
+from sapo_edge.swarm.finding.hop import STRANGERS, STRANGERS_OF_NETWORK, Hop, members_hop
 from sapo_edge.swarm.finding.outside import InboundWatch, Outside, View
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, RENDEZVOUS, Origin, PeerBook
 from sapo_edge.swarm.finding.visiting import carries
-from sapo_edge.swarm.host.host import direct_remotes, listen_port
-from sapo_edge.swarm.rendezvous.rendezvous import Place, Rendezvous, Topic, keys_at
+from sapo_edge.swarm.finding.volunteers import Volunteers
+from sapo_edge.swarm.host.host import direct_remotes, listen_port, network_of
+from sapo_edge.swarm.rendezvous.rendezvous import Place, Rendezvous, Topic, keys_at, swarms_keys
 from sapo_edge.swarm.router.mapping import Mapping
 from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, swarm_tag
+from sapo_edge.tasks.manifest import shipped_name
 
 ASK_SECONDS = 300.0
 """Time until a connected peer is asked for others again."""
@@ -40,6 +43,8 @@ MAX_OWN = 2
 """Public addresses of this machine that a hole is punched to; with IPv6 it may have many."""
 CLOCK_TOLERANCE = 60.0
 """Seconds by which clocks may differ without a notice."""
+REACHED_SECONDS = 86400.0
+"""Time for which others have reached this node before its owner is asked whether it volunteers."""
 
 
 class Discovery:
@@ -69,8 +74,11 @@ class Discovery:
         self.outside = Outside()
         self.mapping = Mapping(self._port, self.outside.record_router, tally, ports)
         self._inbound = InboundWatch(host, self.outside)
-        self.book = PeerBook(self._own_id)
-        self.directory = Directory(host, self._tag, lambda: self._networks, self.confirmed, self._add_member, tally)
+        self.book = PeerBook(self._own_id, swarm=self._tag)
+        self.directory = Directory(
+            host, self._tag, lambda: self._networks, self.confirmed, self._add_member, tally,
+            introduces_all=config.is_volunteer,
+        )  # fmt: skip
         self.dialler = Dialler(
             host, self.book, lambda: self._networks, self.directory.is_member, self.directory.mark_dialled, tally
         )  # fmt: skip
@@ -79,11 +87,25 @@ class Discovery:
             lambda: keys_at(swarm, config.psk, time.time()), self._announced_port,
             lambda: self.dialler.wants_strangers, lambda: not self.dialler.members, self._try_place,
         )  # fmt: skip
-        self.rendezvous = Rendezvous(config.contacts, [members], tally, config.dht_nodes)
+        self.volunteers = Volunteers(
+            host, swarm, self.dialler, self.directory.is_member, self._needs_volunteers,
+            lambda peer_id: self.relays.reserved_at(peer_id) is not None, tally,
+        )  # fmt: skip
+        # All connections of a private swarm's node are encrypted with its key, which volunteers lack.
+        topics = [members, *([self.volunteers.topic(self._volunteered_port)] if config.psk is None else [])]
+        if config.psk is None and shipped_name(config.manifest.digest) is None:
+            # Who looks for a swarm knows the shipped manifests only.
+            topics.append(Topic(swarms_keys, self._announced_port, lambda: False, lambda: False, self._try_place))
+        self.rendezvous = Rendezvous(
+            config.contacts, topics, tally, config.dht_nodes, lambda: self.book.last,
+            lambda: {(address.host, address.port) for address in self.invited()},
+        )  # fmt: skip
         self.relays = RelayClient(
             host, self.directory.address_of, self._needs_relay, functools.partial(carries, host, self._tag),
-            self._own_addresses, self._dial_checked, tally,
+            self._own_addresses, self._dial_checked, tally, self.volunteers.holds,
         )  # fmt: skip
+        self._hop: Hop | None = None
+        self._reached_since: float | None = None
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         """Find and dial peers until cancelled. Failures are retried, counted and notified; they never raise.
@@ -94,9 +116,10 @@ class Discovery:
         self.directory.start()
         if self._config.relay_rate:
             # From the start, because peers learn only when they connect that it is offered.
-            members_hop(
-                self._host, self._tally, self._config.relay_rate, self._reserves_for, self.directory.is_member
-            ).start()
+            connects = (lambda peer_id: True) if self._config.is_volunteer else self.directory.is_member
+            rate = self._config.relay_rate
+            self._hop = members_hop(self._host, self._tally, rate, self._reserves_for, connects)
+            self._hop.start()
         self._add_bootstrap()
         await self._load()
         task_status.started()
@@ -146,14 +169,32 @@ class Discovery:
     def _needs_relay(self) -> bool:
         return not self._networks.loopback and self.outside.reaches(4) is not True
 
+    def _needs_volunteers(self) -> bool:
+        """Whether nobody can dial this node, and no member or relay of its swarm carries connections to it."""
+        if not self._needs_relay() or self._announced_port():
+            return False
+        relays = [address.relay or "" for address in self.relays.addresses()]
+        known = [self.book.peers[relay] for relay in relays if relay in self.book.peers]
+        is_named = any(peer.origin is Origin.BOOTSTRAP for peer in known)
+        return not is_named and not any(map(self.directory.is_member, relays))
+
     def _reserves_for(self, peer_id: str) -> bool:
-        """Whether to carry connections of members to a peer: a member, as long as other networks reach this node.
+        """Whether to carry connections to a peer, a member or a stranger, as long as other networks reach this node.
 
         Neighbours on a private network would name it by an address that is of no use elsewhere.
         """
         remotes = direct_remotes(self._host, peer_id)
         is_elsewhere = any(is_public(ip_address(remote)) for remote in remotes)
-        return is_elsewhere and self.directory.is_member(peer_id) and bool(self.confirmed())
+        is_served = self.directory.is_member(peer_id) or self._serves_stranger(peer_id)
+        return is_elsewhere and is_served and bool(self.confirmed())
+
+    def _serves_stranger(self, peer_id: str) -> bool:
+        """Whether this node volunteers, and has a place for a node of another swarm: its own members need some, too."""
+        if not self._config.is_volunteer or self._hop is None:
+            return False
+        others = [other for other in self._hop.holders if other != peer_id and not self.directory.is_member(other)]
+        near = [other for other in others if network_of(self._host, other) == network_of(self._host, peer_id)]
+        return len(others) < STRANGERS and len(near) < STRANGERS_OF_NETWORK
 
     def _own_addresses(self) -> tuple[Address, ...]:
         """Public addresses at which a peer may try to reach this node, perhaps in vain."""
@@ -183,6 +224,9 @@ class Discovery:
         """The port at which strangers reach this node, over IPv4 if they can; 0 if they don't, as far as is known."""
         ports = {address.kind: address.port for address in self.invited()}
         return ports.get("ip4") or ports.get("ip6") or 0
+
+    def _volunteered_port(self) -> int:
+        return self._announced_port() if self._config.is_volunteer else 0
 
     async def _try_place(self, place: Place) -> bool:
         """Remember whoever listens at an address that the DHT names, and return whether somebody does."""
@@ -222,11 +266,38 @@ class Discovery:
                 self.outside.forget()
                 self.mapping.renew_soon()
                 self.book.retry_soon()
+            self.book.mark_members(len(self.dialler.members))
+            self.volunteers.tidy()
+            await self._ask_to_volunteer()
             for peer_id in filter(self._is_proven, self.dialler.dialled):
                 self.book.mark_proven(peer_id)
             if time.monotonic() - self._saved > SAVE_SECONDS and self.book.changed:
                 self._saved = time.monotonic()
                 await self._save()
+
+    async def _ask_to_volunteer(self) -> None:
+        """Ask the owner once whether the node helps strangers, when others have reached it for a day."""
+        config = self._config
+        may_ask = config.relay_rate and config.contacts and config.psk is None and not config.is_volunteer
+        if config.asked is None or not (may_ask and self.confirmed()):
+            self._reached_since = None
+            return
+        if self._reached_since is None:
+            self._reached_since = time.monotonic()
+        if time.monotonic() - self._reached_since < REACHED_SECONDS:
+            return
+        self._reached_since = math.inf
+        try:
+            await trio.to_thread.run_sync(functools.partial(config.asked.touch, 0o600, exist_ok=False))
+        except OSError:
+            # It was asked before; or it can't be remembered, and would be asked again and again.
+            return
+        self._tally.notice(
+            "info",
+            "others have reached this node for a day. May it help strangers of other swarms to meet, too? It carries "
+            "little for them, and can't read it. `sapo config set relay public` says yes; this is asked once",
+            "volunteer",
+        )
 
     async def _ask_peers(self) -> None:
         """Ask each new peer for others, and all peers again from time to time."""
@@ -249,9 +320,11 @@ class Discovery:
                     self._ask_due.clear()
                 self._ask_due = {peer_id: due for peer_id, due in self._ask_due.items() if peer_id in connected}
                 alone = len(self.dialler.members) < 2
-                interval = ASK_SECONDS_ALONE if alone else ASK_SECONDS
                 for peer_id in connected - asking:
                     if self._ask_due.get(peer_id, 0.0) <= now:
+                        # Many may be alone at one volunteer, for days.
+                        is_slow = self.volunteers.is_settled(peer_id) or self.directory.is_stranger(peer_id)
+                        interval = ASK_SECONDS_ALONE if alone and not is_slow else ASK_SECONDS
                         self._ask_due[peer_id] = now + interval * random.uniform(0.8, 1.2)
                         asking.add(peer_id)
                         nursery.start_soon(ask_one, peer_id)

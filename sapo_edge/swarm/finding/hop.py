@@ -59,6 +59,10 @@ MEMBERS_OFFER = Offer(
     circuit_bytes=32 * 1024 * 1024, openings=(0.02, 2.0, 0.2, 8.0),
 )  # fmt: skip
 """What a member carries for others of its swarm: enough for them to find a direct way, or for their rollouts."""
+STRANGERS = 4
+"""Reservations of these that members of other swarms may have, if the member volunteers."""
+STRANGERS_OF_NETWORK = 2
+"""The same for one network, see `addresses.neighbourhood`."""
 
 
 class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
@@ -104,9 +108,15 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         return self._circuits.total()
 
     @property
-    def reservations(self) -> int:
+    def holders(self) -> list[str]:
+        """Ids of the connected peers that have a reservation."""
+        self._drop_absent()
         self.resource_manager._clean_expired()
-        return sum(self.resource_manager.has_reservation(peer) for peer in list(self.resource_manager._reservations))
+        return [str(peer) for peer in self.resource_manager._reservations]
+
+    @property
+    def reservations(self) -> int:
+        return len(self.holders)
 
     def start(self) -> None:
         """Serve relay requests from now on."""

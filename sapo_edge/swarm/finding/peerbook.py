@@ -7,12 +7,14 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from typing import Any
 
 from sapo_edge.fields import check_integer, check_list, check_map, check_text
+from sapo_edge.plain import format_time
 from sapo_edge.swarm.addresses import Address, parse_address, region
+from sapo_edge.swarm.status import LastSeen
 
 VERSION = 1
 MAX_PEERS = 512
@@ -80,15 +82,25 @@ class KnownPeer:
 class PeerBook:
     """Known peers, bounded. For one thread.
 
+    Attributes:
+        last: the members of the swarm when it was last found; None if it never was.
+
     Args:
         own_id: the node's peer id, which is never added.
+        swarm: tells swarms apart in the file.
         clock: monotonic seconds.
     """
 
     def __init__(
-        self, own_id: str, clock: Callable[[], float] = time.monotonic, rng: random.Random | None = None
+        self,
+        own_id: str,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+        swarm: bytes = b"",
     ) -> None:
         self.own_id = own_id
+        self.last: LastSeen | None = None
+        self._swarm = swarm.hex()
         self.peers: dict[str, KnownPeer] = {}
         self.changed = False
         self._clock = clock
@@ -128,6 +140,12 @@ class PeerBook:
             peer.addresses = [address, *(other for other in peer.addresses if other != address)][:MAX_ADDRESSES]
             peer.region = region(address)
         self.changed = True
+
+    def mark_members(self, count: int) -> None:
+        """Record that so many members are connected."""
+        last, now = self.last, int(time.time())
+        if count > (last.members if last and format_time(last.time)[:10] == format_time(now)[:10] else 0):
+            self.last, self.changed = LastSeen(count, now), True
 
     def mark_proven(self, peer_id: str) -> None:
         """Record that a peer that this node dialled has sent good rollouts for a while."""
@@ -201,7 +219,10 @@ class PeerBook:
             }
             for peer in best[:MAX_SAVED]
         ]
-        return json.dumps({"v": VERSION, "peers": entries}, indent=1).encode()
+        content: dict[str, Any] = {"v": VERSION, "peers": entries}
+        if self.last is not None:
+            content["last"] = {"swarm": self._swarm, **asdict(self.last)}
+        return json.dumps(content, indent=1).encode()
 
     def load(self, data: bytes) -> int:
         """Add the peers of a file, and return how many it had.
@@ -216,6 +237,10 @@ class PeerBook:
         if check_map("the file", content).get("v") != VERSION:
             raise ValueError("another version")
         peers = check_list("peers", content.get("peers"))
+        # Files of earlier versions have no `last`.
+        if (last := check_map("last", content.get("last", {}))).get("swarm") == self._swarm:
+            members, seconds = (check_integer(name, last.get(name), 1) for name in ("members", "time"))
+            self.last = LastSeen(members, seconds)
         return sum(self._load_entry(check_map("peer", entry)) for entry in peers[:MAX_SAVED])
 
     def _load_entry(self, entry: Mapping[str, Any]) -> bool:

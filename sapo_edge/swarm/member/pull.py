@@ -21,6 +21,7 @@ from sapo_edge.swarm.wire.messages import (
     MAX_REQUEST_BYTES,
     MAX_REQUESTED,
     MAX_RESPONSE_BYTES,
+    OWN,
     PIECE_BYTES,
     Request,
     decode_request,
@@ -74,7 +75,9 @@ class PullServer:
     def __init__(self, host: IHost, member: Member, meter: Meter) -> None:
         self._host, self._member, self._meter = host, member, meter
         self._manifest = member.config.manifest.to_bytes()
-        self._digest = hashlib.sha256(self._manifest).digest()
+        # A node that no stranger shall find does not tell strangers what it learns.
+        own = {OWN} if member.config.contacts else set()
+        self._digests = own | {hashlib.sha256(self._manifest).digest()}
         self._server = RequestServer(host, PULLS, self._respond, member.tally, self._refusal, member.blame)
 
     def start(self) -> None:
@@ -92,7 +95,7 @@ class PullServer:
     def _response(self, request: Request) -> bytes:
         limit = MAX_RESPONSE_BYTES - 1024
         if request.kind == "manifest":
-            return encode_manifest_response(self._manifest if request.digests[0] == self._digest else None)
+            return encode_manifest_response(self._manifest if request.digests[0] in self._digests else None)
         if request.kind == "recent":
             own_swarm = request.swarm == self._member.swarm
             records = self._member.records.recent(request.count, limit) if own_swarm else []

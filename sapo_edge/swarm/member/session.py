@@ -274,6 +274,7 @@ class Session:
             addresses=self._addresses,
             reachable=outside.is_reachable if outside else None,
             router=router,
+            search=self._discovery.rendezvous.search if self._discovery and not has_peers else None,
             clock_ahead=ahead,
         )
 

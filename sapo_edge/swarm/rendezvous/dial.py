@@ -7,6 +7,7 @@ from libp2p.abc import IHost
 from libp2p.security.pnet.protector import new_protected_conn
 from multiaddr import Multiaddr
 
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address
 from sapo_edge.swarm.host.hardening import quietly
 
 ANSWER_SECONDS = 6.0
@@ -34,3 +35,16 @@ async def who_listens(host: IHost, ip: str, port: int) -> str | None:
         if raw is not None:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                 await quietly(raw.close)
+
+
+async def named_address(host: IHost, networks: LocalNetworks, ip: str, port: int) -> Address | None:
+    """The address of whoever listens where a stranger says; None if nobody does, or no stranger may name it.
+
+    Args:
+        networks: of this machine.
+    """
+    # The id is not known yet; an address needs one.
+    if not networks.may_name(direct_address(ip, port, str(host.get_id())), ()):
+        return None
+    peer_id = await who_listens(host, ip, port)
+    return None if peer_id is None or peer_id == str(host.get_id()) else direct_address(ip, port, peer_id)

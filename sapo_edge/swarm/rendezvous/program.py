@@ -5,7 +5,8 @@ It runs in a process of its own, because libtorrent, a library in C++, reads dat
 
 Each line of its input is a request, `{"key": 40 hexadecimal digits, "port": announced TCP port, or 0}`. Each line of
 its output is `{"key": ..., "peers": [[ip, port], ...]}`, what nodes of the DHT say of a key, or
-`{"nodes": [[ip, port], ...]}`, nodes that answered. It ends with its input.
+`{"nodes": [[ip, port], ...], "trouble": ...}`: nodes that answered, or if there are none, why ("names", "udp"). It ends
+with its input.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ LIFETIME = 24 * 3600.0
 """Seconds after which the process ends; the node starts another one."""
 TICK = 1.0
 """Seconds between two looks at what arrived, and at whether a node is known: the program runs for days."""
-NODES_SECONDS = 60.0
-"""Seconds between two lines about nodes."""
+FIRST_SECONDS, NODES_SECONDS = 20.0, 60.0
+"""Seconds between two lines about nodes: while none answers, which takes a few seconds, and then."""
 MAX_NODES = 32
 """Most nodes in a line, and that are remembered for the next start."""
 MAX_WAITING = 16
@@ -69,12 +70,12 @@ def open_session(contacts: list[tuple[str, int]], own: list[tuple[str, int]]) ->
     return session
 
 
-def run(session: Any) -> None:
-    """Serve until the input ends."""
+def run(session: Any, contacts: list[tuple[str, int]], own: list[tuple[str, int]]) -> None:
+    """Serve until the input ends; arguments as of `open_session`."""
     import libtorrent
 
     requests: list[dict[str, Any]] = []
-    pending, end, told = b"", time.monotonic() + LIFETIME, time.monotonic() - NODES_SECONDS + 5
+    pending, end, due = b"", time.monotonic() + LIFETIME, time.monotonic() + FIRST_SECONDS
     while time.monotonic() < end:
         readable, _, _ = select.select([sys.stdin], [], [], TICK)
         if readable:
@@ -95,19 +96,37 @@ def run(session: Any) -> None:
         for alert in session.pop_alerts():
             if isinstance(alert, libtorrent.dht_get_peers_reply_alert):
                 print(json.dumps({"key": str(alert.info_hash), "peers": alert.peers()[:MAX_PEERS]}), flush=True)
-        if time.monotonic() - told > NODES_SECONDS:
-            told = time.monotonic()
-            print(json.dumps({"nodes": known_nodes(session)}), flush=True)
+        if time.monotonic() > due:
+            nodes = known_nodes(session)
+            first = [] if nodes else resolve(contacts)
+            print(json.dumps({"nodes": nodes, "trouble": "" if nodes else "udp" if first else "names"}), flush=True)
+            due = time.monotonic() + (NODES_SECONDS if nodes else FIRST_SECONDS)
+            # libtorrent asks each once, and a machine may be online only later.
+            for node in () if nodes else (*first, *own):
+                session.add_dht_node(node)
+
+
+def resolve(contacts: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The IP addresses of those that have one, and their ports. It may take a minute."""
+    found = []
+    for host, port in contacts:
+        with contextlib.suppress(OSError, UnicodeError):
+            found += [(str(each[4][0]), port) for each in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)]
+    return found
 
 
 def known_nodes(session: Any) -> list[tuple[str, int]]:
-    """IPv4 addresses and ports of nodes in the routing table."""
+    """IP addresses and ports of nodes in the routing table."""
     import libtorrent
 
     flag = libtorrent.save_state_flags_t.save_dht_state
     state: Any = libtorrent.bdecode(libtorrent.write_session_params_buf(session.session_state(flag), flag))
     nodes = state.get(b"dht state", {}).get(b"nodes", [])
-    return [(socket.inet_ntoa(each[:4]), int.from_bytes(each[4:], "big")) for each in nodes[:MAX_NODES]]
+    families = {6: socket.AF_INET, 18: socket.AF_INET6}
+    return [
+        (socket.inet_ntop(families[len(each)], each[:-2]), int.from_bytes(each[-2:], "big"))
+        for each in nodes[:MAX_NODES]
+    ]
 
 
 def main() -> int:
@@ -123,7 +142,7 @@ def main() -> int:
     except ImportError:
         return NO_LIBRARY
     with contextlib.suppress(BrokenPipeError):
-        run(session)
+        run(session, contacts, nodes)
     return 0
 
 

@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ import trio
 
 from sapo_edge.children import python_command
 from sapo_edge.fields import check_integer, check_list, check_map, check_text
-from sapo_edge.plain import counted
 from sapo_edge.recent import Recent
 from sapo_edge.state.durable import read_bounded, write_atomically
 from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.rendezvous.program import MAX_NODES, NO_LIBRARY
+from sapo_edge.swarm.status import ALONE_SECONDS, TROUBLES, LastSeen, Search, Trouble, describe_search
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import swarm_tag
 
@@ -34,6 +34,7 @@ MAX_LINE = 8192
 """Longest line of the program that is read."""
 MAX_ANSWERS, MAX_OF_ANSWER = 16, 16
 """Answers of DHT nodes that are kept until they are tried, two lookups' worth, and addresses of each."""
+MAX_PLACES = MAX_ANSWERS * MAX_OF_ANSWER
 MAX_OF_NETWORK = 2
 """Most of them in one network, see `addresses.neighbourhood`."""
 MAX_FILE_BYTES = 4096
@@ -50,8 +51,6 @@ AGAIN_SECONDS = 600.0
 """Least time between two tries of one address."""
 RESTART_SECONDS, LONGEST_RESTART = 10.0, 3600.0
 """Time until a program that ended is started again: at first, and at most."""
-ALONE_SECONDS = 60.0
-"""Time after which a node that found nobody says so."""
 OVERLAP = 3600.0
 """Seconds around midnight (UTC) in which the keys of two days count, as clocks differ."""
 
@@ -59,23 +58,39 @@ Place = tuple[str, int]
 """IP address and TCP port."""
 
 
-def keys_at(swarm: bytes, psk: bytes | None, now: float) -> list[bytes]:
+def keys_at(swarm: bytes, psk: bytes | None, now: float, purpose: str = "rendezvous") -> list[bytes]:
     """The keys of a swarm at a time (Unix seconds), 20 bytes each: one a day, so that nobody follows it for weeks.
 
     Args:
-        swarm: the manifest's digest.
+        swarm: the manifest's digest; none for what all swarms share.
         psk: of a private swarm, whose keys only members know.
+        purpose: what is looked up.
     """
     days = dict.fromkeys(int((now + shift) // 86400) for shift in (-OVERLAP, OVERLAP))
-    return [swarm_tag(swarm, psk, f"rendezvous {day}")[:20] for day in days]
+    return [swarm_tag(swarm, psk, f"{purpose} {day}")[:20] for day in days]
+
+
+def volunteer_keys() -> list[bytes]:
+    """The keys under which those are announced now that carry connections for strangers, see `volunteers.py`."""
+    return keys_at(b"", None, time.time(), "volunteers")
+
+
+def swarms_keys() -> list[bytes]:
+    """The keys under which those are announced now that are in open swarms of manifests that do not ship."""
+    return keys_at(b"", None, time.time(), "swarms")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A line of the program: addresses that the DHT names under a key, or nodes of the DHT if the key is empty."""
+    """A line of the program: addresses that the DHT names under a key, or nodes of the DHT if the key is empty.
+
+    Attributes:
+        trouble: why there are no nodes.
+    """
 
     key: bytes
     places: tuple[Place, ...]
+    trouble: Trouble = ""
 
 
 def read_line(line: bytes) -> Found:
@@ -91,7 +106,10 @@ def read_line(line: bytes) -> Found:
     places = [(check_text("ip", ip), check_integer("port", port, 1, 65535)) for ip, port in pairs]
     for ip, _ in places:
         neighbourhood(ip)
-    return Found(key, tuple(places))
+    trouble = fields.get("trouble", "")
+    if trouble not in ("", *TROUBLES):
+        raise ValueError("trouble is not known")
+    return Found(key, tuple(places), trouble)
 
 
 class Places:
@@ -102,34 +120,50 @@ class Places:
 
     Args:
         clock: monotonic seconds.
+        rank: the order in which they are tried, the first one lowest; None for a random one.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+        rank: Callable[[Place], Any] | None = None,
+    ) -> None:
         self._clock = clock
-        self._rng = rng or random.Random()
-        self._answers: deque[list[Place]] = deque(maxlen=MAX_ANSWERS)
+        rng = rng or random.Random()
+        self._choose, self._order = rng.choice, rank or (lambda _: rng.random())
+        # With a rank all are one answer.
+        self._answers: deque[list[Place]] = deque(maxlen=1 if rank else MAX_ANSWERS)
+        self._most = MAX_PLACES if rank else MAX_OF_ANSWER
         self._tried: Recent[Place, float] = Recent(1024)
 
     def __len__(self) -> int:
         return len(set().union(*self._answers))
 
+    @property
+    def found(self) -> set[Place]:
+        """Those that wait, and that were tried lately."""
+        lately = {place for place, tried in self._tried.items() if self._clock() - tried < AGAIN_SECONDS}
+        return lately.union(*self._answers)
+
     def add(self, answer: Sequence[Place]) -> None:
-        """Keep random places of an answer, a few of each network, but for those that were tried lately."""
+        """Keep the first places of an answer, a few of each network, but for those that were tried lately."""
         kept: list[Place] = []
         networks: Counter[str] = Counter()
-        for place in self._rng.sample(answer, len(answer)):
-            if len(kept) == MAX_OF_ANSWER:
+        before = self._answers[0] if self._answers.maxlen == 1 and self._answers else ()
+        for place in sorted({*answer, *before}, key=self._order):
+            if len(kept) == self._most:
                 break
             network = neighbourhood(place[0])
             if networks[network] < MAX_OF_NETWORK and self._may_try(place):
                 networks[network] += 1
                 kept.append(place)
-        self._answers.append(kept)
+        self._answers.append(kept[::-1])
 
     def take(self) -> Place | None:
-        """A random place of a random answer; None if none waits."""
+        """The first place of a random answer; None if none waits."""
         while answers := [answer for answer in self._answers if answer]:
-            place = self._rng.choice(answers).pop()
+            place = self._choose(answers).pop()
             if self._may_try(place):
                 self._tried[place] = self._clock()
                 return place
@@ -152,6 +186,8 @@ class Topic:
     Args:
         keys: what it is called in the DHT now, see `keys_at`.
         announced: the port at which others reach this node; 0 to announce nothing.
+        rank: as of `Places`.
+        longest: most seconds between two lookups.
     """
 
     def __init__(
@@ -161,11 +197,13 @@ class Topic:
         lacks: Callable[[], bool],
         alone: Callable[[], bool],
         try_place: Callable[[Place], Awaitable[bool]],
+        rank: Callable[[Place], Any] | None = None,
+        longest: float = LOOK_SECONDS_LONGEST,
     ) -> None:
         self.keys_now, self.lacks, self.alone, self.try_place = keys, lacks, alone, try_place
-        self.places = Places()
+        self.places = Places(rank=rank)
         self.named = self.answered = 0
-        self._port_now = announced
+        self._port_now, self._longest = announced, longest
         self.forget()
 
     def forget(self) -> None:
@@ -183,7 +221,7 @@ class Topic:
         if not announces and not (self.lacks() and now >= self._look):
             return [], False
         self._look = now + self._pause * random.uniform(0.8, 1.2)
-        self._pause = min(2 * self._pause, LOOK_SECONDS_LONGEST)
+        self._pause = min(2 * self._pause, self._longest)
         if announces:
             self._port, self._announce = port, now + ANNOUNCE_SECONDS * random.uniform(0.8, 1.0)
         keys = [key.hex() for key in self.keys_now()]
@@ -198,31 +236,45 @@ class Rendezvous:
         swarm: the topic of the node's swarm.
         topics: all of them, the swarm's first.
         nodes: DHT nodes that answered.
+        search: for a first member of the swarm; None while one is connected.
 
     Args:
         file: remembers DHT nodes; None to remember none.
+        last: the members that the swarm had when it was last found.
+        own: places at which others reach this node, which finds itself there.
     """
 
     def __init__(
-        self, contacts: Sequence[tuple[str, int]], topics: Sequence[Topic], tally: Tally, file: Path | None = None
+        self,
+        contacts: Sequence[tuple[str, int]],
+        topics: Sequence[Topic],
+        tally: Tally,
+        file: Path | None = None,
+        last: Callable[[], LastSeen | None] = lambda: None,
+        own: Callable[[], set[Place]] = set,
     ) -> None:
         self.contacts, self.topics, self.swarm = contacts, tuple(topics), topics[0]
-        self._tally, self._file = tally, file
+        self._tally, self._file, self._last, self._own = tally, file, last, own
         self.nodes: tuple[Place, ...] = ()
+        self.search: Search | None = None
+        self._trouble: Trouble = ""
+        self._told = ""
 
     async def run(self) -> None:
         """Work until cancelled. A program that ends is started again; without libtorrent it ends at once."""
         await self._load()
         pause = RESTART_SECONDS
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow)
             for topic in self.topics:
                 nursery.start_soon(self._try_places, topic)
             while True:
                 began = time.monotonic()
                 code = await self._run_program()
                 if code == NO_LIBRARY:
-                    missing = "libtorrent is not installed, so members elsewhere are found by invites only"
-                    self._tally.notice("info", f"{missing}: pip install libtorrent", "libtorrent")
+                    # Told to those who look for nobody now, too: a relay, and a node that may be alone later.
+                    self.search = Search(time.time(), trouble="library", last=self._last())
+                    self._tally.notice("warning", TROUBLES["library"], "rendezvous library")
                     nursery.cancel_scope.cancel()
                     return
                 self._tally.count("rendezvous programs that ended")
@@ -269,7 +321,8 @@ class Rendezvous:
                     self._tally.count("rendezvous lines that were not valid")
                     return
                 if not found.key:
-                    self.nodes = found.places[:MAX_NODES]
+                    # While the machine is offline, those of before are kept.
+                    self.nodes, self._trouble = found.places[:MAX_NODES] or self.nodes, found.trouble
                 for topic in self.topics:
                     if found.key in topic.keys_now():
                         self._take(topic, found.places)
@@ -278,14 +331,28 @@ class Rendezvous:
         self._tally.count("rendezvous addresses", len(places))
         topic.named += len(places)
         topic.places.add(places)
-        if places and topic is self.swarm and topic.alone():
-            named = f"others who learn this may be at {counted(len(topic.places), 'address', 'addresses')}: dialling"
-            self._tally.notice("info", named, "rendezvous found")
+
+    async def _follow(self) -> None:
+        while True:
+            self.look(time.time())
+            await trio.sleep(1.0)
+
+    def look(self, now: float) -> None:
+        """See how the search for a first member goes (Unix seconds), and tell the owner, each thing once."""
+        if not self.swarm.alone():
+            self.search, self._told = None, ""
+            return
+        since, found = self.search.since if self.search else now, len(self.swarm.places.found - self._own())
+        self.search = Search(since, found, self._trouble, self._last())
+        is_long = now - since >= ALONE_SECONDS
+        stage = self._trouble or ("in vain" if is_long else "found" if found else "begun")
+        if stage != self._told:
+            self._told = stage
+            text = describe_search(asdict(self.search), now)
+            self._tally.notice("warning" if self._trouble else "info", text, f"rendezvous {stage}")
 
     async def _ask(self, link: Any) -> None:
         """Look the topics up, and announce this node, from time to time."""
-        began = time.monotonic()
-        self._tally.notice("info", "looking for others who learn this", "rendezvous")
         for topic in self.topics:
             topic.forget()
         try:
@@ -298,18 +365,9 @@ class Rendezvous:
                         self._tally.count("rendezvous lookups")
                     if announces:
                         self._tally.count("rendezvous announcements")
-                if now - began > ALONE_SECONDS and self.swarm.alone():
-                    self._tell_alone()
                 await trio.sleep(1.0)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
-
-    def _tell_alone(self) -> None:
-        self._tally.notice(
-            "info",
-            "nobody else is found who learns this now; the node goes on alone, and joins when somebody comes",
-            "rendezvous alone",
-        )
 
     async def _try_places(self, topic: Topic) -> None:
         """Try one of a topic's places after the other while something is lacking."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+import math
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,10 +15,16 @@ from libp2p.abc import IHost
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.state.durable import check_space, make_private_directory
+from sapo_edge.swarm.addresses import find_local_networks
 from sapo_edge.swarm.finding.visiting import meet, visiting_host
+from sapo_edge.swarm.finding.volunteers import PATIENCE, rank_of
 from sapo_edge.swarm.host.requests import RequestError, request
 from sapo_edge.swarm.host.traffic import SERVED_BYTES
+from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.member.pull import PULLS
+from sapo_edge.swarm.rendezvous.dial import named_address
+from sapo_edge.swarm.rendezvous.lookup import Entry, look_up, short_topic
+from sapo_edge.swarm.rendezvous.rendezvous import Place, keys_at, volunteer_keys
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.messages import PIECE_BYTES, Request, decode_response, encode_request
 from sapo_edge.tasks.manifest import Manifest
@@ -24,45 +33,81 @@ from sapo_edge.transport import SwarmError
 
 PAUSE_SECONDS = 1.0
 """Time before all of them are asked again."""
+HEAD_START_SECONDS = 3.0
+"""Time in which only the addresses of the invite are tried."""
 MIN_SECONDS = 60.0
 """Time for a member to send questions, beside what they take at the rate at which each address is served."""
 RETRY_SECONDS, MAX_FAILURES = 3.0, 10
 """Time before a member is asked again for a piece of questions, and failures in a row until the next one is asked."""
 
 
-def fetch_manifest(
-    digest: bytes, bootstrap: Sequence[str], psk: bytes | None = None, timeout: float = 30.0
-) -> Manifest:
+def fetch_manifest(swarm: Swarm, timeout: float = 30.0, entry: Entry | None = None) -> Manifest:
     """Fetch a swarm's manifest from one of its members, and check its digest.
 
     Args:
-        bootstrap: multiaddresses with `/p2p/` of members; asked in turn.
         timeout: seconds for all of them together.
+        entry: to the DHT, where members are found beside those that the invite names; None to look nowhere else.
     """
-    if not bootstrap:
+    if not swarm.bootstrap and entry is None:
         raise SwarmError(
             "the invite has no address to fetch the swarm's manifest from",
             "ask for a new invite, made while the other node runs",
         )
-    manifest: Manifest | None = trio.run(_fetch, digest, bootstrap, psk, timeout)
+    manifest: Manifest | None = trio.run(_fetch, swarm, timeout, entry)
     if manifest is None:
         raise SwarmError(
-            "nobody at the addresses of the invite sent the swarm's manifest",
+            "nobody at the addresses of the invite sent the swarm's manifest"
+            + (", and no member was found elsewhere" if entry else ""),
             "check that one of them is online, or ask for a new invite",
         )
     return manifest
 
 
-async def _fetch(digest: bytes, bootstrap: Sequence[str], psk: bytes | None, timeout: float) -> Manifest | None:
-    async with visiting_host(psk) as host:
-        manifest: Manifest | None = None
-        with trio.move_on_after(timeout):
-            while manifest is None:
-                async for peer_id in meet(host, bootstrap, digest):
-                    if (manifest := await _ask(host, peer_id, digest)) is not None:
-                        return manifest
-                await trio.sleep(PAUSE_SECONDS)
-    return manifest
+async def _fetch(swarm: Swarm, timeout: float, entry: Entry | None) -> Manifest | None:
+    with trio.move_on_after(timeout):
+        async with visiting_host(swarm.key) as host, _members(host, swarm, entry) as members:
+            async for peer_id in members:
+                if (manifest := await _ask(host, peer_id, swarm.manifest)) is not None:
+                    return manifest
+    return None
+
+
+@asynccontextmanager
+async def _members(host: IHost, swarm: Swarm, entry: Entry | None) -> AsyncIterator[trio.MemoryReceiveChannel[str]]:
+    """Ids of connected peers, without end: those of the invite and whom they name, and those that the DHT names."""
+    send, receive = trio.open_memory_channel[str](0)
+
+    async def visit(addresses: Sequence[str]) -> None:
+        async for peer_id in meet(host, addresses, swarm.manifest):
+            await send.send(peer_id)
+
+    async def visit_invited() -> None:
+        while True:
+            await visit(swarm.bootstrap)
+            await trio.sleep(PAUSE_SECONDS)
+
+    async def visit_found(place: Place) -> bool:
+        address = await named_address(host, find_local_networks(), *place)
+        if address is not None:
+            await visit([str(address)])
+        return address is not None
+
+    async def look_elsewhere(entry: Entry) -> None:
+        # While the invite's addresses are true, nobody else need know who joins.
+        await trio.sleep(HEAD_START_SECONDS if swarm.bootstrap else 0.0)
+        topics = [short_topic(keys_at(swarm.manifest, swarm.key, time.time()), visit_found)]
+        if swarm.key is None:
+            # They introduce members that nobody can dial, which come to the first ones of the same order.
+            order = keys_at(swarm.manifest, None, time.time(), "volunteers")[0]
+            topics.append(short_topic(volunteer_keys(), visit_found, partial(rank_of, order), PATIENCE))
+        await look_up(entry, topics)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(visit_invited)
+        if entry is not None:
+            nursery.start_soon(look_elsewhere, entry)
+        yield receive
+        nursery.cancel_scope.cancel()
 
 
 async def _ask(host: IHost, peer_id: str, digest: bytes) -> Manifest | None:
@@ -76,37 +121,41 @@ async def _ask(host: IHost, peer_id: str, digest: bytes) -> Manifest | None:
 
 
 def fetch_questions(
-    data: QuestionData, store: Path, swarm: bytes, bootstrap: Sequence[str], psk: bytes | None = None
+    data: QuestionData, store: Path, swarm: Swarm, timeout: float = 30.0, entry: Entry | None = None
 ) -> None:
     """Fetch the questions that a manifest names from one member of its swarm, and check them.
 
     Members are asked in turn. One sends all of them: whose piece was wrong could not be told otherwise.
 
     Args:
-        swarm: digest of the manifest, 32 bytes.
-        bootstrap: multiaddresses with `/p2p/` of members.
+        timeout: seconds for finding members, besides those in which they send.
+        entry: as of `fetch_manifest`.
     """
     make_private_directory(store)
     check_space(store, data.size)
-    if not trio.run(_fetch_questions, data, store, swarm, bootstrap, psk):
+    if not trio.run(_fetch_questions, data, store, swarm, timeout, entry):
         raise SwarmError(
             f"no member of the swarm sent the {data.count} questions that its manifest names",
             "start again while the member who invited you is online",
         )
 
 
-async def _fetch_questions(
-    data: QuestionData, store: Path, swarm: bytes, bootstrap: Sequence[str], psk: bytes | None
-) -> bool:
-    seconds = MIN_SECONDS + data.size / SERVED_BYTES
-    async with visiting_host(psk) as host:
-        async for peer_id in meet(host, bootstrap, swarm):
-            # The next member is asked if anything is missing, late or wrong.
-            with suppress(ManifestError, WireError), trio.move_on_after(seconds), new_file(store) as file:
-                await _ask_pieces(host, peer_id, data, file)
-                await trio.to_thread.run_sync(data.verify, Path(file.name))
-                complete(file, data.path(store))
-                return True
+async def _fetch_questions(data: QuestionData, store: Path, swarm: Swarm, timeout: float, entry: Entry | None) -> bool:
+    seconds, asked = MIN_SECONDS + data.size / SERVED_BYTES, set[str]()
+    with trio.move_on_after(timeout) as scope:
+        async with visiting_host(swarm.key) as host, _members(host, swarm, entry) as members:
+            async for peer_id in members:
+                if peer_id in asked:
+                    continue
+                asked.add(peer_id)
+                left, scope.deadline = scope.deadline - trio.current_time(), math.inf
+                # The next member is asked if anything is missing, late or wrong.
+                with suppress(ManifestError, WireError), trio.move_on_after(seconds), new_file(store) as file:
+                    await _ask_pieces(host, peer_id, data, file)
+                    await trio.to_thread.run_sync(data.verify, Path(file.name))
+                    complete(file, data.path(store))
+                    return True
+                scope.deadline = trio.current_time() + left
     return False
 
 

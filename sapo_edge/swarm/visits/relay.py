@@ -6,14 +6,16 @@ encrypted between the two ends. Every resource that a stranger can use up is bou
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import trio
 from libp2p.peer.id import ID
 
-from sapo_edge.swarm.addresses import find_local_networks, host_address
+from sapo_edge.swarm.addresses import Address, find_local_networks, host_address, is_public
 from sapo_edge.swarm.bucket import Shares
 from sapo_edge.swarm.codes.meeting_place import MeetingPlace
 from sapo_edge.swarm.finding.directory import Directory
@@ -23,6 +25,7 @@ from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, 
 from sapo_edge.swarm.host.places import Capacity
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.rendezvous.rendezvous import RESTART_SECONDS, Place, Rendezvous, Topic, keys_at, volunteer_keys
 from sapo_edge.swarm.tally import Tally
 
 MEMBERS = 1000
@@ -56,9 +59,13 @@ class RelayConfig:
         listen: "all" interfaces, or "loopback": this machine only.
         announce: further host names or IP addresses at which it is reached from outside, as behind a NAT.
         psk: key of the one private swarm that it serves, 32 bytes; None to serve open swarms.
+        swarm: the manifest's digest of that swarm.
         upload, download: caps in bytes per second; 0 for none.
         members: most connected nodes.
         members_per_address: most of one IPv4 address or IPv6 /64; 0 for half of `members`.
+        contacts: host and port of DHT nodes through which it is found, by strangers of any open swarm, or by members of
+            the private one; none: it isn't.
+        dht_nodes: file that remembers DHT nodes.
     """
 
     identity: Identity
@@ -66,10 +73,13 @@ class RelayConfig:
     listen: Literal["all", "loopback"] = "all"
     announce: tuple[str, ...] = ()
     psk: bytes | None = None
+    swarm: bytes = b""
     upload: int = 0
     download: int = 0
     members: int = MEMBERS
     members_per_address: int = 0
+    contacts: tuple[tuple[str, int], ...] = ()
+    dht_nodes: Path | None = None
 
     @property
     def capacity(self) -> Capacity:
@@ -132,9 +142,36 @@ async def run_relay(
             2 * config.capacity.places,
         ).start()  # fmt: skip
         ready(tuple(str(address) for address in own))
-        while True:
-            await trio.sleep(TIDY_SECONDS)
-            forget_strangers(host)
-            if report is not None:
-                connections = len(host.get_network().connections)
-                await report(RelayStatus(connections, hop.reservations, hop.circuits, meter.sent, meter.received))
+        async with trio.open_nursery() as nursery:
+            if config.contacts:
+                nursery.start_soon(_announce, config, own, tally)
+            while True:
+                await trio.sleep(TIDY_SECONDS)
+                forget_strangers(host)
+                if report is not None:
+                    connections = len(host.get_network().connections)
+                    await report(RelayStatus(connections, hop.reservations, hop.circuits, meter.sent, meter.received))
+
+
+async def _announce(config: RelayConfig, own: tuple[Address, ...], tally: Tally) -> None:
+    """Announce a relay in the DHT, if it has a public IP address: the DHT names it by that, and so do circuits."""
+    port = next((address.port for address in own if address.ip is not None and is_public(address.ip)), 0)
+    if not port:
+        text = "this relay is not announced: it has no public IP address, and --announce names none"
+        tally.notice("warning", text, "announcement")
+        return
+
+    async def nobody(_: Place) -> bool:
+        return False
+
+    def keys() -> list[bytes]:
+        return volunteer_keys() if config.psk is None else keys_at(config.swarm, config.psk, time.time())
+
+    topic = Topic(keys, lambda: port, lambda: False, lambda: False, nobody)
+    while True:
+        try:
+            await Rendezvous(config.contacts, [topic], tally, config.dht_nodes).run()
+            return
+        except Exception as error:  # noqa: BLE001 - it must not end the relay
+            tally.fault("announcement", error)
+            await trio.sleep(RESTART_SECONDS)

@@ -49,6 +49,8 @@ MAX_REQUEST_BYTES = 4 * 1024
 """Largest request."""
 MAX_RESPONSE_BYTES = 512 * 1024
 """Largest response."""
+OWN = bytes(DIGEST_BYTES)
+"""In place of a manifest's digest: that of the swarm that the answering node is in."""
 PIECE_BYTES = 256 * 1024
 """Bytes of questions in a response; fewer at their end."""
 # Kept free in a message for its other fields and all announcements. Digests are random and do not compress; text that
@@ -75,7 +77,7 @@ class Request:
     """A pull request.
 
     Attributes:
-        digests: `digests` of rollouts, or the one `digest` of a manifest or of questions.
+        digests: `digests` of rollouts, or the one `digest` of a manifest (perhaps `OWN`) or of questions.
         swarm, count: of recent rollouts.
         offset: of questions: the first byte of the piece.
     """

@@ -7,6 +7,9 @@ from tests.defences.defence import Defences
 handover = Defences("sapo_edge/swarm/codes/handover.py", "tests/swarm/codes/test_code.py")
 accepting = Defences("sapo_edge/swarm/codes/accepting.py", "tests/swarm/codes/test_codes.py")
 offering = Defences("sapo_edge/swarm/codes/offering.py", "tests/swarm/codes/test_codes.py")
+elsewhere = Defences("sapo_edge/swarm/codes/elsewhere.py", "tests/swarm/codes/test_elsewhere.py")
+guessing = Defences("sapo_edge/swarm/codes/accepting.py", "tests/swarm/codes/test_elsewhere.py")
+visiting = Defences("sapo_edge/swarm/codes/offering.py", "tests/swarm/codes/test_elsewhere.py")
 meeting_place = Defences("sapo_edge/swarm/codes/meeting_place.py", "tests/swarm/codes/test_meeting_place.py")
 
 DEFENCES = (
@@ -142,5 +145,40 @@ DEFENCES = (
         " and not other.stream.muxed_conn.is_closed",
         "",
         "test_an_inviter_that_left_frees_its_number",
+    ),
+    elsewhere(
+        "a side of a code that nobody can reach is not announced",
+        "return mapping.port if is_reachable() or versions() else 0",
+        "return mapping.port",
+        "test_a_side_that_can_be_reached_announces_its_port_under_the_number_and_looks_up_the_other",
+    ),
+    guessing(
+        "a joiner that guessed meets nobody who dials it",
+        "if not self.scope.cancel_called:",
+        "if True:",
+        "test_a_joiner_that_has_guessed_guesses_at_nobody_who_comes_later",
+    ),
+    guessing(
+        "silent inviters hold no other one up",
+        """        try:
+            with trio.fail_after(HELLO_SECONDS):
+                hello = await read_frame(stream, HELLO_BYTES)
+        except LOST:
+            return
+""",
+        """        async with self._one_at_a_time:
+            try:
+                with trio.fail_after(HELLO_SECONDS):
+                    hello = await read_frame(stream, HELLO_BYTES)
+            except LOST:
+                return
+""",
+        "test_a_silent_inviter_holds_no_other_one_up",
+    ),
+    visiting(
+        "whoever the DHT names keeps an inviter for seconds",
+        "with trio.fail_after(ASK_SECONDS):",
+        "with trio.fail_after(1e6):",
+        "test_an_inviter_leaves_who_only_lets_it_wait",
     ),
 )

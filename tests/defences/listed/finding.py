@@ -13,6 +13,7 @@ visiting = Defences("sapo_edge/swarm/finding/visiting.py", "tests/swarm/finding/
 outside = Defences("sapo_edge/swarm/finding/outside.py", "tests/swarm/finding/test_outside.py")
 mdns = Defences("sapo_edge/swarm/finding/mdns.py", "tests/swarm/finding/test_discovery.py")
 program = Defences("sapo_edge/swarm/router/program.py", "tests/swarm/router/test_ssdp.py")
+volunteers = Defences("sapo_edge/swarm/finding/volunteers.py", "tests/swarm/finding/test_volunteers.py")
 discovery = Defences("sapo_edge/swarm/finding/discovery.py", "tests/swarm/finding/test_named_addresses.py")
 mapping = Defences("sapo_edge/swarm/router/mapping.py", "tests/swarm/router/test_mapping.py")
 
@@ -211,7 +212,7 @@ DEFENCES = (
     ),
     directory.condition(
         "members of another swarm are told nothing",
-        "if self._tag is not None and request.tag != self._tag:",
+        "if not is_member and not self._introduces_all:",
         "test_members_of_another_swarm_are_told_nothing_and_of_nobody",
     ),
     directory(
@@ -426,9 +427,81 @@ DEFENCES = (
     ),
     discovery(
         "places for members alone",
-        "is_elsewhere and self.directory.is_member(peer_id) and",
+        "is_elsewhere and is_served and",
         "is_elsewhere and",
         "test_a_node_carries_for_members_from_elsewhere_while_others_reach_it",
+    ),
+    discovery(
+        "places for strangers only of who volunteers",
+        "if not self._config.is_volunteer or self._hop is None:",
+        "if self._hop is None:",
+        "tests/swarm/finding/test_volunteers.py::test_strangers_get_half_of_a_volunteers_places_and_a_network_half_of_these",
+    ),
+    discovery(
+        "strangers leave places to members",
+        "return len(others) < STRANGERS and",
+        "return",
+        "tests/swarm/finding/test_volunteers.py::test_strangers_get_half_of_a_volunteers_places_and_a_network_half_of_these",
+    ),
+    discovery(
+        "a network has few places of strangers",
+        " and len(near) < STRANGERS_OF_NETWORK",
+        "",
+        "tests/swarm/finding/test_volunteers.py::test_strangers_get_half_of_a_volunteers_places_and_a_network_half_of_these",
+    ),
+    discovery(
+        "nobody volunteers unasked",
+        "return self._announced_port() if self._config.is_volunteer else 0",
+        "return self._announced_port()",
+        "tests/swarm/finding/test_volunteers.py::test_only_who_agreed_and_is_reached_is_announced_as_a_volunteer",
+    ),
+    discovery(
+        "private swarms use no volunteers",
+        " if config.psk is None else []",
+        "",
+        "tests/swarm/finding/test_volunteers.py::test_private_swarms_have_nothing_to_do_with_volunteers",
+    ),
+    directory(
+        "who asks of another swarm is no member",
+        "return ExchangeResponse(is_member, seen, reachable,",
+        "return ExchangeResponse(self._tag is not None, seen, reachable,",
+        "test_a_volunteer_introduces_members_of_another_swarm_to_each_other_alone",
+    ),
+    directory(
+        "addresses of strangers are not those of members",
+        "        if is_member:\n            for",
+        "        if True:\n            for",
+        "test_a_volunteer_introduces_members_of_another_swarm_to_each_other_alone",
+    ),
+    volunteers(
+        "a few volunteers",
+        "return list(best.values())[:MAX_VOLUNTEERS]",
+        "return list(best.values())",
+        "test_a_node_takes_the_first_volunteers_of_its_swarms_order_one_of_each_region",
+    ),
+    volunteers(
+        "one volunteer of each region",
+        "best.setdefault(_region(place), place)",
+        "best.setdefault(str(place), place)",
+        "test_a_node_takes_the_first_volunteers_of_its_swarms_order_one_of_each_region",
+    ),
+    volunteers(
+        "no port brings a volunteer forward",
+        "return next(parts), next(parts), port",
+        "return hashlib.sha256(key + str(place).encode()).digest(), b'', port",
+        "test_neither_a_port_nor_a_key_brings_a_volunteer_forward",
+    ),
+    volunteers(
+        "a volunteer that gives no place is left",
+        "if self._gives_place(peer_id) or not self._is_old(held)",
+        "if True",
+        "test_volunteers_are_left_that_give_no_place_or_are_not_needed",
+    ),
+    circuit(
+        "volunteers take no places from other relays",
+        " if self._is_volunteer(other) == volunteers]",
+        "]",
+        "tests/swarm/visits/test_relay.py::test_volunteers_take_no_places_from_relays_of_the_swarm",
     ),
     discovery(
         "places only while others reach this node",

@@ -11,6 +11,12 @@ pull = Defences("sapo_edge/swarm/member/pull.py", "tests/swarm/member/test_pulls
 messages = Defences("sapo_edge/swarm/wire/messages.py", "tests/swarm/member/test_pulls.py")
 
 DEFENCES = (
+    pull(
+        "who is not to be found tells no stranger the manifest",
+        "own = {OWN} if member.config.contacts else set()",
+        "own = {OWN}",
+        "test_a_node_tells_strangers_its_manifest_only_if_they_may_find_it",
+    ),
     member.condition(
         "messages that wait to be sent",
         "while len(self.outbox) > MAX_OUTBOX:",

@@ -11,11 +11,24 @@ hostile = Defences("sapo_edge/swarm/rendezvous/rendezvous.py", HOSTILE)
 book = Defences("sapo_edge/swarm/finding/peerbook.py", HOSTILE)
 program = Defences("sapo_edge/swarm/rendezvous/program.py", "tests/swarm/rendezvous/test_public.py")
 
+dial = Defences("sapo_edge/swarm/rendezvous/dial.py", "tests/swarm/rendezvous/test_dial.py")
+
 DEFENCES = (
+    dial.condition(
+        "the DHT names no address of the network of who joins",
+        "if not networks.may_name(direct_address(ip, port, str(host.get_id())), ()):",
+        "test_who_listens_where_no_stranger_may_name_an_address_is_not_asked",
+    ),
     rendezvous.condition(
         "addresses of the DHT are bounded",
         "if len(kept) == MAX_OF_ANSWER:",
         "test_ten_thousand_announced_addresses_take_the_room_of_a_few",
+    ),
+    rendezvous(
+        "a flood of addresses pushes out no volunteer before them",
+        "for place in sorted({*answer, *before}, key=self._order):",
+        "for place in [*before, *answer]:",
+        "tests/swarm/finding/test_volunteers.py::test_ten_thousand_addresses_push_out_no_volunteer_that_comes_before_them",
     ),
     rendezvous(
         "a network has few addresses of the DHT",
@@ -72,6 +85,11 @@ DEFENCES = (
                     self._tally.count("rendezvous lines that were not valid")""",
         "test_a_program_that_says_nonsense_or_ends_is_started_again",
     ),
+    rendezvous.condition(
+        "the program names no trouble that the node doesn't know",
+        'if trouble not in ("", *TROUBLES):',
+        "test_a_line_that_is_not_valid_is_refused",
+    ),
     rendezvous(
         "answers about other keys are ignored",
         "if found.key in topic.keys_now():",
@@ -80,8 +98,8 @@ DEFENCES = (
     ),
     rendezvous(
         "keys of a private swarm are secret",
-        'swarm_tag(swarm, psk, f"rendezvous {day}")',
-        'swarm_tag(swarm, None, f"rendezvous {day}")',
+        'swarm_tag(swarm, psk, f"{purpose} {day}")',
+        'swarm_tag(swarm, None, f"{purpose} {day}")',
         "test_a_key_is_of_one_day_and_of_one_swarm",
     ),
     dialing(

@@ -6,6 +6,8 @@ from tests.defences.defence import Defences
 
 hop = Defences("sapo_edge/swarm/finding/hop.py", "tests/swarm/visits/test_relay.py")
 relay = Defences("sapo_edge/swarm/visits/relay.py", "tests/swarm/visits/test_relay.py")
+find = Defences("sapo_edge/swarm/visits/find.py", "tests/swarm/visits/test_find.py")
+discovery = Defences("sapo_edge/swarm/finding/discovery.py", "tests/swarm/visits/test_find.py")
 fetch = Defences("sapo_edge/swarm/visits/fetch.py", "tests/swarm/visits/test_fetch.py")
 visiting = Defences("sapo_edge/swarm/finding/visiting.py", "tests/swarm/visits/test_fetch.py")
 circuit = Defences("sapo_edge/swarm/finding/circuit.py", "tests/swarm/visits/test_fetch.py")
@@ -52,8 +54,8 @@ DEFENCES = (
     ),
     hop(
         "reservations of nodes that left are deleted",
-        "        self._drop_absent()\n",
-        "",
+        "        self._drop_absent()\n        msg.ClearField",
+        "        msg.ClearField",
         "test_reservations_of_nodes_that_left_are_deleted",
     ),
     hop(
@@ -117,8 +119,19 @@ DEFENCES = (
     ),
     fetch(
         "time to fetch a manifest",
-        "trio.move_on_after(timeout)",
-        "trio.move_on_after(1e6)",
+        "trio.move_on_after(timeout):",
+        "trio.move_on_after(1e6):",
+        "test_few_peers_are_asked_and_for_a_while",
+    ),
+    fetch(
+        "time to find who sends questions",
+        "trio.move_on_after(timeout) as",
+        "trio.move_on_after(1e6) as",
+        "test_few_peers_are_asked_and_for_a_while",
+    ),
+    fetch.condition(
+        "a member that sent wrong questions is not asked again",
+        "if peer_id in asked:",
         "test_few_peers_are_asked_and_for_a_while",
     ),
     visiting(
@@ -137,7 +150,7 @@ DEFENCES = (
     ),
     circuit(
         "connections through one relay",
-        "self._opening[relay] + self._open(relay) >= MAX_CIRCUITS_OF_RELAY",
+        "self._opening[relay] + circuits_through(self.host, relay) >= MAX_CIRCUITS_OF_RELAY",
         "False",
         "tests/swarm/test_promises_kept.py::test_sixteen_connections_come_through_one_relay_and_no_more",
     ),
@@ -164,6 +177,42 @@ DEFENCES = (
         "decode_answer(await read_frame(stream, MAX_CLAIM_BYTES))",
         "decode_answer(await read_frame(stream, 2**31))",
         "test_a_machine_that_says_nothing_holds_nobody_up",
+    ),
+    find(
+        "a search for swarms dials slowly",
+        "        await trio.sleep(self._dials.wait())\n",
+        "",
+        "test_a_search_dials_at_the_rate_of_a_node",
+    ),
+    find(
+        "a search for swarms waits for nobody who says nothing",
+        "with trio.move_on_after(ASK_SECONDS):",
+        "with trio.CancelScope():",
+        "test_who_says_nothing_is_given_up",
+    ),
+    find(
+        "strangers name few swarms",
+        "or len(self.swarms) < MAX_SWARMS",
+        "or True",
+        "test_strangers_name_few_swarms_and_crowd_out_none_that_is_known",
+    ),
+    find(
+        "strangers crowd out no shipped swarm",
+        "return known is not None or digest",
+        "return digest",
+        "test_strangers_name_few_swarms_and_crowd_out_none_that_is_known",
+    ),
+    find(
+        "a member of another swarm does not count",
+        "return known if answer == known.to_bytes() else None",
+        "return known",
+        "test_a_manifest_of_a_stranger_is_checked",
+    ),
+    discovery(
+        "a private swarm is announced to nobody",
+        "if config.psk is None and shipped_name(config.manifest.digest) is None:",
+        "if shipped_name(config.manifest.digest) is None:",
+        "test_a_node_is_named_to_all_only_in_the_open_swarm_of_a_manifest_of_its_own",
     ),
     host(
         "streams of all connections",

@@ -137,8 +137,10 @@ def test_only_the_same_code_opens(theirs: Code, ours: Code) -> None:
         if wrong == ours:
             continue
         offer = Offer(ours, LINE)
+        inviter = Inviter(offer)
+        guess = Joiner(wrong).guess(inviter.hello)
         with pytest.raises(WrongCodeError):
-            exchange(offer, Joiner(wrong))
+            inviter.answer(guess)
         assert offer.spent
 
 

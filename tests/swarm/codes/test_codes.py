@@ -74,7 +74,7 @@ class Inviter:
             self.outcome = error.message
         self.ended.set()
 
-    def _keep(self, code: Code, own: Sequence[Address], others: Sequence[Address]) -> None:
+    def _keep(self, code: Code, own: Sequence[Address], others: Sequence[Address], announced: bool) -> None:
         self._code, self.own, self.places = code, own[0], set(others)
         self._ready.set()
 

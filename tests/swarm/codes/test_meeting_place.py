@@ -231,12 +231,26 @@ async def test_an_inviter_is_the_meeting_place_of_its_own_number() -> None:
         async def meet(stream: Any) -> None:
             await write_frame(stream, b"own hello")
 
-        lab.place.keep(7, meet)
+        lab.place.keep(Claim(7, False), meet)
         for _ in range(2):
             joiner, paired = await lab.claim(7, False)
             assert paired is Answer.PAIRED and await read_frame(joiner, 64) == b"own hello"
         assert (await lab.claim(7, True))[1] is Answer.TAKEN
         assert (await lab.claim(8, True))[1] is Answer.FULL
+
+
+@in_trio(0)
+async def test_a_joiner_is_the_meeting_place_of_whoever_waits_under_its_number() -> None:
+    async with opened(slots=0) as lab:
+
+        async def meet(stream: Any) -> None:
+            await write_frame(stream, b"guess")
+
+        lab.place.keep(Claim(7, True), meet)
+        inviter, waiting = await lab.claim(7, True)
+        assert waiting is Answer.WAITING and await answer(inviter) is Answer.PAIRED
+        assert await read_frame(inviter, 64) == b"guess"
+        assert (await lab.claim(7, False))[1] is Answer.NOBODY
 
 
 @given(st.binary(max_size=80))

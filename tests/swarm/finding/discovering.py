@@ -91,6 +91,7 @@ async def main(options: dict[str, Any]) -> None:
         tuple(options.get("bootstrap", ())), listen=options.get("listen", "all"), mdns=options.get("mdns", False),
         contacts=tuple((host, port) for host, port in options.get("contacts", ())),
         map_port=options.get("map_port", False), carries=options.get("carries", False),
+        volunteers=options.get("volunteers", False),
         known_peers=Path(options["peers_file"]) if options.get("peers_file") else None,
     )  # fmt: skip
     host = make_host(config.identity, psk, meter, 5.0)

@@ -168,6 +168,12 @@ class _Lab(Namespaces):
         super().remove()
 
 
+def forwarded(router: str) -> str:
+    """The ports that a router forwards, as nft lists them."""
+    command = ["ip", "netns", "exec", name(router), "nft", "list", "chain", "inet", "filter", "prerouting_miniupnpd"]
+    return "".join(line for line in subprocess.run(command, capture_output=True, text=True).stdout.splitlines()[2:-2])
+
+
 @contextlib.contextmanager
 def homes(directory: Path, *kinds: Home) -> Iterator[None]:
     """Homes in network namespaces for the duration of this context.

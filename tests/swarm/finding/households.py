@@ -20,19 +20,22 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from sapo_edge.state.paths import Paths
 from tests.models import SHAPES, write_model
-from tests.swarm.finding.homes import HOMES, homes
+from tests.swarm.finding.homes import HOMES, forwarded, homes
 from tests.swarm.finding.processes import Process, Relay
 from tests.swarm.lines import ROOT
-from tests.swarm.namespaces import name
+from tests.swarm.namespaces import Namespaces, name, run_in
+from tests.swarm.rendezvous.mainline import CONTACTS, public_dht
+from tests.waiting import wait_until
 
 PROGRAM = "from sapo_edge.cli.main import main; main()"
 REWARDED = f"from tests.cli.process import reward_by_length; reward_by_length(); {PROGRAM}"
 SETTINGS = {
-    "own": 2, "external": 2, "questions": 6, "answers": 4, "max_tokens": 8, "held_out": 0, "rank": 2,
-    "learning_rate": 0.01, "warmup": 0, "threads": 1, "nice": 0, "on_battery": "run", "consent": "given",
+    "own": 2, "external": 2, "answers": 4, "max_tokens": 8, "held_out": 0, "rank": 2,
+    "learning_rate": 0.01, "warmup": 0, "threads": 1, "nice": 0, "on_battery": "run",
 }  # fmt: skip
 SECONDS = 240.0
 """Time in which a node starts, or two train on each other's rollouts, on a machine that is busy with much else."""
@@ -45,16 +48,20 @@ class Household:
         part: the machine, of `homes.py`.
         directory: for its files.
         model: a file.
+
+    Attributes:
+        days: by which its clock is ahead.
     """
 
     def __init__(self, part: str, directory: Path, model: Path) -> None:
-        self.part = part
+        self.part, self.days = part, 0
         self.home = directory / part
         self._model = model
         self._stack = contextlib.ExitStack()
         config = self.home / "config"
         config.mkdir(parents=True)
-        values = {**SETTINGS, "model": str(model)}
+        contacts = ",".join(f"{host}:{port}" for host, port in CONTACTS)
+        values = {**SETTINGS, "model": str(model), "rendezvous": contacts}
         (config / "config.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
 
     def sapo(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -63,15 +70,22 @@ class Household:
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = ["ip", "netns", "exec", name(self.part), sys.executable, "-c", PROGRAM, *arguments]
+        command = ["ip", "netns", "exec", name(self.part), sys.executable, "-c", self._code(PROGRAM), *arguments]
         return subprocess.Popen(
             [*command, "--home", str(self.home)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
 
+    def _code(self, program: str) -> str:
+        # The variables of tests, which win over the home's settings, keep nodes from the router and the DHT.
+        asks = "import os; [os.environ.pop(f'SAPO_EDGE_{name}', 0) for name in ('RENDEZVOUS', 'PORT_MAPPING')]; "
+        ahead = f"import time; now = time.time; time.time = lambda: now() + {self.days * 86400}; " if self.days else ""
+        return asks + ahead + program
+
     def run(self) -> Process:
-        """`sapo run`; ends with `close`."""
-        node = Process("-c", REWARDED, "run", "--json", "--home", str(self.home), namespace=name(self.part))
+        """`sapo run --agree`; ends with `close`."""
+        arguments = ("run", "--agree", "--json", "--home", str(self.home))
+        node = Process("-c", self._code(REWARDED), *arguments, namespace=name(self.part))
         self._stack.callback(node.stop, signal.SIGKILL)
         node.first(lambda event: event["event"] == "round", SECONDS)
         return node
@@ -108,8 +122,11 @@ class Street:
     stack: contextlib.ExitStack
     notes: list[str] = field(default_factory=list)
 
-    def relay(self) -> Relay:
-        relay = Relay(self.directory / "relay", port=4001, listen="all", namespace=name("relay"))
+    def dht(self) -> None:
+        self.stack.enter_context(public_dht())
+
+    def relay(self, **options: Any) -> Relay:
+        relay = Relay(self.directory / "relay", port=4001, listen="all", namespace=name("relay"), **options)
         self.stack.callback(relay.stop, signal.SIGKILL)
         return relay.started()
 
@@ -167,13 +184,31 @@ def by_line_with_a_member(street: Street) -> None:
     train(street, one, two)
 
 
+def by_nothing(street: Street) -> None:
+    """Strangers who share no line, no code and no address: all only run, and look their swarm up."""
+    street.dht()
+    # Whoever can be reached is there already.
+    for household in reversed(street.households):
+        household.run()
+    train(street, *street.households[:2])
+
+
+def at_a_volunteer(street: Street) -> None:
+    """The same, with a relay that volunteers."""
+    street.dht()
+    street.relay(contacts=CONTACTS)
+    for household in street.households:
+        household.run()
+    train(street, *street.households)
+
+
 def in_vain(street: Street) -> None:
     """Neither router forwards a port, and nobody else is there: `sapo swarm invite` says so."""
     one = street.households[0]
     assert one.sapo("swarm", "create", str(street.manifest)).returncode == 0
     one.run()
     result = one.sapo("swarm", "invite")
-    assert "from the same local network only" in result.stderr, result.stderr
+    assert "from elsewhere if the other side's router" in result.stderr, result.stderr
 
 
 @contextlib.contextmanager
@@ -233,13 +268,79 @@ def by_code_at_a_member(street: Street) -> None:
     train(street, one, two)
 
 
+def by_old_line(street: Street, *create: str) -> None:
+    """A line that was made a week ago: the inviter has another public address and another port since."""
+    street.dht()
+    one, two = street.households[:2]
+    assert one.sapo("swarm", "create", str(street.manifest), *create).returncode == 0
+    one.run()
+    line = one.invite()
+    assert "/5.5.1.1/" in line
+    one.close()
+    run_in("r1", "ip", "address", "delete", "5.5.1.1/16", "dev", "wan")
+    Namespaces.address("r1", "wan", "5.5.1.99/16")
+    assert one.sapo("config", "set", "port", "45678").returncode == 0
+    one.days = two.days = 7
+    one.run()
+    started = time.monotonic()
+    two.join(line)
+    two.run()
+    street.notes.append(f"joined and trained a round after {time.monotonic() - started:.0f} s")
+    train(street, one, two)
+
+
+def by_line_with_a_volunteer(street: Street) -> None:
+    """A line between two homes that nobody can dial, and a relay that volunteers, which the line does not name."""
+    street.dht()
+    street.relay(contacts=CONTACTS)
+    by_line(street)
+
+
+def by_code_alone(street: Street) -> None:
+    """Codes between homes that share nothing: the inviter's router forwards a port, then the joiner's."""
+    street.dht()
+    one, two = street.households[:2]
+    assert one.sapo("swarm", "create", str(street.manifest), "--private").returncode == 0
+    say(street, (one, two), (two, one))
+    wait_until(lambda: not forwarded("r1"), 20)
+
+
+def by_code_at_a_volunteer(street: Street) -> None:
+    """A code between two homes that nobody can dial, and a relay that volunteers."""
+    street.dht()
+    street.relay(contacts=CONTACTS)
+    one, two = street.households[:2]
+    assert one.sapo("swarm", "create", str(street.manifest), "--private").returncode == 0
+    say(street, (one, two))
+
+
+def say(street: Street, *pairs: tuple[Household, Household]) -> None:
+    """A code alone brings the second one of each pair into the swarm of the first one."""
+    for inviting, joining in pairs:
+        with offered(inviting) as (process, code, _):
+            started = time.monotonic()
+            joining.join(code)
+            street.notes.append(f"joined after {time.monotonic() - started:.0f} s")
+            out, err = process.communicate(timeout=SECONDS)
+            assert process.returncode == 0 and json.loads(out) == {"v": 1, "given": True}, err
+        ids = [json.loads(each.sapo("swarm", "show", "--json").stdout)["swarm"]["id"] for each in (inviting, joining)]
+        assert ids[0] == ids[1]
+
+
 Story = tuple[Sequence[str], Callable[[Street], None]]
 STORIES: dict[str, Story] = {
     "line, a router that forwards a port": (("router with UPnP", "router without"), lambda s: by_line(s, "--private")),
     "line, IPv6 only": (("IPv6 only", "IPv6 only, firewall"), by_line),
     "line, a relay": (("router without", "router without"), by_line_with_a_relay),
     "line, a member": (("router without", "router without", "router with UPnP"), by_line_with_a_member),
+    "strangers, a router that forwards a port": (("router with UPnP", "router without"), by_nothing),
+    "strangers, a member": (("router without", "router without", "router with UPnP"), by_nothing),
+    "strangers, a volunteer": (("router without", "router without"), at_a_volunteer),
     "line, nothing": (("router without", "router without"), in_vain),
+    "line, a week old": (("router with UPnP", "router without"), lambda s: by_old_line(s, "--private")),
+    "line, a volunteer": (("router without", "router without"), by_line_with_a_volunteer),
+    "code, nobody else": (("router with UPnP", "router without"), by_code_alone),
+    "code, a volunteer": (("router without", "router without"), by_code_at_a_volunteer),
     "code, a relay": (("router with UPnP", "router without"), by_code),
     "code, a member": (("router with UPnP", "router without"), by_code_at_a_member),
 }

@@ -4,6 +4,8 @@ For each pair, the first node prints its invite's addresses and the second one j
 same with a third member whose router forwards a port, and with a relay. Prints what `docs/records/homes.csv` has:
 medians of the seconds since the second node began to listen. Needs root, iproute2, nftables and miniupnpd.
 
+`--strangers` plays it without any line: all three only look their swarm up in a DHT outside.
+
 `--to FILE` appends each measurement to a file, and measures what the file lacks; several such commands may share it.
 """
 
@@ -26,6 +28,7 @@ from sapo_edge.swarm.addresses import is_public, parse_address
 from tests.swarm.finding.homes import HOMES, Home, homes
 from tests.swarm.finding.processes import Node, Process, Relay
 from tests.swarm.namespaces import NotPermittedError, name
+from tests.swarm.rendezvous.mainline import CONTACTS, public_dht
 
 P = TypeVar("P", bound=Process)
 
@@ -47,17 +50,24 @@ def main() -> int:
     parser.add_argument("--first", action="append", default=[], choices=list(HOMES), help="kinds of the inviting home")
     parser.add_argument("--second", action="append", default=[], choices=list(HOMES), help="kinds of the joining home")
     parser.add_argument("--with", dest="help_", action="append", default=[], choices=HELP, help="who else is there")
+    parser.add_argument("--strangers", action="store_true", help="no line, but a DHT")
     parser.add_argument("--repeat", type=int, default=1, help="measurements of each pair")
     parser.add_argument("--to", type=Path, help="file of measurements")
     arguments = parser.parse_args()
     columns = arguments.help_ or list(HELP)
     file = arguments.to or Path(tempfile.mkdtemp()) / "pairs.jsonl"
-    keys = list(itertools.product(arguments.first or HOMES, arguments.second or HOMES, columns))
+    # Strangers do the same on both sides.
+    both = itertools.combinations_with_replacement(HOMES, 2) if arguments.strangers else itertools.product(HOMES, HOMES)
+    keys = [
+        (first, second, who)
+        for (first, second), who in itertools.product(both, columns)
+        if first in (arguments.first or HOMES) and second in (arguments.second or HOMES)
+    ]
     for number, (first, second, who) in itertools.product(range(arguments.repeat), keys):
         if len(_read(file).get((first, second, who), ())) > number:
             continue
         try:
-            times = measure(HOMES[first], HOMES[second], who)
+            times = measure(HOMES[first], HOMES[second], who, strangers=arguments.strangers)
         except NotPermittedError as error:
             sys.exit(str(error))
         with file.open("a") as lines:
@@ -66,31 +76,40 @@ def main() -> int:
     return 0
 
 
-def measure(first: Home, second: Home, who: str) -> Times:
+def measure(first: Home, second: Home, who: str, *, strangers: bool) -> Times:
     """The seconds after which two homes were connected, "relayed" or "direct"; empty if they did not meet.
 
     Args:
         first, second: the home that invites, and the one that joins.
         who: of `HELP`, who else is there.
+        strangers: whether they share no line, but look each other up.
     """
     with tempfile.TemporaryDirectory() as text, contextlib.ExitStack() as stack:
         directory = Path(text)
         stack.enter_context(homes(directory, first, second, HOMES["router with UPnP"]))
+        contacts = CONTACTS if strangers else []
+        if strangers:
+            stack.enter_context(public_dht())
         bootstrap: list[str] = []
         if who == "relay":
-            relay = _run(stack, Relay(directory, port=4001, listen="all", namespace=name("relay")))
+            # With contacts it volunteers.
+            outside = name("relay")
+            relay = _run(stack, Relay(directory, port=4001, listen="all", contacts=contacts, namespace=outside))
             # One of each version of IP.
             bootstrap = relay.started().addresses
         elif who == "member":
-            bootstrap = _line(_run(stack, _node(3, [])).started())
-        inviting = _run(stack, _node(1, bootstrap)).started()
-        line = [*_line(inviting), *bootstrap]
-        joining = _run(stack, _node(2, line)).started()
-        return _wait(inviting, joining, SECONDS[who])
+            bootstrap = _line(_run(stack, _node(3, [], contacts)).started())
+        if strangers:
+            bootstrap = []
+        inviting = _run(stack, _node(1, bootstrap, contacts)).started()
+        line = [] if strangers else [*_line(inviting), *bootstrap]
+        joining = _run(stack, _node(2, line, contacts)).started()
+        return _wait(inviting, joining, SECONDS[who] + (30.0 if strangers else 0.0))
 
 
-def _node(number: int, bootstrap: Sequence[str]) -> Node:
-    return Node(number, namespace=name(f"m{number}"), bootstrap=list(bootstrap), map_port=True, carries=True)
+def _node(number: int, bootstrap: Sequence[str], contacts: Sequence[tuple[str, int]]) -> Node:
+    home = name(f"m{number}")
+    return Node(number, namespace=home, bootstrap=list(bootstrap), map_port=True, carries=True, contacts=contacts)
 
 
 def _run(stack: contextlib.ExitStack, process: P) -> P:

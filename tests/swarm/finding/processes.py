@@ -79,14 +79,20 @@ class Relay(Process):
         port: int = 0,
         listen: str = "loopback",
         psk: str | None = None,
+        swarm: str = "",
+        contacts: list[tuple[str, int]] | None = None,
         namespace: str | None = None,
     ) -> None:
+        """A relay; with DHT nodes as contacts, a public one."""
         code = (
-            "import sys; from pathlib import Path; from sapo_edge.cli.relaying import run_relay;"
-            "psk = bytes.fromhex(sys.argv[4]) or None;"
-            "run_relay(Path(sys.argv[1]), port=int(sys.argv[2]), listen=sys.argv[3], psk=psk, as_json=True)"
+            "import json, sys; from pathlib import Path; from sapo_edge.cli.relaying import run_relay;"
+            "psk, swarm = bytes.fromhex(sys.argv[4]) or None, bytes.fromhex(sys.argv[5]);"
+            "contacts = tuple(map(tuple, json.loads(sys.argv[6])));"
+            "run_relay(Path(sys.argv[1]), port=int(sys.argv[2]), listen=sys.argv[3], psk=psk, swarm=swarm,"
+            "public=bool(contacts), contacts=contacts, as_json=True)"
         )
-        super().__init__("-c", code, str(home), str(port), listen, psk or "", namespace=namespace)
+        arguments = [str(home), str(port), listen, psk or "", swarm, json.dumps(contacts or [])]
+        super().__init__("-c", code, *arguments, namespace=namespace)
 
     def started(self) -> Self:
         self.addresses: list[str] = self.first(lambda record: "addresses" in record)["addresses"]

@@ -104,6 +104,27 @@ async def test_members_of_another_swarm_are_told_nothing_and_of_nobody(monkeypat
 
 
 @in_trio()
+async def test_a_volunteer_introduces_members_of_another_swarm_to_each_other_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8", p4="7.7.7.7", p5="6.6.6.6")
+    own = (direct_address("5.5.5.5", 4001, peer(1)),)
+    lab.directory = Directory(
+        lab.host, TAG, lambda: HOME, lambda: own, lab.checked.append, lab.tally, introduces_all=True
+    )
+    lab.directory.start()
+    lab.directory.mark_dialled(direct_address("9.9.9.9", 4001, peer(2)))
+    lab.directory.mark_member(peer(2))
+    circuit = Address("ip4", "5.5.5.5", 4001, peer(3), peer(1))
+    first = await lab.ask("p3", OTHER_TAG, circuits=(circuit,))
+    second = await lab.ask("p4", OTHER_TAG)
+    assert first is not None and not first.member and first.peers == ()
+    assert second is not None and not second.member and second.peers == ((circuit,),)
+    assert not lab.directory.is_member(peer(3)) and lab.checked == [], "a stranger is no member"
+    assert await lab.told("p5") == {"9.9.9.9"} and lab.directory.is_member(peer(5))
+
+
+@in_trio()
 async def test_only_a_port_of_the_asker_is_probed_and_not_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8", p4=None, p5="10.0.0.7")
     answers = [await lab.ask("p2", probe=True) for _ in range(3)]

@@ -27,6 +27,7 @@ from sapo_edge.swarm.finding import dialing, mdns, peerbook
 from sapo_edge.swarm.finding.dialing import DIAL_BURST, MAX_DIALS, STAGGER, Dialler
 from sapo_edge.swarm.finding.mdns import Announcement
 from sapo_edge.swarm.finding.peerbook import Origin, PeerBook
+from sapo_edge.swarm.status import LastSeen
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.codec import WireError
@@ -360,12 +361,34 @@ def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected() -> None
     for data in (b"", b"\xff", b"[" * 100_000):
         with pytest.raises(ValueError, match=r"."):
             PeerBook(OWN).load(data)
+    for last in (7, {"swarm": ""}, {"swarm": "", "members": 0, "time": 1}, {"swarm": "", "members": 1, "time": "now"}):
+        with pytest.raises(ValueError, match=r"."):
+            PeerBook(OWN).load(json.dumps({"v": 1, "peers": [], "last": last}).encode())
     old = {"v": 1, "peers": [{**entry, "reached": 1}]}
     assert PeerBook(OWN).load(json.dumps(old).encode()) == 0
     ahead = {"v": 1, "peers": [{**entry, "reached": int(time.time()) + 86_400}]}
     book = PeerBook(OWN)
     assert book.load(json.dumps(ahead).encode()) == 1, "the clock was ahead when it was saved"
     assert book.peers[OTHER].last_connected <= time.time()
+
+
+def test_the_book_remembers_the_most_members_of_the_last_day_on_which_its_swarm_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1_800_014_400
+    monkeypatch.setattr(time, "time", lambda: float(now))
+    book = PeerBook(OWN, swarm=b"one")
+    for count in (0, 2, 3, 1, 0):
+        book.mark_members(count)
+    assert book.last == LastSeen(3, now)
+    now += 86_400
+    book.mark_members(0)
+    again, other = PeerBook(OWN, swarm=b"one"), PeerBook(OWN, swarm=b"two")
+    for each in (again, other):
+        each.load(book.to_bytes())
+    assert again.last == LastSeen(3, now - 86_400) and other.last is None
+    again.mark_members(1)
+    assert again.last == LastSeen(1, now) and again.changed
 
 
 def test_exchange_round_trips_and_keeps_its_bounds() -> None:

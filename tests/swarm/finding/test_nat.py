@@ -5,14 +5,13 @@ NAT that gives every connection another port, through which no hole can be punch
 """
 
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.swarm.finding.conftest import Running
-from tests.swarm.finding.homes import HOMES, homes
+from tests.swarm.finding.homes import HOMES, forwarded, homes
 from tests.swarm.finding.processes import Node, Relay
 from tests.swarm.namespaces import NotPermittedError, name
 from tests.waiting import wait_until
@@ -25,12 +24,6 @@ def internet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
             yield
     except NotPermittedError as error:
         pytest.skip(str(error))
-
-
-def forwarded(router: str) -> str:
-    """The ports that a router forwards, as nft lists them."""
-    command = ["ip", "netns", "exec", name(router), "nft", "list", "chain", "inet", "filter", "prerouting_miniupnpd"]
-    return "".join(line for line in subprocess.run(command, capture_output=True, text=True).stdout.splitlines()[2:-2])
 
 
 @pytest.mark.parametrize(

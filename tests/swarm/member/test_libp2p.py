@@ -7,12 +7,14 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.visits.fetch import fetch_manifest, fetch_questions
 from sapo_edge.swarm.wire.messages import PIECE_BYTES
 from sapo_edge.tasks.manifest import load_manifest
@@ -144,35 +146,35 @@ def test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobo
     stores = [tmp_path / name for name in ("one", "two")]
     manifest = load_manifest(file, stores[0])
     (data,) = manifest.data
-    swarm, own = bytes.fromhex(manifest.digest), tmp_path / "own"
+    own = tmp_path / "own"
     assert data.size > 2 * PIECE_BYTES
     one, two = ({"psk": key, "manifest": str(file), "store": str(store)} for store in stores)
     with members(one, two) as (wrong, right):
-        addresses = [wrong.address, right.address]
+        swarm = Swarm.of(manifest, (wrong.address, right.address), bytes.fromhex(key))
         content = data.path(stores[0]).read_bytes()
         data.path(stores[0]).write_bytes(content[:-200] + content[-200:].replace(b"a", b"b"))
         with pytest.raises(SwarmError, match="no member of the swarm sent"):
-            fetch_questions(data, own, swarm, addresses)
-        fetch_questions(data, own, swarm, addresses, bytes.fromhex(key))
+            fetch_questions(data, own, replace(swarm, key=None), 2.0)
+        fetch_questions(data, own, swarm)
         assert data.path(own).read_bytes() == content, "the second member is asked if the first one's are wrong"
         sent = right.until(lambda status: status["counts"].get("pulls served", 0) > data.size // PIECE_BYTES)
         assert sent["bytes_out"] < data.size, "they are compressed"
         data.path(stores[1]).unlink()
         data.path(own).unlink()
         with pytest.raises(SwarmError, match="while the member who invited you is online"):
-            fetch_questions(data, own, swarm, addresses, bytes.fromhex(key))
+            fetch_questions(data, own, swarm, 5.0)
         assert not list(own.iterdir()), "nothing of it stays"
 
 
 def test_a_private_swarm_and_its_manifest() -> None:
     key = "ab" * 32
     manifest = load_manifest("starter")
-    digest = bytes.fromhex(manifest.digest)
     with members({"psk": key}, {"psk": key}) as (one, two):
         one.gets(two, two.publish())
         assert one.status()["private"], "what the app shows of the swarm that runs"
         gone = f"/ip4/127.0.0.1/tcp/9/p2p/{two.peer_id}"
-        assert fetch_manifest(digest, [gone, one.address], bytes.fromhex(key)) == manifest
-        for wrong, psk in ((digest, None), (bytes(32), bytes.fromhex(key))):
+        swarm = Swarm.of(manifest, (gone, one.address), bytes.fromhex(key))
+        assert fetch_manifest(swarm) == manifest
+        for wrong in (replace(swarm, key=None), replace(swarm, manifest=bytes(32))):
             with pytest.raises(SwarmError):
-                fetch_manifest(wrong, [one.address], psk, timeout=1.0)
+                fetch_manifest(wrong, timeout=1.0)

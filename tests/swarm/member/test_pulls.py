@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
@@ -29,6 +30,7 @@ from sapo_edge.swarm.member.pull import (
 from sapo_edge.swarm.wire.messages import (
     MAX_REQUESTED,
     MAX_RESPONSE_BYTES,
+    OWN,
     Request,
     decode_request,
     decode_response,
@@ -36,6 +38,7 @@ from sapo_edge.swarm.wire.messages import (
     encode_response,
 )
 from sapo_edge.swarm.wire.record import RawRecord
+from sapo_edge.tasks.manifest import load_manifest
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 from tests.swarm.loop import in_trio
 from tests.swarm.member.members import make_member, make_record, peer
@@ -50,8 +53,8 @@ def digest(number: int) -> bytes:
 class Server:
     """A server of pulls, and one peer that asks it."""
 
-    def __init__(self, upload: int = 0) -> None:
-        self.member = make_member()
+    def __init__(self, upload: int = 0, **options: Any) -> None:
+        self.member = make_member(**options)
         self.host = FakeHost()
         self.meter = Meter(upload, 0, self.member.tally)
         PullServer(self.host, self.member, self.meter).start()
@@ -84,6 +87,14 @@ async def test_an_ignored_peer_gets_nothing() -> None:
     assert await server.recent() == 0
     server.member.admission.reputation.penalize(peer(9), IGNORE_AT)
     assert await server.recent() is None and server.refused("ignored peer") == 1
+
+
+@in_trio(jumps=0)
+async def test_a_node_tells_strangers_its_manifest_only_if_they_may_find_it() -> None:
+    for contacts in ((), (("192.0.2.1", 6881),)):
+        response = await Server(contacts=contacts).ask(Request("manifest", (OWN,)))
+        manifest = load_manifest("starter").to_bytes() if contacts else None
+        assert response is not None and decode_response(response).manifest == manifest
 
 
 @in_trio(jumps=0)

@@ -12,6 +12,8 @@ import trio
 
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.swarm.finding import discovery
+from sapo_edge.swarm.finding.dialing import Dialler
 from sapo_edge.swarm.finding.discovery import Discovery
 from sapo_edge.swarm.finding.outside import View
 from sapo_edge.swarm.host.gossip import Verdict
@@ -40,9 +42,9 @@ class Lab:
         checked: authors and sequence numbers of the rollouts whose tasks were checked, in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.clock = Clock()
-        self.member = make_member(clock=self.clock)
+        self.member = make_member(clock=self.clock, **options)
         self.reputation = self.member.admission.reputation
         self.checked: list[tuple[str, int]] = []
         self.member.admission.check_task = self._check_task  # type: ignore[method-assign]
@@ -225,3 +227,25 @@ async def test_rollouts_are_judged_by_the_time_on_which_peers_agree(monkeypatch:
         started[0].outside.record(View("60.2.2.2", "", None, -86_400.0))
         assert await until(lambda: lab.member.status().clock_ahead == -86_400.0)
         assert lab.check(messages[2]) is Verdict.ACCEPT
+
+
+@in_trio()
+async def test_the_search_for_a_first_member_is_shown_while_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    members: set[str] = set()
+    monkeypatch.setattr(Dialler, "members", property(lambda self: members))
+    monkeypatch.setattr(discovery, "LOOK_SECONDS", 0.1)
+    lab = Lab(contacts=(("127.0.0.1", 9),))
+
+    def seen() -> int | None:
+        """Members when the swarm was last found; None without a search."""
+        search = lab.member.status().search
+        return None if search is None else search.last.members if search.last else 0
+
+    async with lab.running():
+        assert await until(lambda: seen() == 0)
+        members |= {peer(2), peer(3)}
+        assert await until(lambda: seen() is None)
+        members.clear()
+        assert await until(lambda: seen() == 2)
+        lab.session._snapshot(True)
+        assert seen() is None, "who dialled in is heard of first"

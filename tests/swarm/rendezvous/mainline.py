@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tests.swarm.finding.processes import Process
+from tests.swarm.namespaces import Namespaces, name
+
 PORT = 6881
+HOSTS = [f"5.5.{number}.10" for number in range(110, 140)]
+"""Addresses of a public DHT's nodes, each in a network of its own."""
+CONTACTS = [(host, PORT) for host in HOSTS[:2]]
+LOOSE = {
+    # libtorrent would not believe a DHT whose nodes share an address.
+    "dht_restrict_routing_ips": False, "dht_restrict_search_ips": False, "dht_enforce_node_id": False,
+    "dht_prefer_verified_node_ids": False, "dht_ignore_dark_internet": False,
+}  # fmt: skip
+ON_LOOPBACK = (
+    "import sys, json; import libtorrent; from sapo_edge.swarm.rendezvous import program\n"
+    f"real = libtorrent.session; libtorrent.session = lambda options: real({{**options, **{LOOSE!r}, "
+    "'listen_interfaces': '127.0.0.1:0'})\n"
+    "program.main()"
+)
+"""The rendezvous' program, for a DHT of `LOOSE` nodes on this machine."""
 
 
 def start(hosts: Sequence[str], port: int = 0, **settings: Any) -> list[Any]:
@@ -37,6 +57,19 @@ def start(hosts: Sequence[str], port: int = 0, **settings: Any) -> list[Any]:
             if other is not each:
                 each.add_dht_node((host, other.listen_port()))
     return sessions
+
+
+@contextlib.contextmanager
+def public_dht() -> Iterator[None]:
+    """A DHT of 30 nodes outside of all homes of `homes.py`."""
+    for host in HOSTS:
+        Namespaces.address("relay", "eth0", f"{host}/16")
+    dht = Process(__file__, *HOSTS, namespace=name("relay"))
+    try:
+        dht.first(lambda record: record.get("nodes") == len(HOSTS))
+        yield
+    finally:
+        dht.stop(signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -11,7 +12,9 @@ import trio
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.rendezvous import dial
-from sapo_edge.swarm.rendezvous.dial import who_listens
+from sapo_edge.swarm.rendezvous.dial import named_address, who_listens
+from tests.swarm.finding.fakes import OTHER
+from tests.swarm.rendezvous.test_named import HOME, OWN, Host
 
 
 @pytest.mark.parametrize("psk", [None, bytes(range(32))])
@@ -45,6 +48,26 @@ def test_who_is_no_node_is_nobody(answer: bytes | None, monkeypatch: pytest.Monk
             nursery.cancel_scope.cancel()
 
     trio.run(main)
+
+
+def test_who_listens_where_no_stranger_may_name_an_address_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int]] = []
+
+    async def somebody(_host: object, ip: str, port: int) -> str:
+        asked.append((ip, port))
+        return OWN if port == 4000 else OTHER
+
+    monkeypatch.setattr(dial, "who_listens", somebody)
+    host: Any = Host()
+    refused = [(ip, 4001) for ip in ("192.168.1.7", "8.8.4.9", "127.0.0.1", "10.1.1.1", "169.254.169.254")]
+
+    async def main() -> None:
+        for place in [*refused, ("9.9.9.9", 25), ("9.9.9.9", 4000)]:
+            assert await named_address(host, HOME, *place) is None
+        assert str(await named_address(host, HOME, "9.9.9.9", 4001)) == f"/ip4/9.9.9.9/tcp/4001/p2p/{OTHER}"
+
+    trio.run(main)
+    assert asked == [("9.9.9.9", 4000), ("9.9.9.9", 4001)]
 
 
 def test_a_member_of_a_private_swarm_is_nobody_to_others() -> None:

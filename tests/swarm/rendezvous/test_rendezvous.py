@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -16,7 +18,6 @@ from hypothesis import strategies as st
 
 from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.rendezvous import rendezvous
-from sapo_edge.swarm.rendezvous.program import NO_LIBRARY
 from sapo_edge.swarm.rendezvous.rendezvous import (
     AGAIN_SECONDS,
     MAX_ANSWERS,
@@ -29,17 +30,14 @@ from sapo_edge.swarm.rendezvous.rendezvous import (
     keys_at,
     read_line,
 )
+from sapo_edge.swarm.status import Search
 from sapo_edge.swarm.tally import Tally
-from tests.swarm.rendezvous.mainline import start
+from tests.swarm.rendezvous.mainline import LOOSE, ON_LOOPBACK, start
 
 SWARM, KEY = bytes(range(32)), bytes(20)
+OWN = ("7.5.5.5", 4000)
 NOON = 1_800_014_400.0
 DAY = 86_400.0
-LOOSE = {
-    # libtorrent would not believe a DHT whose nodes share an address.
-    "dht_restrict_routing_ips": False, "dht_restrict_search_ips": False, "dht_enforce_node_id": False,
-    "dht_prefer_verified_node_ids": False, "dht_ignore_dark_internet": False,
-}  # fmt: skip
 
 
 def test_a_key_is_of_one_day_and_of_one_swarm() -> None:
@@ -55,6 +53,7 @@ def test_a_key_is_of_one_day_and_of_one_swarm() -> None:
     ["", "[]", "{}", "null", '{"key": "zz", "peers": []}', '{"key": "00"}', '{"key": "00", "peers": {}}',
      '{"key": "00", "peers": [["1.2.3.4"]]}', '{"key": "00", "peers": [["1.2.3.4", 0]]}',
      '{"key": "00", "peers": [["1.2.3.4", 65536]]}', '{"key": "00", "peers": [["a.example", 80]]}',
+     '{"nodes": [], "trouble": "bad"}', '{"nodes": [], "trouble": ["udp"]}',
      '{"key": "00", "peers": [[7, 80]]}', '{"key": "00", "peers": [["1.2.3.4", true]]}', "[" * 8000, b"\xff"],
 )  # fmt: skip
 def test_a_line_that_is_not_valid_is_refused(line: str | bytes) -> None:
@@ -127,7 +126,7 @@ class Run:
         monkeypatch.setattr(rendezvous, "TRY_SECONDS_ALONE", 0.05)
         monkeypatch.setattr(rendezvous, "RESTART_SECONDS", 0.05)
         self.topic = Topic(lambda: [KEY], lambda: self.port, lambda: True, lambda: self.alone, self._try)
-        self.rendezvous = Rendezvous((("127.0.0.1", 1),), [self.topic], self.tally, file)
+        self.rendezvous = Rendezvous((("127.0.0.1", 1),), [self.topic], self.tally, file, own=lambda: {OWN})
 
     async def _try(self, place: Place) -> bool:
         self.tried.append(place)
@@ -153,9 +152,8 @@ SAYS = "import json, sys; print({!r}, flush=True); sys.stdin.read()"
 def test_what_the_dht_names_under_the_swarms_key_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     other = json.dumps({"key": "11" * 20, "peers": [["7.7.7.7", 7]]})
     run = Run(monkeypatch, SAYS.format(other + "\n" + json.dumps({"key": KEY.hex(), "peers": [["5.5.5.5", 4000]]})))
-    run.until(lambda: run.tried)
+    run.until(lambda: run.tried and "looking for the swarm ... 1 address found, dialling" in run.notices)
     assert run.tried == [("5.5.5.5", 4000)] and run.tally.counts["rendezvous addresses"] == 1
-    assert "others who learn this may be at 1 address: dialling" in run.notices
 
 
 @pytest.mark.parametrize("said", ["no json", '{"key": "00", "peers": 7}', ""])
@@ -172,10 +170,75 @@ def test_a_line_without_an_end_ends_the_program(monkeypatch: pytest.MonkeyPatch)
     assert run.tried == []
 
 
-def test_without_libtorrent_one_line_says_so_and_nothing_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch, f"import sys; sys.exit({NO_LIBRARY})")
-    trio.run(run.rendezvous.run)
-    assert any("pip install libtorrent" in text for text in run.notices) and run.tried == []
+def test_the_search_for_a_member_is_told_each_thing_once_and_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, "")
+    rendezvous = run.rendezvous
+    for seconds in range(120):
+        if seconds == 20:
+            run.topic.places.add([("5.5.5.5", 4000), ("6.5.5.5", 4000), OWN])
+            assert run.topic.places.take() and run.topic.places.take()
+        rendezvous.look(NOON + seconds)
+    assert rendezvous.search == Search(NOON, found=2)
+    assert run.notices == [
+        "looking for the swarm ...",
+        "looking for the swarm ... 2 addresses found, dialling",
+        "nobody else learns this now; this node goes on alone, and joins when somebody comes (2 addresses found, none "
+        "of a member)",
+    ]
+    run.alone = False
+    rendezvous.look(NOON + 120)
+    assert rendezvous.search is None
+    run.alone = True
+    rendezvous.look(NOON + 500)
+    assert rendezvous.search is not None and rendezvous.search.since == NOON + 500
+
+
+@pytest.mark.parametrize(
+    ("begin", "trouble", "remedy"),
+    [
+        ("sys.modules['libtorrent'] = None", "library", "pip install libtorrent"),
+        ("contacts = [['127.0.0.1', 9]]", "udp", "let UDP out"),
+        ("contacts = [['nobody.invalid', 6881]]", "names", "rendezvous IP:PORT"),
+    ],
+)
+def test_one_line_says_why_the_dht_cannot_be_asked(
+    monkeypatch: pytest.MonkeyPatch, begin: str, trouble: str, remedy: str
+) -> None:
+    code = (
+        "import json, sys; from sapo_edge.swarm.rendezvous import program\n"
+        f"contacts = []; {begin}; program.FIRST_SECONDS = 2\n"
+        "sys.argv[1] = json.dumps({'contacts': contacts, 'nodes': []})\n"
+        "sys.exit(program.main())"
+    )
+    run = Run(monkeypatch, code)
+    run.alone = trouble != "library"
+    run.until(lambda: run.rendezvous.search and run.rendezvous.search.trouble == trouble)
+    (line,) = [text for text in run.notices if not text.startswith("looking")]
+    assert remedy in line and "invites still work" in line and run.tried == []
+
+
+def test_a_machine_that_is_online_only_later_finds_nodes_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    begin = "from sapo_edge.swarm.rendezvous import program; program.FIRST_SECONDS = 1\n"
+    run = Run(monkeypatch, begin + ON_LOOPBACK)
+    run.rendezvous.contacts, before = (("127.0.0.1", port),), ("5.5.5.5", 6881)
+    run.rendezvous.nodes = (before,)
+    started: list[Any] = []
+
+    def go_on() -> bool:
+        search = run.rendezvous.search
+        if search and search.trouble == "udp" and not started:
+            assert run.rendezvous.nodes == (before,), "those of before are kept"
+            # libtorrent keeps no first contact as a node, so others are needed.
+            started.extend([*start(["127.0.0.1"], port, **LOOSE), *start(["127.0.0.1"] * 3, **LOOSE)])
+            for each in started[1:]:
+                each.add_dht_node(("127.0.0.1", port))
+        return bool(started) and search is not None and not search.trouble
+
+    run.until(go_on)
+    assert run.rendezvous.nodes != (before,)
 
 
 def test_nodes_are_remembered_for_the_next_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -217,14 +280,8 @@ def test_a_node_that_others_reach_announces_its_port_and_a_changed_one_at_once(
 
 def test_two_clients_find_each_other_in_a_real_dht(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = start(["127.0.0.1"] * 6, **LOOSE)
-    code = (
-        "import sys, json; import libtorrent; from sapo_edge.swarm.rendezvous import program\n"
-        f"real = libtorrent.session; libtorrent.session = lambda options: real({{**options, **{LOOSE!r}, "
-        "'listen_interfaces': '127.0.0.1:0'})\n"
-        "program.main()"
-    )
     contacts = (("127.0.0.1", sessions[0].listen_port()),)
-    announcing, looking = (Run(monkeypatch, code) for _ in range(2))
+    announcing, looking = (Run(monkeypatch, ON_LOOPBACK) for _ in range(2))
     announcing.port = 4321
     for run in (announcing, looking):
         run.rendezvous.contacts = contacts
@@ -241,6 +298,25 @@ def test_two_clients_find_each_other_in_a_real_dht(monkeypatch: pytest.MonkeyPat
 
     trio.run(main)
     assert looking.tried == [("127.0.0.1", 4321)]
+    for session in sessions:
+        session.pause()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_nodes_of_both_families_are_told(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    bracketed = f"[{host}]" if ":" in host else host
+    sessions = start([bracketed] * 3, **LOOSE)
+    options = {**LOOSE, "listen_interfaces": f"{bracketed}:0"}
+    code = (
+        "import libtorrent; from sapo_edge.swarm.rendezvous import program\n"
+        f"real = libtorrent.session; libtorrent.session = lambda given: real({{**given, **{options!r}}})\n"
+        "program.FIRST_SECONDS = 2; program.main()"
+    )
+    run = Run(monkeypatch, code)
+    place = (host, sessions[0].listen_port())
+    before = run.rendezvous.nodes = (place,)
+    run.until(lambda: run.rendezvous.nodes is not before or run.tally.counts.get("rendezvous programs that ended"))
+    assert run.rendezvous.nodes is not before and place in run.rendezvous.nodes
     for session in sessions:
         session.pause()
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sapo_edge.tasks.manifest import load_manifest
 from tests.swarm.finding.conftest import Running
 from tests.swarm.finding.homes import HOMES, homes
-from tests.swarm.finding.processes import Node, Process
-from tests.swarm.namespaces import Namespaces, NotPermittedError, name
-from tests.swarm.rendezvous.mainline import PORT
+from tests.swarm.finding.processes import Node, Process, Relay
+from tests.swarm.namespaces import NotPermittedError, name
+from tests.swarm.rendezvous.mainline import CONTACTS, public_dht
 
-DHT = [f"5.5.{number}.10" for number in range(110, 140)]
-"""Addresses of the DHT's nodes, each in a network of its own."""
-CONTACTS = [(host, PORT) for host in DHT[:2]]
 PSK = bytes(range(32)).hex()
 
 
@@ -24,15 +21,8 @@ PSK = bytes(range(32)).hex()
 def internet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
     """Homes, and a DHT of 30 nodes outside."""
     try:
-        with homes(tmp_path, *(HOMES[kind] for kind in request.param)):
-            for host in DHT:
-                Namespaces.address("relay", "eth0", f"{host}/16")
-            dht = Process(str(Path(__file__).with_name("mainline.py")), *DHT, namespace=name("relay"))
-            try:
-                dht.first(lambda record: record.get("nodes") == len(DHT))
-                yield
-            finally:
-                dht.stop(signal.SIGKILL)
+        with homes(tmp_path, *(HOMES[kind] for kind in request.param)), public_dht():
+            yield
     except NotPermittedError as error:
         pytest.skip(str(error))
 
@@ -52,3 +42,31 @@ def test_strangers_meet_if_one_of_them_can_be_reached(internet: None, running: R
     other.first(lambda record: record.get("counts", {}).get("rendezvous lookups", 0) >= 2)
     assert not other.last("counts").get("rendezvous addresses"), "another swarm has other keys"
     assert first.last("faults") == {} == second.last("faults")
+
+
+NOBODY_FORWARDS = ("router without", "router without", "router with UPnP")
+"""Two homes that nobody can dial, and one for a member of another swarm that volunteers."""
+SWARM = load_manifest("starter").digest
+
+
+def volunteer(running: Running, kind: str, directory: Path) -> Process:
+    if kind == "member of another swarm":
+        return node(running, 3, manifest="arithmetic", volunteers=True)
+    secrets = {"psk": PSK, "swarm": SWARM} if kind == "private relay" else {}
+    return running(Relay(directory, port=4001, listen="all", contacts=CONTACTS, namespace=name("relay"), **secrets))
+
+
+@pytest.mark.parametrize("internet", [NOBODY_FORWARDS], indirect=True)
+@pytest.mark.parametrize("kind", ["relay", "private relay", "member of another swarm"])
+def test_strangers_whom_nobody_can_dial_meet_at_a_volunteer(
+    internet: None, running: Running, kind: str, tmp_path: Path
+) -> None:
+    helper = volunteer(running, kind, tmp_path)
+    first, second = (node(running, number, psk=PSK if kind == "private relay" else None) for number in (1, 2))
+    second.wait_for_member(first, 90)
+    assert second.wait_for_member(first, how="direct") and second.echoes(first)
+    assert first.wait_for_member(second, how="direct")
+    assert [one.last("members") for one in (first, second)] == [[second.peer_id], [first.peer_id]]
+    assert first.last("faults") == {} == second.last("faults")
+    if isinstance(helper, Node):
+        assert helper.last("members") == [] and helper.last("faults") == {}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,8 @@ import trio
 import trio.testing
 from libp2p.custom_types import TProtocol
 
-from sapo_edge.swarm.addresses import direct_address
+from sapo_edge.errors import ManifestError
+from sapo_edge.swarm.addresses import Address, direct_address, parse_address
 from sapo_edge.swarm.codes.claim import PROTOCOL, Claim
 from sapo_edge.swarm.codes.meeting_place import LOST, ask_place
 from sapo_edge.swarm.codes.reaching import identify, parse_place
@@ -22,10 +25,13 @@ from sapo_edge.swarm.finding.circuit import open_way
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import RequestError
+from sapo_edge.swarm.joining.invite import Swarm
+from sapo_edge.swarm.rendezvous.lookup import Entry
+from sapo_edge.swarm.rendezvous.rendezvous import Topic, keys_at, volunteer_keys
 from sapo_edge.swarm.visits import fetch
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from sapo_edge.swarm.wire.messages import encode_manifest_response
-from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.manifest import Manifest, load_manifest
 from tests.swarm.finding.fakes import OTHER as PEER
 from tests.swarm.loop import in_trio
 
@@ -81,15 +87,72 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @in_trio()
-async def test_few_peers_are_asked_and_for_a_while(endless: None) -> None:
+async def test_few_peers_are_asked_and_for_a_while(
+    endless: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    async def ask_pieces(host: object, peer_id: str, *_: object) -> None:
+        asked.append(peer_id)
+        await trio.sleep(0.5)
+        raise ManifestError("wrong questions", "ask another")
+
+    monkeypatch.setattr(fetch, "_ask_pieces", ask_pieces)
+    data: Any = SimpleNamespace(size=1)
     with trio.fail_after(5):
         assert len(await visiting.ask_peers(0, "loopback", (), b"s" * 32, None)) == 5
-        assert await fetch._fetch(b"d" * 32, (), None, 0.2) is None
+        assert await fetch._fetch(Swarm(b"d" * 32, "own"), 0.2, None) is None
+        assert not await fetch._fetch_questions(data, tmp_path, Swarm(b"d" * 32, "own"), 0.2, None)
+        assert asked == [PEER], "once, although it takes longer than finding it may"
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The keys that are looked up, and under which the DHT names first nobody, then a member."""
+    keys: list[bytes] = []
+
+    async def look_up(entry: Entry, topics: Sequence[Topic]) -> None:
+        keys.extend(key for topic in topics for key in topic.keys_now())
+        assert [await topics[0].try_place(place) for place in (("5.5.5.5", 1), ("6.6.6.6", 2))] == [False, True]
+
+    async def named_address(host: object, networks: object, ip: str, port: int) -> Address | None:
+        return direct_address(ip, port, PEER) if port == 2 else None
+
+    async def meet(host: object, addresses: Sequence[str], swarm: bytes) -> AsyncIterator[str]:
+        await trio.sleep(10)  # a dead address
+        for address in addresses:
+            if "6.6.6.6" in address:
+                yield parse_address(address).peer_id
+
+    async def ask(host: object, peer_id: str, digest: bytes) -> Manifest | None:
+        return WANTED
+
+    for name, function in (("look_up", look_up), ("named_address", named_address), ("meet", meet), ("_ask", ask)):
+        monkeypatch.setattr(fetch, name, function)
+    return keys
+
+
+@pytest.mark.parametrize("key", [None, bytes(range(32))], ids=["open", "private"])
+@in_trio(0.05)
+async def test_who_is_invited_finds_a_member_elsewhere_if_no_address_of_the_invite_is_true(
+    key: bytes | None, named: list[bytes]
+) -> None:
+    swarm = Swarm.of(WANTED, ("/ip4/5.5.9.9/tcp/4001/p2p/" + PEER,), key)
+    assert await fetch._fetch(swarm, 30.0, None) is None and named == []
+    assert await fetch._fetch(swarm, 30.0, Entry(())) == WANTED
+    assert named == keys_at(swarm.manifest, key, time.time()) + ([] if key else volunteer_keys())
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x3f\xff\xff\xff"], ids=["nothing", "the length of a gigabyte"])
 @in_trio(0.05)
-async def test_a_machine_that_says_nothing_holds_nobody_up(sent: bytes) -> None:
+async def test_a_machine_that_says_nothing_holds_nobody_up(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve: Any = trio.socket.getaddrinfo
+
+    async def resolve_to_three(*arguments: Any, **options: Any) -> Any:
+        return 3 * await resolve(*arguments, **options)
+
+    monkeypatch.setattr(trio.socket, "getaddrinfo", resolve_to_three)
+
     async def say_nothing(stream: Any) -> None:
         if sent:
             await stream.write(sent)

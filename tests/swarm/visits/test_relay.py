@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import signal
 import socket
@@ -30,8 +31,10 @@ from libp2p.relay.circuit_v2.utils import read_delimited_msg, write_delimited_ms
 from libp2p.utils.varint import encode_varint_prefixed
 from multiaddr import Multiaddr
 
+from sapo_edge.cli import relaying
 from sapo_edge.doctor.network import examine_network
-from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, parse_address
+from sapo_edge.errors import ConfigError
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, host_address, parse_address
 from sapo_edge.swarm.finding import circuit
 from sapo_edge.swarm.finding import hop as hop_module
 from sapo_edge.swarm.finding.circuit import FAILED, Inbound, RelayClient, dial_through
@@ -41,6 +44,7 @@ from sapo_edge.swarm.finding.visiting import carries
 from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.rendezvous.rendezvous import Rendezvous, keys_at, volunteer_keys
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits import relay as relay_module
 from sapo_edge.swarm.visits.relay import RelayConfig, run_relay
@@ -273,6 +277,41 @@ async def test_a_relay_serves_as_many_as_it_was_told() -> None:
                 assert bool(await stream.receive_some(1)) is is_served, "four of one address"
 
 
+@pytest.mark.parametrize("psk", [None, bytes(range(32))])
+@pytest.mark.parametrize(("announced", "port"), [("9.9.9.9", 4001), ("relay.example.org", None), ("10.0.0.7", None)])
+def test_a_public_relay_is_announced_where_it_has_a_public_ip_address(
+    psk: bytes | None, announced: str, port: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announcements: list[tuple[list[bytes], int]] = []
+    notices: list[str] = []
+
+    async def run(self: Rendezvous) -> None:
+        await trio.lowlevel.checkpoint()
+        (lines, announces), keys = self.swarm.due(1.0), self.swarm.keys_now()
+        assert announces and len(lines) == len(keys)
+        announcements.append((keys, json.loads(lines[0])["port"]))
+        assert not self.swarm.due(2.0)[0], "it looks nobody up"
+
+    monkeypatch.setattr(Rendezvous, "run", run)
+    config = RelayConfig(Identity(bytes(32)), psk=psk, swarm=bytes(32), contacts=(("9.9.9.9", 1),))
+    own = (host_address(announced, 4001, config.identity.peer_id),)
+    trio.run(relay_module._announce, config, own, Tally(lambda event: notices.append(str(event))))
+    if port is None:
+        assert announcements == [] and "--announce" in notices[0]
+    else:
+        keys = volunteer_keys() if psk is None else keys_at(bytes(32), psk, time.time())
+        assert announcements == [(keys, port)], "members of a private swarm look up their swarm's key"
+
+
+def test_a_public_relay_without_libtorrent_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(relaying, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="--public needs libtorrent"):
+        relaying.run_relay(tmp_path, public=True)
+    assert not list(tmp_path.iterdir())
+
+
 @in_trio()
 async def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
@@ -457,6 +496,25 @@ def test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it(
     trio.run(client._keep_reservations)
     trio.run(client._keep_reservations)
     assert {address.relay for address in client.addresses()} == set(ids) - first
+
+
+def test_volunteers_take_no_places_from_relays_of_the_swarm(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [Identity(bytes([number]) * 32).peer_id for number in range(1, 11)]
+    addresses = {peer: direct_address(f"9.{number}.9.9", 4001, peer) for number, peer in enumerate(ids)}
+    strangers = set(ids[:6])
+
+    async def carried(address: Address) -> bool:
+        return True
+
+    async def reserve(self: RelayClient, peer_id: str, now: float) -> None:
+        self._reservations[peer_id] = now + 600
+
+    monkeypatch.setattr(RelayClient, "_reserve", reserve)
+    client = client_among(addresses, carried, monkeypatch)
+    client._is_volunteer = strangers.__contains__
+    trio.run(client._keep_reservations)
+    held = {str(address.relay) for address in client.addresses()}
+    assert (len(held & strangers), len(held - strangers)) == (circuit.MAX_VOLUNTEERS, circuit.MAX_RELAYS)
 
 
 def test_a_relay_that_refuses_is_asked_less_and_less_often_and_relays_before_members(

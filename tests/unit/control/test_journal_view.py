@@ -21,7 +21,7 @@ from sapo_edge.control import journal_view as journal_reader
 from sapo_edge.control.journal_view import JournalReader, RolloutQuery, RolloutSummary, in_full, past_events
 from sapo_edge.control.protocol import MAX_REPLY_BYTES
 from sapo_edge.errors import StateError
-from sapo_edge.events import HeldOut, Notice, RoundFinished
+from sapo_edge.events import HeadStart, HeldOut, Notice, RoundFinished
 from sapo_edge.policy import ExternalRule
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS
 from sapo_edge.state.journal import Journal, JournaledRollout
@@ -108,7 +108,23 @@ def test_a_fresh_journal_has_no_course(journal: Journal) -> None:
         "held_out": {
             "round": [], "accuracy": [], "low": [], "high": [], "questions": [], "split": [], "question_set": [],
         },
+        "head_start": {"updates": [], "accuracy": []},
     }  # fmt: skip
+
+
+def test_a_head_start_is_told_until_the_first_round(journal: Journal) -> None:
+    ahead = HeadStart(updates=20, learned=160, accuracy=0.4, correct=4, questions=10, best_updates=20)
+    for event in (
+        ahead,
+        replace(ahead, updates=50, accuracy=0.3),
+        replace(ahead, updates=95, accuracy=0.4, done=True),
+        replace(ahead, updates=95, accuracy=0.5, done=True, best_updates=95),
+    ):
+        journal.record(event)
+    told = JournalReader(journal.path).history(10)["head_start"]
+    assert told == {"updates": [20, 50, 95], "accuracy": [0.4, 0.3, 0.5]}, "at its end it may return to the best"
+    journal.record(finished(1))
+    assert JournalReader(journal.path).history(10)["head_start"]["updates"] == []
 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 12, 100, 1000])

@@ -38,7 +38,7 @@ class AskBox(TextArea):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "Ask", id="chat.submit"),
-        Binding("escape", "screen.back", "Leave", id="chat.leave"),
+        Binding("escape", "screen.back", "Other keys", id="chat.leave"),
         Binding("ctrl+j,shift+enter", "newline", "New line", show=False, id="chat.newline"),
     ]
 
@@ -55,7 +55,7 @@ class AskBox(TextArea):
             soft_wrap=True,
             show_line_numbers=False,
             highlight_cursor_line=False,
-            placeholder="e to type a question",
+            placeholder="type a question",
         )
         self._earlier: deque[str] = deque(maxlen=MAX_EARLIER)
         # An index into them; behind the last is the draft.

@@ -30,14 +30,17 @@ STACKED_BELOW = 70
 """Columns below which the answers are one above the other."""
 EXAMPLES = ("What is 17 + 25?", "Write one sentence about the sea.", "Which is larger, 9.9 or 9.11?")
 """Offered beside a question of the node."""
-INTRO = "Ask the base model and the adapter the same question, and see what training has changed. Try one of these:"
+INTRO = (
+    "Ask the base model and the adapter the same question, and see what training has changed. Type one below, or press "
+    "Esc and choose one of these:"
+)
 
 
 class ChatView(View):
     """Questions and answers, and below them the box for the next question."""
 
     MODE = "chat"
-    AUTO_FOCUS = "#examples"
+    AUTO_FOCUS = "#ask"
     DEFAULT_CSS = """
     ChatView #standing { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
     ChatView #standing.-loaded { color: $text-success; }
@@ -70,6 +73,9 @@ its answers. *Greedy* (h) always takes the likeliest word; with a temperature, a
 
 The models run in a process of their own. Your first question starts it; it ends with the app, after ten minutes
 without a question, or with `m`. The conversation is forgotten then.
+
+While you type, letters and digits are text. **Esc** leaves the text field: then the keys of this screen and of the app
+work, such as `y` for a question like those in training; `e` or Enter returns to it.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("e", "type", "Ask", id="chat.ask"),
@@ -112,9 +118,9 @@ without a question, or with `m`. The conversation is forgotten then.
         await self._session.close()
 
     def on_screen_suspend(self) -> None:
-        """Leave the text field, so that the keys of the app work when this screen is shown again."""
-        if self.app.current_mode != self.MODE and self.query_one(AskBox).has_focus:
-            self._leave()
+        """Enter the text field, so that typing begins a question when this screen is shown again."""
+        if self.app.current_mode != self.MODE:
+            self.action_type()
 
     def on_screen_resume(self, event: ScreenResume) -> None:
         super().on_screen_resume(event)
@@ -307,4 +313,4 @@ without a question, or with `m`. The conversation is forgotten then.
         line.set_classes(kind)
         line.update(Content(words))
         self.query_one(AskOptions).show_memory(self._session.memory.questions)
-        self.query_one(AskBox).border_subtitle = "Esc stops" if self._answering else "Enter asks · Esc leaves"
+        self.query_one(AskBox).border_subtitle = "Esc stops" if self._answering else "Enter asks · Esc: other keys"

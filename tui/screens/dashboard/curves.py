@@ -1,4 +1,4 @@
-"""Curves over rounds: rewards, the share of questions that teach, speed."""
+"""Curves over rounds: rewards, the share of questions that teach, speed; before the first round, the head start."""
 
 from __future__ import annotations
 
@@ -95,6 +95,10 @@ class CurvesPlot(PlotextPlot):
 
     def _title(self) -> None:
         colors = curve_colors(self.app.current_theme)
+        self.border_subtitle = "updates, not rounds: these follow" if self._is_ahead else ""
+        if self._is_ahead:
+            self.border_title = f"Head start by update  [{colors.held_out}]● held-out[/]"
+            return
         curves = f"  [{colors.own}]⠒⠒ own[/]  [{colors.external}]∙∙ others[/]  [{colors.held_out}]● held-out[/]"
         first, last = self.window.limits(self._history.last_round)
         rounds = f", rounds {first} to {last}" if self.window.rounds else " by round"
@@ -107,7 +111,8 @@ class CurvesPlot(PlotextPlot):
             part: the curves of the window with more points, if they are known.
         """
         version = (
-            id(history), history.last_round, len(history.held_out), self.shown, self.window, id(part)
+            id(history), history.last_round, len(history.held_out), len(history.ahead), self.shown, self.window,
+            id(part),
         )  # fmt: skip
         if version == self._version:
             return
@@ -116,9 +121,14 @@ class CurvesPlot(PlotextPlot):
         self._drawn = None
         self.refresh()
 
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether the head start is drawn, as there is no round yet."""
+        return self.shown is Shown.REWARD and not self._history.last_round and bool(self._history.ahead)
+
     def render(self) -> RenderResult:
         """The plot; redrawn only after a change, as it takes some milliseconds."""
-        if not self._history.last_round and not self._history.held_out:
+        if not self._history.last_round and not self._history.held_out and not self._is_ahead:
             return Text("The curves begin with the first round.", style="dim")
         look = (self.size, self.app.theme)
         if self._drawn != look:
@@ -131,6 +141,9 @@ class CurvesPlot(PlotextPlot):
     def _draw(self) -> None:
         plot = self.plt
         plot.clear_figure()
+        if self._is_ahead:
+            self._draw_ahead()
+            return
         curves = self._part or self._history.curves
         colors = curve_colors(self.app.current_theme)
         first, last = self.window.limits(self._history.last_round)
@@ -149,6 +162,18 @@ class CurvesPlot(PlotextPlot):
             highest = max(highest, self._draw_held_out(first, last, colors))
         top = _nice(highest) if self.shown is Shown.SPEED else top_of_share(highest)
         set_axes(plot, self.size, first, last, top)
+
+    def _draw_ahead(self) -> None:
+        """Draw the accuracies before training, and after so many updates of the head start."""
+        base = [item for item in self._history.held_out if not item.round]
+        points = [*((0, item.accuracy) for item in base), *self._history.ahead]
+        updates, accuracies = [x for x, _ in points], [y for _, y in points]
+        color = Color.parse(curve_colors(self.app.current_theme).held_out).rgb
+        self.plt.plot(updates, accuracies, color=color, marker="braille")
+        marks = [mark for item in base for mark in _interval(item)]
+        self.plt.scatter([x for x, _ in marks], [y for _, y in marks], color=color, marker="│")
+        self.plt.scatter(updates, accuracies, color=color, marker="●")
+        set_axes(self.plt, self.size, 0, updates[-1], top_of_share(max(accuracies)))
 
     def _draw_held_out(self, first: int, last: int, colors: CurveColors) -> float:
         """Draw accuracies as points and their 95 % intervals as lines; return the highest point."""

@@ -79,7 +79,7 @@ class Dashboard(View):
     Dashboard #verdict.-bad { color: $text-error; }
     Dashboard #verdict.-early { color: $text-muted; }
     Dashboard #charts { height: 1fr; min-height: 5; }
-    Dashboard #curves { width: 2fr; height: 1fr; }
+    Dashboard #curves { width: 2fr; height: 1fr; border-subtitle-color: $text-muted; }
     Dashboard #by_task { width: 1fr; height: 1fr; display: none; scrollbar-size: 1 1; }
     Dashboard #tasks { height: auto; }
     Dashboard.-both #by_task, Dashboard.-tasks #by_task { display: block; }
@@ -111,7 +111,7 @@ class Dashboard(View):
 **Curves**: mean reward of own answers, mean reward of other nodes' answers, and held-out accuracy. Only held-out
 accuracy tells whether the model got better; the line through a point is its 95 % interval. `v` shows right answers by
 task as bars, then the share of questions that teach, then the speed. `+` and `-` zoom, `←` and `→` move, `0` shows the
-whole run.
+whole run. During a head start, before the first round, the curve is its held-out accuracy by update.
 
 **Last batch**: own and other nodes' questions in the last update. A question *teaches* if some of its answers are
 better than others; the model learns only from those.

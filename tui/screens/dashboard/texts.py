@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from sapo_edge.plain import counted, duration, energy, printable, size
+from sapo_edge.swarm.status import describe_search
 from sapo_edge.tui.look.themes import CurveColors
 from sapo_edge.tui.node.clock import STEPS
 from sapo_edge.tui.node.history import History
@@ -75,7 +76,10 @@ def _progress_text(state: NodeState, width: int) -> Text:
     evaluating = clock.phase == "evaluate"
     before_training = evaluating and not state.round
     number = state.round if evaluating else state.round + 1
-    title = "before training  " if before_training else f"round {number}  "
+    title = f"round {number}  "
+    if before_training:
+        # The untrained model is asked first, then the head start's.
+        title = "head start  " if state.history.held_out else "before training  "
     steps = [step for step in STEPS if (step == "evaluate") == evaluating or (evaluating and not before_training)]
     counts = {step: f"{clock.done}/{clock.total}  " if clock.phase == step else "" for step in steps}
     tail = _time_left(state)
@@ -211,6 +215,8 @@ def peers_text(state: NodeState, lines: int) -> Text:
     if swarm is None:
         alone = "alone: nothing is sent to anybody. The setting network (7) changes that."
         return Text(alone if attached else "alone: nothing was sent to anybody.", style="dim")
+    if attached and (search := swarm.get("search")):
+        return Text(_search_text(search, swarm["time"], lines), style="yellow")
     peers = swarm.get("peers") or ()
     waiting = (status.get("pool") or {}).get("rollouts", 0)
     text = Text(no_wrap=True, overflow="ellipsis")
@@ -226,6 +232,13 @@ def peers_text(state: NodeState, lines: int) -> Text:
     received = [size(float(peer.get("received") or 0)) for peer in ordered]
     rows = [f"{name:14} {bytes:>7}" for name, bytes in zip(names, received, strict=True)]
     return _listed(text, rows, "peer", lines - 3)
+
+
+def _search_text(search: Mapping[str, Any], now: float, lines: int) -> str:
+    """How the search for a first member goes, as briefly as the panel needs it."""
+    if search.get("trouble"):
+        return "can't look for others elsewhere: key 3 says why and what to do"
+    return describe_search(search, now, brief=lines <= MOST_ROWS)
 
 
 def _listed(text: Text, rows: Sequence[str], noun: str, lines: int, style: str = "") -> Text:

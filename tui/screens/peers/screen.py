@@ -52,9 +52,9 @@ class Peers(View):
 Who is connected to this node now. **way**: who opened the connection, the peer (`in`) or this node (`out`). **got** and
 **sent** are bytes from and to the peer; **refused** counts messages of the peer that this node rejected.
 
-**Invite** (`i`) shows a line, a QR code and a short code for others; **join** (`u`) uses theirs; **new** (`n`) creates
-a swarm, private or open; `L` leaves. A running node follows after a restart, which the app offers; until then the
-first lines say where it still is, and `r` restarts it.
+**Invite** (`i`) shows a line, a QR code and a short code for others; **join** (`u`) uses theirs; **find** (`F`) lists
+the open swarms of strangers that are alive; **new** (`n`) creates one, private or open; `L` leaves. A running node
+follows after a restart, which the app offers; until then the first lines say where it still is, and `r` restarts it.
 
 **now**: new questions and answers of this peer arrive at once, without being asked for (the mesh of GossipSub).
 
@@ -70,6 +70,7 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         Binding("enter", "details", "Details", id="peers.details"),
         Binding("i", "invite", "Invite", tooltip="Invite others into this swarm", id="peers.invite"),
         Binding("u", "join", "Join", tooltip="Join a swarm with an invite or a code", id="peers.join"),
+        Binding("F,shift+f", "find", "Find", tooltip="Find the open swarms that are alive", id="peers.find"),
         Binding("n", "create", "New", tooltip="Create a swarm, private or open", id="peers.create"),
         Binding("r", "restart", "Restart", tooltip="Restart the node with the swarm that is set", id="peers.restart"),
         Binding("L,shift+l", "leave", "Leave", tooltip="Leave the swarm and work alone", show=False, id="peers.leave"),
@@ -150,6 +151,11 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         from sapo_edge.tui.screens.peers.dialogs import Join
 
         self._change(Join(self.sapo.launcher))
+
+    def action_find(self) -> None:
+        from sapo_edge.tui.screens.peers.find import FindSwarms
+
+        self._change(FindSwarms(self.sapo.launcher))
 
     def action_create(self) -> None:
         from sapo_edge.tui.screens.peers.dialogs import Create

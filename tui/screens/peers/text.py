@@ -10,6 +10,7 @@ from typing import Any
 from textual.content import Content
 
 from sapo_edge.plain import counted, duration, format_time, printable, reasons, size
+from sapo_edge.swarm.status import describe_search
 from sapo_edge.tui.node.launcher import SwarmCard
 from sapo_edge.tui.node.state import NodeState, Standing
 
@@ -27,15 +28,14 @@ NAME_WIDTH = 10
 ALONE = """\
 This node works alone: it sends nothing to others, and receives nothing.
 
-n creates a swarm, private or open. u joins one with an invite that somebody sent you.\
+F finds open swarms of strangers. u joins one with an invite that somebody sent you. n creates one, private or open.\
 """
 NOT_HERE = (
     "The running node is not in this swarm yet: who joins now finds nobody here. Restart it first (Esc, then r), and "
     "press i again."
 )
-NOBODY = """\
-No other node is connected yet. Meanwhile, this node trains on its own questions.
-
+NOBODY = "No other node is connected yet. Meanwhile, this node trains on its own questions."
+HOW_TO_MEET = """\
 On the same network: start sapo on another machine. The two find each other.
 
 Elsewhere: i makes an invite here; in the app on the other machine, u uses it.
@@ -56,7 +56,11 @@ def nothing_text(state: NodeState) -> str:
     """Why no peer is shown, and what to do."""
     if state.standing is not Standing.ATTACHED:
         return state.no_node_text("Peers appear here")
-    return ALONE if state.status.get("swarm") is None else NOBODY
+    swarm = state.status.get("swarm")
+    if swarm is None:
+        return ALONE
+    first = f"{describe_search(search, swarm['time'])}." if (search := swarm.get("search")) else NOBODY
+    return f"{first[:1].upper()}{first[1:]}\n\n{HOW_TO_MEET}"
 
 
 def running_card(status: Mapping[str, Any]) -> SwarmCard:

@@ -1,0 +1,156 @@
+"""`sapo swarm find`: the open swarms that are alive, what each asks, and the line that joins it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.signals import until_signal
+from sapo_edge.cli.workspace import Workspace
+from sapo_edge.errors import ConfigError, SapoError
+from sapo_edge.plain import counted, line, printable
+from sapo_edge.transport import SwarmError
+
+if TYPE_CHECKING:
+    from sapo_edge.swarm.visits.find import FoundSwarm, SwarmFinder
+    from sapo_edge.tasks.manifest import Manifest
+
+ADDRESSES = 3
+"""Most members that the line names."""
+QUESTIONS, CHARACTERS = 3, 200
+"""Most of a manifest's own questions that are shown, and characters of each."""
+PUBLIC = (
+    "in an open swarm anybody can read the questions, your model's answers as text, your node's public key and your "
+    "IP address (docs/privacy.md)"
+)
+_NOT_FOUND = "strangers' swarms can't be found from here"
+_BLOCKED = "let UDP through the firewall, or see whether this machine is online and resolves names"
+
+
+def find(workspace: Workspace, *, as_json: bool) -> None:
+    """Look for swarms, and print them; Ctrl-C ends the search and prints what was found."""
+    import trio
+
+    from sapo_edge.swarm.host.logs import preserve_logging
+
+    with preserve_logging():
+        from sapo_edge.swarm.rendezvous.lookup import Entry
+        from sapo_edge.swarm.visits.find import SECONDS, SwarmFinder
+    from sapo_edge.swarm.tally import innermost
+    from sapo_edge.tasks.about import SKILL_WORDS
+    from sapo_edge.tasks.manifest import load_manifest
+
+    if not workspace.contacts:
+        name, value = ("rendezvous", "on") if workspace.settings.listen == "all" else ("listen", "all")
+        source = workspace.resolved.sources[name]
+        remedy = f"set {name} = {value}, then find again"
+        raise ConfigError(f"nothing is looked up, by the setting {name} ({source})", remedy)
+    if find_spec("libtorrent") is None:
+        raise SwarmError(f"libtorrent is not installed, so {_NOT_FOUND}", "`pip install libtorrent` brings it")
+    known = [load_manifest(name) for name in SKILL_WORDS]
+    entry = Entry(workspace.contacts, workspace.dht_nodes)
+    told: set[str] = set()
+
+    def changed() -> None:
+        if as_json:
+            print_json(_record(workspace, finder))
+            return
+        for found in finder.swarms.values():
+            if found.manifest.digest not in told:
+                told.add(found.manifest.digest)
+                narrate(f"found {found.manifest.name}")
+
+    async def main() -> bool:
+        """Look until the time is over or a signal comes; returns whether it was the time."""
+        is_over = False
+        async with trio.open_nursery() as nursery:
+            await nursery.start(until_signal, nursery.cancel_scope.cancel)
+            with trio.move_on_after(SECONDS):
+                await finder.run()
+            is_over = True
+            nursery.cancel_scope.cancel()
+        return is_over
+
+    finder = SwarmFinder(entry, known, _own_id(workspace), changed)
+    narrate(f"asking BitTorrent's public table, and who is there, for {SECONDS:.0f} s; Ctrl-C shows what was found.")
+    narrate("They see this machine's IP address.")
+    try:
+        is_over = trio.run(main)
+    except BaseExceptionGroup as error:
+        # Nobody may read the output any more.
+        raise innermost(error) from None
+    if is_over and not finder.is_heard:
+        raise SwarmError(f"no node of BitTorrent's public table answers, so {_NOT_FOUND}", _BLOCKED)
+    if as_json:
+        print_json(_record(workspace, finder))
+    else:
+        _print(workspace, finder, known)
+
+
+def _own_id(workspace: Workspace) -> str:
+    """The peer id of this machine's node; "" if it has none yet."""
+    from sapo_edge.state.secret import read_secret
+    from sapo_edge.swarm.joining.identity import Identity
+
+    try:
+        return Identity(read_secret(workspace.paths.identity)).peer_id
+    except SapoError:
+        return ""
+
+
+def _ordered(finder: SwarmFinder) -> list[FoundSwarm]:
+    """Those with most members first."""
+    return sorted(finder.swarms.values(), key=lambda found: (-len(found.members), found.manifest.name))
+
+
+def _record(workspace: Workspace, finder: SwarmFinder) -> dict[str, Any]:
+    swarms = [_describe(workspace, found) for found in _ordered(finder)]
+    return {"swarms": swarms, "shared": PUBLIC, "named": finder.named, "asked": finder.asked}
+
+
+def _describe(workspace: Workspace, found: FoundSwarm) -> dict[str, Any]:
+    from sapo_edge.swarm.joining.invite import Swarm
+    from sapo_edge.tasks.about import describe_demands, describe_kinds
+    from sapo_edge.tasks.manifest import shipped_name
+
+    manifest, swarm = found.manifest, workspace.swarm
+    is_shipped = shipped_name(manifest.digest) is not None
+    # Who has the manifest needs nobody's address: the swarm's key leads to its members.
+    addresses = () if is_shipped else tuple(map(str, list(found.members.values())[:ADDRESSES]))
+    return {
+        "name": manifest.name, "swarm": manifest.digest, "shipped": is_shipped, "members": len(found.members),
+        "joined": swarm is not None and not workspace.is_alone and swarm.id.hex() == manifest.digest,
+        "tasks": describe_kinds(manifest), "asks": describe_demands(manifest), "questions": _questions(manifest),
+        "invite": Swarm.of(manifest, addresses).to_line(),
+    }  # fmt: skip
+
+
+def _questions(manifest: Manifest) -> list[str]:
+    """The first of the questions that a manifest holds."""
+    own = (
+        question.question for entry in manifest.tasks if isinstance(entry.questions, tuple)
+        for question in entry.questions
+    )  # fmt: skip
+    return [text[:CHARACTERS] for text in islice(own, QUESTIONS)]
+
+
+def _print(workspace: Workspace, finder: SwarmFinder, known: list[Manifest]) -> None:
+    for found in _ordered(finder):
+        swarm = _describe(workspace, found)
+        kind = "comes with sapo" if swarm["shipped"] else "named by strangers"
+        here = ", yours" if swarm["joined"] else ""
+        print(line("swarm", f"{swarm['name']} ({kind}{here}), {counted(swarm['members'], 'member')} seen"))
+        print(line("tasks", swarm["tasks"]))
+        for question in swarm["questions"]:
+            print(line("question", question))
+        print(line("asks", swarm["asks"]))
+        # On one line, to be copied.
+        print(f"sapo swarm join {printable(swarm['invite'])}\n")
+    missing = [manifest.name for manifest in known if manifest.digest not in finder.swarms]
+    if missing:
+        narrate(f"nobody was seen of: {', '.join(missing)}")
+    narrate(f"{counted(finder.asked, 'address', 'addresses')} asked; who can't be reached from outside is not counted")
+    if finder.swarms:
+        narrate(PUBLIC)

@@ -1,0 +1,17 @@
+"""The whole program in two homes that share nothing, in network namespaces: they meet, and learn from each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.swarm.finding.households import tell
+from tests.swarm.namespaces import NotPermittedError
+
+
+@pytest.mark.parametrize("who", ["a router that forwards a port", "a member", "a volunteer"])
+def test_two_strangers_train_on_rollouts_of_each_other(who: str) -> None:
+    try:
+        (note,) = tell(f"strangers, {who}")
+    except NotPermittedError as error:
+        pytest.skip(str(error))
+    assert note.startswith("trained on each other's rollouts")

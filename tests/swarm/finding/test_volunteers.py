@@ -1,0 +1,375 @@
+"""Volunteers: which of them a node takes and leaves, whom it serves as one, and when its owner is asked. No network."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+from libp2p.peer.id import ID
+
+from sapo_edge.cli.run import open_transport
+from sapo_edge.config.settings import Settings
+from sapo_edge.room import Room
+from sapo_edge.state.paths import Paths
+from sapo_edge.swarm.addresses import Address, direct_address, region
+from sapo_edge.swarm.config import SwarmConfig
+from sapo_edge.swarm.finding import discovery as discovery_module
+from sapo_edge.swarm.finding.circuit import MAX_VOLUNTEERS
+from sapo_edge.swarm.finding.discovery import REACHED_SECONDS, Discovery
+from sapo_edge.swarm.finding.hop import STRANGERS, STRANGERS_OF_NETWORK
+from sapo_edge.swarm.finding.outside import View
+from sapo_edge.swarm.finding.peerbook import Origin
+from sapo_edge.swarm.finding.volunteers import PATIENCE, PLACE_SECONDS, Held, Volunteers
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.joining.invite import Swarm
+from sapo_edge.swarm.rendezvous.rendezvous import MAX_PLACES, Place, Places, keys_at, volunteer_keys
+from sapo_edge.swarm.tally import Tally
+from sapo_edge.tasks.source import TaskSource
+from tests.swarm.finding.fakes import ABROAD, MANIFEST, OTHER, OWN, STRANGER, SWARM, make_discovery
+from tests.swarm.loop import in_trio
+
+NOON = 1_800_014_400.0
+PSK = bytes(range(32))
+
+
+def peer_at(place: Place) -> str:
+    return Identity(random.Random(repr(place)).randbytes(32)).peer_id
+
+
+class Lab:
+    """A node, and volunteers at every address that it tries, on a clock of the test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, swarm: bytes = SWARM) -> None:
+        self.now, self.is_needed = 1000.0, True
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        self.connections: dict[ID, list[Any]] = {}
+        host: Any = self
+        self.tried: list[Place] = []
+        self.members: set[str] = set()
+        self.givers: set[str] = set()
+        self.silent: set[Place] = set()
+        self.left: list[str] = []
+        monkeypatch.setattr("sapo_edge.swarm.finding.volunteers.disconnect", lambda host, peer: self._leave(str(peer)))
+        dialler: Any = self
+        self.volunteers = Volunteers(
+            host, swarm, dialler, self.members.__contains__, lambda: self.is_needed, self.givers.__contains__,
+            Tally(lambda event: None),
+        )  # fmt: skip
+
+    def get_id(self) -> str:
+        return OWN
+
+    def get_network(self) -> Lab:
+        return self
+
+    def get_connections(self) -> list[Any]:
+        return [one for several in self.connections.values() for one in several]
+
+    async def identify(self, ip: str, port: int) -> str | None:
+        await trio.lowlevel.checkpoint()
+        self.tried.append((ip, port))
+        return None if (ip, port) in self.silent else peer_at((ip, port))
+
+    async def dial(self, address: Address) -> bool:
+        await trio.lowlevel.checkpoint()
+        self.connections[ID.from_string(address.peer_id)] = [SimpleNamespace(get_transport_addresses=list)]
+        return True
+
+    def _leave(self, peer_id: str) -> None:
+        self.left.append(peer_id)
+        del self.connections[ID.from_string(peer_id)]
+
+    def take(self, *places: Place) -> list[bool]:
+        return [trio.run(self.volunteers.try_place, place) for place in places]
+
+    def held(self, *places: Place) -> list[Place]:
+        return [place for place in places if self.volunteers.holds(peer_at(place))]
+
+    def sort(self, *places: Place) -> list[Place]:
+        return sorted(places, key=self.volunteers.rank)
+
+
+def places(number: int, seed: int = 0) -> list[Place]:
+    """Addresses in as many regions."""
+    numbers = random.Random(seed).sample(range(256), number)
+    return [(f"5.{one}.{one}.1", 4001) for one in numbers]
+
+
+def test_all_swarms_look_for_volunteers_under_one_key_of_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: NOON)
+    (today,) = volunteer_keys()
+    assert today not in keys_at(SWARM, None, NOON) and today not in keys_at(b"", None, NOON)
+    monkeypatch.setattr(time, "time", lambda: NOON + 86400)
+    assert volunteer_keys() != [today]
+
+
+def test_a_node_looks_for_volunteers_when_it_has_needed_them_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch)
+    assert not lab.volunteers.lacks()
+    lab.now += PATIENCE - 1
+    assert not lab.volunteers.lacks()
+    lab.is_needed = False
+    assert not lab.volunteers.lacks()
+    lab.is_needed = True
+    lab.now += PATIENCE
+    assert not lab.volunteers.lacks(), "members were found meanwhile"
+    lab.now += PATIENCE
+    assert lab.volunteers.lacks()
+
+
+def test_a_node_takes_the_first_volunteers_of_its_swarms_order_one_of_each_region(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lab = Lab(monkeypatch)
+    order = lab.sort(*places(8))
+    lab.take(*reversed(order))
+    lab.volunteers.tidy()
+    assert lab.held(*order) == order[:MAX_VOLUNTEERS]
+    near = [(f"{order[0][0].rpartition('.')[0]}.{number}", port) for number in (2, 3) for port in (4001, 4002)]
+    lab.take(*near)
+    lab.volunteers.tidy()
+    held = lab.held(*order, *near)
+    assert len(held) == MAX_VOLUNTEERS == len({region(direct_address(*place, OWN)) for place in held})
+    tried = len(lab.tried)
+    assert not any(lab.take(*held, order[-1])) and len(lab.tried) == tried, "the last one is not bothered any more"
+
+
+def test_neither_a_port_nor_a_key_brings_a_volunteer_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab, other = Lab(monkeypatch), Lab(monkeypatch, bytes(32))
+    first, second = lab.sort(*places(2))
+    assert all(lab.volunteers.rank(first) < lab.volunteers.rank((second[0], port)) for port in range(1024, 65536, 97))
+    orders = {tuple(each.sort(*places(8))) for each in (lab, other)}
+    assert len(orders) == 2, "another swarm has another order"
+    monkeypatch.setattr(time, "time", lambda: NOON)
+    today = lab.sort(*places(8))
+    monkeypatch.setattr(time, "time", lambda: NOON + 86400)
+    assert lab.sort(*places(8)) != today
+
+
+@pytest.mark.parametrize(("looks", "least"), [(1, 0.7), (3, 0.95)])
+def test_two_nodes_that_see_different_halves_of_many_volunteers_come_to_a_common_one(
+    looks: int, least: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, rng, common, trials = Lab(monkeypatch), random.Random(7), 0, 60
+    for trial in range(trials):
+        everybody, chosen = places(200, trial), []
+        for _ in range(2):
+            seen = Places(rank=lab.volunteers.rank)
+            for _ in range(looks):
+                seen.add(rng.sample(everybody, 100))
+            assert len(seen) <= MAX_PLACES
+            chosen.append({seen.take() for _ in range(MAX_VOLUNTEERS)})
+        common += bool(chosen[0] & chosen[1])
+    assert common / trials >= least
+
+
+def test_volunteers_are_left_that_give_no_place_or_are_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch)
+    order = lab.sort(*places(MAX_VOLUNTEERS))
+    lab.silent.add(order[2])
+    assert lab.take(*order) == [True, True, False]
+    giver, refusing = map(peer_at, order[:2])
+    lab.givers.add(giver)
+    lab.volunteers.tidy()
+    assert not lab.left
+    lab.now += PLACE_SECONDS + 1
+    lab.givers.clear()
+    lab.volunteers.tidy()
+    assert not lab.left, "there is no other one"
+    assert lab.take(order[2]) == [False]
+    lab.givers.add(giver)
+    lab.volunteers.tidy()
+    assert lab.left == [refusing] and lab.held(*order) == order[:1]
+    path = f"/ip4/5.5.5.5/tcp/4001/p2p/{giver}/p2p-circuit/p2p/{OTHER}"
+    member = ID.from_string(peer_at(order[2]))
+    lab.connections[member] = [SimpleNamespace(get_transport_addresses=lambda: [path])]
+    lab.is_needed = False
+    lab.volunteers.tidy()
+    assert lab.left == [refusing], "a connection to a member goes through it"
+    del lab.connections[member]
+    lab.volunteers.tidy()
+    assert lab.left == [refusing, giver] and not lab.held(*order)
+
+
+def test_a_member_is_no_volunteer(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch)
+    (place,) = places(1)
+    lab.members.add(peer_at(place))
+    assert lab.take(place) == [False] and not lab.held(place) and not lab.connections
+
+
+def test_private_swarms_have_nothing_to_do_with_volunteers(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {"contacts": (("9.9.9.9", 1),), "carries": True, "volunteers": True}
+    discovery = make_discovery(monkeypatch, psk=PSK, **options)
+    assert len(discovery.rendezvous.topics) == 1 and not discovery._config.is_volunteer
+    assert len(make_discovery(monkeypatch, **options).rendezvous.topics) == 2
+
+
+@pytest.mark.parametrize(("volunteers", "port"), [(True, 4001), (False, 0)])
+def test_only_who_agreed_and_is_reached_is_announced_as_a_volunteer(
+    volunteers: bool, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    discovery = make_discovery(monkeypatch, carries=True, volunteers=volunteers)
+    assert discovery._volunteered_port() == 0
+    make_reached(discovery)
+    assert discovery._announced_port() == 4001 and discovery._volunteered_port() == port
+
+
+def make_reached(discovery: Discovery) -> None:
+    for number in (1, 2):
+        discovery.outside.record(View(f"9.9.{number}.1", "5.5.5.5", True, 0.0))
+
+
+def test_a_node_needs_volunteers_while_nobody_of_its_swarm_carries_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    discovery = make_discovery(monkeypatch)
+    relayed = [Address("ip4", ABROAD, 4001, OWN, STRANGER)]
+    monkeypatch.setattr(discovery.relays, "addresses", lambda: relayed)
+    assert discovery._needs_volunteers(), "a stranger's relay may be of nobody else in the swarm"
+    discovery.directory.mark_member(STRANGER)
+    assert not discovery._needs_volunteers()
+    relayed[0] = Address("ip4", ABROAD, 4001, OWN, OTHER)
+    assert discovery._needs_volunteers()
+    discovery.book.add(direct_address(ABROAD, 4001, OTHER), Origin.BOOTSTRAP)
+    assert not discovery._needs_volunteers(), "the swarm's own relay"
+    relayed.clear()
+    assert discovery._needs_volunteers()
+    make_reached(discovery)
+    assert not discovery._needs_volunteers(), "others can dial it"
+
+
+def test_strangers_get_half_of_a_volunteers_places_and_a_network_half_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    networks = {STRANGER: "1", OTHER: "1"}
+    holders: list[str] = []
+    monkeypatch.setattr(discovery_module, "network_of", lambda host, peer_id: networks.get(peer_id, peer_id))
+    volunteer = make_discovery(monkeypatch, carries=True, volunteers=True)
+    other = make_discovery(monkeypatch, carries=True)
+    for discovery in (volunteer, other):
+        hop: Any = SimpleNamespace(holders=holders)
+        discovery._hop = hop
+        make_reached(discovery)
+    assert volunteer._reserves_for(STRANGER) and not other._reserves_for(STRANGER)
+    holders += [f"elsewhere-{number}" for number in range(STRANGERS - 1)]
+    assert volunteer._reserves_for(STRANGER)
+    holders.append("elsewhere")
+    assert not volunteer._reserves_for(STRANGER)
+    holders[-1] = STRANGER
+    assert volunteer._reserves_for(STRANGER), "it renews its place"
+    holders[:] = [OTHER, "near"]
+    networks["near"] = "1"
+    assert len(holders) == STRANGERS_OF_NETWORK and not volunteer._reserves_for(STRANGER)
+    volunteer.directory.mark_member(OTHER)
+    assert volunteer._reserves_for(STRANGER), "members take none of these places"
+    holders[:] = [str(number) for number in range(STRANGERS)]
+    volunteer.directory.mark_member(STRANGER)
+    assert volunteer._reserves_for(STRANGER), "nor strangers theirs"
+
+
+def asks(discovery: Discovery, monkeypatch: pytest.MonkeyPatch, *pauses: float) -> int:
+    """How often the owner is asked, at looks between which so many seconds pass."""
+    told: list[object] = []
+    discovery._tally._emit = told.append
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for pause in (0.0, *pauses):
+        now[0] += pause
+        trio.run(discovery._ask_to_volunteer)
+    return sum("sapo config set relay public" in str(event) for event in told)
+
+
+def test_the_owner_is_asked_once_when_others_have_reached_the_node_for_a_day(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def make(**options: Any) -> Discovery:
+        settings = {"carries": True, "contacts": (("9.9.9.9", 1),), "asked": tmp_path / "asked", **options}
+        discovery = make_discovery(monkeypatch, **settings)
+        monkeypatch.setattr(discovery, "confirmed", lambda: (direct_address("5.5.5.5", 4001, OWN),))
+        return discovery
+
+    day = REACHED_SECONDS
+    assert asks(make(volunteers=True), monkeypatch, day) == 0
+    assert asks(make(carries=False), monkeypatch, day) == 0 == asks(make(psk=PSK), monkeypatch, day)
+    assert asks(make(contacts=()), monkeypatch, day) == 0
+    interrupted = make()
+    assert asks(interrupted, monkeypatch, day - 1) == 0
+    monkeypatch.setattr(interrupted, "confirmed", tuple)
+    assert asks(interrupted, monkeypatch, 1.0) == 0
+    assert not (tmp_path / "asked").exists()
+    assert asks(make(), monkeypatch, day, day, day) == 1
+    assert asks(make(), monkeypatch, day) == 0, "not after a restart either"
+
+
+@pytest.mark.parametrize(("relay", "carries", "volunteers"), [("on", 1, 0), ("public", 1, 1), ("off", 0, 0)])
+def test_the_setting_relay_says_who_is_carried(
+    relay: str, carries: int, volunteers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[SwarmConfig] = []
+
+    class Member:
+        def __init__(self, config: SwarmConfig, admission: object, emit: object) -> None:
+            made.append(config)
+
+        def start(self) -> Member:
+            return self
+
+        close = status = start
+
+    monkeypatch.setattr("sapo_edge.swarm.member.member.Member", Member)
+    workspace: Any = SimpleNamespace(
+        swarm=Swarm.of(MANIFEST), is_alone=False, settings=Settings(relay=relay), paths=Paths.default(tmp_path),
+        contacts=(), dht_nodes=None, maps_port=False,
+    )  # fmt: skip
+    source = TaskSource(MANIFEST)
+    with ExitStack() as closing:
+        open_transport(workspace, source, bytes(32), lambda event: None, closing, Room())
+    assert (made[0].carries, made[0].volunteers, made[0].is_volunteer) == (carries, volunteers, volunteers)
+
+
+@in_trio(0)
+async def test_who_is_alone_asks_a_new_volunteer_often_and_an_old_one_or_a_stranger_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    discovery = make_discovery(monkeypatch)
+    monkeypatch.setattr(time, "monotonic", trio.current_time)
+    asked: list[float] = []
+
+    async def ask(peer_id: str, limit: trio.CapacityLimiter) -> None:
+        await trio.lowlevel.checkpoint()
+        asked.append(trio.current_time())
+
+    async def count(seconds: float) -> int:
+        asked.clear()
+        discovery._ask_due.clear()
+        with trio.move_on_after(seconds):
+            await discovery._ask_peers()
+        return len(asked)
+
+    monkeypatch.setattr(discovery, "_ask", ask)
+    monkeypatch.setattr(discovery._inbound, "look", lambda: None)
+    gives_place = False
+    discovery.volunteers._gives_place = lambda peer_id: gives_place
+    discovery.volunteers._held[STRANGER] = Held((ABROAD, 4001), trio.current_time())
+    assert await count(PLACE_SECONDS) > 6
+    assert await count(60.0) > 6, "others who have a place there are introduced to it"
+    gives_place = True
+    assert await count(1200.0) <= 6
+    discovery.volunteers._held.clear()
+    assert await count(60.0) > 6
+    discovery.directory._entry(STRANGER).tag = b"another swarm"
+    assert await count(1200.0) <= 6
+
+
+def test_ten_thousand_addresses_push_out_no_volunteer_that_comes_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch)
+    everybody = [(f"5.{number // 40}.{number % 40}.1", 4001) for number in range(10_000)]
+    first, *others = lab.sort(*everybody)
+    seen = Places(rank=lab.volunteers.rank)
+    seen.add([first])
+    for number in range(0, len(others), 100):
+        seen.add(others[number : number + 100])
+    assert len(seen) == MAX_PLACES and seen.take() == first
