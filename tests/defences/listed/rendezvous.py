@@ -21,7 +21,7 @@ DEFENCES = (
     ),
     rendezvous.condition(
         "addresses of the DHT are bounded",
-        "if len(kept) == MAX_OF_ANSWER:",
+        "if len(kept) == self._most:",
         "test_ten_thousand_announced_addresses_take_the_room_of_a_few",
     ),
     rendezvous(
@@ -38,8 +38,8 @@ DEFENCES = (
     ),
     rendezvous(
         "a DHT node that says most is heard no more than another",
-        "place = self._rng.choice(answers).pop()",
-        "place = self._rng.choice([answer for answer in answers for _ in answer]).pop()",
+        "place = self._choose(answers).pop()",
+        "place = self._choose([answer for answer in answers for _ in answer]).pop()",
         "test_a_dht_node_that_says_more_or_later_than_others_is_heard_no_more",
     ),
     rendezvous(
