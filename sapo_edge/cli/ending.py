@@ -27,6 +27,11 @@ def run_to_end(action: Callable[[], object]) -> int | str | None:
     try:
         try:
             code = action() or ExitCode.DONE
+        except BaseExceptionGroup as group:
+            # Of trio's nurseries, in which Ctrl-C, a full disk or a reader that left may be met.
+            from sapo_edge.swarm.tally import innermost
+
+            raise innermost(group) from None
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()

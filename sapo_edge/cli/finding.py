@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from sapo_edge.cli.signals import until_signal
 from sapo_edge.cli.workspace import Workspace
 from sapo_edge.errors import ConfigError, SapoError
 from sapo_edge.plain import counted, line, printable
+from sapo_edge.swarm.status import TROUBLES
 from sapo_edge.transport import SwarmError
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ PUBLIC = (
     "in an open swarm anybody can read the questions, your model's answers as text, your node's public key and your "
     "IP address (docs/privacy.md)"
 )
-_NOT_FOUND = "strangers' swarms can't be found from here"
-_BLOCKED = "let UDP through the firewall, or see whether this machine is online and resolves names"
 
 
 def find(workspace: Workspace, *, as_json: bool) -> None:
@@ -38,7 +36,6 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
     with preserve_logging():
         from sapo_edge.swarm.rendezvous.lookup import Entry
         from sapo_edge.swarm.visits.find import SECONDS, SwarmFinder
-    from sapo_edge.swarm.tally import innermost
     from sapo_edge.tasks.about import SKILL_WORDS
     from sapo_edge.tasks.manifest import load_manifest
 
@@ -47,8 +44,6 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
         source = workspace.resolved.sources[name]
         remedy = f"set {name} = {value}, then find again"
         raise ConfigError(f"nothing is looked up, by the setting {name} ({source})", remedy)
-    if find_spec("libtorrent") is None:
-        raise SwarmError(f"libtorrent is not installed, so {_NOT_FOUND}", "`pip install libtorrent` brings it")
     known = [load_manifest(name) for name in SKILL_WORDS]
     entry = Entry(workspace.contacts, workspace.dht_nodes)
     told: set[str] = set()
@@ -76,13 +71,10 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
     finder = SwarmFinder(entry, known, _own_id(workspace), changed)
     narrate(f"asking BitTorrent's public table, and who is there, for {SECONDS:.0f} s; Ctrl-C shows what was found.")
     narrate("They see this machine's IP address.")
-    try:
-        is_over = trio.run(main)
-    except BaseExceptionGroup as error:
-        # Nobody may read the output any more.
-        raise innermost(error) from None
+    is_over = trio.run(main)
     if is_over and not finder.is_heard:
-        raise SwarmError(f"no node of BitTorrent's public table answers, so {_NOT_FOUND}", _BLOCKED)
+        what, remedy = TROUBLES[finder.rendezvous.trouble or "udp"]
+        raise SwarmError(f"strangers' swarms can't be found from here: {what}", remedy)
     if as_json:
         print_json(_record(workspace, finder))
     else:

@@ -21,6 +21,7 @@ from sapo_edge.state import logs
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.secret import read_or_create_secret
+from sapo_edge.swarm.status import TROUBLES
 
 if TYPE_CHECKING:
     from sapo_edge.swarm.visits.relay import RelayConfig, RelayStatus
@@ -105,7 +106,8 @@ def run_relay(
 
     check_names(announce)
     if public and find_spec("libtorrent") is None:
-        raise ConfigError("--public needs libtorrent, which is not installed", "pip install libtorrent")
+        what, remedy = TROUBLES["library"]
+        raise ConfigError(f"nobody would find a relay with --public: {what}", remedy)
     paths = Paths.default(home)
     paths.create()
     remedy = "stop it with Ctrl-C in its terminal or with `kill`; or use --home for a second one"

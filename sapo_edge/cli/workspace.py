@@ -97,13 +97,13 @@ class Workspace:
     def entry(self) -> Entry | None:
         """To the DHT; None if nothing is looked up there, by the settings or because libtorrent is missing."""
         from sapo_edge.swarm.rendezvous.lookup import Entry
+        from sapo_edge.swarm.status import TROUBLES
 
         if not self.contacts:
             return None
         if find_spec("libtorrent") is None:
-            narrate(
-                "libtorrent is not installed, so nobody elsewhere is found by the rendezvous: pip install libtorrent"
-            )
+            what, remedy = TROUBLES["library"]
+            narrate(f"{what}, so nobody is found elsewhere; {remedy}")
             return None
         return Entry(self.contacts, self.dht_nodes)
 

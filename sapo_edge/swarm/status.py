@@ -18,13 +18,19 @@ Trouble = Literal["", "names", "udp", "library"]
 """Why the DHT can't be asked; "" if it can, or while it is not known yet."""
 ALONE_SECONDS = 60.0
 """Time after which a search without success says what that means."""
-_INSTEAD = "strangers of this swarm can't be found from here; the local network and invites still work"
-TROUBLES: Mapping[str, str] = {
-    "names": f"the names of the DHT's first contacts don't resolve, so {_INSTEAD}. Is this machine online? Otherwise "
-    "`sapo config set rendezvous IP:PORT` names one by its address",
-    "udp": f"no node of the DHT answers, as if UDP were blocked, so {_INSTEAD}. A firewall must let UDP out",
-    "library": f"libtorrent is not installed, so {_INSTEAD}. Where there is a package for this machine, "
-    "`pip install libtorrent` brings it",
+TROUBLES: Mapping[str, tuple[str, str]] = {
+    "names": (
+        "the names of the first contacts of BitTorrent's public table don't resolve",
+        "see whether this machine is online; `sapo config set rendezvous IP:PORT` names a contact by its address",
+    ),
+    "udp": (
+        "no node of BitTorrent's public table answers, as if UDP were blocked",
+        "see whether this machine is online, and let UDP out through the firewall",
+    ),
+    "library": (
+        "libtorrent is not installed",
+        "where there is a package for this machine, `pip install libtorrent` brings it",
+    ),
 }
 """What each trouble means, and the remedy."""
 
@@ -95,7 +101,11 @@ def describe_search(search: Mapping[str, Any], now: float, *, brief: bool = Fals
     found, last = int(search.get("found") or 0), search.get("last")
     addresses, more = f"{counted(found, 'address', 'addresses')} found", []
     if trouble := TROUBLES.get(str(search.get("trouble"))):
-        text = trouble
+        what, remedy = trouble
+        text = (
+            f"{what}, so strangers and this machine don't find each other; the local network and invites still work. "
+            f"What to do: {remedy}"
+        )
     elif now - float(search.get("since") or 0) < ALONE_SECONDS:
         text = f"looking for the swarm ... {addresses}, dialling" if found else "looking for the swarm ..."
     else:

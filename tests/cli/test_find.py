@@ -15,6 +15,7 @@ import trio
 from sapo_edge.cli import ending, finding
 from sapo_edge.swarm.addresses import parse_address
 from sapo_edge.swarm.joining.invite import parse_invite
+from sapo_edge.swarm.status import Trouble
 from sapo_edge.swarm.visits import find
 from sapo_edge.swarm.visits.find import FoundSwarm, SwarmFinder
 from sapo_edge.tasks.about import describe_demands, describe_kinds
@@ -30,10 +31,11 @@ QUESTIONS = tuple(OwnQuestion(f"\u202eWhat is {number}? " + "xx " * 300, "1") fo
 OWN = replace(STARTER, name="own", tasks=(TaskEntry("mine", questions=QUESTIONS), TaskEntry("sums", "chain_sum")))
 
 
-def finds(patch: pytest.MonkeyPatch, *manifests: Manifest, interrupt: bool = False) -> None:
+def finds(patch: pytest.MonkeyPatch, *manifests: Manifest, interrupt: bool = False, trouble: Trouble = "") -> None:
     """Let a search find the swarms of manifests, one member of each."""
 
     async def run(finder: SwarmFinder) -> None:
+        finder.rendezvous.trouble = trouble
         for manifest in manifests:
             finder.swarms[manifest.digest] = FoundSwarm(manifest, {PEER: parse_address(HERE)})
             finder.rendezvous.nodes = (("192.0.2.1", 6881),)
@@ -98,15 +100,15 @@ def test_ctrl_c_shows_what_was_found(invoke: Invoke, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("has_library", "said"), [(False, "libtorrent is not installed"), (True, "no node of BitTorrent's")]
+    ("trouble", "said"), [("library", "libtorrent is not installed"), ("names", "the names"), ("", "no node of")]
 )
 def test_one_line_says_why_nothing_can_be_found(
-    has_library: bool, said: str, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trouble: Trouble, said: str, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finds(monkeypatch)
-    monkeypatch.setattr(finding, "find_spec", lambda name: has_library or None)
+    finds(monkeypatch, trouble=trouble)
     refused = invoke("swarm", "find", "--home", tmp_path)
-    assert refused.code == 1 and refused.out == "" and refused.err.splitlines()[-1].startswith(f"sapo: {said}")
+    assert refused.code == 1 and refused.out == ""
+    assert refused.err.splitlines()[-1].startswith(f"sapo: strangers' swarms can't be found from here: {said}")
 
 
 def test_who_wants_no_rendezvous_finds_nothing_by_it(invoke: Invoke, tmp_path: Path) -> None:

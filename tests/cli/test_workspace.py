@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.choose import detect
@@ -151,6 +152,17 @@ def test_a_run_fetches_the_manifest_and_takes_its_limit(invited: Path, monkeypat
     workspace = open_workspace(invited).fetch_manifest()
     assert workspace.require_manifest() == INVITED and workspace.settings.max_tokens == 40
     assert limit(invited) == (40, "manifest own-sums"), "it is kept"
+
+
+def test_ctrl_c_while_members_are_looked_for_ends_quietly(
+    invoke: Invoke, invited: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def meet(*arguments: object) -> None:
+        async with trio.open_nursery():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("sapo_edge.swarm.visits.fetch.fetch_manifest", lambda *_: trio.run(meet))
+    assert invoke("run", "--agree", "--home", invited).code == 130
 
 
 def test_a_run_in_its_swarm_fetches_the_questions_that_its_manifest_names(

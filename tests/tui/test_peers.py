@@ -180,7 +180,7 @@ async def test_the_rollouts_of_a_peer_are_shown_on_their_screen(launcher: FakeLa
         (Search(NOW - 61, 2),
          "Nobody else learns this now; this node goes on alone, and joins when somebody comes (2 addresses found, none "
          "of a member)."),
-        (Search(NOW - 61, trouble="names"), "The names of the DHT's first contacts don't resolve"),
+        (Search(NOW - 61, trouble="names"), "The names of the first contacts of BitTorrent's public table"),
         (Search(NOW - 61, trouble="library"), "Libtorrent is not installed"),
     ],
 )  # fmt: skip

@@ -22,6 +22,7 @@ from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.hardening import quietly
 from sapo_edge.swarm.host.requests import read_frame, write_frame
 from sapo_edge.swarm.rendezvous.lookup import Entry
+from sapo_edge.swarm.status import TROUBLES
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.transport import SwarmError
 
@@ -82,16 +83,13 @@ async def accept_invite(
         raise search.failure
     if named:
         raise SwarmError("no meeting place answers at that address", f"{_WAITING}, and compare the address")
+    failure = f"nobody on this local network offers an invite under the number {code.number}"
+    remedy = f"{_WAITING}; from another network, add --at and an address that it shows"
     if elsewhere is not None:
-        raise SwarmError(
-            f"nobody is found who offers an invite under the number {code.number}, on this local network or elsewhere",
-            f"{_WAITING}; from elsewhere, one of your routers must forward a port, or add --at and an address that it"
-            " shows",
-        )
-    raise SwarmError(
-        f"nobody on this local network offers an invite under the number {code.number}",
-        f"{_WAITING}; from another network, add --at and an address that it shows",
-    )
+        nobody = "nobody is found elsewhere", f"{remedy}, or let one of your routers forward a port"
+        what, remedy = TROUBLES.get(elsewhere.trouble, nobody)
+        failure = f"{failure}, and {what}"
+    raise SwarmError(failure, remedy)
 
 
 class _Search:

@@ -75,9 +75,6 @@ async def meet_elsewhere(
             await there(address)
         return address is not None
 
-    async def nobody(place: Place) -> bool:
-        return False
-
     async with trio.open_nursery() as nursery:
         if map_port:
             nursery.start_soon(mapping.run)
@@ -85,7 +82,7 @@ async def meet_elsewhere(
                 while mapping.state == "asking":
                     await trio.sleep(POLL_SECONDS)
         topics = [
-            Topic(lambda: [number_key(claim)], port, lambda: False, lambda: False, nobody),
+            Topic(lambda: [number_key(claim)], port),
             short_topic([number_key(Claim(claim.number, not claim.waits))], partial(go, visit)),
         ]
         if not is_reachable():

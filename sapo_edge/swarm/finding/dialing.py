@@ -161,8 +161,8 @@ class Dialler:
     def _member_regions(self) -> Counter[str]:
         return Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))
 
-    async def identify(self, ip: str, port: int) -> str | None:
-        """The peer id of whoever listens at an address that strangers name; None if nobody does, or it is too soon."""
+    async def identify(self, ip: str, port: int) -> Address | None:
+        """The address of whoever listens where strangers say; None if nobody else does, or it is too soon."""
         # The id is not known yet; an address needs one.
         address = direct_address(ip, port, self._book.own_id)
         if not self._networks().may_name(address, ()) or not self._is_spaced(address, trusted=False):
@@ -172,10 +172,11 @@ class Dialler:
             await trio.sleep(random.uniform(0.5, 1.5))
         self._tally.count("dials")
         peer_id = await who_listens(self._host, ip, port)
-        if peer_id is not None:
-            # Who shakes hands wants to be dialled, which follows at once.
-            self._recent.pop((address.host, address.port), None)
-        return peer_id
+        if peer_id is None or peer_id == self._book.own_id:
+            return None
+        # Who shakes hands wants to be dialled, which follows at once.
+        self._recent.pop((address.host, address.port), None)
+        return direct_address(ip, port, peer_id)
 
     async def _dial_peer(self, peer: KnownPeer) -> None:
         try:

@@ -95,7 +95,7 @@ class Discovery:
         topics = [members, *([self.volunteers.topic(self._volunteered_port)] if config.psk is None else [])]
         if config.psk is None and shipped_name(config.manifest.digest) is None:
             # Who looks for a swarm knows the shipped manifests only.
-            topics.append(Topic(swarms_keys, self._announced_port, lambda: False, lambda: False, self._try_place))
+            topics.append(Topic(swarms_keys, self._announced_port))
         self.rendezvous = Rendezvous(
             config.contacts, topics, tally, config.dht_nodes, lambda: self.book.last,
             lambda: {(address.host, address.port) for address in self.invited()},
@@ -230,10 +230,8 @@ class Discovery:
 
     async def _try_place(self, place: Place) -> bool:
         """Remember whoever listens at an address that the DHT names, and return whether somebody does."""
-        peer_id = await self.dialler.identify(*place)
-        if peer_id is None or peer_id == self._own_id:
-            return False
-        return self.book.add(direct_address(*place, peer_id), Origin.PEER, RENDEZVOUS) is not None
+        address = await self.dialler.identify(*place)
+        return address is not None and self.book.add(address, Origin.PEER, RENDEZVOUS) is not None
 
     async def _mdns(self) -> None:
         if not self._config.mdns:

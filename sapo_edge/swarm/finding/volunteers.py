@@ -61,7 +61,6 @@ class Volunteers:
     ) -> None:
         self._host, self._swarm, self._dialler, self._tally = host, swarm, dialler, tally
         self._is_member, self._is_needed, self._gives_place = is_member, is_needed, gives_place
-        self._own_id = str(host.get_id())
         self._held: dict[str, Held] = {}
         self._needed_since: float | None = None
 
@@ -99,15 +98,13 @@ class Volunteers:
         """Connect to the volunteer at an address, and return whether one is there."""
         if any(held.place == place for held in self._held.values()) or place not in self._best(place):
             return False
-        peer_id = await self._dialler.identify(*place)
-        if peer_id is None or peer_id == self._own_id or self._is_member(peer_id):
-            return False
-        if not await self._dialler.dial(direct_address(*place, peer_id)):
+        address = await self._dialler.identify(*place)
+        if address is None or self._is_member(address.peer_id) or not await self._dialler.dial(address):
             return False
         if not self._held:
             text = "nobody is known to reach this node: a stranger's relay introduces it to its swarm"
             self._tally.notice("info", f"{text}, and can't read what it carries", "volunteers")
-        self._held[peer_id] = Held(place, time.monotonic())
+        self._held[address.peer_id] = Held(place, time.monotonic())
         self._tally.count("volunteers")
         return True
 
@@ -117,7 +114,12 @@ class Volunteers:
         Those without a place stay while there is no other one: they may have a place later.
         """
         connections = self._host.get_network().connections
-        self._held = {peer_id: held for peer_id, held in self._held.items() if ID.from_string(peer_id) in connections}
+        self._held = {
+            peer_id: held
+            for peer_id, held in self._held.items()
+            # One that turned out to be a member stays as that.
+            if ID.from_string(peer_id) in connections and not self._is_member(peer_id)
+        }
         is_needed = self._is_needed()
         best = self._best() if is_needed else []
         for peer_id, held in list(self._held.items()):

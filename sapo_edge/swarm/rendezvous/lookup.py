@@ -9,20 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.swarm.rendezvous.rendezvous import LOOK_SECONDS, Place, Rendezvous, Topic
+from sapo_edge.swarm.status import Trouble
 from sapo_edge.swarm.tally import Tally
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entry:
     """How to get into the DHT.
 
     Attributes:
         contacts: host and port of nodes for the first contact.
         file: remembers nodes that answered before; None to remember none.
+        trouble: why the last lookup got no answer.
     """
 
     contacts: Sequence[tuple[str, int]]
     file: Path | None = None
+    trouble: Trouble = ""
 
 
 def short_topic(
@@ -46,4 +49,8 @@ def short_topic(
 
 async def look_up(entry: Entry, topics: Sequence[Topic]) -> None:
     """Look topics up, and announce this program under them, until cancelled; without libtorrent it ends at once."""
-    await Rendezvous(entry.contacts, topics, Tally(), entry.file).run()
+    rendezvous = Rendezvous(entry.contacts, topics, Tally(), entry.file)
+    try:
+        await rendezvous.run()
+    finally:
+        entry.trouble = rendezvous.trouble

@@ -173,11 +173,15 @@ class Places:
         return self._clock() - self._tried.get(place, -AGAIN_SECONDS) >= AGAIN_SECONDS
 
 
+async def _nobody(place: Place) -> bool:
+    return False
+
+
 class Topic:
     """What is looked up in the DHT, and under which this node may be announced, such as its swarm.
 
     Attributes:
-        lacks: whether more are wanted; `alone`: whether there is none yet.
+        lacks: whether more are wanted, by default never; `alone`: whether there is none yet.
         try_place: connects to whoever answers at a place, and returns whether that is somebody.
         places: found and not tried yet.
         named: addresses that the DHT named since the start, some of them several times.
@@ -194,9 +198,9 @@ class Topic:
         self,
         keys: Callable[[], list[bytes]],
         announced: Callable[[], int],
-        lacks: Callable[[], bool],
-        alone: Callable[[], bool],
-        try_place: Callable[[Place], Awaitable[bool]],
+        lacks: Callable[[], bool] = lambda: False,
+        alone: Callable[[], bool] = lambda: False,
+        try_place: Callable[[Place], Awaitable[bool]] = _nobody,
         rank: Callable[[Place], Any] | None = None,
         longest: float = LOOK_SECONDS_LONGEST,
     ) -> None:
@@ -237,6 +241,7 @@ class Rendezvous:
         topics: all of them, the swarm's first.
         nodes: DHT nodes that answered.
         search: for a first member of the swarm; None while one is connected.
+        trouble: why the DHT can't be asked.
 
     Args:
         file: remembers DHT nodes; None to remember none.
@@ -257,7 +262,7 @@ class Rendezvous:
         self._tally, self._file, self._last, self._own = tally, file, last, own
         self.nodes: tuple[Place, ...] = ()
         self.search: Search | None = None
-        self._trouble: Trouble = ""
+        self.trouble: Trouble = ""
         self._told = ""
 
     async def run(self) -> None:
@@ -272,6 +277,7 @@ class Rendezvous:
                 began = time.monotonic()
                 code = await self._run_program()
                 if code == NO_LIBRARY:
+                    self.trouble = "library"
                     # Told to those who look for nobody now, too: a relay, and a node that may be alone later.
                     self.search = Search(time.time(), trouble="library", last=self._last())
                     self._tally.notice("warning", TROUBLES["library"], "rendezvous library")
@@ -322,7 +328,7 @@ class Rendezvous:
                     return
                 if not found.key:
                     # While the machine is offline, those of before are kept.
-                    self.nodes, self._trouble = found.places[:MAX_NODES] or self.nodes, found.trouble
+                    self.nodes, self.trouble = found.places[:MAX_NODES] or self.nodes, found.trouble
                 for topic in self.topics:
                     if found.key in topic.keys_now():
                         self._take(topic, found.places)
@@ -339,17 +345,16 @@ class Rendezvous:
 
     def look(self, now: float) -> None:
         """See how the search for a first member goes (Unix seconds), and tell the owner, each thing once."""
-        if not self.swarm.alone():
-            self.search, self._told = None, ""
-            return
         since, found = self.search.since if self.search else now, len(self.swarm.places.found - self._own())
-        self.search = Search(since, found, self._trouble, self._last())
-        is_long = now - since >= ALONE_SECONDS
-        stage = self._trouble or ("in vain" if is_long else "found" if found else "begun")
-        if stage != self._told:
-            self._told = stage
-            text = describe_search(asdict(self.search), now)
-            self._tally.notice("warning" if self._trouble else "info", text, f"rendezvous {stage}")
+        search = Search(since, found, self.trouble, self._last())
+        is_long, is_alone = now - since >= ALONE_SECONDS, self.swarm.alone()
+        self.search = search if is_alone else None
+        # In the way of who is announced, too.
+        stage = self.trouble or (("in vain" if is_long else "found" if found else "begun") if is_alone else "")
+        if stage != self._told and stage:
+            text = describe_search(asdict(search), now)
+            self._tally.notice("warning" if self.trouble else "info", text, f"rendezvous {stage}")
+        self._told = stage
 
     async def _ask(self, link: Any) -> None:
         """Look the topics up, and announce this node, from time to time."""

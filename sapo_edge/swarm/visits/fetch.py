@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -25,8 +25,9 @@ from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.rendezvous.dial import named_address
 from sapo_edge.swarm.rendezvous.lookup import Entry, look_up, short_topic
 from sapo_edge.swarm.rendezvous.rendezvous import Place, keys_at, volunteer_keys
+from sapo_edge.swarm.status import TROUBLES
 from sapo_edge.swarm.wire.codec import WireError
-from sapo_edge.swarm.wire.messages import PIECE_BYTES, Request, decode_response, encode_request
+from sapo_edge.swarm.wire.messages import OWN, PIECE_BYTES, Request, decode_response, encode_request
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.question_data import QuestionData, complete, new_file
 from sapo_edge.transport import SwarmError
@@ -39,6 +40,10 @@ MIN_SECONDS = 60.0
 """Time for a member to send questions, beside what they take at the rate at which each address is served."""
 RETRY_SECONDS, MAX_FAILURES = 3.0, 10
 """Time before a member is asked again for a piece of questions, and failures in a row until the next one is asked."""
+
+Use = Callable[[IHost, str, trio.CancelScope], Awaitable[None]]
+"""Called with a connected peer's id, for several at a time, as one that says nothing must not hold the others up; it
+cancels the scope once that was enough."""
 
 
 def fetch_manifest(swarm: Swarm, timeout: float = 30.0, entry: Entry | None = None) -> Manifest:
@@ -55,36 +60,32 @@ def fetch_manifest(swarm: Swarm, timeout: float = 30.0, entry: Entry | None = No
         )
     manifest: Manifest | None = trio.run(_fetch, swarm, timeout, entry)
     if manifest is None:
+        nobody = "no member was found elsewhere", "check that one of them is online, or ask for a new invite"
+        what, remedy = TROUBLES.get(entry.trouble if entry else "", nobody)
         raise SwarmError(
-            "nobody at the addresses of the invite sent the swarm's manifest"
-            + (", and no member was found elsewhere" if entry else ""),
-            "check that one of them is online, or ask for a new invite",
+            f"nobody at the addresses of the invite sent the swarm's manifest{f', and {what}' if entry else ''}", remedy
         )
     return manifest
 
 
 async def _fetch(swarm: Swarm, timeout: float, entry: Entry | None) -> Manifest | None:
-    with trio.move_on_after(timeout):
-        async with visiting_host(swarm.key) as host, _members(host, swarm, entry) as members:
-            async for peer_id in members:
-                if (manifest := await _ask(host, peer_id, swarm.manifest)) is not None:
-                    return manifest
-    return None
+    found: list[Manifest] = []
+
+    async def use(host: IHost, peer_id: str, scope: trio.CancelScope) -> None:
+        if (manifest := await ask_manifest(host, peer_id, swarm.manifest)) is not None:
+            found.append(manifest)
+            scope.cancel()
+
+    await _visit_members(swarm, timeout, entry, use)
+    return found[0] if found else None
 
 
-@asynccontextmanager
-async def _members(host: IHost, swarm: Swarm, entry: Entry | None) -> AsyncIterator[trio.MemoryReceiveChannel[str]]:
-    """Ids of connected peers, without end: those of the invite and whom they name, and those that the DHT names."""
-    send, receive = trio.open_memory_channel[str](0)
+async def _visit_members(swarm: Swarm, timeout: float, entry: Entry | None, use: Use) -> None:
+    """Connect to those of the invite and whom they name, and to those that the DHT names, again and again."""
 
     async def visit(addresses: Sequence[str]) -> None:
         async for peer_id in meet(host, addresses, swarm.manifest):
-            await send.send(peer_id)
-
-    async def visit_invited() -> None:
-        while True:
-            await visit(swarm.bootstrap)
-            await trio.sleep(PAUSE_SECONDS)
+            await use(host, peer_id, scope)
 
     async def visit_found(place: Place) -> bool:
         address = await named_address(host, find_local_networks(), *place)
@@ -102,22 +103,24 @@ async def _members(host: IHost, swarm: Swarm, entry: Entry | None) -> AsyncItera
             topics.append(short_topic(volunteer_keys(), visit_found, partial(rank_of, order), PATIENCE))
         await look_up(entry, topics)
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(visit_invited)
-        if entry is not None:
-            nursery.start_soon(look_elsewhere, entry)
-        yield receive
-        nursery.cancel_scope.cancel()
+    async with visiting_host(swarm.key) as host:
+        with trio.move_on_after(timeout) as scope:
+            async with trio.open_nursery() as nursery:
+                if entry is not None:
+                    nursery.start_soon(look_elsewhere, entry)
+                while True:
+                    await visit(swarm.bootstrap)
+                    await trio.sleep(PAUSE_SECONDS)
 
 
-async def _ask(host: IHost, peer_id: str, digest: bytes) -> Manifest | None:
+async def ask_manifest(host: IHost, peer_id: str, digest: bytes) -> Manifest | None:
+    """The manifest that a connected peer sends for a digest, perhaps `OWN`; None if it sends none, or another one."""
     try:
         response = decode_response(await request(host, peer_id, PULLS, encode_request(Request("manifest", (digest,)))))
         manifest = None if response.manifest is None else Manifest.from_bytes(response.manifest)
     except (RequestError, WireError, ManifestError):
         return None
-    # A valid manifest of another digest is not the one that the invite names.
-    return manifest if manifest is not None and manifest.digest == digest.hex() else None
+    return manifest if manifest is not None and digest in (OWN, bytes.fromhex(manifest.digest)) else None
 
 
 def fetch_questions(
@@ -141,22 +144,27 @@ def fetch_questions(
 
 
 async def _fetch_questions(data: QuestionData, store: Path, swarm: Swarm, timeout: float, entry: Entry | None) -> bool:
-    seconds, asked = MIN_SECONDS + data.size / SERVED_BYTES, set[str]()
-    with trio.move_on_after(timeout) as scope:
-        async with visiting_host(swarm.key) as host, _members(host, swarm, entry) as members:
-            async for peer_id in members:
-                if peer_id in asked:
-                    continue
-                asked.add(peer_id)
-                left, scope.deadline = scope.deadline - trio.current_time(), math.inf
-                # The next member is asked if anything is missing, late or wrong.
-                with suppress(ManifestError, WireError), trio.move_on_after(seconds), new_file(store) as file:
-                    await _ask_pieces(host, peer_id, data, file)
-                    await trio.to_thread.run_sync(data.verify, Path(file.name))
-                    complete(file, data.path(store))
-                    return True
-                scope.deadline = trio.current_time() + left
-    return False
+    seconds, asked, turn = MIN_SECONDS + data.size / SERVED_BYTES, set[str](), trio.Lock()
+    is_complete = False
+
+    async def use(host: IHost, peer_id: str, scope: trio.CancelScope) -> None:
+        nonlocal is_complete
+        async with turn:
+            if peer_id in asked:
+                return
+            asked.add(peer_id)
+            left, scope.deadline = scope.deadline - trio.current_time(), math.inf
+            # The next member is asked if anything is missing, late or wrong.
+            with suppress(ManifestError, WireError), trio.move_on_after(seconds), new_file(store) as file:
+                await _ask_pieces(host, peer_id, data, file)
+                await trio.to_thread.run_sync(data.verify, Path(file.name))
+                complete(file, data.path(store))
+                is_complete = True
+                scope.cancel()
+            scope.deadline = trio.current_time() + left
+
+    await _visit_members(swarm, timeout, entry, use)
+    return is_complete
 
 
 async def _ask_pieces(host: IHost, peer_id: str, data: QuestionData, file: BinaryIO) -> None:

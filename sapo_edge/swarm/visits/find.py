@@ -12,22 +12,18 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import trio
-from libp2p.abc import IHost
 
-from sapo_edge.errors import ManifestError
 from sapo_edge.swarm.addresses import Address, find_local_networks
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.circuit import open_way
 from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND
 from sapo_edge.swarm.finding.visiting import visiting_host
-from sapo_edge.swarm.host.requests import RequestError, request
-from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.rendezvous.dial import named_address
 from sapo_edge.swarm.rendezvous.lookup import Entry, short_topic
 from sapo_edge.swarm.rendezvous.rendezvous import Place, Rendezvous, keys_at, swarms_keys
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.wire.codec import WireError
-from sapo_edge.swarm.wire.messages import OWN, Request, decode_response, encode_request
+from sapo_edge.swarm.visits.fetch import ask_manifest
+from sapo_edge.swarm.wire.messages import OWN
 from sapo_edge.tasks.manifest import Manifest
 
 SECONDS = 25.0
@@ -102,7 +98,8 @@ class SwarmFinder:
             if address is None or address.peer_id == self._own_id:
                 return False
             if await open_way(self._host, address):
-                manifest = await ask_manifest(self._host, address.peer_id, known)
+                digest = OWN if known is None else bytes.fromhex(known.digest)
+                manifest = await ask_manifest(self._host, address.peer_id, digest)
         if address is None or manifest is None or not self._has_room(manifest.digest, known):
             return False
         self.swarms.setdefault(manifest.digest, FoundSwarm(manifest)).members[address.peer_id] = address
@@ -111,16 +108,3 @@ class SwarmFinder:
 
     def _has_room(self, digest: str, known: Manifest | None) -> bool:
         return known is not None or digest in self.swarms or len(self.swarms) < MAX_SWARMS
-
-
-async def ask_manifest(host: IHost, peer_id: str, known: Manifest | None) -> Manifest | None:
-    """The manifest of a connected peer's swarm; None if it names none, or another one than the known."""
-    digest = OWN if known is None else bytes.fromhex(known.digest)
-    try:
-        data = encode_request(Request("manifest", (digest,)))
-        answer = decode_response(await request(host, peer_id, PULLS, data)).manifest
-        if known is not None:
-            return known if answer == known.to_bytes() else None
-        return None if answer is None else Manifest.from_bytes(answer)
-    except (RequestError, WireError, ManifestError):
-        return None

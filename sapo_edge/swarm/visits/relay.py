@@ -25,7 +25,7 @@ from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, 
 from sapo_edge.swarm.host.places import Capacity
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.rendezvous.rendezvous import RESTART_SECONDS, Place, Rendezvous, Topic, keys_at, volunteer_keys
+from sapo_edge.swarm.rendezvous.rendezvous import RESTART_SECONDS, Rendezvous, Topic, keys_at, volunteer_keys
 from sapo_edge.swarm.tally import Tally
 
 MEMBERS = 1000
@@ -161,13 +161,10 @@ async def _announce(config: RelayConfig, own: tuple[Address, ...], tally: Tally)
         tally.notice("warning", text, "announcement")
         return
 
-    async def nobody(_: Place) -> bool:
-        return False
-
     def keys() -> list[bytes]:
         return volunteer_keys() if config.psk is None else keys_at(config.swarm, config.psk, time.time())
 
-    topic = Topic(keys, lambda: port, lambda: False, lambda: False, nobody)
+    topic = Topic(keys, lambda: port)
     while True:
         try:
             await Rendezvous(config.contacts, [topic], tally, config.dht_nodes).run()

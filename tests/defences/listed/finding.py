@@ -497,6 +497,12 @@ DEFENCES = (
         "if True",
         "test_volunteers_are_left_that_give_no_place_or_are_not_needed",
     ),
+    volunteers(
+        "a volunteer that is a member is not left",
+        " and not self._is_member(peer_id)\n        }",
+        "\n        }",
+        "test_a_member_is_no_volunteer",
+    ),
     circuit(
         "volunteers take no places from other relays",
         " if self._is_volunteer(other) == volunteers]",

@@ -62,19 +62,16 @@ class Lab:
             Tally(lambda event: None),
         )  # fmt: skip
 
-    def get_id(self) -> str:
-        return OWN
-
     def get_network(self) -> Lab:
         return self
 
     def get_connections(self) -> list[Any]:
         return [one for several in self.connections.values() for one in several]
 
-    async def identify(self, ip: str, port: int) -> str | None:
+    async def identify(self, ip: str, port: int) -> Address | None:
         await trio.lowlevel.checkpoint()
         self.tried.append((ip, port))
-        return None if (ip, port) in self.silent else peer_at((ip, port))
+        return None if (ip, port) in self.silent else direct_address(ip, port, peer_at((ip, port)))
 
     async def dial(self, address: Address) -> bool:
         await trio.lowlevel.checkpoint()
@@ -202,6 +199,12 @@ def test_a_member_is_no_volunteer(monkeypatch: pytest.MonkeyPatch) -> None:
     (place,) = places(1)
     lab.members.add(peer_at(place))
     assert lab.take(place) == [False] and not lab.held(place) and not lab.connections
+    lab.members.clear()
+    assert lab.take(place) == [True]
+    lab.members.add(peer_at(place))
+    lab.is_needed = False
+    lab.volunteers.tidy()
+    assert lab.connections and not lab.left and not lab.held(place), "it said so only once it was connected"
 
 
 def test_private_swarms_have_nothing_to_do_with_volunteers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def test_each_address_comes_with_the_key_under_which_it_was_announced(monkeypatc
     found: list[tuple[bytes, Place]] = []
 
     async def main() -> None:
-        topic = Topic(lambda: [ONE], lambda: 4321, lambda: False, lambda: False, nobody)
+        topic = Topic(lambda: [ONE], lambda: 4321)
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
 
@@ -56,11 +56,14 @@ def test_each_address_comes_with_the_key_under_which_it_was_announced(monkeypatc
 def test_without_libtorrent_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     runs(monkeypatch, f"import sys; sys.exit({NO_LIBRARY})")
 
+    entry = Entry(())
+
     async def main() -> None:
         with trio.fail_after(20):
-            await look_up(Entry(()), [short_topic([ONE], nobody)])
+            await look_up(entry, [short_topic([ONE], nobody)])
 
     trio.run(main)
+    assert entry.trouble == "library"
 
 
 def test_what_runs_for_minutes_looks_every_ten_seconds() -> None:

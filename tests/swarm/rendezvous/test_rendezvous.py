@@ -188,6 +188,10 @@ def test_the_search_for_a_member_is_told_each_thing_once_and_ends_with_one(monke
     run.alone = False
     rendezvous.look(NOON + 120)
     assert rendezvous.search is None
+    rendezvous.trouble, told = "udp", len(run.notices)
+    for seconds in (121, 122):
+        rendezvous.look(NOON + seconds)
+    assert len(run.notices) == told + 1 and "let UDP out" in run.notices[-1] and rendezvous.search is None
     run.alone = True
     rendezvous.look(NOON + 500)
     assert rendezvous.search is not None and rendezvous.search.since == NOON + 500

@@ -30,28 +30,30 @@ from sapo_edge.swarm.rendezvous.lookup import Entry
 from sapo_edge.swarm.rendezvous.rendezvous import Topic, keys_at, volunteer_keys
 from sapo_edge.swarm.visits import fetch
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
-from sapo_edge.swarm.wire.messages import encode_manifest_response
+from sapo_edge.swarm.wire.messages import OWN, encode_manifest_response
 from sapo_edge.tasks.manifest import Manifest, load_manifest
 from tests.swarm.finding.fakes import OTHER as PEER
+from tests.swarm.finding.fakes import STRANGER
 from tests.swarm.loop import in_trio
 
 WANTED, OTHER = load_manifest("starter"), load_manifest("arithmetic")
 
 
 @pytest.mark.parametrize(
-    ("answer", "is_believed"),
+    ("answer", "digest", "is_believed"),
     [
-        (encode_manifest_response(WANTED.to_bytes()), True),
-        (encode_manifest_response(OTHER.to_bytes()), False),
-        (encode_manifest_response(WANTED.to_bytes()[:-1]), False),
-        (encode_manifest_response(None), False),
-        (b"\xff", False),
-        (RequestError("silent"), False),
+        (encode_manifest_response(WANTED.to_bytes()), bytes.fromhex(WANTED.digest), True),
+        (encode_manifest_response(WANTED.to_bytes()), OWN, True),
+        (encode_manifest_response(OTHER.to_bytes()), bytes.fromhex(WANTED.digest), False),
+        (encode_manifest_response(WANTED.to_bytes()[:-1]), OWN, False),
+        (encode_manifest_response(None), OWN, False),
+        (b"\xff", OWN, False),
+        (RequestError("silent"), OWN, False),
     ],
-    ids=["right", "another", "damaged", "none", "garbage", "silent"],
+    ids=["right", "its own", "another", "damaged", "none", "garbage", "silent"],
 )
 def test_a_manifest_is_taken_that_has_the_digest_of_the_invite(
-    answer: bytes | Exception, is_believed: bool, monkeypatch: pytest.MonkeyPatch
+    answer: bytes | Exception, digest: bytes, is_believed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def request(*arguments: object) -> bytes:
         await trio.lowlevel.checkpoint()
@@ -61,7 +63,7 @@ def test_a_manifest_is_taken_that_has_the_digest_of_the_invite(
 
     monkeypatch.setattr(fetch, "request", request)
     host: Any = None
-    manifest = trio.run(fetch._ask, host, PEER, bytes.fromhex(WANTED.digest))
+    manifest = trio.run(fetch.ask_manifest, host, PEER, digest)
     assert manifest == (WANTED if is_believed else None)
 
 
@@ -83,7 +85,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (fetch, visiting):
         monkeypatch.setattr(module, "meet", meet)
     monkeypatch.setattr(visiting, "ask", ask)
-    monkeypatch.setattr(fetch, "_ask", ask_for_manifest)
+    monkeypatch.setattr(fetch, "ask_manifest", ask_for_manifest)
 
 
 @in_trio()
@@ -124,11 +126,13 @@ def named(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
             if "6.6.6.6" in address:
                 yield parse_address(address).peer_id
 
-    async def ask(host: object, peer_id: str, digest: bytes) -> Manifest | None:
+    async def ask_manifest(host: object, peer_id: str, digest: bytes) -> Manifest | None:
+        if peer_id != PEER:
+            await trio.sleep_forever()
         return WANTED
 
-    for name, function in (("look_up", look_up), ("named_address", named_address), ("meet", meet), ("_ask", ask)):
-        monkeypatch.setattr(fetch, name, function)
+    for function in (look_up, named_address, meet, ask_manifest):
+        monkeypatch.setattr(fetch, function.__name__, function)
     return keys
 
 
@@ -141,6 +145,12 @@ async def test_who_is_invited_finds_a_member_elsewhere_if_no_address_of_the_invi
     assert await fetch._fetch(swarm, 30.0, None) is None and named == []
     assert await fetch._fetch(swarm, 30.0, Entry(())) == WANTED
     assert named == keys_at(swarm.manifest, key, time.time()) + ([] if key else volunteer_keys())
+
+
+@in_trio(0.05)
+async def test_a_member_that_says_nothing_does_not_hold_up_who_fetches_a_manifest(named: list[bytes]) -> None:
+    swarm = Swarm.of(WANTED, ("/ip4/6.6.6.6/tcp/4001/p2p/" + STRANGER,))
+    assert await fetch._fetch(swarm, 30.0, Entry(())) == WANTED
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x3f\xff\xff\xff"], ids=["nothing", "the length of a gigabyte"])

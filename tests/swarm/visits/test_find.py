@@ -18,7 +18,6 @@ from sapo_edge.swarm.finding.dialing import DIAL_BURST
 from sapo_edge.swarm.finding.discovery import Discovery
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.host import listen_port
-from sapo_edge.swarm.host.requests import RequestError
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.member.pull import PullServer
 from sapo_edge.swarm.rendezvous import dial, rendezvous
@@ -26,8 +25,7 @@ from sapo_edge.swarm.rendezvous.lookup import Entry
 from sapo_edge.swarm.rendezvous.rendezvous import Place, keys_at, swarms_keys
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits import find
-from sapo_edge.swarm.visits.find import ASK_SECONDS, MAX_SWARMS, SwarmFinder, ask_manifest
-from sapo_edge.swarm.wire.messages import encode_manifest_response
+from sapo_edge.swarm.visits.find import ASK_SECONDS, MAX_SWARMS, SwarmFinder
 from sapo_edge.tasks.manifest import Manifest, load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.swarm.finding import fakes
@@ -88,35 +86,6 @@ async def test_swarms_are_found_in_a_real_dht_with_those_who_answer() -> None:
     assert {address.port for address in finder.swarms[STARTER.digest].members.values()} == {one, two}
 
 
-@pytest.mark.parametrize(
-    ("answer", "known", "believed"),
-    [
-        (encode_manifest_response(STARTER.to_bytes()), STARTER, STARTER),
-        (encode_manifest_response(OTHER.to_bytes()), STARTER, None),
-        (encode_manifest_response(OWN.to_bytes()), None, OWN),
-        (encode_manifest_response(OWN.to_bytes()[:-1]), None, None),
-        (encode_manifest_response(None), None, None),
-        (b"\xff", None, None),
-        (RequestError("silent"), None, None),
-    ],
-    ids=["right", "another", "of its own", "damaged", "none", "garbage", "silent"],
-)
-@in_trio()
-async def test_a_manifest_of_a_stranger_is_checked(
-    answer: bytes | Exception, known: Manifest | None, believed: Manifest | None
-) -> None:
-    async def request(*arguments: object) -> bytes:
-        await trio.lowlevel.checkpoint()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    host: Any = None
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(find, "request", request)
-        assert await ask_manifest(host, PEER, known) == believed
-
-
 class Street:
     """Places at which somebody answers, without a network.
 
@@ -146,10 +115,10 @@ class Street:
     async def _open_way(self, _host: object, address: object) -> bool:
         return True
 
-    async def _ask_manifest(self, _host: object, peer_id: str, known: Manifest | None) -> Manifest:
+    async def _ask_manifest(self, _host: object, peer_id: str, digest: bytes) -> Manifest:
         if self.silent:
             await trio.sleep_forever()
-        return known or replace(OWN, name=f"own-{peer_id.lower()[-20:]}")
+        return STARTER if digest.hex() == STARTER.digest else replace(OWN, name=f"own-{peer_id.lower()[-20:]}")
 
 
 @pytest.fixture
