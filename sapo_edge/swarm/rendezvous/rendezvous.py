@@ -278,9 +278,7 @@ class Rendezvous:
                 code = await self._run_program()
                 if code == NO_LIBRARY:
                     self.trouble = "library"
-                    # Told to those who look for nobody now, too: a relay, and a node that may be alone later.
-                    self.search = Search(time.time(), trouble="library", last=self._last())
-                    self._tally.notice("warning", TROUBLES["library"], "rendezvous library")
+                    self.look(time.time())
                     nursery.cancel_scope.cancel()
                     return
                 self._tally.count("rendezvous programs that ended")
