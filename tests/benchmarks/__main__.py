@@ -78,7 +78,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--threads", type=int, default=0, help="of evaluation and update; 0: one a core")
-    parser.add_argument("--minutes", type=float, default=10.0, help="of churn; of relay, once all have joined; of helper")
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="of churn; of relay, once all have joined; of helper"
+    )
     parser.add_argument("--members", type=int, default=1000, help="of relay")
     parser.add_argument("--nodes", type=int, default=10000, help="of the largest swarm of crowd and strangers")
     parser.add_argument("--hours", type=float, default=3.0, help="of crowd and strangers, simulated")

@@ -8,6 +8,7 @@ DHT, and of the tries.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -64,7 +65,7 @@ def run(minutes: float) -> None:
         idle = spent(client, QUIET, None)
         lookup = (spent(client, QUIET, 0, TIMES) - idle) / TIMES
         both = (spent(client, QUIET, 4001, TIMES) - idle) / TIMES
-        client.stop()
+        client.stop(signal.SIGKILL)
         rows = [
             ("bytes a minute without a request", idle),
             ("bytes of a lookup", lookup),
@@ -77,13 +78,13 @@ def run(minutes: float) -> None:
             node = Node(1, namespace=name(NODE), contacts=contacts).started()
             time.sleep(60 * minutes)
             gauge, what = Gauge(node.process.pid), "with" if with_it else "without"
-            rows.append((f"MB of a node {what} the rendezvous, resident", gauge.resident()))
-            rows.append((f"MB, proportional, {what}", gauge.proportional()))
+            rows.append((f"MB of a node {what} the rendezvous: resident", gauge.resident()))
+            rows.append((f"MB of a node {what} the rendezvous: proportional", gauge.proportional()))
             if with_it:
                 helper = child(node.process.pid)
                 assert helper is not None
-                rows.append(("MB of the program, resident", Gauge(helper).resident()))
-                rows.append(("MB, proportional, of the program", Gauge(helper).proportional()))
+                rows.append(("MB of the program: resident", Gauge(helper).resident()))
+                rows.append(("MB of the program: proportional", Gauge(helper).proportional()))
                 rows.append(("processor seconds of the program", Gauge(helper).cpu()))
                 rows.append(("lookups", node.last("counts")["rendezvous lookups"]))
                 rows.append(("addresses tried", node.last("counts")["rendezvous addresses in vain"]))

@@ -98,20 +98,21 @@ def run(session: Any, contacts: list[tuple[str, int]], own: list[tuple[str, int]
                 print(json.dumps({"key": str(alert.info_hash), "peers": alert.peers()[:MAX_PEERS]}), flush=True)
         if time.monotonic() > due:
             nodes = known_nodes(session)
-            print(json.dumps({"nodes": nodes, "trouble": "" if nodes else find_trouble(contacts)}), flush=True)
+            first = [] if nodes else resolve(contacts)
+            print(json.dumps({"nodes": nodes, "trouble": "" if nodes else "udp" if first else "names"}), flush=True)
             due = time.monotonic() + (NODES_SECONDS if nodes else FIRST_SECONDS)
-            # libtorrent asks them once, and a machine may be online only later.
-            for node in () if nodes else (*contacts, *own):
+            # libtorrent asks each once, and a machine may be online only later.
+            for node in () if nodes else (*first, *own):
                 session.add_dht_node(node)
 
 
-def find_trouble(contacts: list[tuple[str, int]]) -> str:
-    """Why no node answers: "names" if none of the first contacts has an address, else "udp". It may take a minute."""
+def resolve(contacts: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The IP addresses of those that have one, and their ports. It may take a minute."""
+    found = []
     for host, port in contacts:
         with contextlib.suppress(OSError, UnicodeError):
-            socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-            return "udp"
-    return "names"
+            found += [(str(each[4][0]), port) for each in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)]
+    return found
 
 
 def known_nodes(session: Any) -> list[tuple[str, int]]:

@@ -342,7 +342,8 @@ class Rendezvous:
         since, found = self.search.since if self.search else now, len(self.swarm.places.found - self._own())
         search = Search(since, found, self.trouble, self._last())
         is_long, is_alone = now - since >= ALONE_SECONDS, self.swarm.alone()
-        self.search = search if is_alone else None
+        # Without the library nobody looks again, when the node is alone later.
+        self.search = search if is_alone or self.trouble == "library" else None
         # In the way of who is announced, too.
         stage = self.trouble or (("in vain" if is_long else "found" if found else "begun") if is_alone else "")
         if stage != self._told and stage:

@@ -26,6 +26,10 @@ def _encode(message: dict[str, Any]) -> bytes:
     return bytes(encode(message))
 
 
+def _question(kind: str, arguments: dict[str, Any]) -> bytes:
+    return _encode({"t": "t", "y": "q", "q": kind, "a": arguments})
+
+
 def _decode(data: bytes) -> dict[str, Any]:
     import libtorrent
 
@@ -39,7 +43,7 @@ def compact(place: Place) -> bytes:
 
 
 def announce(key: bytes, hosts: Sequence[str], port: int, nodes: Sequence[Place], seconds: float = 20.0) -> int:
-    """Announce a port at addresses of this machine to DHT nodes, as each address's own, and return how many answers came.
+    """Announce a port to DHT nodes from addresses of this machine, and return how many announcements were answered.
 
     Args:
         hosts: IP addresses of this machine.
@@ -72,7 +76,7 @@ def announce(key: bytes, hosts: Sequence[str], port: int, nodes: Sequence[Place]
                         done += 1
                         continue
                     arguments = {"id": own, "info_hash": key, "port": port, "token": token}
-                    each.sendto(_encode({"t": "a", "y": "q", "q": "announce_peer", "a": arguments}), node)
+                    each.sendto(_question("announce_peer", arguments), node)
     return done
 
 
@@ -111,9 +115,7 @@ class Liars:
         """Ask nodes, so that they learn of the liars."""
         for each, own in zip(self._sockets, self._ids, strict=True):
             for node in nodes:
-                each.sendto(
-                    _encode({"t": "i", "y": "q", "q": "find_node", "a": {"id": own, "target": self._key}}), node
-                )
+                each.sendto(_question("find_node", {"id": own, "target": self._key}), node)
 
     def false(self) -> Place:
         """An address in a network of its own."""

@@ -64,7 +64,9 @@ class Public:
     def javascript(self, node: str, directory: Path) -> LineProcess:
         """Start DHT nodes of another implementation."""
         before = ("ip", "netns", "exec", name(OTHERS))
-        process = LineProcess("dht.mjs", f"{DHT[0]}:{PORT}", *JAVASCRIPT, program=node, directory=directory, before=before)
+        process = LineProcess(
+            "dht.mjs", f"{DHT[0]}:{PORT}", *JAVASCRIPT, program=node, directory=directory, before=before
+        )
         self._stack.enter_context(process)
         process.first(lambda record: record.get("nodes") == len(JAVASCRIPT))
         return process
@@ -76,9 +78,14 @@ class Public:
         process.first(lambda record: record.get("lies"))
         return process
 
-    def client(self, contacts: Sequence[str] = DHT[:3]) -> Process:
-        """Start the program that a node asks."""
-        argument = json.dumps({"contacts": [(host, PORT) for host in contacts], "nodes": []})
+    def client(self, nodes: Sequence[str] = ()) -> Process:
+        """Start the program that a node asks.
+
+        Args:
+            nodes: that answered before.
+        """
+        known = {"contacts": DHT[:3], "nodes": nodes}
+        argument = json.dumps({name: [(host, PORT) for host in hosts] for name, hosts in known.items()})
         return self.start("-m", "sapo_edge.swarm.rendezvous.program", argument, inside=NODE)
 
     def announce(self, keys: Iterable[bytes], places: Sequence[Place]) -> None:

@@ -5,6 +5,7 @@ Each kind has ports of its own, `PORTS`, and each port an identity of its own.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from functools import partial
@@ -17,7 +18,7 @@ from sapo_edge.swarm.finding.directory import PEER_REQUESTS, Directory
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.tally import Tally
 
-EACH = 8
+EACH = 4
 """Ports of a kind."""
 KINDS = ("silent", "drip", "handshake", "mute", "other")
 PORTS = {kind: range(4100 + 100 * number, 4100 + 100 * number + EACH) for number, kind in enumerate(KINDS)}
@@ -31,34 +32,28 @@ async def drip(stream: trio.SocketStream) -> None:
     await trio.sleep_forever()
 
 
-async def silent(stream: trio.SocketStream) -> None:
-    await trio.sleep_forever()
-
-
 async def serve_quietly(serve: Any, stream: trio.SocketStream) -> None:
-    try:
+    with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
         await serve(stream)
-    except (trio.BrokenResourceError, trio.ClosedResourceError):
-        pass
 
 
-async def mute(stream: Any) -> None:
+async def mute(*_: Any) -> None:
     await trio.sleep_forever()
 
 
 async def listen(kind: str, port: int, *, task_status: trio.TaskStatus[None]) -> None:
     if kind in ("silent", "drip"):
-        serve = partial(serve_quietly, silent if kind == "silent" else drip)
-        await trio.serve_tcp(serve, port, host="0.0.0.0", task_status=task_status)  # type: ignore[arg-type]
+        serve = partial(serve_quietly, mute if kind == "silent" else drip)
+        await trio.serve_tcp(serve, port, host="0.0.0.0", task_status=task_status)
     async with visiting_host(None, "all", port) as host:
         if kind == "other":
             networks = find_local_networks()
             Directory(host, b"o" * 32, lambda: networks, tuple, lambda address: None, Tally()).start()
         elif kind == "mute":
-            host.set_stream_handler(PEER_REQUESTS.name, mute)
+            host.set_stream_handler(PEER_REQUESTS.protocol_id, mute)
         elif kind == "handshake":
             # Who it is is proven, and then nothing follows.
-            host.get_network().upgrader.upgrade_connection = mute  # type: ignore[attr-defined]
+            host.get_network().upgrader.upgrade_connection = mute
         task_status.started()
         await trio.sleep_forever()
 

@@ -7,7 +7,8 @@ import statistics
 import pytest
 
 from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND
-from tests.benchmarks.strangers import seconds_to_first
+from sapo_edge.swarm.host.host import MAX_CONNECTIONS
+from tests.benchmarks.strangers import LIFE, Swarm, seconds_to_first
 
 SEEDS = range(9)
 
@@ -31,3 +32,11 @@ def test_a_member_is_found_among_false_addresses_at_the_rate_of_dials(
     took, dials = zip(*(seconds_to_first(seed, share, liars, kind, 1200.0) for seed in SEEDS), strict=True)
     assert max(took) < most and statistics.median(took) < most / 2
     assert max(dials) <= DIAL_BURST + 60 * DIALS_PER_SECOND
+
+
+def test_a_swarm_stays_one_while_its_nodes_come_and_go() -> None:
+    swarm = Swarm(100)
+    swarm.run(LIFE / 2)
+    sizes = swarm.components()
+    assert len(sizes) == 1 and sizes[0] > 95
+    assert all(len(member.inward) + len(member.outward) <= MAX_CONNECTIONS for member in swarm.members.values())

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import trio
 
-from sapo_edge.swarm.addresses import LocalNetworks
+from sapo_edge.swarm.addresses import LocalNetworks, direct_address
 from sapo_edge.swarm.finding import dialing
-from sapo_edge.swarm.finding.dialing import DIAL_BURST, Dialler
-from sapo_edge.swarm.finding.peerbook import PeerBook
+from sapo_edge.swarm.finding.dialing import DIAL_BURST, MAX_DIALS, Dialler
+from sapo_edge.swarm.finding.peerbook import RENDEZVOUS, Origin, PeerBook
+from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 
 OWN = "12D3KooWJWoaqZhDaoEFshF7Rh1bpY9ohihFhzcW6d69Lr2NASuq"
@@ -75,3 +76,14 @@ def test_addresses_of_the_dht_are_dialled_at_the_rate_of_all(tried: list[tuple[s
 
     trio.run(main)
     assert DIAL_BURST < len(tried) <= DIAL_BURST + 4, "and none is lost while it waits"
+
+
+def test_no_more_are_tried_while_those_that_answered_wait_for_their_dials() -> None:
+    one = dialler()
+    for number in range(1, MAX_DIALS + 1):
+        assert one.wants_strangers
+        peer_id = Identity(bytes([number + 100]) * 32).peer_id
+        one._book.add(direct_address("9.9.9.9", 4000 + number, peer_id), Origin.PEER, RENDEZVOUS)
+    assert not one.wants_strangers
+    one._book.mark_failed(peer_id)
+    assert one.wants_strangers, "one failure is enough"

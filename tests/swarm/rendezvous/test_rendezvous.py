@@ -215,6 +215,7 @@ def test_one_line_says_why_the_dht_cannot_be_asked(
         "sys.exit(program.main())"
     )
     run = Run(monkeypatch, code)
+    run.alone = trouble != "library"
     run.until(lambda: run.rendezvous.search and run.rendezvous.search.trouble == trouble)
     (line,) = [text for text in run.notices if not text.startswith("looking")]
     assert remedy in line and "invites still work" in line and run.tried == []
