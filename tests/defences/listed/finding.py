@@ -138,7 +138,7 @@ DEFENCES = (
     ),
     peerbook.condition(
         "unreached peers that one peer names",
-        "if origin is Origin.PEER and self._unreached_from(source) >= MAX_FROM_ONE_SOURCE:",
+        "if origin is Origin.PEER and self.unreached_from(source) >= MAX_FROM_ONE_SOURCE:",
         "test_no_peer_can_fill_the_book",
     ),
     peerbook.condition(

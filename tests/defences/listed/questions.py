@@ -250,7 +250,7 @@ class""",
     ),
     fetch(
         "fetched questions are checked before they are kept",
-        "                    await trio.to_thread.run_sync(data.verify, Path(file.name))\n",
+        "                await trio.to_thread.run_sync(data.verify, Path(file.name))\n",
         "",
         "test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobody_else",
     ),
