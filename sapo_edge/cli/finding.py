@@ -72,7 +72,7 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
     narrate(f"asking BitTorrent's public table, and who is there, for {SECONDS:.0f} s; Ctrl-C shows what was found.")
     narrate("They see this machine's IP address.")
     is_over = trio.run(main)
-    if is_over and not finder.is_heard:
+    if is_over and not finder.rendezvous.is_heard:
         what, remedy = TROUBLES[finder.rendezvous.trouble or "udp"]
         raise SwarmError(f"strangers' swarms can't be found from here: {what}", remedy)
     if as_json:
@@ -99,7 +99,7 @@ def _ordered(finder: SwarmFinder) -> list[FoundSwarm]:
 
 def _record(workspace: Workspace, finder: SwarmFinder) -> dict[str, Any]:
     swarms = [_describe(workspace, found) for found in _ordered(finder)]
-    return {"swarms": swarms, "shared": PUBLIC, "named": finder.named, "asked": finder.asked}
+    return {"swarms": swarms, "shared": PUBLIC, "asked": finder.asked}
 
 
 def _describe(workspace: Workspace, found: FoundSwarm) -> dict[str, Any]:

@@ -35,10 +35,10 @@ def finds(patch: pytest.MonkeyPatch, *manifests: Manifest, interrupt: bool = Fal
     """Let a search find the swarms of manifests, one member of each."""
 
     async def run(finder: SwarmFinder) -> None:
-        finder.rendezvous.trouble = trouble
+        finder.rendezvous.trouble, finder.rendezvous.nodes = trouble, (("192.0.2.1", 6881),)
         for manifest in manifests:
             finder.swarms[manifest.digest] = FoundSwarm(manifest, {PEER: parse_address(HERE)})
-            finder.rendezvous.nodes = (("192.0.2.1", 6881),)
+            finder.rendezvous.is_heard = True
             finder._changed()
         if interrupt:
             signal.raise_signal(signal.SIGINT)

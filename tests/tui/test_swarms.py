@@ -35,7 +35,7 @@ SWARMS = [
      "invite": INVITE.replace("starter", "letters")},
 ]  # fmt: skip
 """What `sapo swarm find --json` prints of two swarms; a stranger's is hostile."""
-FOUND = JobResult({"swarms": SWARMS, "shared": "in an open swarm anybody can read the questions", "named": 9})
+FOUND = JobResult({"swarms": SWARMS, "shared": "in an open swarm anybody can read the questions"})
 PRIVATE = SwarmCard("starter", private=True, id="a7" * 32)
 NOTES = (
     "this invite leads here from the same local network only", "others paste it after: sapo swarm join",

@@ -2,8 +2,8 @@
 
 Whose router forwards a port, or who has a public address, announces that in the DHT under the code's number, and each
 side looks the other one up. An announcement tells what multicast tells on the local network, the number and an address,
-and it tells the world. A side that nobody reaches goes to volunteers, too, as meeting places: both sides to the first
-ones of the number's order.
+and it tells the world. Both sides go to volunteers, too, as meeting places, to the first ones of the number's order: a
+public address may be behind a firewall.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def meet_elsewhere(
         look: the networks of this machine.
         map_port: whether to ask the router to forward the host's port.
         visit: what to do at an address that is announced for the other side.
-        meet_at: what to do at a volunteer's, unless this side can be reached; two at a time.
+        meet_at: what to do at a volunteer's; a few at a time.
         task_status: started with whether this side can be reached, as far as is known.
     """
     mapping = Mapping(listen_port(host), lambda ip: None, Tally(), Ports())
@@ -81,12 +81,11 @@ async def meet_elsewhere(
             with trio.move_on_after(ROUTER_SECONDS):
                 while mapping.state == "asking":
                     await trio.sleep(POLL_SECONDS)
+        order = partial(rank_of, number_tag(claim.number))
         topics = [
             Topic(lambda: [number_key(claim)], port),
             short_topic([number_key(Claim(claim.number, not claim.waits))], partial(go, visit)),
+            short_topic(volunteer_keys(), partial(go, meet_at), order, PATIENCE),
         ]
-        if not is_reachable():
-            order = partial(rank_of, number_tag(claim.number))
-            topics.append(short_topic(volunteer_keys(), partial(go, meet_at), order, PATIENCE))
         task_status.started(is_reachable())
         await look_up(entry, topics)

@@ -92,7 +92,7 @@ class Volunteers:
 
     def rank(self, place: Place) -> Rank:
         """A place in the order in which all members of the swarm take volunteers today, the first one lowest."""
-        return rank_of(keys_at(self._swarm, None, time.time(), "volunteers")[0], place)
+        return rank_of(order_of(self._swarm), place)
 
     async def try_place(self, place: Place) -> bool:
         """Connect to the volunteer at an address, and return whether one is there."""
@@ -144,6 +144,11 @@ class Volunteers:
     @staticmethod
     def _is_old(held: Held) -> bool:
         return time.monotonic() - held.since > PLACE_SECONDS
+
+
+def order_of(swarm: bytes) -> bytes:
+    """The key of the order in which all members of a swarm take volunteers today."""
+    return keys_at(swarm, None, time.time(), "volunteers")[0]
 
 
 def rank_of(key: bytes, place: Place) -> Rank:

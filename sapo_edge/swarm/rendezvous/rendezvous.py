@@ -184,8 +184,6 @@ class Topic:
         lacks: whether more are wanted, by default never; `alone`: whether there is none yet.
         try_place: connects to whoever answers at a place, and returns whether that is somebody.
         places: found and not tried yet.
-        named: addresses that the DHT named since the start, some of them several times.
-        answered: addresses at which somebody was.
 
     Args:
         keys: what it is called in the DHT now, see `keys_at`.
@@ -206,7 +204,6 @@ class Topic:
     ) -> None:
         self.keys_now, self.lacks, self.alone, self.try_place = keys, lacks, alone, try_place
         self.places = Places(rank=rank)
-        self.named = self.answered = 0
         self._port_now, self._longest = announced, longest
         self.forget()
 
@@ -239,7 +236,8 @@ class Rendezvous:
         contacts: host and port of DHT nodes for the first contact, such as `CONTACTS`.
         swarm: the topic of the node's swarm.
         topics: all of them, the swarm's first.
-        nodes: DHT nodes that answered.
+        nodes: DHT nodes that answered, perhaps in an earlier run.
+        is_heard: whether one has answered in this run.
         search: for a first member of the swarm; None while one is connected.
         trouble: why the DHT can't be asked.
 
@@ -261,6 +259,7 @@ class Rendezvous:
         self.contacts, self.topics, self.swarm = contacts, tuple(topics), topics[0]
         self._tally, self._file, self._last, self._own = tally, file, last, own
         self.nodes: tuple[Place, ...] = ()
+        self.is_heard = False
         self.search: Search | None = None
         self.trouble: Trouble = ""
         self._told = ""
@@ -327,14 +326,11 @@ class Rendezvous:
                 if not found.key:
                     # While the machine is offline, those of before are kept.
                     self.nodes, self.trouble = found.places[:MAX_NODES] or self.nodes, found.trouble
+                self.is_heard = self.is_heard or bool(found.places)
                 for topic in self.topics:
                     if found.key in topic.keys_now():
-                        self._take(topic, found.places)
-
-    def _take(self, topic: Topic, places: Sequence[Place]) -> None:
-        self._tally.count("rendezvous addresses", len(places))
-        topic.named += len(places)
-        topic.places.add(places)
+                        self._tally.count("rendezvous addresses", len(found.places))
+                        topic.places.add(found.places)
 
     async def _follow(self) -> None:
         while True:
@@ -379,7 +375,6 @@ class Rendezvous:
         async def try_one(place: Place) -> None:
             async with limit:
                 answered = await topic.try_place(place)
-            topic.answered += answered
             self._tally.count("rendezvous addresses that answered" if answered else "rendezvous addresses in vain")
 
         async with trio.open_nursery() as nursery:

@@ -17,7 +17,7 @@ from sapo_edge.errors import ManifestError
 from sapo_edge.state.durable import check_space, make_private_directory
 from sapo_edge.swarm.addresses import find_local_networks
 from sapo_edge.swarm.finding.visiting import meet, visiting_host
-from sapo_edge.swarm.finding.volunteers import PATIENCE, rank_of
+from sapo_edge.swarm.finding.volunteers import PATIENCE, order_of, rank_of
 from sapo_edge.swarm.host.requests import RequestError, request
 from sapo_edge.swarm.host.traffic import SERVED_BYTES
 from sapo_edge.swarm.joining.invite import Swarm
@@ -99,8 +99,8 @@ async def _visit_members(swarm: Swarm, timeout: float, entry: Entry | None, use:
         topics = [short_topic(keys_at(swarm.manifest, swarm.key, time.time()), visit_found)]
         if swarm.key is None:
             # They introduce members that nobody can dial, which come to the first ones of the same order.
-            order = keys_at(swarm.manifest, None, time.time(), "volunteers")[0]
-            topics.append(short_topic(volunteer_keys(), visit_found, partial(rank_of, order), PATIENCE))
+            order = partial(rank_of, order_of(swarm.manifest))
+            topics.append(short_topic(volunteer_keys(), visit_found, order, PATIENCE))
         await look_up(entry, topics)
 
     async with visiting_host(swarm.key) as host:

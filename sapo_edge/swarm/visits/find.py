@@ -51,7 +51,7 @@ class SwarmFinder:
 
     Attributes:
         swarms: found so far, by digest.
-        rendezvous: with what the DHT has named.
+        rendezvous: tells whether the DHT answers.
         asked: addresses that were dialled.
 
     Args:
@@ -71,16 +71,6 @@ class SwarmFinder:
         keys = [(keys_at(bytes.fromhex(manifest.digest), None, time.time()), manifest) for manifest in known]
         topics = [short_topic(its, partial(self._try, manifest)) for its, manifest in [(swarms_keys(), None), *keys]]
         self.rendezvous = Rendezvous(entry.contacts, topics, Tally(), entry.file)
-
-    @property
-    def named(self) -> int:
-        """Addresses that the DHT has named, some of them several times."""
-        return sum(topic.named for topic in self.rendezvous.topics)
-
-    @property
-    def is_heard(self) -> bool:
-        """Whether a node of the DHT has answered."""
-        return self.named > 0 or bool(self.rendezvous.nodes)
 
     async def run(self) -> None:
         """Look until cancelled."""

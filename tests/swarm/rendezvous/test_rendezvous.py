@@ -249,7 +249,7 @@ def test_nodes_are_remembered_for_the_next_start(monkeypatch: pytest.MonkeyPatch
     file = tmp_path / "dht.json"
     run = Run(monkeypatch, SAYS.format(json.dumps({"nodes": [["5.5.5.5", 6881]]})), file)
     run.until(lambda: run.rendezvous.nodes)
-    assert json.loads(file.read_text()) == {"nodes": [["5.5.5.5", 6881]]}
+    assert json.loads(file.read_text()) == {"nodes": [["5.5.5.5", 6881]]} and run.rendezvous.is_heard
     echo = (
         "import json, sys; nodes = json.loads(sys.argv[1])['nodes']\n"
         "print(json.dumps({'key': '00' * 20, 'peers': nodes}), flush=True); sys.stdin.read()"
