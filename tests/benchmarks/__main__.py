@@ -60,7 +60,7 @@ RUNS: dict[str, Callable[[Any, Arguments], None]] = {
     "crowd": lambda run, a: run([n for n in (100, 1000, 10000) if n <= a.nodes], 60 * a.hours, a.each, a.keys),
     "terminal": lambda run, a: run(a.repeats),
     "journal": lambda run, a: run(a.repeats),
-    "strangers": lambda run, a: run(a.repeats, [n for n in (10, 1000, 100_000) if n <= a.nodes], a.hours),
+    "strangers": lambda run, a: run(a.repeats, [n for n in (10, 1000, 10_000, 100_000) if n <= a.nodes], a.hours),
     "helper": lambda run, a: run(a.minutes),
     "relay": lambda run, a: run(a.members, 60 * a.minutes),
     "mlx": lambda run, a: run(a.repeats),

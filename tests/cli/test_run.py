@@ -206,7 +206,9 @@ def test_the_swarm_of_a_node_accepts_what_its_rounds_allow(tmp_path: Path, monke
     monkeypatch.setattr(member, "Member", make)
     swarm = SimpleNamespace(id=bytes(32), key=None, bootstrap=())
     paths = SimpleNamespace(state=tmp_path)
-    workspace = SimpleNamespace(swarm=swarm, is_alone=False, settings=Settings(), paths=paths)
+    workspace = SimpleNamespace(
+        swarm=swarm, is_alone=False, settings=Settings(), paths=paths, contacts=(), dht_nodes=None, maps_port=False
+    )
     room = Room()
     room.author = room.newcomers = 0.001
     with ExitStack() as closing:
