@@ -219,7 +219,7 @@ def test_one_line_says_why_the_dht_cannot_be_asked(
     run.until(lambda: run.rendezvous.trouble == trouble and any(remedy in text for text in run.notices))
     (line,) = [text for text in run.notices if not text.startswith("looking")]
     assert "invites still work" in line and run.tried == []
-    assert run.rendezvous.search and run.rendezvous.search.trouble == trouble, "a node that is alone later shows it, too"
+    assert run.rendezvous.search and run.rendezvous.search.trouble == trouble, "also if it is alone only later"
 
 
 def test_a_machine_that_is_online_only_later_finds_nodes_then(monkeypatch: pytest.MonkeyPatch) -> None:
