@@ -86,9 +86,9 @@ async def accept_invite(
     failure = f"nobody on this local network offers an invite under the number {code.number}"
     remedy = f"{_WAITING}; from another network, add --at and an address that it shows"
     if elsewhere is not None:
-        nobody = "nobody is found elsewhere", f"{remedy}, or let one of your routers forward a port"
-        what, remedy = TROUBLES.get(elsewhere.trouble, nobody)
-        failure = f"{failure}, and {what}"
+        nobody = "nobody is found elsewhere", "let one of your routers forward a port"
+        what, other = TROUBLES.get(elsewhere.trouble, nobody)
+        failure, remedy = f"{failure}, and {what}", f"{remedy}, or {other}"
     raise SwarmError(failure, remedy)
 
 
