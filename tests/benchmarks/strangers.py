@@ -106,10 +106,8 @@ class First:
         dialler._bucket = TokenBucket(DIALS_PER_SECOND, DIAL_BURST, trio.current_time)
 
         async def try_place(place: Place) -> bool:
-            peer_id = await dialler.identify(*place)
-            if peer_id is None:
-                return False
-            return book.add(direct_address(*place, peer_id), Origin.PEER, RENDEZVOUS) is not None
+            address = await dialler.identify(*place)
+            return address is not None and book.add(address, Origin.PEER, RENDEZVOUS) is not None
 
         topic = Topic(
             lambda: [KEY], lambda: 0, lambda: dialler.wants_strangers, lambda: not dialler.members, try_place
@@ -124,7 +122,7 @@ class First:
                 if topic.due(trio.current_time())[0]:
                     await trio.sleep(1.0)
                     for answer in self.answers():
-                        meeting._take(topic, answer)
+                        topic.places.add(answer)
                 await trio.sleep(1.0)
             nursery.cancel_scope.cancel()
         took: float = trio.current_time() - began
