@@ -25,7 +25,7 @@ import trio
 from libp2p.peer.id import ID
 from trio.testing import MockClock
 
-from sapo_edge.swarm.addresses import LocalNetworks, direct_address, neighbourhood
+from sapo_edge.swarm.addresses import LocalNetworks, neighbourhood
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding import dialing
 from sapo_edge.swarm.finding.circuit import DIAL_SECONDS
