@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import socket
@@ -28,6 +29,8 @@ TICK = 1.0
 """Seconds between two looks at what arrived, and at whether a node is known: the program runs for days."""
 FIRST_SECONDS, NODES_SECONDS = 20.0, 60.0
 """Seconds between two lines about nodes: while none answers, which takes a few seconds, and then."""
+STRICT_NODES, LOOSE_SECONDS = 16, 3.0
+"""Nodes that are known when those without a right id begin to be ignored; seconds in which requests wait for that."""
 MAX_NODES = 32
 """Most nodes in a line, and that are remembered for the next start."""
 MAX_WAITING = 16
@@ -56,8 +59,6 @@ def open_session(contacts: list[tuple[str, int]], own: list[tuple[str, int]]) ->
         "alert_queue_size": 500,
         "dht_bootstrap_nodes": ",".join(f"{host}:{port}" for host, port in contacts),
         "dht_read_only": True,
-        # Ids belong to IP addresses (BEP 42): otherwise eight machines with ids next to a key say alone who is there.
-        "dht_enforce_node_id": True,
         "dht_upload_rate_limit": BYTES_PER_SECOND,
         # Nothing of BitTorrent but the DHT.
         "enable_incoming_tcp": False, "enable_outgoing_tcp": False,
@@ -76,6 +77,7 @@ def run(session: Any, contacts: list[tuple[str, int]], own: list[tuple[str, int]
 
     requests: list[dict[str, Any]] = []
     pending, end, due = b"", time.monotonic() + LIFETIME, time.monotonic() + FIRST_SECONDS
+    strict, loose_until = False, math.inf
     while time.monotonic() < end:
         readable, _, _ = select.select([sys.stdin], [], [], TICK)
         if readable:
@@ -85,7 +87,11 @@ def run(session: Any, contacts: list[tuple[str, int]], own: list[tuple[str, int]
             *lines, pending = (pending + data).split(b"\n")
             requests += map(json.loads, lines)
         # Before the first node is known, nobody would hear a request, and the next announcement is minutes away.
-        if requests and known_nodes(session):
+        known = len(known_nodes(session)) if requests or not strict else 0
+        loose_until = min(loose_until, time.monotonic() + LOOSE_SECONDS) if known else math.inf
+        if known >= STRICT_NODES and not strict:
+            strict = require_ids(session, True)
+        if requests and known and (strict or time.monotonic() >= loose_until):
             for request in requests:
                 key = libtorrent.sha1_hash(bytes.fromhex(request["key"]))
                 if request["port"]:
@@ -101,9 +107,20 @@ def run(session: Any, contacts: list[tuple[str, int]], own: list[tuple[str, int]
             first = [] if nodes else resolve(contacts)
             print(json.dumps({"nodes": nodes, "trouble": "" if nodes else "udp" if first else "names"}), flush=True)
             due = time.monotonic() + (NODES_SECONDS if nodes else FIRST_SECONDS)
+            if strict and not nodes:
+                strict = require_ids(session, False)
             # libtorrent asks each once, and a machine may be online only later.
             for node in () if nodes else (*first, *own):
                 session.add_dht_node(node)
+
+
+def require_ids(session: Any, strict: bool) -> bool:
+    """Hear only nodes whose id belongs to their IP address (BEP 42), or all again; returns which.
+
+    Otherwise eight machines with ids next to a key would say alone who is there. First contacts need not follow it.
+    """
+    session.apply_settings({"dht_enforce_node_id": strict})
+    return strict
 
 
 def resolve(contacts: list[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -68,8 +68,8 @@ DEFENCES = (
     ),
     program(
         "ids of DHT nodes belong to their addresses",
-        '        "dht_enforce_node_id": True,\n',
-        "",
+        "strict = require_ids(session, True)",
+        "strict = True",
         "test_machines_that_choose_ids_next_to_a_key_do_not_say_alone_who_is_there",
     ),
     rendezvous.condition(

@@ -78,13 +78,13 @@ class Public:
         process.first(lambda record: record.get("lies"))
         return process
 
-    def client(self, nodes: Sequence[str] = ()) -> Process:
+    def client(self, nodes: Sequence[str] = (), contacts: Sequence[str] = DHT[:3]) -> Process:
         """Start the program that a node asks.
 
         Args:
             nodes: that answered before.
         """
-        known = {"contacts": DHT[:3], "nodes": nodes}
+        known = {"contacts": contacts, "nodes": nodes}
         argument = json.dumps({name: [(host, PORT) for host in hosts] for name, hosts in known.items()})
         return self.start("-m", "sapo_edge.swarm.rendezvous.program", argument, inside=NODE)
 

@@ -25,12 +25,12 @@ TIMES = 60
 KEY, OTHER = bytes([0x4F]) * 20, bytes([0xA0]) * 20
 
 
-def look_up(client: Process, key: bytes, port: int = 0) -> list[list[Any]]:
-    """What one node of the DHT says, if one has something to say within a second."""
+def look_up(client: Process, key: bytes, port: int = 0, seconds: float = 1.0) -> list[list[Any]]:
+    """What one node of the DHT says, if one has something to say in this time."""
     since = len(client.lines)
     client.write_line(json.dumps({"key": key.hex(), "port": port}))
     with contextlib.suppress(AssertionError):
-        peers: list[list[Any]] = client.first(lambda record: record.get("key") == key.hex(), 1, since)["peers"]
+        peers: list[list[Any]] = client.first(lambda record: record.get("key") == key.hex(), seconds, since)["peers"]
         return peers
     return []
 
@@ -54,10 +54,10 @@ def test_another_implementation_finds_what_this_one_announces_and_the_other_way_
 
     def theirs_first() -> list[list[Any]]:
         tell("announced", announce=KEY.hex(), port=4001)
-        return look_up(ours, KEY)
+        return look_up(ours, KEY, seconds=8.0)
 
     def ours_first() -> list[list[Any]]:
-        look_up(ours, OTHER, 4002)
+        look_up(ours, OTHER, 4002, 0.5)
         peers: list[list[Any]] = tell("found", lookup=OTHER.hex())["peers"]
         return peers
 
@@ -74,6 +74,15 @@ def test_machines_that_choose_ids_next_to_a_key_do_not_say_alone_who_is_there(pu
     assert answers and all(peers == [[MEMBER, 4001]] for peers in answers)
     liars.write_line("")
     assert liars.first(lambda record: "asked" in record)["asked"], "they were part of it"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("modules")
+def test_a_first_contact_need_not_have_an_id_of_its_address(public: Public, node: str) -> None:
+    public.javascript(node, INTEROP)
+    public.announce([KEY], [(MEMBER, 4001)])
+    client = public.client(contacts=JAVASCRIPT[:1])
+    repeat(lambda: look_up(client, KEY, seconds=8.0), [MEMBER, 4001])
 
 
 @pytest.mark.slow
