@@ -284,10 +284,11 @@ class Swarm:
             self._at(self.now + (1.0 if not member.outward else 2.0), number, "look")
         elif member.known and len(member.outward) < MAX_MEMBERS:
             self._at(self.now + 20.0, number, "look")
-        elif member.reachable:
+        else:
             # Nothing is tried until a member leaves, and a hundred thousand wait so.
             topic.places._answers.clear()
-            self._at(max(self.now + 1.0, topic._announce), number, "look")
+            if member.reachable:
+                self._at(max(self.now + 1.0, topic._announce), number, "look")
 
     def _dial(self, number: int, member: Member, target: int) -> None:
         member.tries += 1

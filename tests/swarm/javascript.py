@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 from pathlib import Path
@@ -27,11 +28,14 @@ def node() -> str:
 def modules(node: str) -> None:
     """Installs the dependencies once, exactly those of package-lock.json."""
     installed, wanted = INTEROP / "node_modules" / ".package-lock.json", INTEROP / "package-lock.json"
-    if installed.exists() and installed.stat().st_mtime >= wanted.stat().st_mtime:
-        return
     npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("npm is not installed")
-    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-    process = subprocess.run(command, cwd=INTEROP, capture_output=True, text=True, timeout=120)
-    assert process.returncode == 0, process.stderr
+    # Test processes that share the tests would remove each other's installation.
+    with wanted.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if installed.exists() and installed.stat().st_mtime >= wanted.stat().st_mtime:
+            return
+        if npm is None:
+            pytest.skip("npm is not installed")
+        command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+        process = subprocess.run(command, cwd=INTEROP, capture_output=True, text=True, timeout=120)
+        assert process.returncode == 0, process.stderr

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.swarm.finding.households import tell
+from tests.swarm.javascript import modules, node
 from tests.swarm.namespaces import NotPermittedError
 
+__all__ = ["modules", "node"]
 
+
+@pytest.mark.usefixtures("modules")
 @pytest.mark.parametrize("who", ["a router that forwards a port", "a member", "a volunteer"])
 def test_two_strangers_train_on_rollouts_of_each_other(who: str) -> None:
     try:

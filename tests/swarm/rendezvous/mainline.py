@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import signal
 import sys
 import time
@@ -11,11 +12,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.swarm.finding.processes import Process
+from tests.swarm.javascript import INTEROP
+from tests.swarm.lines import LineProcess
 from tests.swarm.namespaces import Namespaces, name
 
 PORT = 6881
 HOSTS = [f"5.5.{number}.10" for number in range(110, 140)]
 """Addresses of a public DHT's nodes, each in a network of its own."""
+OTHERS = [f"5.5.{number}.10" for number in range(140, 146)]
 CONTACTS = [(host, PORT) for host in HOSTS[:2]]
 LOOSE = {
     # libtorrent would not believe a DHT whose nodes share an address.
@@ -61,15 +65,19 @@ def start(hosts: Sequence[str], port: int = 0, **settings: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def public_dht() -> Iterator[None]:
-    """A DHT of 30 nodes outside of all homes of `homes.py`."""
-    for host in HOSTS:
+    """A DHT outside of all homes of `homes.py`: 30 nodes, and six of another implementation if that is installed."""
+    for host in (*HOSTS, *OTHERS):
         Namespaces.address("relay", "eth0", f"{host}/16")
-    dht = Process(__file__, *HOSTS, namespace=name("relay"))
-    try:
+    with contextlib.ExitStack() as stack:
+        dht = Process(__file__, *HOSTS, namespace=name("relay"))
+        stack.callback(dht.stop, signal.SIGKILL)
         dht.first(lambda record: record.get("nodes") == len(HOSTS))
+        node = shutil.which("node")
+        if node is not None and (INTEROP / "node_modules").exists():
+            arguments, before = (f"{HOSTS[0]}:{PORT}", *OTHERS), ("ip", "netns", "exec", name("relay"))
+            others = LineProcess("dht.mjs", *arguments, program=node, directory=INTEROP, before=before)
+            stack.enter_context(others).first(lambda record: record.get("nodes") == len(OTHERS))
         yield
-    finally:
-        dht.stop(signal.SIGKILL)
 
 
 if __name__ == "__main__":
