@@ -53,7 +53,9 @@ def volunteer(running: Running, kind: str, directory: Path) -> Process:
     if kind == "member of another swarm":
         return node(running, 3, manifest="arithmetic", volunteers=True)
     outside = name("relay")
-    return running(Relay(directory, port=4001, listen="all", psk=PSK, swarm=SWARM, contacts=CONTACTS, namespace=outside))
+    return running(
+        Relay(directory, port=4001, listen="all", psk=PSK, swarm=SWARM, contacts=CONTACTS, namespace=outside)
+    )
 
 
 @pytest.mark.parametrize("internet", [NOBODY_FORWARDS], indirect=True)
