@@ -6,8 +6,8 @@ ROUNDS ?= 40
 # no: installs without a compiler, and torch samples instead of llama.cpp.
 COMPILE ?= yes
 # Processes that share the tests, file by file: some files make one costly thing for all of their tests.
-# Three on two cores, because the tests of the terminal app and of swarms wait for most of their time.
-WORKERS ?= 3
+# Four on two cores, because the tests of the terminal app and of swarms wait for most of their time.
+WORKERS ?= 4
 BIN := $(VENV)/bin
 # In the order of tests/conftest.py, not by the number of tests in a file.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
