@@ -97,9 +97,9 @@ class TorchLearner(PackedLearner):
             release_device_memory(self.place.device)
 
     def _take_less(self) -> bool:
-        """Learn in packs of half the size from now on; False if they are as small as on a CPU."""
-        tokens = self.pack_tokens // 2
-        if tokens < PACK_TOKENS:
+        """Learn in packs of half the size from now on, and split groups; False if all is as small as on a CPU."""
+        tokens = max(PACK_TOKENS, self.pack_tokens // 2)
+        if self.group_tokens == tokens:
             return False
         _LOGGER.warning(
             "the memory of %s is full: learning in packs of %d tokens from now on", self.place.device, tokens

@@ -135,8 +135,7 @@ def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits
     room = usable - weight_bytes(shape, weights)
     tokens = max(PACK_TOKENS, min(GPU_PACK_TOKENS, room // 3 // activation_bytes(shape, 1, checkpointed=False)))
     rows = max(LOGIT_ROWS, min(GPU_LOGIT_ROWS, room // 6 // (4 * shape.vocabulary)))
-    # bitsandbytes allocates while it computes, which a recording can't.
-    graphs = device == "cuda" and weights != "nf4"
+    graphs = device == "cuda"
     steps = "; decode steps are recorded once and replayed" if graphs else ""
     return Place(
         device,

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -199,13 +200,19 @@ def _round_up(tokens: int) -> int:
     return -(-tokens // SEEN_STEP) * SEEN_STEP
 
 
+@cache
+def _side_stream() -> Any:
+    """One for all recordings: cuBLAS keeps a workspace of up to 32 MB for every stream that it was called on."""
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+
 def cuda_recorder() -> Record:
     """Records as CUDA graphs, which share one pool of memory: a step's logits are used before the next step."""
     pool: Any = torch.cuda.graph_pool_handle()
 
     def record(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         torch.cuda.synchronize()
-        side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = _side_stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             # Libraries initialise themselves in a first call, which can't be recorded.

@@ -6,6 +6,7 @@ allocator, in a process of its own.
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import tempfile
@@ -37,7 +38,7 @@ COUNTED = 100
 
 def run(path: Path, device: str = "auto") -> None:
     """Print all figures."""
-    for format_, recorded in (("", False), ("", True), *((("nf4", False),) if is_installed("bitsandbytes") else ())):
+    for format_, recorded in itertools.product(("", "nf4") if is_installed("bitsandbytes") else ("",), (False, True)):
         with tempfile.TemporaryDirectory() as workspace:
             _speed(path, device, Path(workspace), format_, recorded)
     for gigabytes in CARDS:

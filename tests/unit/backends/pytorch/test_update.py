@@ -148,6 +148,28 @@ def test_a_full_memory_makes_packs_smaller(recorder: Recorder, monkeypatch: pyte
         recorder.update()
 
 
+def test_a_full_memory_splits_groups_where_packs_are_small_already(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner, sizes = recorder.learner, []
+    learner.pack_tokens = learner_module.PACK_TOKENS
+    original = learner._hidden
+
+    def hidden(layout: Pack, *arguments: Any) -> torch.Tensor:
+        sizes.append(len(layout.token_ids))
+        if sizes[-1] > learner_module.PACK_TOKENS:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(layout, *arguments)
+
+    answers = tuple(EncodedAnswer((*range(60),), 1.0 - 2.0 * (index % 2), None) for index in range(8))
+    groups = [EncodedGroup((5,) * 20, answers)]
+    learner.update(groups, STILL, CallHandle())
+    monkeypatch.setattr(learner, "_hidden", hidden)
+    learner.update(groups, STILL, CallHandle())
+    assert sizes[0] > learner_module.PACK_TOKENS >= max(sizes[1:])
+    assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
+
+
 def test_an_operation_without_an_order_of_sums_ends_repeatability_and_not_learning(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
