@@ -202,6 +202,42 @@ def within_window(pack: Pack, window: int | None) -> tuple[npt.NDArray[np.bool_]
     return tuple(s.visible & (d < window) for s, d in zip(pack.segments, distances, strict=True))
 
 
+def in_few_segments(layout: Pack, waste: float = 2.0) -> Pack:
+    """The same pack with its segments joined and padded: a GPU computes one large product sooner than many small ones.
+
+    Args:
+        waste: pairs of a query and a key in a joined segment, for each pair of its parts; at most.
+    """
+    parts = layout.segments
+    starts = list(accumulate((part.queries.size for part in parts), initial=0))
+    joined: list[list[int]] = []
+    for index in sorted(range(len(parts)), key=lambda index: parts[index].visible.shape[1:], reverse=True):
+        candidate = [*joined[-1], index] if joined else [index]
+        longest, keys = np.max([parts[each].visible.shape[1:] for each in candidate], axis=0)
+        branches = sum(len(parts[each].queries) for each in candidate)
+        if branches * longest * keys <= waste * sum(parts[each].visible.size for each in candidate):
+            joined[-1:] = [candidate]
+        else:
+            joined.append([index])
+    places, used, segments = np.zeros(starts[-1], np.int64), 0, []
+    for indices in joined:
+        longest, keys = np.max([parts[index].visible.shape[1:] for index in indices], axis=0)
+        padded = []
+        for index in indices:
+            queries, part = parts[index].queries, parts[index]
+            rows, columns = (0, longest - queries.shape[1]), (0, keys - part.keys.shape[1])
+            # A padded query sees what its branch's last one sees, and nothing sees a padded key.
+            visible = np.pad(np.pad(part.visible, ((0, 0), rows, (0, 0)), "edge"), ((0, 0), (0, 0), columns))
+            padded.append(
+                (np.pad(queries, ((0, 0), rows), "edge"), np.pad(part.keys, ((0, 0), columns), "edge"), visible)
+            )
+            begins = used + longest * np.arange(len(queries))[:, None] + np.arange(queries.shape[1])
+            places[starts[index] : starts[index + 1]] = begins.reshape(-1)
+            used += longest * len(queries)
+        segments.append(Segment(*(np.concatenate(arrays) for arrays in zip(*padded, strict=True))))
+    return replace(layout, segments=tuple(segments), order=places[layout.order])
+
+
 class _Layout:
     """Appends the tree's branches one after the other, and the segments in which they attend."""
 

@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from sapo_edge.backends.common.packing import Pack, within_window
+from sapo_edge.backends.common.packing import Pack, in_few_segments, within_window
 from sapo_edge.backends.model.shape import ModelShape
 
 Tensor = torch.Tensor
@@ -84,13 +84,16 @@ class PackAttention:
     """
 
     def __init__(self, pack: Pack, device: str = "cpu", check: Callable[[], None] = go_on) -> None:
+        self._on_cpu = device == "cpu"
+        # A segment is some fifty kernels in each layer, with gradients, and launching them is what takes the time.
+        pack = pack if self._on_cpu else in_few_segments(pack)
         self.order = torch.from_numpy(pack.order).to(device)
         self.segments = [
             (torch.from_numpy(segment.queries).to(device), torch.from_numpy(segment.keys).to(device))
             for segment in pack.segments
         ]
         self._pack = pack
-        self._device, self._on_cpu = device, device == "cpu"
+        self._device = device
         self._check = check
         self._visible: dict[int | None, list[Tensor]] = {}
 

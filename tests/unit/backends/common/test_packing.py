@@ -17,6 +17,7 @@ from sapo_edge.backends.common.packing import (
     EncodedGroup,
     Pack,
     counted_tokens,
+    in_few_segments,
     pack,
     packs,
     split,
@@ -70,6 +71,18 @@ def test_a_window_hides_what_is_further_back(groups: list[EncodedGroup], window:
     expected = seen_by_each(layout) & (distances < window)
     np.testing.assert_array_equal(seen_by_each(replace(layout, segments=segments)), expected)
     assert all(mask.any(axis=-1).all() for mask in masks)
+
+
+@settings(max_examples=150, deadline=None)
+@given(encoded_groups(), st.sampled_from([1.0, 2.0, math.inf]), st.integers(1, 6))
+def test_joined_segments_show_each_token_the_same(groups: list[EncodedGroup], waste: float, window: int) -> None:
+    layout = pack(groups)
+    joined = in_few_segments(layout, waste)
+    np.testing.assert_array_equal(seen_by_each(joined), seen_by_each(layout))
+    pairs = sum(segment.visible.size for segment in layout.segments)
+    assert sum(segment.visible.size for segment in joined.segments) <= waste * pairs
+    assert len(joined.segments) == 1 if waste == math.inf else len(joined.segments) <= len(layout.segments)
+    assert all(mask.any(axis=-1).all() for mask in within_window(joined, window))
 
 
 @given(encoded_groups())

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, Pack, pack
+from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, Pack, in_few_segments, pack
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.pytorch import learner as learner_module
 from sapo_edge.backends.pytorch.attention import PackAttention
 from sapo_edge.backends.pytorch.learner import TorchLearner
-from sapo_edge.backends.pytorch.place import CPU, Place
+from sapo_edge.backends.pytorch.place import CPU, PACK_TOKENS, Place
 from sapo_edge.backends.pytorch.runtime import reproducible
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings, UpdateStatistics
 from tests.contract.formula import Gradients, distance
@@ -107,8 +107,8 @@ def test_the_attention_of_a_gpu_keeps_no_copies_of_a_prompt(
     """The GPU's way, on a CPU: it repeats keys and values for each branch, and computes them again for the gradient."""
 
     class OnGpu(PackAttention):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
+        def __init__(self, layout: Pack, *arguments: Any) -> None:
+            super().__init__(in_few_segments(layout), *arguments)
             self._on_cpu = False
 
     recorder.update()
@@ -152,12 +152,12 @@ def test_a_full_memory_splits_groups_where_packs_are_small_already(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner, sizes = recorder.learner, []
-    learner.pack_tokens = learner_module.PACK_TOKENS
+    learner.pack_tokens = PACK_TOKENS
     original = learner._hidden
 
     def hidden(layout: Pack, *arguments: Any) -> torch.Tensor:
         sizes.append(len(layout.token_ids))
-        if sizes[-1] > learner_module.PACK_TOKENS:
+        if sizes[-1] > PACK_TOKENS:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return original(layout, *arguments)
 
@@ -166,7 +166,7 @@ def test_a_full_memory_splits_groups_where_packs_are_small_already(
     learner.update(groups, STILL, CallHandle())
     monkeypatch.setattr(learner, "_hidden", hidden)
     learner.update(groups, STILL, CallHandle())
-    assert sizes[0] > learner_module.PACK_TOKENS >= max(sizes[1:])
+    assert sizes[0] > PACK_TOKENS >= max(sizes[1:])
     assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
 
 
