@@ -195,6 +195,7 @@ class Member:
         self.topic: Topic | None = None
 
 
+@cache
 def place_of(number: int) -> Place:
     return f"{20 + number // 65536}.{number // 256 % 256}.{number % 256}.1", 4001
 
