@@ -76,6 +76,7 @@ def export(
         raise CheckpointError(
             f"{adapter} holds no adapter ({missing[0]} is missing)", "give the directory of a checkpoint as --adapter"
         )
+    fresh = not target.exists()
     try:
         target.mkdir(parents=True, exist_ok=True)
         if form is ExportFormat.GGUF:
@@ -91,6 +92,9 @@ def export(
         raise StateError(
             f"can't write to {target}: {error.strerror}", "free some space, or give another directory"
         ) from error
+    finally:
+        if fresh and target.is_dir() and not any(target.iterdir()):
+            target.rmdir()
 
 
 def _replace(file: Path, write: Callable[[Path], object]) -> None:

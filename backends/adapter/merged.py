@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 SPARE = 100_000_000
 """Bytes of disk space that an export leaves free."""
+DIRECT = ("f16", "bf16", "q8_0")
+"""Formats that are written without llama.cpp."""
+TYPE_FIELDS = ("general.file_type", "general.quantization_version")
 
 
 def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation) -> Path:
@@ -44,17 +47,22 @@ def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation
         file: to write; replaced atomically.
 
     Raises:
+        BackendError: if llama.cpp, which writes the narrower formats, is missing.
         ModelError: if llama.cpp can't convert the file.
         StateError: if the disk has too little space.
         OSError: if the file can't be written.
     """
+    direct = form in DIRECT
+    if not direct:
+        llama_library()
     weights = sum(int(np.prod(info.shape)) for info in header.tensors.values())
-    _check_space(file.parent, int(weights * (4 + BITS[form] / 8)))
+    _check_space(file.parent, int(weights * (BITS[form] / 8 + (0 if direct else 4))))
     pairs, (rank, alpha) = pairs_of(header, read_adapter(adapter)), read_alpha(adapter)
     wide, narrow = (file.with_name(f".{file.name}.{kind}.part") for kind in ("wide", "narrow"))
     try:
-        _write_wide(header, pairs, alpha / rank, wide)
-        _quantise(wide, narrow, form)
+        _write_gguf(header, pairs, alpha / rank, narrow if direct else wide, form)
+        if not direct:
+            _quantise(wide, narrow, form)
         os.replace(narrow, file)
     finally:
         for part in (wide, narrow):
@@ -62,38 +70,60 @@ def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation
     return file
 
 
-def _write_wide(header: GgufHeader, pairs: Mapping[str, Arrays], scale: float, file: Path) -> None:
-    """Write the model with its adapted tensors in float32 and all others as they are."""
-    from gguf import GGUFReader, GGUFValueType, GGUFWriter
-    from gguf.quants import dequantize
+def _write_gguf(header: GgufHeader, pairs: Mapping[str, Arrays], scale: float, file: Path, form: Quantisation) -> None:
+    """Write the model with its adapted tensors in it.
+
+    Args:
+        form: of all matrices, if it is one of `DIRECT`; else the adapted ones are float32 and all others as they are.
+    """
+    from gguf import (
+        GGML_QUANT_SIZES,
+        GGML_QUANT_VERSION,
+        GGMLQuantizationType,
+        GGUFReader,
+        GGUFValueType,
+        GGUFWriter,
+        LlamaFileType,
+    )
+    from gguf.quants import dequantize, quant_shape_to_byte_shape, quantize
+
+    def kind_of(name: str, shape: Sequence[int], before: GGMLQuantizationType) -> GGMLQuantizationType:
+        if form in DIRECT and len(shape) == 2:
+            kind = GGMLQuantizationType[form.upper()]
+            return kind if shape[-1] % GGML_QUANT_SIZES[kind][0] == 0 else GGMLQuantizationType.F16
+        return GGMLQuantizationType.F32 if name in pairs else before
 
     reader = GGUFReader(header.path)
     writer = GGUFWriter(file, header.architecture)
     for field in reader.fields.values():
-        # The writer sets these itself.
-        if field.name == "general.architecture" or field.name.startswith("GGUF."):
+        # The writer sets the first ones itself, and the type of the file is another one now.
+        if field.name == "general.architecture" or field.name.startswith("GGUF.") or field.name in TYPE_FIELDS:
             continue
         kind = field.types[0]
         part = field.types[-1] if kind == GGUFValueType.ARRAY else None
         writer.add_key_value(field.name, field.contents(), kind, sub_type=part)
+    if form in DIRECT:
+        writer.add_file_type(LlamaFileType[f"MOSTLY_{form.upper()}"])
+        writer.add_quantization_version(GGML_QUANT_VERSION)
+    kinds = {}
     for tensor in reader.tensors:
-        if tensor.name in pairs:
-            shape = header.tensors[tensor.name].shape
-            writer.add_tensor_info(tensor.name, shape, np.dtype(np.float32), 4 * int(np.prod(shape)))
-        else:
-            writer.add_tensor_info(
-                tensor.name, tensor.data.shape, tensor.data.dtype, tensor.data.nbytes, tensor.tensor_type
-            )
+        shape = header.tensors[tensor.name].shape
+        kind = kinds[tensor.name] = kind_of(tensor.name, shape, tensor.tensor_type)
+        plain = {GGMLQuantizationType.F32: np.float32, GGMLQuantizationType.F16: np.float16}.get(kind)
+        stored = shape if plain else quant_shape_to_byte_shape(shape, kind)
+        dtype = np.dtype(plain or np.uint8)
+        writer.add_tensor_info(tensor.name, stored, dtype, dtype.itemsize * int(np.prod(stored)), kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     for tensor in reader.tensors:
-        data = tensor.data
-        if tensor.name in pairs:
-            pair = pairs[tensor.name]
-            change = to_gguf_rows(pair["lora_b"], rope_heads(header, tensor.name)) @ pair["lora_a"]
-            values = dequantize(data, tensor.tensor_type).reshape(change.shape)
-            data = (values.astype(np.float32, copy=False) + scale * change).astype(np.float32, copy=False)
+        kind, data = kinds[tensor.name], tensor.data
+        if tensor.name in pairs or kind != tensor.tensor_type:
+            values = dequantize(data, tensor.tensor_type).reshape(header.tensors[tensor.name].shape)
+            if (pair := pairs.get(tensor.name)) is not None:
+                change = to_gguf_rows(pair["lora_b"], rope_heads(header, tensor.name)) @ pair["lora_a"]
+                values = values.astype(np.float32, copy=False) + scale * change
+            data = quantize(values.astype(np.float32, copy=False), kind)
         writer.write_tensor_data(data)
     writer.close()
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType, LlamaFileType
 
 from sapo_edge.backends.adapter.export import ExportFormat, Quantisation, export, usage
 from sapo_edge.backends.adapter.files import ADAPTER_FILE, read_adapter, write_state, write_tensors
 from sapo_edge.backends.llama.runtime import LlamaModel
 from sapo_edge.backends.model.gguf_header import read_header
-from sapo_edge.errors import CheckpointError, ModelError, StateError
+from sapo_edge.errors import BackendError, CheckpointError, ModelError, StateError
 from sapo_edge.policy import LoraSettings, Message
 from tests import needs
 from tests.directories import reference, write_directory
@@ -68,6 +70,21 @@ def test_a_quantised_base_keeps_what_is_not_adapted(tmp_path: Path) -> None:
     assert path.name == "merged-q8_0.gguf"
     with closing(LlamaModel(read_header(path))) as model:
         assert float(kl(side.logits(IDS, adapter=True), llama_logits(model, IDS, None)).mean()) < 0.01
+
+
+def test_the_usual_formats_need_no_llama_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = write_model(tmp_path / "base.gguf", SHAPES["llama-gqa"], {"attn": "Q4_0"})
+    adapter = adapter_of(tmp_path / "adapter", TorchSide(read_header(base), LORA, 0.3))
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    for form in (Quantisation.Q8_0, Quantisation.F16, Quantisation.BF16):
+        path = export(adapter, tmp_path / form, ExportFormat.MERGED, base, quantisation=form)
+        header = read_header(path)
+        assert header.metadata["general.file_type"] == LlamaFileType[f"MOSTLY_{form.upper()}"]
+        kinds = {info.type for info in header.tensors.values() if len(info.shape) == 2}
+        assert kinds == {GGMLQuantizationType[form.upper()]}
+    with pytest.raises(BackendError, match="llama"):
+        export(adapter, tmp_path / "out", ExportFormat.MERGED, base, quantisation=Quantisation.Q4_K_M)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_modelfile_has_the_prompt_of_the_training(tmp_path: Path) -> None:
