@@ -182,16 +182,17 @@ class Member:
         outward, inward: numbers of nodes to which it connected, and that connected to it.
         known: nodes that members introduced, not dialled yet.
         first: when it had its first member; infinity before.
+        next: when it looks again.
     """
 
-    __slots__ = ("first", "hostile", "inward", "joined", "known", "outward", "reachable", "topic", "tries")
+    __slots__ = ("first", "hostile", "inward", "joined", "known", "next", "outward", "reachable", "topic", "tries")
 
     def __init__(self, now: float, reachable: bool, hostile: bool) -> None:
         self.joined, self.reachable, self.hostile = now, reachable, hostile
         self.outward: set[int] = set()
         self.inward: set[int] = set()
         self.known: list[int] = []
-        self.first, self.tries = math.inf, 0
+        self.first, self.next, self.tries = math.inf, math.inf, 0
         self.topic: Topic | None = None
 
 
@@ -229,8 +230,15 @@ class Swarm:
             self.now, number, what = heapq.heappop(self._events)
             if what == "join":
                 self._join()
-            elif number in self.members:
-                getattr(self, f"_{what}")(number, self.members[number])
+            elif (member := self.members.get(number)) and (what != "look" or self.now == member.next):
+                getattr(self, f"_{what}")(number, member)
+
+    def _look_at(self, when: float, number: int) -> None:
+        """A node has one time at which it looks, the earliest."""
+        member = self.members[number]
+        if not member.hostile and when < member.next:
+            member.next = when
+            self._at(when, number, "look")
 
     def _join(self) -> None:
         number, self._born = self._born, self._born + 1
@@ -245,7 +253,7 @@ class Swarm:
             lambda: not member.outward and not member.inward, self._never,
         )  # fmt: skip
         member.topic.places = Places(lambda: self.now, self.rng)
-        self._at(self.now, number, "look")
+        self._look_at(self.now, number)
 
     async def _never(self, _place: Place) -> bool:
         raise AssertionError("this simulation tries places itself")
@@ -261,12 +269,12 @@ class Swarm:
             self.members[other].inward.discard(number)
         for other in member.inward:
             self.members[other].outward.discard(number)
-            self._at(self.now + 1.0, other, "look")
+            self._look_at(self.now + 1.0, other)
         self._at(self.now, -1, "join")
 
     def _look(self, number: int, member: Member) -> None:
         """One step of a node: a lookup that is due, and a dial."""
-        topic = member.topic
+        topic, member.next = member.topic, math.inf
         assert topic is not None
         lines, announces = topic.due(self.now)
         self.announcements += announces
@@ -281,15 +289,17 @@ class Swarm:
             self._dial(number, member, member.known.pop(self.rng.randrange(len(member.known))))
         elif lacks and (place := topic.places.take()):
             self._dial(number, member, number_of(place))
-        if lacks:
-            self._at(self.now + (1.0 if not member.outward else 2.0), number, "look")
+        if lacks and (member.known or len(topic.places)):
+            self._look_at(self.now + (1.0 if not member.outward else 2.0), number)
+        elif lacks:
+            self._look_at(max(self.now + 1.0, topic._look), number)
         elif member.known and len(member.outward) < MAX_MEMBERS:
-            self._at(self.now + 20.0, number, "look")
+            self._look_at(self.now + 20.0, number)
         else:
             # Nothing is tried until a member leaves, and a hundred thousand wait so.
             topic.places._answers.clear()
-            if member.reachable:
-                self._at(max(self.now + 1.0, topic._announce), number, "look")
+        if member.reachable and not lacks:
+            self._look_at(max(self.now + 1.0, topic._announce), number)
 
     def _dial(self, number: int, member: Member, target: int) -> None:
         member.tries += 1
