@@ -1,8 +1,8 @@
 """Homes behind routers, and a public network between them, in network namespaces.
 
 Each home has a machine `m1`, `m2`, ... in 192.168.1.0/24 behind a router `r1`, ... that masquerades and drops what
-nobody asked for. The public network has machines `relay` and `dht`. Every home is a public network of its own: an IPv4 /24 and
-an IPv6 /48.
+nobody asked for. The public network has machines `relay` and `dht`. Every home is a public network of its own: an IPv4
+/24 and an IPv6 /48.
 """
 
 from __future__ import annotations
