@@ -10,6 +10,7 @@ import re
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from ipaddress import IPv6Address
 from typing import Any
 
 from sapo_edge.config import quiet_hours
@@ -143,10 +144,10 @@ def dht_contacts(text: str) -> tuple[tuple[str, int], ...] | None:
         return None if text == "on" else ()
     contacts = []
     for part in text.split(","):
-        match = re.fullmatch(r"\s*([0-9A-Za-z.-]{1,253}):([0-9]{1,5})\s*", part)
-        if match is None or not 0 < int(match[2]) < 65536:
-            raise ValueError(f"{part!r} is not host:port")
-        contacts.append((match[1], int(match[2])))
+        match = re.fullmatch(r"\s*(?:([0-9A-Za-z.-]{1,253})|\[([0-9A-Fa-f:.]{2,45})\]):([0-9]{1,5})\s*", part)
+        if match is None or not 0 < int(match[3]) < 65536:
+            raise ValueError(f"{part!r} is not host:port or [IPv6]:port")
+        contacts.append((match[1] or str(IPv6Address(match[2])), int(match[3])))
     return tuple(contacts)
 
 
@@ -367,7 +368,7 @@ class Settings:
         "on",
         "Find members elsewhere, and be found by them, through BitTorrent's public table of addresses (Mainline DHT).",
         parse=dht_contacts,
-        form="on, off, or host:port of its nodes for the first contact, separated by commas",
+        form="on, off, or host:port of its nodes for the first contact, separated by commas, [IPv6]:port too",
     )
     port_mapping: str = _setting(
         "on",

@@ -12,6 +12,7 @@ with its input.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -57,7 +58,7 @@ def open_session(contacts: list[tuple[str, int]], own: list[tuple[str, int]]) ->
         "listen_interfaces": "0.0.0.0:0,[::]:0",
         "alert_mask": alerts.dht_operation_notification,
         "alert_queue_size": 500,
-        "dht_bootstrap_nodes": ",".join(f"{host}:{port}" for host, port in contacts),
+        "dht_bootstrap_nodes": ",".join(join_port(*contact) for contact in contacts),
         "dht_read_only": True,
         "dht_upload_rate_limit": BYTES_PER_SECOND,
         # Nothing of BitTorrent but the DHT.
@@ -69,6 +70,11 @@ def open_session(contacts: list[tuple[str, int]], own: list[tuple[str, int]]) ->
     for node in own:
         session.add_dht_node(node)
     return session
+
+
+def join_port(host: str, port: int) -> str:
+    """A contact as libtorrent and the setting `rendezvous` have it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def run(session: Any, contacts: list[tuple[str, int]], own: list[tuple[str, int]]) -> None:
@@ -133,17 +139,17 @@ def resolve(contacts: list[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 def known_nodes(session: Any) -> list[tuple[str, int]]:
-    """IP addresses and ports of nodes in the routing table."""
+    """IP addresses and ports of nodes in the routing tables, in turn of each version of IP: a machine may lose one."""
     import libtorrent
 
     flag = libtorrent.save_state_flags_t.save_dht_state
     state: Any = libtorrent.bdecode(libtorrent.write_session_params_buf(session.session_state(flag), flag))
     nodes = state.get(b"dht state", {}).get(b"nodes", [])
-    families = {6: socket.AF_INET, 18: socket.AF_INET6}
-    return [
-        (socket.inet_ntop(families[len(each)], each[:-2]), int.from_bytes(each[-2:], "big"))
-        for each in nodes[:MAX_NODES]
+    tables = [
+        [(socket.inet_ntop(family, each[:-2]), int.from_bytes(each[-2:], "big")) for each in nodes if len(each) == size]
+        for family, size in ((socket.AF_INET, 6), (socket.AF_INET6, 18))
     ]
+    return [node for pair in itertools.zip_longest(*tables) for node in pair if node][:MAX_NODES]
 
 
 def main() -> int:

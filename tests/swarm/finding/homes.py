@@ -1,8 +1,8 @@
 """Homes behind routers, and a public network between them, in network namespaces.
 
 Each home has a machine `m1`, `m2`, ... in 192.168.1.0/24 behind a router `r1`, ... that masquerades and drops what
-nobody asked for. The public network has a machine `relay`. Every home is a public network of its own: an IPv4 /24 and
-an IPv6 /48.
+nobody asked for. The public network has machines `relay` and `dht`. Every home is a public network of its own: an IPv4
+/24 and an IPv6 /48.
 """
 
 from __future__ import annotations
@@ -103,12 +103,14 @@ class _Lab(Namespaces):
 
     def build(self, homes: Sequence[Home]) -> None:
         self.build_public()
-        self.add("relay")
+        self.add("relay", "dht")
         self.attach("relay", "eth0")
-        self.address("relay", "eth0", "5.5.100.10/16", "2a00:ff:0:1::10/64")
+        self.attach("dht", "eth0")
+        self.address("relay", "eth0", "5.5.100.10/16", "2a00:ff:0:1::10/32")
+        self.address("dht", "eth0", "2a00:ff:0:1::20/32")
         for number, home in enumerate(homes, 1):
             self._home(number, home)
-        for here in ("relay", *(f"r{number}" for number in range(1, len(homes) + 1))):
+        for here in ("relay", "dht", *(f"r{number}" for number in range(1, len(homes) + 1))):
             for number in range(1, len(homes) + 1):
                 if here != f"r{number}":
                     ip("-n", name(here), "route", "add", f"2a00:{number}::/48", "via", f"2a00:ff:0:1::{number}")
@@ -128,7 +130,7 @@ class _Lab(Namespaces):
             self._route(outside, "", "")
         self.attach(outside, "wan")
         self.address(outside, "wan", f"5.5.{number}.1/16")
-        self.address(router, "wan", f"2a00:ff:0:1::{number}/64")
+        self.address(router, "wan", f"2a00:ff:0:1::{number}/32")
         if home.ipv4:
             # All homes use the same private network, as real ones do.
             self.address(router, "lan", "192.168.1.1/24")

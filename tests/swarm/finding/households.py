@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.state.paths import Paths
+from sapo_edge.swarm.rendezvous.program import join_port
 from tests.models import SHAPES, write_model
 from tests.swarm.finding.homes import HOMES, forwarded, homes
 from tests.swarm.finding.processes import Process, Relay
@@ -60,7 +61,7 @@ class Household:
         self._stack = contextlib.ExitStack()
         config = self.home / "config"
         config.mkdir(parents=True)
-        contacts = ",".join(f"{host}:{port}" for host, port in CONTACTS)
+        contacts = ",".join(join_port(*contact) for contact in CONTACTS)
         values = {**SETTINGS, "model": str(model), "rendezvous": contacts}
         (config / "config.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
 

@@ -1,4 +1,7 @@
-"""A Mainline DHT of its own: `mainline.py HOST ...` runs a libtorrent node at each address until its input ends."""
+"""A Mainline DHT of its own: `mainline.py HOST ...` runs a libtorrent node at each address until its input ends.
+
+A host may be two addresses, one of each version of IP, with a comma between them.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,17 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from sapo_edge.swarm.rendezvous.program import join_port
 from tests.swarm.finding.processes import Process
 from tests.swarm.javascript import INTEROP
 from tests.swarm.lines import LineProcess
 from tests.swarm.namespaces import Namespaces, name
 
 PORT = 6881
-HOSTS = [f"5.5.{number}.10" for number in range(110, 140)]
-"""Addresses of a public DHT's nodes, each in a network of its own."""
+HOSTS = [f"5.5.{number}.10,2a00:ff:{number}::10" for number in range(110, 140)]
+"""Addresses of a public DHT's nodes, each in networks of its own."""
 OTHERS = [f"5.5.{number}.10" for number in range(140, 146)]
-CONTACTS = [(host, PORT) for host in HOSTS[:2]]
+CONTACTS = [(ip, PORT) for host in HOSTS[:2] for ip in host.split(",")]
 LOOSE = {
     # libtorrent would not believe a DHT whose nodes share an address.
     "dht_restrict_routing_ips": False, "dht_restrict_search_ips": False, "dht_enforce_node_id": False,
@@ -29,14 +33,14 @@ LOOSE = {
 ON_LOOPBACK = (
     "import sys, json; import libtorrent; from sapo_edge.swarm.rendezvous import program\n"
     f"real = libtorrent.session; libtorrent.session = lambda options: real({{**options, **{LOOSE!r}, "
-    "'listen_interfaces': '127.0.0.1:0'})\n"
+    "'listen_interfaces': '127.0.0.1:0,[::1]:0'})\n"
     "program.main()"
 )
 """The rendezvous' program, for a DHT of `LOOSE` nodes on this machine."""
 
 
 def start(hosts: Sequence[str], port: int = 0, **settings: Any) -> list[Any]:
-    """libtorrent sessions at these addresses that know each other, with nothing but the DHT.
+    """libtorrent sessions at these hosts that know each other, with nothing but the DHT.
 
     Args:
         port: of all; 0 for any.
@@ -53,28 +57,31 @@ def start(hosts: Sequence[str], port: int = 0, **settings: Any) -> list[Any]:
         "dht_upload_rate_limit": 10**8, "dht_block_ratelimit": 10**6,
         "alert_mask": libtorrent.alert.category_t.dht_operation_notification, **settings,
     }  # fmt: skip
-    sessions: list[Any] = [session({**options, "listen_interfaces": f"{host}:{port}"}) for host in hosts]
+    addresses = [host.split(",") for host in hosts]
+    sessions: list[Any] = [
+        session({**options, "listen_interfaces": ",".join(join_port(ip, port) for ip in own)}) for own in addresses
+    ]
     while not all(each.listen_port() for each in sessions):
         time.sleep(0.05)
     for each in sessions:
-        for host, other in zip(hosts, sessions, strict=True):
-            if other is not each:
-                each.add_dht_node((host, other.listen_port()))
+        for others, other in zip(addresses, sessions, strict=True):
+            for ip in others if other is not each else ():
+                each.add_dht_node((ip, other.listen_port()))
     return sessions
 
 
 @contextlib.contextmanager
 def public_dht() -> Iterator[None]:
     """A DHT outside of all homes of `homes.py`: 30 nodes, and six of another implementation if that is installed."""
-    for host in (*HOSTS, *OTHERS):
-        Namespaces.address("relay", "eth0", f"{host}/16")
+    for ip in ",".join((*HOSTS, *OTHERS)).split(","):
+        Namespaces.address("dht", "eth0", f"{ip}/{32 if ':' in ip else 16}")
     with contextlib.ExitStack() as stack:
-        dht = Process(__file__, *HOSTS, namespace=name("relay"))
+        dht = Process(__file__, *HOSTS, namespace=name("dht"))
         stack.callback(dht.stop, signal.SIGKILL)
         dht.first(lambda record: record.get("nodes") == len(HOSTS))
         node = shutil.which("node")
         if node is not None and (INTEROP / "node_modules").exists():
-            arguments, before = (f"{HOSTS[0]}:{PORT}", *OTHERS), ("ip", "netns", "exec", name("relay"))
+            arguments, before = (join_port(*CONTACTS[0]), *OTHERS), ("ip", "netns", "exec", name("dht"))
             others = LineProcess("dht.mjs", *arguments, program=node, directory=INTEROP, before=before)
             stack.enter_context(others).first(lambda record: record.get("nodes") == len(OTHERS))
         yield

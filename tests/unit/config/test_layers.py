@@ -204,9 +204,13 @@ def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     assert error.value.exit_code is ExitCode.FAILED
 
 
-@pytest.mark.parametrize("text", ["", "a", "a:", ":1", "a:0", "a:65536", "a:b", "x" * 260 + ":1"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "a", "a:", ":1", "a:0", "a:65536", "a:b", "x" * 260 + ":1", "2a00::1:1", "[2a00::1]", "[::1::]:1", "[a]:1"],
+)
 def test_a_first_contact_of_the_dht_is_host_and_port(text: str) -> None:
-    with pytest.raises(ValueError, match="host:port"):
+    with pytest.raises(ValueError, match=r"host:port| in '"):
         dht_contacts(text)
     assert dht_contacts("a.example:1, 5.5.5.5:65535") == (("a.example", 1), ("5.5.5.5", 65535))
+    assert dht_contacts("[2A00:0::1]:6881,a:1") == (("2a00::1", 6881), ("a", 1))
     assert dht_contacts("on") is None and dht_contacts("off") == ()
