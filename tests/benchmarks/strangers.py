@@ -30,6 +30,7 @@ from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding import dialing
 from sapo_edge.swarm.finding.circuit import DIAL_SECONDS
 from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND, MAX_MEMBERS, MIN_MEMBERS, Dialler
+from sapo_edge.swarm.finding.discovery import PLACES_LEFT
 from sapo_edge.swarm.finding.peerbook import RENDEZVOUS, Origin, PeerBook
 from sapo_edge.swarm.host.host import MAX_CONNECTIONS
 from sapo_edge.swarm.joining.identity import Identity
@@ -195,6 +196,11 @@ class Member:
         self.first, self.next, self.tries = math.inf, math.inf, 0
         self.topic: Topic | None = None
 
+    def open_port(self) -> int:
+        """See `Discovery._open_port`."""
+        has_room = len(self.inward) + len(self.outward) <= MAX_CONNECTIONS - PLACES_LEFT
+        return 4001 if self.reachable and has_room else 0
+
 
 @cache
 def place_of(number: int) -> Place:
@@ -249,7 +255,7 @@ class Swarm:
             self._at(self.now, number, "squat")
             return
         member.topic = Topic(
-            lambda: [KEY], lambda: 4001 if member.reachable else 0, lambda: len(member.outward) < MIN_MEMBERS,
+            lambda: [KEY], member.open_port, lambda: len(member.outward) < MIN_MEMBERS,
             lambda: not member.outward and not member.inward, self._never,
         )  # fmt: skip
         member.topic.places = Places(lambda: self.now, self.rng)

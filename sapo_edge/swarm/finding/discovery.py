@@ -23,7 +23,7 @@ from sapo_edge.swarm.finding.outside import InboundWatch, Outside, View
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, RENDEZVOUS, Origin, PeerBook
 from sapo_edge.swarm.finding.visiting import carries
 from sapo_edge.swarm.finding.volunteers import Volunteers
-from sapo_edge.swarm.host.host import direct_remotes, listen_port, network_of
+from sapo_edge.swarm.host.host import MAX_CONNECTIONS, direct_remotes, listen_port, network_of
 from sapo_edge.swarm.rendezvous.rendezvous import Place, Rendezvous, Topic, keys_at, swarms_keys
 from sapo_edge.swarm.router.mapping import Mapping
 from sapo_edge.swarm.router.ports import Ports
@@ -39,6 +39,8 @@ SAVE_SECONDS = 60.0
 """Time between two writes of the file of known peers."""
 LOOK_SECONDS = 10.0
 """Time between two checks of the machine's networks."""
+PLACES_LEFT = 64
+"""Connections up to the most at which a node announces itself no longer."""
 MAX_OWN = 2
 """Public addresses of this machine that a hole is punched to; with IPv6 it may have many."""
 CLOCK_TOLERANCE = 60.0
@@ -84,7 +86,7 @@ class Discovery:
         )  # fmt: skip
         swarm = bytes.fromhex(config.manifest.digest)
         members = Topic(
-            lambda: keys_at(swarm, config.psk, time.time()), self._announced_port,
+            lambda: keys_at(swarm, config.psk, time.time()), self._open_port,
             lambda: self.dialler.wants_strangers, lambda: not self.dialler.members, self._try_place,
         )  # fmt: skip
         self.volunteers = Volunteers(
@@ -224,6 +226,11 @@ class Discovery:
         """The port at which strangers reach this node, over IPv4 if they can; 0 if they don't, as far as is known."""
         ports = {address.kind: address.port for address in self.invited()}
         return ports.get("ip4") or ports.get("ip6") or 0
+
+    def _open_port(self) -> int:
+        """The same for members; 0 while few places are left, as a DHT node keeps a few hundred addresses of a key."""
+        has_room = len(self._host.get_network().connections) <= MAX_CONNECTIONS - PLACES_LEFT
+        return self._announced_port() if has_room else 0
 
     def _volunteered_port(self) -> int:
         return self._announced_port() if self._config.is_volunteer else 0

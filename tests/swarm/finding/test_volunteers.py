@@ -224,6 +224,17 @@ def test_only_who_agreed_and_is_reached_is_announced_as_a_volunteer(
     assert discovery._announced_port() == 4001 and discovery._volunteered_port() == port
 
 
+@pytest.mark.parametrize(("connections", "is_announced"), [(192, True), (193, False)])
+def test_a_node_that_is_nearly_full_leaves_the_dht_to_others(
+    connections: int, is_announced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    discovery = make_discovery(monkeypatch)
+    make_reached(discovery)
+    network = SimpleNamespace(connections=dict.fromkeys(range(connections), ()))
+    monkeypatch.setattr(discovery._host, "get_network", lambda: network)
+    assert discovery.rendezvous.topics[0].due(1.0)[1] == is_announced
+
+
 def make_reached(discovery: Discovery) -> None:
     for number in (1, 2):
         discovery.outside.record(View(f"9.9.{number}.1", "5.5.5.5", True, 0.0))
