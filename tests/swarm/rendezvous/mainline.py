@@ -74,8 +74,8 @@ def public_dht() -> Iterator[None]:
         dht.first(lambda record: record.get("nodes") == len(HOSTS))
         node = shutil.which("node")
         if node is not None and (INTEROP / "node_modules").exists():
-            arguments, before = (f"{HOSTS[0]}:{PORT}", *OTHERS), ("ip", "netns", "exec", name("relay"))
-            others = LineProcess("dht.mjs", *arguments, program=node, directory=INTEROP, before=before)
+            arguments, outside = (f"{HOSTS[0]}:{PORT}", *OTHERS), name("relay")
+            others = LineProcess("dht.mjs", *arguments, program=node, directory=INTEROP, namespace=outside)
             stack.enter_context(others).first(lambda record: record.get("nodes") == len(OTHERS))
         yield
 
