@@ -18,6 +18,9 @@ os.environ.update(UNDISTURBED)
 # Threads that wait for each other leave the processor to other tests.
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
+# What is loaded and collected stays: looking at it for garbage again and again takes seconds in each process.
+gc.disable()
+
 # No test may depend on how busy the machine is.
 settings.register_profile("without a deadline", deadline=None)
 settings.load_profile("without a deadline")
@@ -37,3 +40,4 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 10)
+    gc.enable()

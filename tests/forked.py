@@ -6,6 +6,7 @@ None of our own modules is loaded in it. Programs whose start or libraries a tes
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import io
 import multiprocessing
@@ -18,7 +19,13 @@ import threading
 from collections.abc import Mapping
 from multiprocessing import reduction
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from tests.swarm.namespaces import DIRECTORY
+
+if TYPE_CHECKING:
+    # Each process that is forked would import it.
+    import pytest
 
 HEAVY = [
     "torch", "transformers", "peft", "llama_cpp", "reasoning_gym", "libp2p", "libp2p.pubsub.gossipsub",
@@ -27,6 +34,8 @@ HEAVY = [
     "sapo_edge.node.controlled",
 ]  # fmt: skip
 """Libraries; our own modules are for `tests.cli.process.run` alone."""
+_CLONE_NEWNET = 0x40000000
+"""Of Linux' `sched.h`."""
 
 
 def server() -> multiprocessing.context.ForkServerContext:
@@ -34,6 +43,12 @@ def server() -> multiprocessing.context.ForkServerContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(HEAVY)
     return context
+
+
+def fork_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a pool's processes be forked from it too, in place of new ones that load the libraries."""
+    context = server()
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _how: context)
 
 
 class _Passed:
@@ -58,6 +73,7 @@ class Forked:
         directory: where it runs.
         environment: all of it.
         stdout, stderr: file descriptors in place of pipes.
+        namespace: the network that it is in, of `ip netns`; None for this process's.
     """
 
     def __init__(
@@ -67,6 +83,7 @@ class Forked:
         environment: Mapping[str, str],
         stdout: int | None = None,
         stderr: int | None = None,
+        namespace: str | None = None,
     ) -> None:
         theirs, mine = os.pipe()
         self.stdin: IO[str] = os.fdopen(mine, "w")
@@ -78,7 +95,8 @@ class Forked:
             ends.append(theirs)
         self.stdout, self.stderr = streams
         self._process = server().Process(
-            target=_run, args=(arguments, str(directory), dict(environment), [_Passed(end) for end in ends])
+            target=_run,
+            args=(arguments, str(directory), dict(environment), [_Passed(end) for end in ends], namespace),
         )
         self._process.start()
         for end in ends:
@@ -139,12 +157,27 @@ class Forked:
         self.wait()
 
 
-def _run(arguments: tuple[str, ...], directory: str, environment: dict[str, str], ends: list[_Passed]) -> None:
+def _enter(namespace: str) -> None:
+    # Python has `os.setns` from 3.12 on.
+    with (DIRECTORY / namespace).open() as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "can't enter the network namespace", namespace)
+
+
+def _run(
+    arguments: tuple[str, ...],
+    directory: str,
+    environment: dict[str, str],
+    ends: list[_Passed],
+    namespace: str | None,
+) -> None:
     # Collections would look at all libraries, and so copy their pages.
     gc.freeze()
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(directory)
+    if namespace is not None:
+        _enter(namespace)
     for number, end in enumerate(ends):
         os.dup2(end.number, number)
         os.close(end.number)

@@ -13,6 +13,7 @@ from pathlib import Path
 from pkgutil import walk_packages
 
 import pytest
+from hypothesis import settings
 
 import sapo_edge
 
@@ -47,6 +48,12 @@ def missing(error: BaseException | None) -> str | None:
             return library
         error = error.__cause__ or error.__context__
     return None
+
+
+def pytest_sessionstart() -> None:
+    # Where a version of Python differs, it does so at the first examples.
+    settings.register_profile("few", max_examples=10, deadline=None)
+    settings.load_profile("few")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:

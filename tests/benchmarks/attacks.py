@@ -121,8 +121,8 @@ class Phase:
 
 
 class Node(MemberProcess):
-    def __init__(self, before: tuple[str, ...], **options: Any) -> None:
-        super().__init__(before, **options)
+    def __init__(self, namespace: str, **options: Any) -> None:
+        super().__init__(namespace, fork=False, **options)
         self.line("addresses")
         self.gauge = Gauge(self.process.pid)
 
@@ -134,23 +134,23 @@ class Node(MemberProcess):
 
 
 @contextlib.contextmanager
-def namespace() -> Iterator[tuple[str, ...]]:
-    """A network namespace that is at home in 20.0.0.0/8; yields the words that run a command in it."""
+def namespace() -> Iterator[str]:
+    """A network namespace that is at home in 20.0.0.0/8; yields its name."""
     with Namespaces() as spaces:
         with permitted():
             spaces.add("attack")
             spaces.address("attack", "lo", "20.0.0.1/32")
             ip("-n", name("attack"), "route", "add", "local", "20.0.0.0/8", "dev", "lo")
-        yield "ip", "netns", "exec", name("attack")
+        yield name("attack")
 
 
 class Lab:
-    def __init__(self, run: tuple[str, ...], source: TaskSource, upload: int = 0) -> None:
-        self._run, self._source, self._upload = run, source, upload
+    def __init__(self, namespace: str, source: TaskSource, upload: int = 0) -> None:
+        self._namespace, self._source, self._upload = namespace, source, upload
         self._stack = contextlib.ExitStack()
         self.published: dict[str, dict[str, set[int]]] = {}
         self.honest: list[MemberProcess] = []
-        self.node = self._stack.enter_context(Node(run, member=1, listen="all", upload=upload))
+        self.node = self._stack.enter_context(Node(namespace, member=1, listen="all", upload=upload))
         self.join(2, "20.2.0.1", self.at(self.node, "20.0.0.1"))
         # Reaches the node through the other one only, to begin with.
         self.join(3, "20.3.0.1", self.at(self.honest[0], "20.2.0.1"))
@@ -166,8 +166,9 @@ class Lab:
     def join(self, number: int, ip: str, bootstrap: str) -> None:
         """Start an honest member; does not wait for it."""
         member = MemberProcess(
-            self._run, member=number, source=ip, listen="all", bootstrap=[bootstrap], first=number, upload=self._upload
-        )
+            self._namespace, member=number, source=ip, listen="all", bootstrap=[bootstrap], first=number,
+            upload=self._upload,
+        )  # fmt: skip
         self.honest.append(self._stack.enter_context(member))
 
     def attackers(self, attack: Attack, seconds: float) -> list[HostilePeer]:
@@ -183,7 +184,7 @@ class Lab:
             if way == "duplicates":
                 arguments["records"] = self._captured()
             peer = HostilePeer(
-                self._run, address=target, swarm=self._source.manifest.digest, tasks=tasks, number=number,
+                self._namespace, address=target, swarm=self._source.manifest.digest, tasks=tasks, number=number,
                 sources=attack.addresses,
             )  # fmt: skip
             self._stack.enter_context(peer)
@@ -264,8 +265,8 @@ def _charged(status: Mapping[str, Any]) -> float:
     return sum(seconds for address, seconds in charged.items() if address.startswith("20.9."))
 
 
-def measure(attack: Attack, run: tuple[str, ...], source: TaskSource, seconds: float) -> dict[str, Any]:
-    lab = Lab(run, source, attack.upload)
+def measure(attack: Attack, inside: str, source: TaskSource, seconds: float) -> dict[str, Any]:
+    lab = Lab(inside, source, attack.upload)
     try:
         deadline = time.monotonic() + 60
         while len(lab.node.status()["peers"]) < 1 and time.monotonic() < deadline:
@@ -325,11 +326,11 @@ def run(names: Sequence[str], minutes: float, output: Path | None) -> None:
     deadline, other = time.monotonic() + 60 * minutes, OTHER_SECONDS
     lasted = []
     print(HEAD, flush=True)
-    with namespace() as words:
+    with namespace() as inside:
         for number, attack in enumerate(attacks):
             begin = time.monotonic()
             seconds = min(attack.longest, max(SHORTEST, (deadline - begin) / (len(attacks) - number) - other))
-            row = measure(attack, words, source, seconds)
+            row = measure(attack, inside, source, seconds)
             other = time.monotonic() - begin - seconds
             lasted.append(seconds)
             print(_line(row), flush=True)

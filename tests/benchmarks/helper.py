@@ -75,7 +75,7 @@ def run(minutes: float) -> None:
         ]
         for with_it in (False, True):
             contacts = [(host, PORT) for host in DHT[:3]] if with_it else []
-            node = Node(1, namespace=name(NODE), contacts=contacts).started()
+            node = Node(1, namespace=name(NODE), fork=False, contacts=contacts).started()
             time.sleep(60 * minutes)
             gauge, what = Gauge(node.process.pid), "with" if with_it else "without"
             rows.append((f"MB of a node {what} the rendezvous: resident", gauge.resident()))

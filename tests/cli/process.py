@@ -148,6 +148,20 @@ def reward_by_length() -> None:
     TaskSource.score = lambda self, task, text: length_score(task, text)  # type: ignore[method-assign]
 
 
+def rest_between_answers(seconds: float) -> None:
+    """Let this process rest before it samples short answers: its rounds would take the processor from other tests."""
+    from sapo_edge.backends.llama.policy import LlamaCppPolicy
+
+    policy: Any = LlamaCppPolicy
+    generate = policy.generate
+
+    def rest_and_generate(self: Any, prompts: Any, answers: int, tokens: int, *more: Any, **options: Any) -> Any:
+        time.sleep(seconds)
+        return generate(self, prompts, answers, min(tokens, 16), *more, **options)
+
+    policy.generate = rest_and_generate
+
+
 class Fault:
     """A signal that a process gets at an exact place.
 

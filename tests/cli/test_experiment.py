@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,8 +25,9 @@ from sapo_edge.experiment.scene import Scene
 from sapo_edge.experiment.tiny import tiny_model
 from sapo_edge.tasks.source import TaskSource
 from tests.cli.inprocess import Invoke
-from tests.cli.process import Result, start
+from tests.cli.process import fork
 from tests.fakes import length_score
+from tests.forked import Forked, fork_workers
 from tests.waiting import wait_until
 
 PLAN = """
@@ -60,20 +60,18 @@ def plan(tmp_path: Path) -> Path:
     return path
 
 
-def launch(plan: Path, to: Path, jobs: int, *more: str) -> subprocess.Popen[str]:
-    return start(
-        "experiment", "--plan", plan, "--model", MODEL, "--to", to, "--jobs", str(jobs), "--no-plots", *more,
-        directory=plan.parent, start_new_session=True,
-    )  # fmt: skip
+def experiment(plan: Path, to: Path, jobs: int, *more: str) -> list[str | Path]:
+    return [
+        "experiment", "--plan", plan, "--model", MODEL, "--to", to, "--jobs", str(jobs), "--no-plots", *more
+    ]  # fmt: skip
 
 
-def finish(process: subprocess.Popen[str]) -> Result:
-    out, err = process.communicate(timeout=110)
-    return Result(process.returncode, out, err)
+def launch(plan: Path, to: Path, jobs: int) -> Forked:
+    """In a session of its own; its workers are not forked."""
+    return fork(*experiment(plan, to, jobs, "--json"), directory=plan.parent, before="import os; os.setsid()")
 
 
-def read_until_a_swarm_is_done(process: subprocess.Popen[str]) -> None:
-    assert process.stdout is not None
+def read_until_a_swarm_is_done(process: Forked) -> None:
     for line in process.stdout:
         if json.loads(line)["event"] == "swarm":
             return
@@ -92,14 +90,18 @@ def scratch() -> set[str]:
     return {path.name for path in memory.glob("sapo-experiment-*")} if memory.is_dir() else set()
 
 
-def test_a_killed_and_interrupted_run_writes_the_table_of_an_undisturbed_one(plan: Path, tmp_path: Path) -> None:
+def test_a_killed_and_interrupted_run_writes_the_table_of_an_undisturbed_one(
+    plan: Path, tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    undisturbed = finish(launch(plan, one, 1, "--json"))
+    with monkeypatch.context() as patched:
+        fork_workers(patched)
+        undisturbed = invoke(*experiment(plan, one, 1, "--json"))
     assert undisturbed.code == 0, undisturbed.err
     assert len(undisturbed.named("swarm")) == 4 and undisturbed.events[-1]["finished"] == 4
 
     before = scratch()
-    process = launch(plan, two, 2, "--json")
+    process = launch(plan, two, 2)
     read_until_a_swarm_is_done(process)
     workers = psutil.Process(process.pid).children(recursive=True)
     process.kill()
@@ -108,15 +110,16 @@ def test_a_killed_and_interrupted_run_writes_the_table_of_an_undisturbed_one(pla
     wait_until(lambda: not any(map(is_alive, workers)))
     wait_until(lambda: scratch() <= before)
 
-    process = launch(plan, two, 1, "--json")
+    process = launch(plan, two, 1)
     read_until_a_swarm_is_done(process)
     # As a terminal does it: the whole group gets the signal.
     os.killpg(process.pid, signal.SIGINT)
-    interrupted = finish(process)
-    assert interrupted.code == 130 and "Traceback" not in interrupted.err
-    assert interrupted.err.endswith(" of 4 swarms are finished, and the same command continues\n")
+    _, err = process.communicate(110)
+    assert process.returncode == 130 and "Traceback" not in err
+    assert err.endswith(" of 4 swarms are finished, and the same command continues\n")
 
-    continued = finish(launch(plan, two, 1))
+    fork_workers(monkeypatch)
+    continued = invoke(*experiment(plan, two, 1))
     assert continued.code == 0, continued.err
     assert re.search(r"(?m)^[23] of 4 swarms are finished already$", continued.err)
     assert 1 <= continued.err.count(": done; ") <= 2

@@ -146,8 +146,8 @@ class Soak:
                 "kind": kind, "swarm": self.source.manifest.digest, "tasks": [plain(task) for task in tasks],
                 "number": number, "pause": PAUSE,
             }  # fmt: skip
-            before = ("ip", "netns", "exec", name(kind[:8]))
-            self.attackers[kind] = LineProcess("-m", "tests.soak.attacker", json.dumps(options), before=before)
+            program = ("-m", "tests.soak.attacker", json.dumps(options))
+            self.attackers[kind] = LineProcess(*program, namespace=name(kind[:8]))
         self._aim()
 
     def _aim(self) -> None:

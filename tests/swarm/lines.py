@@ -41,13 +41,13 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": path}
 
 
-def _fork(arguments: Sequence[str]) -> Forked:
-    return Forked(*arguments, directory=Path.cwd(), environment=_environment(), stderr=2)
+def _fork(arguments: Sequence[str], namespace: str | None) -> Forked:
+    return Forked(*arguments, directory=Path.cwd(), environment=_environment(), stderr=2, namespace=namespace)
 
 
-def _start(command: list[str], directory: Path | None) -> subprocess.Popen[str]:
+def _start(command: list[str], directory: Path | None, namespace: str | None) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command,
+        command if namespace is None else ["ip", "netns", "exec", namespace, *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -63,20 +63,20 @@ class LineProcess:
 
     Args:
         arguments: of Python, or another `program`.
-        before: words of the command before the program.
-        fork: start it in a process that has loaded the libraries; without `before`.
+        namespace: the network that it is in, of `ip netns`; None for this process's.
+        fork: start it in a process that has loaded the libraries.
         directory: where it runs; None for this one's.
     """
 
     def __init__(
         self,
         *arguments: str,
-        before: tuple[str, ...] = (),
+        namespace: str | None = None,
         fork: bool = False,
         program: str = sys.executable,
         directory: Path | None = None,
     ) -> None:
-        self.process = _fork(arguments) if fork and not before else _start([*before, program, *arguments], directory)
+        self.process = _fork(arguments, namespace) if fork else _start([program, *arguments], directory, namespace)
         assert self.process.stdin is not None and self.process.stdout is not None
         self._stdin, self._stdout = self.process.stdin, self.process.stdout
         self.lines: list[Line] = []

@@ -14,7 +14,7 @@ from tests.defences.listed import DEFENCES
 from tests.defences.removal import Outcomes, Result, verdict
 
 ROOT = Path(__file__).parents[2]
-QUICK = ("one author's share of the record store", "the rate of an author", "low ports are not dialled")
+QUICK = ("one author's share of the record store", "low ports are not dialled")
 SCRIPT = """
 import sys
 from dataclasses import replace
@@ -65,4 +65,4 @@ def test_removing_a_few_fails_their_tests_and_removing_nothing_is_noticed() -> N
     command = [sys.executable, "-c", SCRIPT, str(ROOT), *QUICK]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert [line.split()[0] for line in ended.stdout.splitlines()] == ["ok", "ok", "ok", "WRONG", "4"]
+    assert [line.split()[0] for line in ended.stdout.splitlines()] == ["ok", "ok", "WRONG", "3"]

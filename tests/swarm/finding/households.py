@@ -23,7 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.state.paths import Paths
+<<<<<<< HEAD
 from sapo_edge.swarm.rendezvous.program import join_port
+=======
+from tests.forked import Forked
+>>>>>>> a3c1d2e2aac6b39bbfb2645b86027c3a90acd0be
 from tests.models import SHAPES, write_model
 from tests.swarm.finding.homes import HOMES, forwarded, homes
 from tests.swarm.finding.processes import Process, Relay
@@ -33,7 +37,10 @@ from tests.swarm.rendezvous.mainline import CONTACTS, public_dht
 from tests.waiting import wait_until
 
 PROGRAM = "from sapo_edge.cli.main import main; main()"
-REWARDED = f"from tests.cli.process import reward_by_length; reward_by_length(); {PROGRAM}"
+REWARDED = (
+    "from tests.cli.process import rest_between_answers, reward_by_length; reward_by_length(); "
+    f"rest_between_answers(0.5); {PROGRAM}"
+)
 SETTINGS = {
     "own": 2, "external": 2, "answers": 4, "max_tokens": 8, "held_out": 0, "rank": 2,
     "learning_rate": 0.01, "warmup": 0, "threads": 1, "nice": 0, "on_battery": "run",
@@ -68,13 +75,12 @@ class Household:
     def sapo(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         with self.start(*arguments) as process:
             out, err = process.communicate(timeout=SECONDS)
-        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+        return subprocess.CompletedProcess(arguments, process.wait(), out, err)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = ["ip", "netns", "exec", name(self.part), sys.executable, "-c", self._code(PROGRAM), *arguments]
-        return subprocess.Popen(
-            [*command, "--home", str(self.home)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+    def start(self, *arguments: str) -> Forked:
+        return Forked(
+            "-c", self._code(PROGRAM), *arguments, "--home", str(self.home), directory=ROOT,
+            environment={**os.environ, "PYTHONPATH": str(ROOT)}, namespace=name(self.part),
         )  # fmt: skip
 
     def _code(self, program: str) -> str:
@@ -213,16 +219,14 @@ def in_vain(street: Street) -> None:
 
 
 @contextlib.contextmanager
-def offered(household: Household, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, list[str]]]:
+def offered(household: Household, *arguments: str) -> Iterator[tuple[Forked, str, list[str]]]:
     """A running `sapo swarm invite --code`, its code, and the commands that it shows."""
-    process = household.start("swarm", "invite", "--code", "--json", *arguments)
-    try:
-        assert process.stdout is not None
-        offer = json.loads(process.stdout.readline())
-        yield process, offer["code"], [way["command"] for way in offer["commands"]]
-    finally:
-        process.kill()
-        process.communicate()
+    with household.start("swarm", "invite", "--code", "--json", *arguments) as process:
+        try:
+            offer = json.loads(process.stdout.readline())
+            yield process, offer["code"], [way["command"] for way in offer["commands"]]
+        finally:
+            process.kill()
 
 
 def refused(household: Household, *arguments: str) -> str:

@@ -14,10 +14,10 @@ HERE = Path(__file__).parent
 
 
 class Process(LineProcess):
-    """A running program, perhaps in a network namespace."""
+    """A running program, perhaps in a network namespace; not forked, its memory is its own."""
 
-    def __init__(self, *arguments: str, namespace: str | None = None) -> None:
-        super().__init__(*arguments, before=("ip", "netns", "exec", namespace) if namespace else (), fork=True)
+    def __init__(self, *arguments: str, namespace: str | None = None, fork: bool = True) -> None:
+        super().__init__(*arguments, namespace=namespace, fork=fork)
 
     def stop(self, kind: signal.Signals = signal.SIGINT) -> int:
         if self.process.poll() is None:
@@ -37,10 +37,10 @@ class Process(LineProcess):
 class Node(Process):
     """A node; see `discovering.py` for its options."""
 
-    def __init__(self, number: int, *, namespace: str | None = None, **options: Any) -> None:
+    def __init__(self, number: int, *, namespace: str | None = None, fork: bool = True, **options: Any) -> None:
         secret = bytes([number]) * 32
         options = {"secret": secret.hex(), **options}
-        super().__init__(str(HERE / "discovering.py"), json.dumps(options), namespace=namespace)
+        super().__init__(str(HERE / "discovering.py"), json.dumps(options), namespace=namespace, fork=fork)
 
     def started(self) -> Self:
         first = self.first(lambda record: "peer_id" in record)

@@ -12,7 +12,7 @@ __all__ = ["modules", "node"]
 
 
 @pytest.mark.usefixtures("modules")
-@pytest.mark.parametrize("who", ["a router that forwards a port", "a member", "a volunteer"])
+@pytest.mark.parametrize("who", ["a member", "a volunteer"])
 def test_two_strangers_train_on_rollouts_of_each_other(who: str) -> None:
     try:
         (note,) = tell(f"strangers, {who}")

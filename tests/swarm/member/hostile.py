@@ -54,14 +54,14 @@ class HostilePeer(LineProcess):
     """The process, for use by a test.
 
     Args:
-        before: words of the command before Python.
+        namespace: the network that it is in, of `ip netns`; None for this process's.
         options: address (of the node), swarm (hexadecimal), tasks (true ones, as `[entry, version, seed, index,
             question, ground truth]`), number (of the process, from which its names are made), sources (IP addresses
             that it connects from, in turn).
     """
 
-    def __init__(self, before: tuple[str, ...] = (), **options: Any) -> None:
-        super().__init__("-m", "tests.swarm.member.hostile", json.dumps(options), before=before, fork=True)
+    def __init__(self, namespace: str | None = None, **options: Any) -> None:
+        super().__init__("-m", "tests.swarm.member.hostile", json.dumps(options), namespace=namespace, fork=True)
         self._numbers = itertools.count(1)
 
     def begin(self, attack: str, **arguments: Any) -> int:

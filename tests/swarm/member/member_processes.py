@@ -23,13 +23,15 @@ class MemberProcess(LineProcess):
     """A member in its own process.
 
     Args:
-        before: words of the command before Python.
+        namespace: the network that it is in, of `ip netns`; None for this process's.
+        fork: start it in a process that has loaded the libraries, which its memory is counted with.
         options: member (a number, from which its key is made), source (the IP address that it connects from), and those
             of `SwarmConfig`.
     """
 
-    def __init__(self, before: tuple[str, ...] = (), **options: Any) -> None:
-        super().__init__("-m", "tests.swarm.member.member_processes", json.dumps(options), before=before, fork=True)
+    def __init__(self, namespace: str | None = None, *, fork: bool = True, **options: Any) -> None:
+        module, text = "tests.swarm.member.member_processes", json.dumps(options)
+        super().__init__("-m", module, text, namespace=namespace, fork=fork)
 
     def tell(self, command: str, **arguments: Any) -> None:
         self.write_line(json.dumps({"do": command, **arguments}))

@@ -93,8 +93,7 @@ def trial(number: int = MEMBERS) -> Iterator[Trial]:
 
 
 def _member(number: int, bootstrap: list[str]) -> MemberProcess:
-    inside = ("ip", "netns", "exec", name(machine(number)))
-    return MemberProcess(before=inside, member=number, listen="all", port=PORT, bootstrap=bootstrap)
+    return MemberProcess(name(machine(number)), member=number, listen="all", port=PORT, bootstrap=bootstrap)
 
 
 def main() -> None:

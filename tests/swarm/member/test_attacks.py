@@ -10,8 +10,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -35,6 +33,7 @@ from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
+from tests.cli.process import fork
 from tests.models import SHAPES, write_model
 from tests.swarm.lines import LineProcess
 from tests.swarm.member.hostile import HostilePeer, letters
@@ -42,21 +41,16 @@ from tests.swarm.member.members import make_member
 from tests.swarm.namespaces import Namespaces, NotPermittedError, ip, name, permitted
 from tests.waiting import wait_until
 
-ROOT = Path(__file__).parents[3]
 NODE = """
-import functools, sys, time
+import functools, sys
 from sapo_edge.swarm.host import host
 from sapo_edge.swarm.judging import reputation
 from sapo_edge.swarm import config
 reputation.ESTABLISHED_SECONDS = 8.0
 host.UPGRADE_SECONDS = float(sys.argv.pop(1))
 config.SwarmConfig = functools.partial(config.SwarmConfig, keepalive=float(sys.argv.pop(1)))
-from sapo_edge.backends.llama.policy import LlamaCppPolicy
-generate = LlamaCppPolicy.generate
-def rest_and_generate(self, prompts, answers, tokens, *more, **options):
-    time.sleep(0.5)
-    return generate(self, prompts, answers, min(tokens, 16), *more, **options)
-LlamaCppPolicy.generate = rest_and_generate
+from tests.cli.process import rest_between_answers
+rest_between_answers(0.5)
 from sapo_edge.cli.main import main
 main()
 """
@@ -81,11 +75,11 @@ def free_port() -> int:
 class RunningNode:
     """`sapo run` in its own process."""
 
-    def __init__(self, directory: Path, *settings: str, keepalive: float = 15.0, before: tuple[str, ...] = ()) -> None:
+    def __init__(self, directory: Path, *settings: str, keepalive: float = 15.0, namespace: str | None = None) -> None:
         self.home = directory / "home"
         model = write_model(directory / "tiny.gguf", SHAPES["llama-gqa"])
         settings = ("network=swarm", "mdns=off", "rank=2", "max_tokens=96", "held_out=0", "evaluate_every=0", *settings)
-        self._before = before
+        self._namespace = namespace
         self._arguments = (
             "-c", NODE, str(UPGRADE_SECONDS), str(keepalive),
             "run", "--json", "--model", str(model), "--home", str(self.home),
@@ -96,7 +90,7 @@ class RunningNode:
         self.start()
 
     def start(self) -> None:
-        self._running = LineProcess(*self._arguments, before=self._before, fork=True)
+        self._running = LineProcess(*self._arguments, namespace=self._namespace, fork=True)
         self.process = self._running.process
         self.memory = psutil.Process(self.process.pid)
         wait_until(lambda: (self.status() or {}).get("swarm", {}).get("addresses"))
@@ -116,11 +110,10 @@ class RunningNode:
 
     def told(self, *command: str) -> dict[str, Any]:
         """Output of a command on the running node."""
-        found = subprocess.run(
-            [sys.executable, "-m", "sapo_edge", *command, "--json", "--home", str(self.home)],
-            capture_output=True, text=True, check=True, cwd=ROOT, timeout=PATIENCE,
-        )  # fmt: skip
-        return dict(json.loads(found.stdout))
+        with fork(*command, "--json", "--home", self.home, directory=self.home) as process:
+            out, err = process.communicate(PATIENCE)
+        assert process.returncode == 0, err
+        return dict(json.loads(out))
 
     @property
     def address(self) -> str:
@@ -459,7 +452,7 @@ def test_the_network_is_lost_and_returns(
     space, address, set_cable = cable
     port = free_port()
     with ExitStack() as stack:
-        node = RunningNode(tmp_path, f"port={port}", keepalive=1.0, before=("ip", "netns", "exec", space))
+        node = RunningNode(tmp_path, f"port={port}", keepalive=1.0, namespace=space)
         stack.callback(node.kill)
         honest = HonestPeer(source, f"/ip4/{address}/tcp/{port}/p2p/{node.status()['peer_id']}", keepalive=1.0)
         stack.callback(honest.close)

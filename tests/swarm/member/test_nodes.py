@@ -18,6 +18,12 @@ from tests.swarm.lines import LineProcess
 
 START_SECONDS = 90.0
 """Importing torch takes its time where all cores are busy."""
+PROGRAM = """
+from tests.cli.process import rest_between_answers
+rest_between_answers(0.3)
+from sapo_edge.cli.entry import main
+main()
+"""
 MANIFEST = """
 name = "test-{name}"
 max_tokens = 48
@@ -41,7 +47,7 @@ class Running(LineProcess):
     def __init__(self, home: Path, model: Path, *more: str, mdns: str = "off", listen: str = "loopback") -> None:
         self.home = home
         super().__init__(
-            "-m", "sapo_edge", "run", "--json", "--home", str(home), "--model", str(model),
+            "-c", PROGRAM, "run", "--json", "--home", str(home), "--model", str(model),
             "--own", "2", "--external", "2", "--answers", "8", "--threads", "1",
             "--set", "rank=2", "--set", "held_out=0", "--set", "strategy=uniform",
             "--set", f"mdns={mdns}", "--set", f"listen={listen}", *more, fork=True,

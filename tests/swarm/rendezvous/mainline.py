@@ -81,8 +81,8 @@ def public_dht() -> Iterator[None]:
         dht.first(lambda record: record.get("nodes") == len(HOSTS))
         node = shutil.which("node")
         if node is not None and (INTEROP / "node_modules").exists():
-            arguments, before = (join_port(*CONTACTS[0]), *OTHERS), ("ip", "netns", "exec", name("dht"))
-            others = LineProcess("dht.mjs", *arguments, program=node, directory=INTEROP, before=before)
+            arguments, outside = (join_port(*CONTACTS[0]), *OTHERS), name("dht")
+            others = LineProcess("dht.mjs", *arguments, program=node, directory=INTEROP, namespace=outside)
             stack.enter_context(others).first(lambda record: record.get("nodes") == len(OTHERS))
         yield
 

@@ -55,18 +55,16 @@ class Public:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def start(self, *arguments: str, inside: str = OTHERS) -> Process:
+    def start(self, *arguments: str, inside: str = OTHERS, fork: bool = True) -> Process:
         """Run a program of Python until the end."""
-        process = Process(*arguments, namespace=name(inside))
+        process = Process(*arguments, namespace=name(inside), fork=fork)
         self._stack.callback(process.stop, signal.SIGKILL)
         return process
 
     def javascript(self, node: str, directory: Path) -> LineProcess:
         """Start DHT nodes of another implementation."""
-        before = ("ip", "netns", "exec", name(OTHERS))
-        process = LineProcess(
-            "dht.mjs", f"{DHT[0]}:{PORT}", *JAVASCRIPT, program=node, directory=directory, before=before
-        )
+        arguments = (f"{DHT[0]}:{PORT}", *JAVASCRIPT)
+        process = LineProcess("dht.mjs", *arguments, program=node, directory=directory, namespace=name(OTHERS))
         self._stack.enter_context(process)
         process.first(lambda record: record.get("nodes") == len(JAVASCRIPT))
         return process
@@ -86,7 +84,8 @@ class Public:
         """
         known = {"contacts": contacts, "nodes": nodes}
         argument = json.dumps({name: [(host, PORT) for host in hosts] for name, hosts in known.items()})
-        return self.start("-m", "sapo_edge.swarm.rendezvous.program", argument, inside=NODE)
+        # It limits its memory.
+        return self.start("-m", "sapo_edge.swarm.rendezvous.program", argument, inside=NODE, fork=False)
 
     def announce(self, keys: Iterable[bytes], places: Sequence[Place]) -> None:
         """Announce ports at all DHT nodes, each from its own address."""

@@ -21,8 +21,8 @@ __all__ = ["internet"]
 
 def find(home: Path) -> None:
     """Find both swarms from the second home, and end the search."""
-    in_second = ("ip", "netns", "exec", name("m2"))
-    with LineProcess("-m", "sapo_edge", "swarm", "find", "--json", "--home", str(home), before=in_second) as search:
+    command = ("-m", "sapo_edge", "swarm", "find", "--json", "--home", str(home))
+    with LineProcess(*command, namespace=name("m2"), fork=True) as search:
         found = search.first(lambda record: len(record["swarms"]) == 2)["swarms"]
         search.process.send_signal(signal.SIGINT)
         assert search.process.wait(20) == 0
@@ -41,7 +41,7 @@ def test_a_stranger_finds_the_swarms_that_are_open(
         for number, home, options in (
             (1, "m1", {"manifest": str(own)}), (2, "m3", {}), (3, "m3", {"manifest": str(own), "psk": PSK})
         ):  # fmt: skip
-            member = MemberProcess(("ip", "netns", "exec", name(home)), member=number, **everywhere, **options)
+            member = MemberProcess(name(home), member=number, **everywhere, **options)
             stack.enter_context(member)
             member.until(lambda status: status["counts"].get("rendezvous announcements"))
         monkeypatch.setenv("SAPO_EDGE_RENDEZVOUS", ",".join(f"{host}:{port}" for host, port in CONTACTS))

@@ -33,9 +33,8 @@ def node(running: Running, number: int, **options: object) -> Node:
 
 
 @pytest.mark.parametrize("internet", [("router with UPnP", "router without", "router without")], indirect=True)
-@pytest.mark.parametrize("psk", [None, PSK])
-def test_strangers_meet_if_one_of_them_can_be_reached(internet: None, running: Running, psk: str | None) -> None:
-    first, second = (node(running, number, psk=psk) for number in (1, 2))
+def test_strangers_meet_if_one_of_them_can_be_reached(internet: None, running: Running) -> None:
+    first, second = (node(running, number) for number in (1, 2))
     second.wait_for_member(first, how="direct")
     assert first.wait_for_member(second, how="direct") and second.echoes(first)
     other = node(running, 3, manifest="arithmetic")

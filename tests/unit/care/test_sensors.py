@@ -219,7 +219,7 @@ def burning(*, own_child: bool) -> Iterator[psutil.Process]:
             burner.kill()
 
 
-def measured(burner: psutil.Process, seconds: float = 2.0) -> tuple[float, float]:
+def measured(burner: psutil.Process, seconds: float = 1.0) -> tuple[float, float]:
     """The load of other programs and the burning process's share of it, in percent of all cores."""
     load = OthersLoad()
     load.percent()

@@ -44,8 +44,8 @@ def test_the_scale_tiny_has_each_attack_by_a_quarter_and_known_ones_by_half_and_
         assert published == (attack in KNOWN)
 
 
-@pytest.mark.parametrize(("name", "arms"), [("paper", ("2/6", "2/6 published")), ("embedded", ("4/4",))])
-def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arms: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("name", "arm"), [("paper", "2/6"), ("embedded", "4/4")])
+def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arm: str) -> None:
     pytest.importorskip("torch")
     plan = SCALES[name]()
     (setting,) = plan.settings
@@ -56,8 +56,8 @@ def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arms: 
         validation=3,
         questions=3,
         sampled=1,
-        arms=tuple(setting.arm(arm) for arm in arms),
-        baseline=arms[0],
+        arms=(setting.arm(arm),),
+        baseline=arm,
     )
     model = write_model(tmp_path / "model.gguf", SHAPES["llama"])
     # The tiny model ends few answers by itself, and the manifests allow hundreds of tokens.
@@ -65,15 +65,14 @@ def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arms: 
     plan = replace(plan, settings=(small,), seeds=1, model=str(model), backend="torch", threads=1, learning=learning)
     results = tmp_path / "results"
     with closing(Scene(plan, tmp_path / "cache", tmp_path / "work", lambda text: None)) as scene:
-        records = [run_job(Job(small, arm, 0), scene, results) for arm in small.arms]
+        record = run_job(Job(small, small.arms[0], 0), scene, results)
         policies = [shelf.policy for shelf in scene.shelves(small).values()]
     # Not what is fastest here: elsewhere it may be another format, with other results.
     assert [policy.place.products for policy in policies if isinstance(policy, TorchPolicy)] == ["float32"]
-    assert [record.arm for record in records] == [arm.name for arm in small.arms]
-    for record in records:
-        assert [(row.round, row.node) for row in record.rounds] == [(1, 0), (1, 1), (2, 0), (2, 1)]
-        assert all(0 < row.tokens <= 8 * row.generated for row in record.rounds)
-        assert {row.questions for row in record.evaluations} == {"validation", "test", "test@8"}
+    assert record.arm == arm
+    assert [(row.round, row.node) for row in record.rounds] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert all(0 < row.tokens <= 8 * row.generated for row in record.rounds)
+    assert {row.questions for row in record.evaluations} == {"validation", "test", "test@8"}
 
 
 def test_members_sample_from_one_format_whatever_is_the_fastest_here(

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -213,30 +212,34 @@ def test_a_checkpoint_that_was_being_replaced_comes_back(checkpoints: Checkpoint
     checkpoints.load(1)
 
 
-STEPS = """
-import os, signal, sys
-from pathlib import Path
-from sapo_edge.state.checkpoint import Checkpoint
-from sapo_edge.state.checkpoints import Checkpoints
+def save_until(step: int, directory: Path) -> int:
+    """Save two checkpoints in a process that is killed before its change on disk with this number; its exit code."""
+    child = os.fork()
+    if child == 0:
+        try:
+            _save_and_count(step, directory)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-left = int(sys.argv[2])
 
-def counted(event, arguments):
-    global left
-    opened = event == "open" and sys.argv[1] in str(arguments[0])
-    if opened or event in ("os.rename", "os.rmdir", "os.remove", "os.mkdir"):
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        left -= 1
+def _save_and_count(left: int, directory: Path) -> None:
+    def counted(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        opened = event == "open" and str(directory) in str(arguments[0])
+        if opened or event in ("os.rename", "os.rmdir", "os.remove", "os.mkdir"):
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left -= 1
 
-def write(directory):
-    (directory / "adapter.bin").write_bytes(b"again")
+    def write_again(place: Path) -> None:
+        (place / "adapter.bin").write_bytes(b"again")
 
-store = Checkpoints(Path(sys.argv[1]), keep=1)
-sys.addaudithook(counted)
-store.save(Checkpoint(1, "model", "manifest", 0, settings={"again": True}), write)
-store.save(Checkpoint(2, "model", "manifest", 0, settings={"again": True}), write)
-"""
+    store = Checkpoints(directory, keep=1)
+    sys.addaudithook(counted)
+    for round in (1, 2):
+        store.save(Checkpoint(round, "model", "manifest", 0, settings={"again": True}), write_again)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
@@ -244,14 +247,14 @@ def test_a_kill_before_any_change_on_disk_leaves_a_complete_checkpoint(tmp_path:
     for step in range(200):
         directory = tmp_path / str(step)
         Checkpoints(directory).save(state(1), write)
-        done = subprocess.run([sys.executable, "-c", STEPS, str(directory), str(step)], check=False)
+        code = save_until(step, directory)
         latest, _ = Checkpoints(directory).recover()
         assert latest is not None, step
         assert all(name.startswith("round-") and not name.endswith(".damaged") for name in os.listdir(directory)), step
-        if done.returncode == 0:
+        if code == 0:
             assert latest.round == 2
             break
-        assert done.returncode == -signal.SIGKILL
+        assert code == -signal.SIGKILL
     else:
         pytest.fail("never finished")
     assert step > 10

@@ -35,7 +35,7 @@ IN_WORDS = TaskSource(
 TEXTS = answers((RIGHT, f"<answer>{RIGHT}</answer>", f"<answer>{RIGHT}", f"<answer>{RIGHT}1</answer>"))
 LIMITS = st.one_of(st.integers(1, 40), st.integers(41, 9000))
 
-for_every_text = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+for_every_text = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")

@@ -297,7 +297,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from([*msgpack.unpackb(TINY.to_bytes())]), st.sampled_from([*ENTRY, "reading", "form"]), VALUES)
 def test_no_value_of_a_field_raises_anything_but_a_manifest_error(key: str, inner: str, value: object) -> None:
     for changes in ({key: value}, {"tasks": [{**ENTRY, inner: value}]}):
