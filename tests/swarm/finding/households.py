@@ -23,11 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.state.paths import Paths
-<<<<<<< HEAD
 from sapo_edge.swarm.rendezvous.program import join_port
-=======
 from tests.forked import Forked
->>>>>>> a3c1d2e2aac6b39bbfb2645b86027c3a90acd0be
 from tests.models import SHAPES, write_model
 from tests.swarm.finding.homes import HOMES, forwarded, homes
 from tests.swarm.finding.processes import Process, Relay
