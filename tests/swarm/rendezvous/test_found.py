@@ -38,9 +38,10 @@ def test_a_stranger_finds_the_swarms_that_are_open(
     own.write_text((ROOT / "sapo_edge/tasks/manifests/starter.toml").read_text().replace("starter", "ours"))
     everywhere: dict[str, Any] = {"listen": "all", "map_port": True, "contacts": CONTACTS}
     with ExitStack() as stack:
-        for number, home, options in (
+        members: tuple[tuple[int, str, dict[str, Any]], ...] = (
             (1, "m1", {"manifest": str(own)}), (2, "m3", {}), (3, "m3", {"manifest": str(own), "psk": PSK})
-        ):  # fmt: skip
+        )  # fmt: skip
+        for number, home, options in members:
             member = MemberProcess(name(home), member=number, **everywhere, **options)
             stack.enter_context(member)
             member.until(lambda status: status["counts"].get("rendezvous announcements"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def internet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
         pytest.skip(str(error))
 
 
-def node(running: Running, number: int, **options: object) -> Node:
+def node(running: Running, number: int, **options: Any) -> Node:
     options = {"map_port": True, "carries": True, "contacts": CONTACTS, **options}
     return running(Node(number, namespace=name(f"m{number}"), **options))
 
