@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sapo_edge.swarm.joining.invite import parse_invite
+from sapo_edge.swarm.rendezvous.program import join_port
 from tests.swarm.lines import ROOT, LineProcess
 from tests.swarm.member.member_processes import MemberProcess
 from tests.swarm.namespaces import name
@@ -45,5 +46,5 @@ def test_a_stranger_finds_the_swarms_that_are_open(
             member = MemberProcess(name(home), member=number, **everywhere, **options)
             stack.enter_context(member)
             member.until(lambda status: status["counts"].get("rendezvous announcements"))
-        monkeypatch.setenv("SAPO_EDGE_RENDEZVOUS", ",".join(f"{host}:{port}" for host, port in CONTACTS))
+        monkeypatch.setenv("SAPO_EDGE_RENDEZVOUS", ",".join(join_port(*contact) for contact in CONTACTS))
         find(tmp_path / "two")
