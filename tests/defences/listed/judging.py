@@ -243,7 +243,7 @@ DEFENCES = (
             return""",
         """pass
             return""",
-        "test_records_pulled_from_an_ignored_peer_are_not_looked_at",
+        "test_what_ignored_authors_and_neighbours_bring_is_not_looked_at",
     ),
     admission.condition(
         "a message must be for this swarm",
@@ -272,7 +272,7 @@ DEFENCES = (
     admission.condition(
         "pulled rollouts of ignored authors are rejected",
         "if self.reputation.is_ignored(author):",
-        "test_messages_and_pulled_records_of_an_ignored_author_are_not_looked_at",
+        "test_what_ignored_authors_and_neighbours_bring_is_not_looked_at",
     ),
     admission.condition(
         "messages beyond their publisher's rate are not even decompressed",
@@ -427,7 +427,7 @@ DEFENCES = (
         "messages of ignored publishers are not decoded",
         "if self.reputation.is_ignored(sender) or self.reputation.is_ignored(publisher):",
         "if self.reputation.is_ignored(sender):",
-        "test_messages_and_pulled_records_of_an_ignored_author_are_not_looked_at",
+        "test_what_ignored_authors_and_neighbours_bring_is_not_looked_at",
     ),
     session.condition(
         "a message is not used up by who brings it without having room",

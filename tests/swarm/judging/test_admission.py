@@ -339,17 +339,14 @@ def test_whoever_forwards_news_is_not_blamed_for_what_its_publisher_repeats(gate
     assert not gate.blamed("relay") and relay.blamed() == [AUTHOR], "its neighbour knows who repeats"
 
 
-def test_records_pulled_from_an_ignored_peer_are_not_looked_at(gate: Gate) -> None:
-    gate.reputation.penalize("neighbour", IGNORE_AT)
-    result = gate.admission.check_records([gate.record(1), gate.record(2)], "neighbour")
-    assert result.accepted == () and result.rejections == (Rejection.IGNORED,)
-
-
-def test_messages_and_pulled_records_of_an_ignored_author_are_not_looked_at(gate: Gate) -> None:
+def test_what_ignored_authors_and_neighbours_bring_is_not_looked_at(gate: Gate) -> None:
     gate.reputation.penalize(AUTHOR, IGNORE_AT)
     assert gate.admission.check_message(b"garbage", "neighbour", AUTHOR).rejections == (Rejection.IGNORED,)
     result = gate.admission.check_records([gate.record(1), gate.record(1, author=2)], "neighbour")
     assert len(result.accepted) == 1 and result.rejections == (Rejection.IGNORED,) and not gate.blamed()[1:]
+    gate.reputation.penalize("neighbour", IGNORE_AT)
+    result = gate.admission.check_records([gate.record(2, author=2), gate.record(3, author=2)], "neighbour")
+    assert result.accepted == () and result.rejections == (Rejection.IGNORED,)
 
 
 def test_false_signatures_use_up_nobodys_rate(gate: Gate) -> None:

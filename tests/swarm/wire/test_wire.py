@@ -29,7 +29,6 @@ from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.swarm.wire import record as wire_record
 from sapo_edge.swarm.wire.codec import MAX_TEXT_BYTES, WireError, decode
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
-from sapo_edge.swarm.wire.messages import Request
 from sapo_edge.swarm.wire.record import (
     CONTEXT,
     MAX_BODY_BYTES,
@@ -126,24 +125,6 @@ def test_messages_and_responses_are_decoded_again(
     read = wire.decode_message(wire.encode_message(swarm, content, announced))
     assert read == wire.Message(swarm, tuple(content), tuple(announced))
     assert wire.decode_response(wire.encode_response(content)) == wire.Response(tuple(content))
-
-
-@given(
-    st.one_of(
-        st.builds(Request, st.just("rollouts"), st.lists(digests, min_size=1, max_size=32, unique=True).map(tuple)),
-        st.builds(Request, st.just("recent"), swarm=digests, count=st.integers(1, wire.MAX_ROLLOUTS)),
-        st.builds(Request, st.just("manifest"), digests.map(lambda digest: (digest,))),
-        st.builds(Request, st.just("questions"), digests.map(lambda one: (one,)), offset=st.integers(0, 64_000_000)),
-    )
-)
-def test_requests_are_decoded_again(request: Request) -> None:
-    data = wire.encode_request(request)
-    assert len(data) <= wire.MAX_REQUEST_BYTES and wire.decode_request(data) == request
-
-
-@pytest.mark.parametrize("manifest", [None, bytes(64 * 1024)])
-def test_manifests_are_decoded_again(manifest: bytes | None) -> None:
-    assert wire.decode_response(wire.encode_manifest_response(manifest)) == wire.Response(manifest=manifest)
 
 
 @pytest.mark.parametrize("content", [bytes, random.Random(0).randbytes], ids=["compressed", "plain"])
