@@ -39,7 +39,6 @@ from tests.swarm.member.members import make_member
 from tests.swarm.namespaces import Namespaces, NotPermittedError, ip, name, permitted
 from tests.waiting import wait_until
 
-ROOT = Path(__file__).parents[3]
 NODE = """
 import functools, sys, time
 from sapo_edge.swarm.host import host
