@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sapo_edge.swarm.bucket import Shares, TokenBucket
@@ -80,6 +80,8 @@ def test_the_origin_of_an_address(one: str, other: str, same_address: bool, same
 
 
 @given(st.lists(st.one_of(HOSTS, st.integers(0, 30)), max_size=60), st.integers(1, 8), st.integers(1, 8))
+@example(["9.9.1.1"] * 2, 8, 1)
+@example(["9.9.1.1", "9.9.1.2", "9.9.2.1", "9.9.3.1"], 3, 8)
 def test_places_are_bounded_and_fair(steps: list[str | int], total: int, per_address: int) -> None:
     house = House(total, per_address)
     for step in steps:
