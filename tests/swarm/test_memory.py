@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from sapo_edge.rollout import Rollout
 from sapo_edge.swarm.memory import MemorySwarm
-from sapo_edge.transport import Solo
 from tests.fakes import make_rollout
 
 
@@ -40,10 +39,3 @@ def test_members_can_join_and_leave_while_others_publish() -> None:
     for thread in threads:
         thread.join()
     assert len(inbox) == 200
-
-
-def test_without_a_swarm_publishing_does_nothing() -> None:
-    alone = Solo()
-    alone.subscribe(lambda *_: (_ for _ in ()).throw(AssertionError))
-    alone.publish([make_rollout()])
-    alone.close()

@@ -17,7 +17,7 @@ from multiaddr import Multiaddr
 from sapo_edge.swarm.addresses import holder
 from sapo_edge.swarm.bucket import Shares, TokenBucket
 from sapo_edge.swarm.host.places import LONGEST_WAIT, Arrivals, Capacity, Places
-from sapo_edge.swarm.host.work import ARRIVING_AGAIN, Work
+from sapo_edge.swarm.host.work import ARRIVING, ARRIVING_AGAIN, Work
 from sapo_edge.swarm.tally import Tally
 
 SHORTEST_DELAY, LONGEST_DELAY = 0.05, 0.5
@@ -254,7 +254,7 @@ class _Listener(TCPListener):  # type: ignore[misc] # libp2p is not followed
         work = self._meter.work
 
         async def choosy() -> trio.SocketStream:
-            work.attribute_to_arrivals()
+            work.attribute_to(ARRIVING)
             while True:
                 if work.arriving.exhausted():
                     # Many at once then: to wake up for each takes longer than to refuse it.

@@ -32,8 +32,8 @@ FLUSH_SECONDS = 1e-3
 MAX_PENDING = 1024
 """Addresses with time that is not charged yet."""
 
-_ARRIVING = "arriving"
-"""Stands for an address that is not looked at yet."""
+ARRIVING = "arriving"
+"""In place of an address that is not looked at yet."""
 Payer = tuple["Work", str]
 """What charges addresses for their time, and the address that pays."""
 
@@ -77,10 +77,6 @@ class Work(trio.abc.Instrument):  # type: ignore[misc] # trio is not followed
         """Charge what this task does from now on, and all tasks that it starts, to an address."""
         _PAYER.set((self, address))
 
-    def attribute_to_arrivals(self) -> None:
-        """Charge what this task does from now on, and all tasks that it starts, to all that arrive."""
-        _PAYER.set((self, _ARRIVING))
-
     def wait(self, address: str) -> float:
         """Seconds until an address has time left; 0 if it has."""
         return self._shares.wait(address)
@@ -94,7 +90,7 @@ class Work(trio.abc.Instrument):  # type: ignore[misc] # trio is not followed
             self._spend(address, seconds)
 
     def _spend(self, address: str, seconds: float) -> None:
-        if address == _ARRIVING:
+        if address == ARRIVING:
             self.arriving.charge(seconds)
             return
         seconds += self._pending.pop(address, 0.0)

@@ -14,7 +14,10 @@ meeting_place = Defences("sapo_edge/swarm/codes/meeting_place.py", "tests/swarm/
 
 DEFENCES = (
     handover(
-        "an inviter looks at one guess", "        self._offer.spent = True\n", "", "test_one_guess_counts_in_any_order"
+        "an inviter looks at one guess",
+        "        self._offer.spent = True\n",
+        "",
+        "test_the_right_code_brings_the_invite_once",
     ),
     handover(
         "a guess needs its tag",

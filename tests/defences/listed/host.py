@@ -32,7 +32,7 @@ DEFENCES = (
         "a server's own reasons to refuse",
         "refusal = self._other_refusal(peer_id)",
         'refusal = ""',
-        "test_a_server_can_refuse_for_reasons_of_its_own",
+        "test_requests_are_bounded_and_refusals_are_counted",
     ),
     requests.condition(
         "the length of a request or response", "if size > limit:", "test_requests_are_bounded_and_refusals_are_counted"

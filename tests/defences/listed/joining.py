@@ -242,7 +242,7 @@ DEFENCES = (
         "a code's words are not shown",
         "words: tuple[str, ...] = field(repr=False)",
         "words: tuple[str, ...]",
-        "test_the_exchange_hides_the_line",
+        "test_the_right_code_brings_the_invite_once",
     ),
     code(
         "a code's words are drawn at random", "secrets.choice(word_list())", "word_list()[0]", "test_new_codes_differ"
@@ -282,6 +282,6 @@ DEFENCES = (
         "one tag of a key exchange is no other",
         'f"sapo-edge code v1 {purpose}".encode()',
         'b"sapo-edge code v1"',
-        "test_who_recorded_a_guess_can_give_no_receipt",
+        "test_the_right_code_brings_the_invite_once",
     ),
 )

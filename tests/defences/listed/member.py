@@ -119,19 +119,19 @@ DEFENCES = (
             return "ignored peer"
 """,
         "",
-        "test_an_ignored_peer_gets_nothing",
+        "test_recent_rollouts_are_for_members_who_are_not_ignored_and_within_the_upload_cap",
     ),
     pull(
         "pulls are refused while the upload cap is used up",
         'return "upload cap" if upload.rate and upload.level() <= reserved else ""',
         'return ""',
-        "test_nothing_is_served_while_the_upload_cap_is_used_up",
+        "test_recent_rollouts_are_for_members_who_are_not_ignored_and_within_the_upload_cap",
     ),
     pull(
         "with an upload cap, what is being served counts in advance",
         "upload, reserved = self._meter.upload, self._server.serving * MAX_RESPONSE_BYTES",
         "upload, reserved = self._meter.upload, 0",
-        "test_with_an_upload_cap_one_response_is_sent_at_a_time",
+        "test_recent_rollouts_are_for_members_who_are_not_ignored_and_within_the_upload_cap",
     ),
     pull(
         "bytes that one address has sent to it on request",
@@ -143,7 +143,7 @@ DEFENCES = (
         "recent rollouts are for members of the swarm",
         "if own_swarm else []",
         "",
-        "test_rollouts_are_served_to_their_own_swarm_only",
+        "test_recent_rollouts_are_for_members_who_are_not_ignored_and_within_the_upload_cap",
     ),
     pull(
         "only rollouts that were asked for are taken",

@@ -14,7 +14,7 @@ DEFENCES = (
     places.condition(
         "one address has a share of the places",
         "if self._addresses[origin.address] > self._per_address:",
-        "test_an_address_holds_no_more_than_its_share",
+        "test_places_are_bounded_and_fair",
     ),
     places(
         "addresses and networks that left are forgotten",
@@ -32,14 +32,13 @@ DEFENCES = (
         "a newcomer displaces one of many of an address",
         "return max(reversed(self._origins), key=self._crowd)",
         "return holder",
-        "test_one_address_fills_a_relay_only_until_others_come",
         "test_a_newcomer_gets_the_place_of_one_of_many_sockets",
     ),
     places(
         "a network with many addresses counts as one",
         "return self._networks[origin.network], self._addresses[origin.address]",
         "return 0, self._addresses[origin.address]",
-        "test_a_network_with_many_addresses_counts_as_one",
+        "test_places_are_bounded_and_fair",
     ),
     places("a network connects at a rate", "if delay > LONGEST_WAIT:", "if False:", "test_arrivals_have_a_rate"),
     places(

@@ -92,7 +92,7 @@ DEFENCES = (
     messages.condition(
         "the size of a piece of questions",
         "if len(piece) > PIECE_BYTES:",
-        "test_a_piece_of_questions_that_is_too_large_is_rejected",
+        "test_a_piece_of_questions_has_so_many_bytes",
     ),
     messages(
         "where a piece of questions may begin",
@@ -104,7 +104,7 @@ DEFENCES = (
         "the size of a manifest",
         "if not isinstance(manifest, bytes) or not 0 < len(manifest) <= MAX_MANIFEST_BYTES:",
         "if not isinstance(manifest, bytes):",
-        "test_a_manifest_that_is_too_large_is_rejected",
+        "test_data_over_its_size_is_not_decoded",
     ),
     messages.condition(
         "no more is sent than others accept",

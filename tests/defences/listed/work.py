@@ -6,7 +6,7 @@ from tests.defences.defence import Defences
 
 bucket = Defences("sapo_edge/swarm/bucket.py", "tests/swarm/test_bucket.py")
 work = Defences("sapo_edge/swarm/host/work.py", "tests/swarm/host/test_work.py")
-gossip = Defences("sapo_edge/swarm/host/gossip.py", "tests/swarm/host/test_frames.py")
+gossip = Defences("sapo_edge/swarm/host/gossip.py", "tests/swarm/host/test_control.py")
 traffic = Defences("sapo_edge/swarm/host/traffic.py", "tests/swarm/host/test_work.py")
 host = Defences("sapo_edge/swarm/host/host.py", "tests/swarm/host/test_work.py")
 hardening = Defences("sapo_edge/swarm/host/hardening.py", "tests/swarm/host/test_work.py")

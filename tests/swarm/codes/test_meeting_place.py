@@ -224,33 +224,21 @@ async def test_open_streams_are_bounded() -> None:
         assert (await lab.claim(7, True, "192.0.2.9"))[1] is Answer.WAITING
 
 
+@pytest.mark.parametrize("waits", [False, True])
 @in_trio(0)
-async def test_an_inviter_is_the_meeting_place_of_its_own_number() -> None:
+async def test_each_side_is_the_meeting_place_of_who_makes_the_other_claim(waits: bool) -> None:
     async with opened(slots=0) as lab:
 
         async def meet(stream: Any) -> None:
-            await write_frame(stream, b"own hello")
+            await write_frame(stream, b"own message")
 
-        lab.place.keep(Claim(7, False), meet)
+        lab.place.keep(Claim(7, waits), meet)
         for _ in range(2):
-            joiner, paired = await lab.claim(7, False)
-            assert paired is Answer.PAIRED and await read_frame(joiner, 64) == b"own hello"
-        assert (await lab.claim(7, True))[1] is Answer.TAKEN
+            other, told = await lab.claim(7, waits)
+            assert not waits or (told is Answer.WAITING and await answer(other) is Answer.PAIRED)
+            assert (waits or told is Answer.PAIRED) and await read_frame(other, 64) == b"own message"
+        assert (await lab.claim(7, not waits))[1] is (Answer.NOBODY if waits else Answer.TAKEN)
         assert (await lab.claim(8, True))[1] is Answer.FULL
-
-
-@in_trio(0)
-async def test_a_joiner_is_the_meeting_place_of_whoever_waits_under_its_number() -> None:
-    async with opened(slots=0) as lab:
-
-        async def meet(stream: Any) -> None:
-            await write_frame(stream, b"guess")
-
-        lab.place.keep(Claim(7, True), meet)
-        inviter, waiting = await lab.claim(7, True)
-        assert waiting is Answer.WAITING and await answer(inviter) is Answer.PAIRED
-        assert await read_frame(inviter, 64) == b"guess"
-        assert (await lab.claim(7, False))[1] is Answer.NOBODY
 
 
 @given(st.binary(max_size=80))

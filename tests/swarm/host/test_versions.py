@@ -1,4 +1,4 @@
-"""A host listens on IPv4 and IPv6 at one port."""
+"""IPv4 and IPv6: a host listens on both at one port; which addresses are of one owner, and which of this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm import addresses
-from sapo_edge.swarm.addresses import find_local_networks, holder
+from sapo_edge.swarm.addresses import find_local_networks, holder, neighbourhood
 from sapo_edge.swarm.host.host import direct_remotes, listen_port, make_host, running
 from sapo_edge.swarm.host.traffic import MAX_SOCKETS_PER_ADDRESS, Meter
 from sapo_edge.swarm.joining.identity import Identity
@@ -80,3 +80,19 @@ def test_ipv6_addresses_of_this_machine_are_found(monkeypatch: pytest.MonkeyPatc
     subnets = {str(network) for network in networks.subnets}
     assert subnets == {"172.17.0.0/16", "2a00:1:2:3::/64", "192.168.1.0/24", "100.64.0.0/10"}
     assert addresses.direct_address("2a00:1:2:3::5", 4001, "1" * 46).kind == "ip6"
+
+
+@pytest.mark.parametrize(
+    ("ip", "network"),
+    [
+        ("127.0.0.1", "loopback"), ("127.9.9.9", "loopback"), ("::1", "loopback"), ("::ffff:127.0.0.1", "loopback"),
+        ("192.168.1.7", "private"), ("10.0.0.1", "private"), ("172.16.9.9", "private"), ("169.254.1.1", "private"),
+        ("100.64.3.4", "private"), ("fd12::1", "private"), ("fe80::1", "private"), ("fe80::1%eth0", "private"),
+        ("9.9.9.9", "9.9.9.0/24"), ("9.9.9.255", "9.9.9.0/24"), ("9.9.8.9", "9.9.8.0/24"),
+        ("::ffff:9.9.9.9", "9.9.9.0/24"), ("2002:909:909::1", "9.9.9.0/24"),
+        ("2001:0:4136:e378:8000:63bf:f6f6:f6f6", "9.9.9.0/24"),
+        ("2620:fe:0:1::9", "2620:fe::/48"), ("2620:fe:0:ffff::1", "2620:fe::/48"), ("2620:fe:1::9", "2620:fe:1::/48"),
+    ],
+)  # fmt: skip
+def test_addresses_of_one_owner_are_one_neighbourhood(ip: str, network: str) -> None:
+    assert neighbourhood(ip) == network

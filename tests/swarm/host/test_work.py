@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 import trio
-from libp2p.abc import IHost
 from libp2p.custom_types import TProtocol
-from libp2p.identity.identify.identify import ID as IDENTIFY
 
 from sapo_edge.swarm.bucket import Shares
 from sapo_edge.swarm.host import traffic
@@ -34,7 +32,7 @@ from sapo_edge.swarm.member.session import NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURS
 from sapo_edge.swarm.tally import Tally
 from tests.fakes import Clock
 from tests.swarm.host.streams import FakeSocket
-from tests.swarm.host.victims import LOOPBACK, Hardened, address_of, attacker, bare_host, dial, hardened, until
+from tests.swarm.host.victims import LOOPBACK, address_of, bare_host, dial, hardened, until
 from tests.swarm.loop import in_trio
 from tests.waiting import burn
 
@@ -157,41 +155,6 @@ async def test_a_delayed_read_is_not_tried_again_all_the_time(monkeypatch: pytes
     monkeypatch.setattr(meter.work, "wait", wait)
     assert not await is_read(meter, "192.0.2.1")
     assert 1 <= looks <= 1 + 0.2 / traffic.SHORTEST_DELAY
-
-
-async def identifies(host: IHost, victim: Hardened, seconds: float, enough: int) -> int:
-    """Streams of identify that the victim answers in a time, or until there are enough."""
-    answered = 0
-    with trio.move_on_after(seconds), contextlib.suppress(Exception):
-        while answered < enough:
-            stream = await host.new_stream(victim.peer_id, [IDENTIFY])
-            await stream.read(1)
-            await stream.reset()
-            answered += 1
-    return answered
-
-
-@in_trio()
-async def test_streams_and_handshakes_are_served_until_the_time_for_them_is_used_up() -> None:
-    async def serve(shares: Shares, seconds: float, enough: tuple[int, int]) -> tuple[int, int, Hardened]:
-        async with hardened(processor=shares) as victim:
-            async with attacker(victim) as host:
-                streams = await identifies(host, victim, seconds, enough[0])
-            handshakes = 0
-            with trio.move_on_after(seconds):
-                for _ in range(enough[1]):
-                    other = bare_host()
-                    async with other.run([LOOPBACK]):
-                        await dial(other, victim.address)
-                        handshakes += 1
-            assert not victim.died.is_set()
-        return streams, handshakes, victim
-
-    streams, handshakes, victim = await serve(Shares(0.001, 0.01, 0.001, 0.15), 2.0, (10_000, 20))
-    assert streams + handshakes < 0.2 / 0.001 and victim.tally.counts[DELAYED] > 0
-    more = (2 * streams + 1, handshakes + 1)
-    free = await serve(Shares(100.0, 100.0, 100.0, 100.0), 30.0, more)
-    assert free[:2] == more, "it is the budget that stops them"
 
 
 class _Ledger:

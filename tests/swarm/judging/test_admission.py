@@ -5,19 +5,18 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.errors import UnknownTaskError
-from sapo_edge.rollout import Answer, Rollout, Task, TaskRef
+from sapo_edge.rollout import Answer, Task, TaskRef
 from sapo_edge.room import GENEROUS, Room
 from sapo_edge.swarm.joining.identity import peer_id_of
 from sapo_edge.swarm.judging import admission as module
@@ -28,13 +27,11 @@ from sapo_edge.swarm.judging.reputation import BURST, IGNORE_AT, NEWCOMERS_BURST
 from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.swarm.wire.codec import WireError, encode
 from sapo_edge.swarm.wire.messages import encode_message
-from sapo_edge.swarm.wire.record import CONTEXT, RawRecord, SignedRollout, read_author, sign_rollout, verify_record
+from sapo_edge.swarm.wire.record import CONTEXT, RawRecord, SignedRollout, read_author
 from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks import bounded
 from sapo_edge.tasks.held_out import Split
-from sapo_edge.tasks.manifest import load_manifest
-from sapo_edge.tasks.source import TaskSource
-from tests.fakes import Clock, drawn_held_out
+from tests.fakes import Clock
 from tests.swarm.judging.sums import HELD_OUT, OTHER, SWARM, TODAY, Sums, identity, peer, signed_rollout
 
 DAY = 86400.0
@@ -202,10 +199,6 @@ def test_a_rejected_message_blames_whoever_forwarded_it(gate: Gate, data: bytes,
     assert gate.blamed() == ["neighbour"]
 
 
-def test_a_message_of_several_authors_is_rejected(gate: Gate) -> None:
-    assert gate.send(gate.record(author=1), gate.record(author=2)) == [Rejection.SHAPE]
-
-
 def test_the_cheapest_failed_check_gives_the_reason(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record that fails several checks is rejected by the first of them; later checks do not run."""
     ran: list[str] = []
@@ -249,37 +242,30 @@ def test_nobody_publishes_records_of_others(gate: Gate) -> None:
     assert result.rejections == (Rejection.SHAPE,) and result.blames_sender and not result.may_forward
     assert gate.blamed("copier") == ["copier"]
     assert gate.send(gate.record(1)) == [], "the author's own message"
+    assert gate.send(gate.record(2), gate.record(3, author=2)) == [Rejection.SHAPE]
 
 
-def test_a_known_record_with_a_false_signature_blames_who_forwards_it(gate: Gate) -> None:
-    """The next hop, which may not know the record, would blame this node."""
-    known = gate.record(1)
-    gate.send(known)
-    result = gate.check(gate.record(2), unsigned(known))
-    assert result.rejections == (Rejection.SIGNATURE,) and result.blames_sender and not result.may_forward
+KINDS = ["new", "known", "remembered", "false", "stolen", "known, false", "remembered, false"]
 
 
-def test_records_known_by_their_digests_alone_are_verified_before_they_are_forwarded() -> None:
-    for make, forwarded in ((lambda record: record, True), (unsigned, False)):
-        gate = Gate()
-        known = gate.record(1)
-        gate.admission.remember([known.digest])
-        assert gate.check(make(known), gate.record(2)).may_forward is forwarded
-
-
-@given(st.lists(st.sampled_from(["new", "known", "remembered", "false", "stolen"]), min_size=1, max_size=8))
+@given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=8))
+@example(["new", "known, false"])
+@example(["new", "remembered, false"])
 @settings(max_examples=100, deadline=None)
 def test_what_is_forwarded_has_something_new_and_nothing_that_the_next_hop_rejects(kinds: list[str]) -> None:
+    """Which may not know a record, and would blame this node for a false signature."""
     gate = Gate()
     records = [gate.record(number, swarm=OTHER if kind == "stolen" else SWARM) for number, kind in enumerate(kinds)]
     for record, kind in zip(records, kinds, strict=True):
-        if kind == "known":
+        if "known" in kind:
             assert gate.send(record) == []
-        elif kind == "remembered":
+        elif "remembered" in kind:
             gate.admission.remember([record.digest])
-    sent = [unsigned(record) if kind == "false" else record for record, kind in zip(records, kinds, strict=True)]
+    sent = [unsigned(record) if "false" in kind else record for record, kind in zip(records, kinds, strict=True)]
     result = gate.check(*sent)
-    assert result.may_forward == ("new" in kinds and not {"false", "stolen"} & set(kinds))
+    is_good = not any("false" in kind or kind == "stolen" for kind in kinds)
+    assert result.may_forward == ("new" in kinds and is_good)
+    assert result.blames_sender is not is_good
     next_hop = Gate().check(*sent)
     assert not result.may_forward or not next_hop.rejections
 
@@ -321,25 +307,20 @@ def test_a_large_rollout_counts_as_many_and_so_does_a_padded_message(gate: Gate)
     assert bytes_accepted(padded) <= BURST * ROLLOUT_BYTES + wire.MAX_MESSAGE_BYTES
 
 
-def test_a_flood_is_cut_to_the_rate_and_messages_are_accepted_whole_or_not_at_all(gate: Gate) -> None:
+@pytest.mark.parametrize("sender", [AUTHOR, "neighbour"])
+def test_a_flood_is_cut_to_the_rate_and_messages_are_accepted_whole_or_not_at_all(gate: Gate, sender: str) -> None:
     outcomes = []
     for message in range(20):
         records = [gate.record(60 * message + number) for number in range(60)]
-        rejections = gate.send(*records, sender=AUTHOR)
+        rejections = gate.send(*records, sender=sender)
         assert rejections in ([], [Rejection.RATE])
         outcomes.append(not rejections)
     # The last one begins within the rate and ends beyond it.
     within = int(BURST // 60) + 1
     assert outcomes == [True] * within + [False] * (20 - within)
-    assert gate.blamed() == [AUTHOR], "it floods by itself"
+    assert gate.blamed() == ([AUTHOR] if sender == AUTHOR else []), "whoever forwards it is not blamed"
     gate.wait(60)
     assert gate.send(gate.record(5000)) == []
-
-
-def test_whoever_forwards_a_flood_is_not_blamed(gate: Gate) -> None:
-    for message in range(20):
-        rejections = gate.send(*(gate.record(60 * message + number) for number in range(60)))
-    assert rejections == [Rejection.RATE] and not gate.blamed()
 
 
 def test_a_newcomer_is_not_blamed_for_a_budget_that_others_used_up(gate: Gate) -> None:
@@ -358,17 +339,14 @@ def test_whoever_forwards_news_is_not_blamed_for_what_its_publisher_repeats(gate
     assert not gate.blamed("relay") and relay.blamed() == [AUTHOR], "its neighbour knows who repeats"
 
 
-def test_records_pulled_from_an_ignored_peer_are_not_looked_at(gate: Gate) -> None:
-    gate.reputation.penalize("neighbour", IGNORE_AT)
-    result = gate.admission.check_records([gate.record(1), gate.record(2)], "neighbour")
-    assert result.accepted == () and result.rejections == (Rejection.IGNORED,)
-
-
-def test_messages_and_pulled_records_of_an_ignored_author_are_not_looked_at(gate: Gate) -> None:
+def test_what_ignored_authors_and_neighbours_bring_is_not_looked_at(gate: Gate) -> None:
     gate.reputation.penalize(AUTHOR, IGNORE_AT)
     assert gate.admission.check_message(b"garbage", "neighbour", AUTHOR).rejections == (Rejection.IGNORED,)
     result = gate.admission.check_records([gate.record(1), gate.record(1, author=2)], "neighbour")
     assert len(result.accepted) == 1 and result.rejections == (Rejection.IGNORED,) and not gate.blamed()[1:]
+    gate.reputation.penalize("neighbour", IGNORE_AT)
+    result = gate.admission.check_records([gate.record(2, author=2), gate.record(3, author=2)], "neighbour")
+    assert result.accepted == () and result.rejections == (Rejection.IGNORED,)
 
 
 def test_false_signatures_use_up_nobodys_rate(gate: Gate) -> None:
@@ -378,14 +356,6 @@ def test_false_signatures_use_up_nobodys_rate(gate: Gate) -> None:
     assert gate.send(*forged, sender="bad") == [Rejection.IGNORED]
     assert gate.send(*[gate.record(sequence) for sequence in range(60)]) == []
     assert not gate.blamed()
-
-
-def test_a_thousand_identities_behind_one_neighbour_get_no_more_than_one(gate: Gate) -> None:
-    assert gate.send(gate.record(1), sender="good neighbour") == []
-    accepted = sum(not gate.send(gate.record(1, author=number), sender="bad neighbour") for number in range(2, 1002))
-    assert accepted <= BURST + 1
-    assert gate.send(gate.record(2), sender="good neighbour") == []
-    assert gate.send(gate.record(1, author=2000), sender="good neighbour") == []
 
 
 def test_a_thousand_identities_that_connect_share_one_budget(gate: Gate) -> None:
@@ -438,15 +408,6 @@ def test_a_flood_of_replays_is_ignored_and_their_author_is_not_blamed(gate: Gate
     assert gate.reputation.is_ignored("stale")
     assert gate.send(gate.record(99), sender="stale") == [Rejection.IGNORED]
     assert not gate.blamed()
-
-
-def test_duplicates_by_several_ways_blame_nobody(gate: Gate) -> None:
-    for sequence in range(300):
-        record = gate.record(sequence)
-        gate.send(record)
-        assert gate.send(record, sender="second") == [Rejection.DUPLICATE]
-        gate.wait(0.5)
-    assert not gate.blamed("second")
 
 
 def test_pulled_duplicates_and_old_records_blame_nobody(gate: Gate) -> None:
@@ -672,46 +633,7 @@ def test_the_oldest_clocks_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> Non
     assert gate.send(gate.record(2, 2, age=DAY)) == []
 
 
-def test_tasks_of_the_library_are_checked() -> None:
-    source = TaskSource(load_manifest("starter"))
-    admission = Admission(SWARM, source, Reputation())
-    task = source.training_tasks(5, 0, 1)[0][0]
-    rollout = Rollout(task.ref, task.question, task.ground_truth, (Answer("x", True),), AUTHOR, 1, 1, 1_790_000_000.0)
-    assert admission.check_task(sign_rollout(rollout, SWARM, identity(1))) is None
-    lie = replace(rollout, ground_truth=f"{task.ground_truth} or so")
-    assert admission.check_task(sign_rollout(lie, SWARM, identity(1))) is Rejection.FORGED
-    held_out = drawn_held_out(source)
-    known = replace(rollout, ref=held_out.ref, question=held_out.question, ground_truth=held_out.ground_truth)
-    assert admission.check_task(sign_rollout(known, SWARM, identity(1))) is Rejection.HELD_OUT
-
-
 GOOD = Gate().record(1)
-MESSAGE = encode_message(SWARM, [GOOD, Gate().record(2)], [b"d" * 32])
-
-
-@st.composite
-def damaged(draw: st.DrawFn) -> bytes:
-    """A good message, plain or compressed, with bytes changed, cut or added."""
-    data = bytearray(draw(st.sampled_from([MESSAGE, b"\x00" + zlib.decompress(MESSAGE[1:])])))
-    for _ in range(draw(st.integers(1, 6))):
-        place = draw(st.integers(0, len(data) - 1))
-        data[place : place + draw(st.integers(0, 2))] = draw(st.binary(max_size=3))
-        if not data:
-            break
-    return bytes(data)
-
-
-def with_each_format(data: bytes) -> Iterator[bytes]:
-    yield from (data, b"\x00" + data, b"\x01" + data)
-
-
-@given(st.one_of(st.binary(max_size=300).flatmap(lambda data: st.sampled_from([*with_each_format(data)])), damaged()))
-@example(MESSAGE)
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_message_raises(data: bytes) -> None:
-    result = Gate().admission.check_message(data, "neighbour", AUTHOR)
-    assert all(verify_record(signed) and signed.swarm == SWARM for signed in result.accepted)
-    assert not result.may_forward or not result.rejections
 
 
 @given(

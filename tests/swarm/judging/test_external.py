@@ -42,8 +42,13 @@ def rewards_of(source: TaskSource, rollout: Rollout) -> tuple[float, ...]:
     return scored.rewards
 
 
-def test_an_honest_rollout_earns_local_rewards(source: TaskSource, honest: Rollout) -> None:
+def test_an_honest_rollout_earns_local_rewards_and_hostile_text_is_scored_and_not_run(
+    source: TaskSource, honest: Rollout
+) -> None:
     assert rewards_of(source, honest) == (1.0, 0.0)
+    texts = ["", "<answer>", "<answer>__import__('os').abort()</answer>", "\x00" * 100, "<answer>" + "9" * 8000]
+    rollout = replace(honest, answers=tuple(Answer(text, True) for text in texts))
+    assert rewards_of(source, rollout) == (0.0,) * len(texts)
 
 
 OTHERS = [entry.name for entry in load_manifest("starter").tasks]
@@ -88,12 +93,6 @@ def test_a_held_out_question_is_rejected_whatever_its_reference(source: TaskSour
         assert scorer_of(source)(rollout, 8) is None
     with pytest.raises(RejectedError, match="held out"):
         verified_task(source, rollout)
-
-
-def test_hostile_text_is_scored_and_not_run(source: TaskSource, honest: Rollout) -> None:
-    texts = ["", "<answer>", "<answer>__import__('os').abort()</answer>", "\x00" * 100, "<answer>" + "9" * 8000]
-    rollout = replace(honest, answers=tuple(Answer(text, True) for text in texts))
-    assert rewards_of(source, rollout) == (0.0,) * len(texts)
 
 
 def test_what_is_scored_is_what_is_trained_on(source: TaskSource, honest: Rollout) -> None:

@@ -6,7 +6,6 @@ no fault is counted and nothing restarts.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -107,13 +106,6 @@ class RunningNode:
     def peers(self) -> list[dict[str, Any]]:
         with connect(Paths.default(self.home)) as client:
             return list(client.request("peers")["peers"])
-
-    def told(self, *command: str) -> dict[str, Any]:
-        """Output of a command on the running node."""
-        with fork(*command, "--json", "--home", self.home, directory=self.home) as process:
-            out, err = process.communicate(PATIENCE)
-        assert process.returncode == 0, err
-        return dict(json.loads(out))
 
     @property
     def address(self) -> str:
@@ -403,12 +395,6 @@ def test_kill_9_of_a_peer_in_mid_transfer(lab: Lab, killer: HostilePeer) -> None
         assert killer.process.wait(PATIENCE) == -signal.SIGKILL
         wait_until(lambda: lab.node.counted("pulls failed") > failed)
         lab.pulls_from_honest(large)
-
-
-def test_the_counters_are_shown_to_the_owner(lab: Lab) -> None:
-    status, peers = lab.node.told("status"), lab.node.told("peers")["peers"]
-    assert status["swarm"]["rejections"] == status["rejections"] and status["swarm"]["faults"] == {}
-    assert [peer["rejected"] for peer in peers if peer["peer_id"] == lab.honest.identity.peer_id] == [{}]
 
 
 def test_kill_9_of_the_node_in_mid_transfer(lab: Lab) -> None:

@@ -82,9 +82,17 @@ async def test_one_peer_may_not_ask_all_the_time() -> None:
 
 
 @in_trio(jumps=0)
-async def test_an_ignored_peer_gets_nothing() -> None:
-    server = Server()
-    assert await server.recent() == 0
+async def test_recent_rollouts_are_for_members_who_are_not_ignored_and_within_the_upload_cap() -> None:
+    server = Server(upload=1000)
+    server.member.records.add(make_record(server.member))
+    assert (await server.recent(), await server.recent(bytes(32))) == (1, 0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.host.handlers[PULLS.protocol_id], FakeStream(FakeConnection(peer(8)), None))
+        await trio.testing.wait_all_tasks_blocked()
+        assert await server.recent() is None and server.refused("upload cap") == 1, "one response is sent at a time"
+        nursery.cancel_scope.cancel()
+    server.meter.upload.charge(server.meter.upload.burst + 10_000)
+    assert await server.recent() is None and server.refused("upload cap") == 2
     server.member.admission.reputation.penalize(peer(9), IGNORE_AT)
     assert await server.recent() is None and server.refused("ignored peer") == 1
 
@@ -95,14 +103,6 @@ async def test_a_node_tells_strangers_its_manifest_only_if_they_may_find_it() ->
         response = await Server(contacts=contacts).ask(Request("manifest", (OWN,)))
         manifest = load_manifest("starter").to_bytes() if contacts else None
         assert response is not None and decode_response(response).manifest == manifest
-
-
-@in_trio(jumps=0)
-async def test_nothing_is_served_while_the_upload_cap_is_used_up() -> None:
-    server = Server(upload=1000)
-    assert await server.recent() == 0
-    server.meter.upload.charge(server.meter.upload.burst + 10_000)
-    assert await server.recent() is None and server.refused("upload cap") == 1
 
 
 @in_trio(jumps=0)
@@ -131,23 +131,6 @@ async def test_small_requests_return_no_more_than_an_address_may_have() -> None:
     assert server.refused("the address has had too much") > 60
     await trio.sleep(0.01)
     assert await server.ask(wanted, 8), "another address has a share of its own"
-
-
-@in_trio(jumps=0)
-async def test_with_an_upload_cap_one_response_is_sent_at_a_time() -> None:
-    server = Server(upload=1000)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(server.host.handlers[PULLS.protocol_id], FakeStream(FakeConnection(peer(8)), None))
-        await trio.testing.wait_all_tasks_blocked()
-        assert await server.recent() is None and server.refused("upload cap") == 1
-        nursery.cancel_scope.cancel()
-
-
-@in_trio(jumps=0)
-async def test_rollouts_are_served_to_their_own_swarm_only() -> None:
-    server = Server()
-    server.member.records.add(make_record(server.member))
-    assert (await server.recent(), await server.recent(bytes(32))) == (1, 0)
 
 
 class Client:

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -441,17 +441,37 @@ async def granted(_stream: object, _message: object, ahead: int = 0) -> HopMessa
 
 def client_among(
     addresses: dict[str, Address],
-    carried: Callable[[Address], Awaitable[bool]],
     monkeypatch: pytest.MonkeyPatch,
+    broken: Set[str] = frozenset(),
     dedicated: str = "",
     **methods: Any,
 ) -> RelayClient:
-    """A node that is connected to these peers, all of which offer to relay."""
+    """A node that is connected to these peers, which offer to relay, and do so unless they are broken."""
+
+    async def carried(address: Address) -> bool:
+        return address.peer_id not in broken
+
     monkeypatch.setattr(RelayClient, "is_relay", lambda self, peer_id: True)
     monkeypatch.setattr(RelayClient, "is_dedicated", lambda self, peer_id: peer_id == dedicated)
     network = SimpleNamespace(connections={ID.from_string(peer): [] for peer in addresses})
     host: Any = SimpleNamespace(get_network=lambda: network, get_id=lambda: ID(b"own"), **methods)
     return RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally(lambda event: None))
+
+
+def relays(ips: Sequence[str], first: int = 1) -> dict[str, Address]:
+    ids = [Identity(bytes([number]) * 32).peer_id for number in range(first, first + len(ips))]
+    return {peer: direct_address(ip, 4001, peer) for peer, ip in zip(ids, ips, strict=True)}
+
+
+@pytest.fixture
+def granting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every relay that is asked gives a place."""
+
+    async def reserve(self: RelayClient, peer_id: str, now: float) -> None:
+        self._reservations[peer_id] = now
+
+    monkeypatch.setattr(RelayClient, "_reserve", reserve)
+    monkeypatch.setattr(circuit, "RETEST_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize("ahead", [-86_400, 0, 86_400])
@@ -462,7 +482,7 @@ def test_a_clock_that_is_a_day_off_changes_nothing_about_when_a_place_is_renewed
         return SimpleNamespace(close=do)
 
     monkeypatch.setattr(circuit, "_request", partial(granted, ahead=ahead))
-    client = client_among({}, do, monkeypatch, new_stream=do)
+    client = client_among({}, monkeypatch, new_stream=do)
     relay = Identity(bytes(32)).peer_id
     trio.run(client._reserve, relay, 1000.0)
     assert client._reservations == {relay: 1000.0 + circuit.RENEW_SECONDS}
@@ -470,23 +490,12 @@ def test_a_clock_that_is_a_day_off_changes_nothing_about_when_a_place_is_renewed
 
 @pytest.mark.parametrize("trial", range(20))
 def test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it(
-    trial: int, monkeypatch: pytest.MonkeyPatch
+    trial: int, granting: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Relays are asked in the order of a set of their ids: without the rule, one trial of three fails.
-    ids = [Identity(bytes([4 * trial + number]) * 32).peer_id for number in range(1, 5)]
-    ips = ["9.9.1.9", "9.9.2.9", "8.8.8.8", "8.8.4.4"]
-    addresses = {peer: direct_address(ip, 4001, peer) for peer, ip in zip(ids, ips, strict=True)}
+    addresses = relays(["9.9.1.9", "9.9.2.9", "8.8.8.8", "8.8.4.4"], 4 * trial + 1)
     broken: set[str] = set()
-
-    async def carried(address: Address) -> bool:
-        return address.peer_id not in broken
-
-    async def reserve(self: RelayClient, peer_id: str, now: float) -> None:
-        self._reservations[peer_id] = now
-
-    monkeypatch.setattr(RelayClient, "_reserve", reserve)
-    monkeypatch.setattr(circuit, "RETEST_SECONDS", 0.0)
-    client = client_among(addresses, carried, monkeypatch)
+    client = client_among(addresses, monkeypatch, broken)
     trio.run(client._keep_reservations)
     first = {str(address.relay) for address in client.addresses()}
     assert {addresses[peer].host[0] for peer in first} == {"8", "9"}
@@ -495,22 +504,13 @@ def test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it(
     assert {address.relay for address in client.addresses()} == first, "one failure may be an accident"
     trio.run(client._keep_reservations)
     trio.run(client._keep_reservations)
-    assert {address.relay for address in client.addresses()} == set(ids) - first
+    assert {address.relay for address in client.addresses()} == set(addresses) - first
 
 
-def test_volunteers_take_no_places_from_relays_of_the_swarm(monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = [Identity(bytes([number]) * 32).peer_id for number in range(1, 11)]
-    addresses = {peer: direct_address(f"9.{number}.9.9", 4001, peer) for number, peer in enumerate(ids)}
-    strangers = set(ids[:6])
-
-    async def carried(address: Address) -> bool:
-        return True
-
-    async def reserve(self: RelayClient, peer_id: str, now: float) -> None:
-        self._reservations[peer_id] = now + 600
-
-    monkeypatch.setattr(RelayClient, "_reserve", reserve)
-    client = client_among(addresses, carried, monkeypatch)
+def test_volunteers_take_no_places_from_relays_of_the_swarm(granting: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = relays([f"9.{number}.9.9" for number in range(10)])
+    strangers = set([*addresses][:6])
+    client = client_among(addresses, monkeypatch)
     client._is_volunteer = strangers.__contains__
     trio.run(client._keep_reservations)
     held = {str(address.relay) for address in client.addresses()}
@@ -520,9 +520,9 @@ def test_volunteers_take_no_places_from_relays_of_the_swarm(monkeypatch: pytest.
 def test_a_relay_that_refuses_is_asked_less_and_less_often_and_relays_before_members(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ids = [Identity(bytes([number]) * 32).peer_id for number in range(1, 7)]
-    dedicated, refusing = ids[0], set(ids)
-    addresses = {peer: direct_address(f"9.{number}.9.9", 4001, peer) for number, peer in enumerate(ids)}
+    addresses = relays([f"9.{number}.9.9" for number in range(6)])
+    dedicated, member, *_ = addresses
+    refusing = set(addresses)
     asked: list[tuple[float, str]] = []
     clock = [1000.0]
 
@@ -533,12 +533,9 @@ def test_a_relay_that_refuses_is_asked_less_and_less_often_and_relays_before_mem
             raise trio.BrokenResourceError
         return SimpleNamespace(close=trio.lowlevel.checkpoint)
 
-    async def carried(address: Address) -> bool:
-        return True
-
     monkeypatch.setattr(circuit, "_request", granted)
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    client = client_among(addresses, carried, monkeypatch, dedicated, new_stream=new_stream)
+    client = client_among(addresses, monkeypatch, dedicated=dedicated, new_stream=new_stream)
 
     def pass_time(seconds: float) -> None:
         for _ in range(int(seconds / circuit.POLL_SECONDS)):
@@ -546,8 +543,8 @@ def test_a_relay_that_refuses_is_asked_less_and_less_often_and_relays_before_mem
             clock[0] += circuit.POLL_SECONDS
 
     pass_time(3600.0)
-    assert asked[0][1] == dedicated and {peer for _, peer in asked[:6]} == set(ids)
-    times = [when - 1000.0 for when, peer in asked if peer == ids[1]]
+    assert asked[0][1] == dedicated and {peer for _, peer in asked[:6]} == set(addresses)
+    times = [when - 1000.0 for when, peer in asked if peer == member]
     assert len([when for when in times if when < 20]) >= 2, "a member may soon know that others reach it"
     assert 15 <= len(times) <= 25, "at first after 5 s, in the end every 5 minutes"
     refusing.clear()

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS, MAX_INTEGER, MAX_QUESTION_BYTES, Answer, Rollout, TaskRef
@@ -29,13 +29,11 @@ from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.swarm.wire import record as wire_record
 from sapo_edge.swarm.wire.codec import MAX_TEXT_BYTES, WireError, decode
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
-from sapo_edge.swarm.wire.messages import Request
 from sapo_edge.swarm.wire.record import (
     CONTEXT,
     MAX_BODY_BYTES,
     MAX_TIME,
     RawRecord,
-    SignedRollout,
     decode_record,
     encode_body,
     read_author,
@@ -67,20 +65,10 @@ records = st.lists(st.builds(RawRecord, st.binary(max_size=300), st.binary(min_s
 
 USUAL = make_vectors.ROLLOUTS["usual"]
 RECORD = sign_rollout(replace(USUAL, author=US.peer_id), SWARM, US).record
-MESSAGE = wire.encode_message(SWARM, [RECORD, RECORD], [bytes(32), RECORD.digest])
-FIELDS: dict[str, Any] = {"v": 1, "swarm": SWARM, "rollouts": [[RECORD.body, RECORD.signature]], "have": []}
-
-REQUESTS = [Request("recent", swarm=SWARM, count=3), Request("manifest", (SWARM,)), Request("questions", (SWARM,))]
-
-RESPONSES = [
-    wire.encode_response([RECORD]), wire.encode_manifest_response(b"\x80"), wire.encode_piece_response(b"\x80"),
-]  # fmt: skip
-
-DECODERS: dict[str, tuple[Callable[[bytes], object], list[bytes]]] = {
-    "record": (lambda data: decode_record(RawRecord(data, bytes(64))), [RECORD.body]),
-    "message": (wire.decode_message, [MESSAGE, b"\0" + msgpack.packb(FIELDS)]),
-    "request": (wire.decode_request, [wire.encode_request(request) for request in REQUESTS]),
-    "response": (wire.decode_response, RESPONSES),
+DECODERS: dict[str, Callable[[bytes], object]] = {
+    "message": wire.decode_message,
+    "request": wire.decode_request,
+    "response": wire.decode_response,
 }
 
 
@@ -139,38 +127,11 @@ def test_messages_and_responses_are_decoded_again(
     assert wire.decode_response(wire.encode_response(content)) == wire.Response(tuple(content))
 
 
-@given(
-    st.one_of(
-        st.builds(Request, st.just("rollouts"), st.lists(digests, min_size=1, max_size=32, unique=True).map(tuple)),
-        st.builds(Request, st.just("recent"), swarm=digests, count=st.integers(1, wire.MAX_ROLLOUTS)),
-        st.builds(Request, st.just("manifest"), digests.map(lambda digest: (digest,))),
-        st.builds(Request, st.just("questions"), digests.map(lambda one: (one,)), offset=st.integers(0, 64_000_000)),
-    )
-)
-def test_requests_are_decoded_again(request: Request) -> None:
-    data = wire.encode_request(request)
-    assert len(data) <= wire.MAX_REQUEST_BYTES and wire.decode_request(data) == request
-
-
-@pytest.mark.parametrize("manifest", [None, b"\x80", bytes(64 * 1024)])
-def test_manifests_are_decoded_again(manifest: bytes | None) -> None:
-    assert wire.decode_response(wire.encode_manifest_response(manifest)) == wire.Response(manifest=manifest)
-
-
-@pytest.mark.parametrize("piece", [b"", b"\x80", bytes(wire.PIECE_BYTES), random.Random(0).randbytes(wire.PIECE_BYTES)])
-def test_pieces_of_questions_are_decoded_again(piece: bytes) -> None:
-    assert wire.decode_response(wire.encode_piece_response(piece)) == wire.Response(piece=piece)
-
-
-@pytest.mark.parametrize("piece", [bytes, random.Random(0).randbytes], ids=["compressed", "plain"])
-def test_a_piece_of_questions_that_is_too_large_is_rejected(piece: Callable[[int], bytes]) -> None:
-    too_large = wire.encode_piece_response(piece(wire.PIECE_BYTES + 1))
-    assert reason_of(lambda: wire.decode_response(too_large)) is Rejection.SIZE
-
-
-def test_a_manifest_that_is_too_large_is_rejected() -> None:
-    too_large = wire.encode_manifest_response(bytes(256 * 1024 + 1))
-    assert reason_of(lambda: wire.decode_response(too_large)) is Rejection.SHAPE
+@pytest.mark.parametrize("content", [bytes, random.Random(0).randbytes], ids=["compressed", "plain"])
+def test_a_piece_of_questions_has_so_many_bytes(content: Callable[[int], bytes]) -> None:
+    largest, too_large = map(content, (wire.PIECE_BYTES, wire.PIECE_BYTES + 1))
+    assert wire.decode_response(wire.encode_piece_response(largest)) == wire.Response(piece=largest)
+    assert reason_of(lambda: wire.decode_response(wire.encode_piece_response(too_large))) is Rejection.SIZE
 
 
 @pytest.mark.parametrize("alphabet", ["ab", "abcd0123", "etaoin shrdlu", "\N{SNOWMAN}a "])
@@ -194,44 +155,6 @@ def test_more_than_a_message_or_response_may_hold_is_not_encoded() -> None:
         lambda: wire.encode_response(too_many),
     ):
         assert reason_of(encode) is Rejection.SIZE
-
-
-@settings(deadline=None, max_examples=300)
-@given(st.sampled_from(sorted(DECODERS)), st.binary(max_size=200))
-@example("message", b"")
-def test_random_bytes_are_rejected(kind: str, data: bytes) -> None:
-    assert reason_of(lambda: DECODERS[kind][0](data)) is not None
-
-
-# Position, number of removed bytes, inserted bytes.
-edits = st.lists(
-    st.tuples(st.integers(0, 2000), st.integers(0, 6), st.binary(max_size=6)), min_size=1, max_size=4
-)  # fmt: skip
-
-
-@settings(deadline=None, max_examples=1000)
-@given(st.sampled_from(sorted(DECODERS)), st.integers(0, 1), edits, st.booleans())
-def test_damaged_messages_raise_nothing_but_wire_errors(
-    kind: str, which: int, changes: list[tuple[int, int, bytes]], compressed: bool
-) -> None:
-    decode, valid = DECODERS[kind]
-    data = valid[which % len(valid)]
-    if kind == "message" and compressed:
-        data = msgpack.packb(FIELDS)
-    for position, removed, inserted in changes:
-        position %= len(data) + 1
-        data = data[:position] + inserted + data[position + removed :]
-    if kind == "message" and compressed:
-        data = b"\1" + zlib.compress(data)
-    try:
-        decoded = decode(data)
-    except WireError as error:
-        assert error.reason in {Rejection.SHAPE, Rejection.VERSION, Rejection.SIZE}
-    else:
-        if isinstance(decoded, SignedRollout):
-            # A changed body can be well-formed, but its signature is not valid.
-            changed = RawRecord(data, RECORD.signature)
-            assert data == RECORD.body or not verify_record(replace(decoded, record=changed))
 
 
 def _nested(opening: bytes, levels: int) -> bytes:
@@ -287,6 +210,8 @@ def test_data_over_its_size_is_not_decoded() -> None:
     assert reason_of(lambda: wire.decode_message(b"\0" + bytes(wire.MAX_MESSAGE_BYTES))) is Rejection.SIZE
     assert reason_of(lambda: wire.decode_request(bytes(wire.MAX_REQUEST_BYTES + 1))) is Rejection.SIZE
     assert reason_of(lambda: wire.decode_response(bytes(wire.MAX_RESPONSE_BYTES + 1))) is Rejection.SIZE
+    manifest = wire.encode_manifest_response(bytes(256 * 1024 + 1))
+    assert reason_of(lambda: wire.decode_response(manifest)) is Rejection.SHAPE
 
 
 @pytest.mark.parametrize(
@@ -391,7 +316,7 @@ def test_vectors_that_are_rejected(vector: dict[str, Any]) -> None:
     if vector["kind"] == "record":
         reason = reason_of_record(raw(vector), bytes.fromhex(vector["swarm"]))
     else:
-        reason = reason_of(lambda: DECODERS[vector["kind"]][0](bytes.fromhex(vector["data"])))
+        reason = reason_of(lambda: DECODERS[vector["kind"]](bytes.fromhex(vector["data"])))
     assert reason == vector["reason"]
 
 
