@@ -43,16 +43,12 @@ from sapo_edge.swarm.judging.records import RecordStore
 from sapo_edge.swarm.judging.reputation import Reputation
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
-from tests.benchmarks.bandwidth import (
-    BUDGET,
-    DEGREE,
-    MEDIAN_SECONDS,
-    QUESTIONS,
-    copies,
-    message_bytes,
-    own_rollouts,
-)
+from tests.benchmarks.messages import QUESTIONS, copies, message_bytes, own_rollouts
 
+BUDGET = 64
+DEGREE = 6
+MEDIAN_SECONDS = 60.0
+"""A median round."""
 SPREAD = 1.0
 """Standard deviation of the logarithm of a round's length between nodes: 1 of 100 is ten times the median."""
 LIFE = 480.0

@@ -63,10 +63,6 @@ class Gauge:
         times = self._process.cpu_times()
         return float(times.user + times.system)
 
-    def handles(self) -> int:
-        """Open files and sockets."""
-        return int(self._process.num_fds())
-
 
 def interleaved(candidates: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
     """Run all candidates in turn, `repeats` times; each returns its own figure."""
