@@ -46,8 +46,6 @@ def processor_seconds(work: Callable[[], object]) -> float:
 
 
 class Gauge:
-    """Memory and processor of another process."""
-
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
 
