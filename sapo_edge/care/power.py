@@ -90,11 +90,7 @@ def _text(file: Path) -> str:
 
 
 class PowerMeter:
-    """Tells the power at the moment, from the best source that there is.
-
-    Args:
-        zones, supplies: where Linux lists the processor's counters, and batteries.
-    """
+    """Tells the power at the moment, from the best source that there is; Linux lists them in two folders."""
 
     def __init__(self, zones: Path = POWERCAP, supplies: Path = POWER_SUPPLIES) -> None:
         self._zones = zones
@@ -102,12 +98,7 @@ class PowerMeter:
         self._last: tuple[float, float] | None = None
 
     def read(self, cores: float, now: float | None = None) -> Power:
-        """The power since the last call.
-
-        Args:
-            cores: that the program keeps busy, for an estimate.
-            now: monotonic seconds; None reads the clock.
-        """
+        """The power since the last call; `cores` that the program keeps busy are for an estimate."""
         now = time.monotonic() if now is None else now
         try:
             return Power(read_battery_watts(self._supplies), "battery")

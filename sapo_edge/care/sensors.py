@@ -31,11 +31,7 @@ class NoSensorError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Battery:
-    """The machine's battery.
-
-    Attributes:
-        plugged: whether external power is connected; None if unknown.
-    """
+    """The machine's battery; `plugged` is None if unknown."""
 
     percent: float
     plugged: bool | None
@@ -105,12 +101,7 @@ def _plausible(entries: Sequence[Any]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class _Counters:
-    """Seconds of all cores since the system started.
-
-    Attributes:
-        time: of the reading, monotonic seconds.
-        own: used by the process and its children.
-    """
+    """Seconds of all cores since the system started, and of those the own ones: of the process and its children."""
 
     time: float
     total: float
@@ -194,12 +185,7 @@ def peak_memory() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Sensors:
-    """The sensors that a node watches.
-
-    Attributes:
-        temperature: °C; see `read_temperature`.
-        others: percent of all cores; see `OthersLoad.percent`.
-    """
+    """The sensors that a node watches: °C, and percent of all cores."""
 
     battery: Callable[[], Battery] = read_battery
     temperature: Callable[[], float] = read_temperature

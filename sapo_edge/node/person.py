@@ -23,11 +23,7 @@ MAX_INDEX = 2**48
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question for a person.
-
-    Attributes:
-        manifest: digest (hex) of the task's manifest.
-    """
+    """A question for a person, from the manifest of this digest (hex)."""
 
     ref: TaskRef
     text: str
@@ -132,11 +128,7 @@ class Verdict:
 
 
 def draw_question(source: TaskSource, seed: int) -> Question:
-    """Draw a question that is not held out, and hardly ever one that was asked before.
-
-    Args:
-        seed: the node's own.
-    """
+    """Draw a question that is not held out, and hardly ever one that was asked before."""
     # Every verifier: the terminal app only shows the question.
     from sapo_edge.tasks.source import derive_seed
 

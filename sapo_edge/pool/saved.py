@@ -32,12 +32,7 @@ _REMEDY = "nothing needs to be done: the pool fills again, and the file is repla
 
 @dataclass(frozen=True, slots=True)
 class SavedRollout:
-    """A rollout that the pool holds.
-
-    Attributes:
-        arrival: Unix seconds.
-        neighbourhood: the network from which it came, "" if unknown.
-    """
+    """A rollout that the pool holds, with its arrival in Unix seconds and its network, "" if unknown."""
 
     rollout: Rollout
     arrival: float
@@ -46,13 +41,7 @@ class SavedRollout:
 
 @dataclass(frozen=True, slots=True)
 class SavedPool:
-    """Content of the file.
-
-    Attributes:
-        removed: ids (hex) of rollouts that left the pool.
-        used_tasks: 16-byte marks of the tasks of used rollouts.
-        used_texts: 16-byte marks of the texts of the rollouts used last.
-    """
+    """Ids (hex) of rollouts that left the pool, 16-byte marks of used tasks and texts, and the rollouts held."""
 
     removed: Sequence[str] = ()
     used_tasks: Sequence[bytes] = ()

@@ -227,11 +227,7 @@ class Manifest:
 
     @classmethod
     def from_toml(cls, text: str, where: str = "the manifest", directory: Path | None = None) -> Manifest:
-        """Read a manifest from TOML text.
-
-        Args:
-            directory: of the files of questions that it names; None: it may name none.
-        """
+        """Read a manifest from TOML text, and the files of questions that it names in a directory, if any."""
         return cls._from_tables(_parse_tables(text, where), where, directory)
 
     @classmethod

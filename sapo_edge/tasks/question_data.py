@@ -102,12 +102,7 @@ class QuestionData:
 
 
 class StoredQuestions(Sequence[OwnQuestion]):
-    """Some questions of a file, each read when it is used.
-
-    Args:
-        spans: where each of its questions begins and ends.
-        places: which of them these are.
-    """
+    """Some questions of a file, each read when it is used; `places` says which of its spans."""
 
     def __init__(self, path: Path, spans: array[int], places: Iterable[int]) -> None:
         self._path, self._spans, self._places = path, spans, array("I", places)

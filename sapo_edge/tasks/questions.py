@@ -129,12 +129,7 @@ def mark_of(question: str) -> bytes:
 
 
 def place(position: int, count: int, offset: int, step: int) -> int:
-    """The place of a position in an order of `count` questions, in which each occurs once.
-
-    Args:
-        position: 0 to `count` - 1.
-        offset, step: of the order; any integers.
-    """
+    """The place of a position in an order of `count` questions, in which each occurs once."""
     step %= count
     while math.gcd(step, count) != 1:
         step += 1

@@ -46,12 +46,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a model has room for.
-
-    Attributes:
-        context: most tokens of a prompt and its answer.
-        max_tokens: most tokens of an answer, with its end.
-    """
+    """The most tokens of a prompt and its answer that a model takes, and of an answer with its end."""
 
     prompt_tokens: Callable[[Prompt], int]
     answer_tokens: Callable[[str], int]
