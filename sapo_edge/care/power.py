@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sapo_edge.care.sensors import POWER_SUPPLIES, NoSensorError
+from sapo_edge.care.sensors import POWER_SUPPLIES, NoSensorError, line
 
 POWERCAP = Path("/sys/class/powercap")
 """Where Linux lists the counters of processors (RAPL)."""
@@ -46,7 +46,7 @@ def read_processor_joules(zones: Path = POWERCAP) -> float:
     try:
         # A zone within a processor has a second number: intel-rapl:0:1.
         packages = [zone for zone in zones.iterdir() if zone.name.count(":") == 1]
-        counts = [int(_text(zone / "energy_uj")) for zone in packages if _text(zone / "name").startswith("package")]
+        counts = [int(line(zone / "energy_uj")) for zone in packages if line(zone / "name").startswith("package")]
     except (OSError, ValueError) as error:
         raise NoSensorError("the processor's energy can't be read") from error
     if not counts:
@@ -72,21 +72,14 @@ def read_battery_watts(supplies: Path = POWER_SUPPLIES) -> float:
 
 def _discharges(supply: Path) -> bool:
     """Whether this is a battery of the machine itself, and gives power."""
-    kind, scope, status = (_text(supply / name) for name in ("type", "scope", "status"))
+    kind, scope, status = (line(supply / name) for name in ("type", "scope", "status"))
     return kind == "Battery" and scope != "Device" and status == "Discharging"
 
 
 def _watts(battery: Path) -> float:
-    if power := _text(battery / "power_now"):
+    if power := line(battery / "power_now"):
         return abs(int(power)) / 1e6
-    return abs(int(_text(battery / "current_now")) * int(_text(battery / "voltage_now"))) / 1e12
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
+    return abs(int(line(battery / "current_now")) * int(line(battery / "voltage_now"))) / 1e12
 
 
 class PowerMeter:

@@ -59,10 +59,11 @@ def _has_battery(supplies: Path) -> bool:
         entries = sorted(supplies.iterdir())
     except OSError:
         return False
-    return any(_line(entry / "type") == "Battery" and _line(entry / "scope") != "Device" for entry in entries)
+    return any(line(entry / "type") == "Battery" and line(entry / "scope") != "Device" for entry in entries)
 
 
-def _line(file: Path) -> str:
+def line(file: Path) -> str:
+    """What a file of the system says; "" where it can't be read."""
     try:
         return file.read_text(encoding="ascii", errors="replace").strip()
     except OSError:
