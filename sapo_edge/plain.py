@@ -41,11 +41,7 @@ def line(name: str, text: object) -> str:
 
 
 def table(rows: Iterable[Sequence[object]], right: Container[int] = ()) -> list[str]:
-    """Rows as lines, the first one being the heads, in columns as wide as their longest cell.
-
-    Args:
-        right: the columns that are aligned on the right.
-    """
+    """Rows as lines, the first one the heads, in columns as wide as their longest cell, some aligned on the right."""
     texts = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     lines = []

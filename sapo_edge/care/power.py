@@ -38,11 +38,7 @@ class Power:
 
 
 def read_processor_joules(zones: Path = POWERCAP) -> float:
-    """The energy counters of all processors of the machine, in joules; they begin again now and then.
-
-    Raises:
-        NoSensorError: if there are none that this user may read.
-    """
+    """The energy counters of all processors; they begin again now and then. A NoSensorError if none may be read."""
     try:
         # A zone within a processor has a second number: intel-rapl:0:1.
         packages = [zone for zone in zones.iterdir() if zone.name.count(":") == 1]
@@ -55,11 +51,7 @@ def read_processor_joules(zones: Path = POWERCAP) -> float:
 
 
 def read_battery_watts(supplies: Path = POWER_SUPPLIES) -> float:
-    """The power that the machine's batteries give, in watts.
-
-    Raises:
-        NoSensorError: if none discharges, or it does not tell.
-    """
+    """The power that the machine's batteries give; a NoSensorError if none discharges, or it does not tell."""
     try:
         batteries = [entry for entry in supplies.iterdir() if _discharges(entry)]
         watts = [_watts(battery) for battery in batteries]

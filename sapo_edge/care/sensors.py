@@ -38,12 +38,7 @@ class Battery:
 
 
 def read_battery(supplies: Path = POWER_SUPPLIES) -> Battery:
-    """Read the machine's battery.
-
-    Raises:
-        NoSensorError: if it has none.
-        Exception: of any kind, from malformed system files.
-    """
+    """Read the machine's battery; a NoSensorError without one, any Exception from malformed system files."""
     battery = None
     if not sys.platform.startswith("linux") or _has_battery(supplies):
         read: Callable[[], Any] = getattr(psutil, "sensors_battery", lambda: None)
@@ -71,12 +66,7 @@ def line(file: Path) -> str:
 
 
 def read_temperature() -> float:
-    """Read the processor's highest temperature, °C.
-
-    Raises:
-        NoSensorError: if the system has no such sensor.
-        Exception: of any kind, from malformed system files.
-    """
+    """The processor's highest temperature, °C; a NoSensorError without one, any Exception from malformed files."""
     read: Callable[[], Mapping[str, Sequence[Any]]] = getattr(psutil, "sensors_temperatures", dict)
     chips = read()
     values = [

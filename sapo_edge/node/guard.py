@@ -38,11 +38,7 @@ class Guard:
         return reduced(settings.external, self._halvings) if settings.protect == "on" else settings.external
 
     def judge(self, event: HeldOut, settings: Settings, best: Checkpoint | None) -> Judgement:
-        """Judge an evaluation that the journal does not have yet.
-
-        Args:
-            best: the best checkpoint so far; None without any.
-        """
+        """Judge an evaluation that the journal does not have yet, beside the best checkpoint so far."""
         if settings.protect == "off" or settings.network == "solo":
             return Judgement()
         compared, earlier = self._journal.best_held_out(event.asked)

@@ -181,11 +181,7 @@ class Pool:
                 self._removed[identity] = None
 
     def save(self, path: Path) -> None:
-        """Write the pool and what it remembers to a file, for the next start.
-
-        Raises:
-            StateError: if it can't be written; the old file is untouched.
-        """
+        """Write the pool and what it remembers to a file, or raise a StateError and leave the old one untouched."""
         with self._lock:
             self._expire()
             offset = self._wall_clock() - self._clock()

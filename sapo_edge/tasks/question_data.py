@@ -91,11 +91,7 @@ class QuestionData:
         require(is_named, "the questions are not those that the manifest names", "fetch them from another peer")
 
     def verify(self, path: Path) -> None:
-        """Make sure that a stranger's file is the one that is named, and that each of its questions is valid.
-
-        Raises:
-            ManifestError: if it is not.
-        """
+        """A ManifestError unless a stranger's file is the one that is named, and each of its questions is valid."""
         with path.open("rb") as file:
             for record, _ in self.scan(file):
                 OwnQuestion.from_list(record)

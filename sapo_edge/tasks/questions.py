@@ -101,11 +101,7 @@ def split_questions(questions: Sequence[OwnQuestion]) -> SplitQuestions:
 
 
 def split_places(marks: Iterable[tuple[bytes, str]]) -> tuple[list[int], list[int], list[int]]:
-    """The places of the questions that are trained on, of those for validation, and of those for the test.
-
-    Args:
-        marks: of each question `mark_of` its text, and its split.
-    """
+    """The places of the questions that are trained on, for validation, and for the test, by marks and splits."""
     sets: dict[str, dict[bytes, int]] = {split: {} for split in SPLITS}
     last: dict[bytes, int] = {}
     for number, (mark, split) in enumerate(marks):

@@ -80,11 +80,7 @@ def find_mistakes(path: Path) -> list[ManifestError]:
 
 
 def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) -> Iterator[Remark]:
-    """What may be wrong, question by question.
-
-    Args:
-        room: of the model; None: lengths are not looked at.
-    """
+    """What may be wrong, question by question; lengths only where the model has a room."""
     # Digests and places, not texts: there may be 200,000 questions.
     first: dict[bytes, str] = {}
     others = 0 if room is None else room.prompt_tokens(manifest.prompt_for(""))
