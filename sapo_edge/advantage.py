@@ -12,11 +12,7 @@ EPSILON = 1e-4
 
 
 def group_advantages(rewards: Sequence[float]) -> tuple[float, ...]:
-    """(r - mean) / (std + epsilon) for each reward of a group, std with divisor L; all 0 if the rewards are equal.
-
-    Args:
-        rewards: of the L answers to one question.
-    """
+    """(r - mean) / (std + epsilon) for each reward of a group, std with divisor L; all 0 if the rewards are equal."""
     if not informative(rewards):
         return (0.0,) * len(rewards)
     mean = math.fsum(rewards) / len(rewards)

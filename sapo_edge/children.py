@@ -29,11 +29,7 @@ def home_option(home: Path | None) -> list[str]:
 
 
 def start_piped(command: Sequence[str], errors: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start a process whose input and output this one holds; its errors go to a file.
-
-    Raises:
-        OSError: if it can't be started.
-    """
+    """Start a process whose input and output this one holds, its errors in a file; an OSError if it can't be."""
     # Ctrl-C in the terminal goes to this process only.
     session = sys.platform != "win32"
     return subprocess.Popen(

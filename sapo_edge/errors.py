@@ -76,11 +76,7 @@ class StateError(SapoError):
 
 
 class StateLockedError(StateError):
-    """Another node uses this state directory.
-
-    Attributes:
-        holder: its process id; None if unknown.
-    """
+    """Another node, the process `holder` if it is known, uses this state directory."""
 
     def __init__(self, message: str, remedy: str, holder: int | None = None) -> None:
         super().__init__(message, remedy)

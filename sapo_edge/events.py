@@ -26,11 +26,7 @@ Level = Literal["info", "warning", "error"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Base of all events.
-
-    Attributes:
-        time: Unix seconds.
-    """
+    """Base of all events; `time` in Unix seconds."""
 
     event: ClassVar[str]
     time: float = field(default_factory=time.time)
@@ -55,11 +51,7 @@ class NodeStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(Event):
-    """Progress of a long step. Sent often, never journaled.
-
-    Attributes:
-        unit: "answers", "groups", "bytes" ...
-    """
+    """Progress of a long step, in answers, groups, bytes ... Sent often, never journaled."""
 
     event: ClassVar[str] = "progress"
     phase: Phase

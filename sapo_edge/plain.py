@@ -17,11 +17,7 @@ _INVISIBLE = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 
 
 def printable(text: object, *, lines: bool = False) -> str:
-    """Untrusted text with every control, invisible or unassigned character escaped.
-
-    Args:
-        lines: keep line ends and tabs.
-    """
+    """Untrusted text with each control, invisible or unassigned character escaped; `lines` keeps line ends and tabs."""
     plain = str(text)
     # Almost every text, and fifty times as fast: Python counts all that is escaped here as not printable.
     if plain.isprintable():
@@ -45,11 +41,7 @@ def line(name: str, text: object) -> str:
 
 
 def table(rows: Iterable[Sequence[object]], right: Container[int] = ()) -> list[str]:
-    """Rows as lines, the first one being the heads, in columns as wide as their longest cell.
-
-    Args:
-        right: the columns that are aligned on the right.
-    """
+    """Rows as lines, the first one the heads, in columns as wide as their longest cell, some aligned on the right."""
     texts = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     lines = []
@@ -113,12 +105,7 @@ def counted(number: int, singular: str, plural: str = "") -> str:
 
 
 def reasons(counts: Mapping[str, int], limit: int | None = None) -> str:
-    """Counts by name, largest first: "forged 2, rate 1".
-
-    Args:
-        counts: those of 0 are left out.
-        limit: most names; the others are only counted.
-    """
+    """Counts by name, largest first, without those of 0: "forged 2, rate 1"; beyond a limit they are only counted."""
     ordered = sorted((item for item in counts.items() if item[1]), key=lambda item: (-item[1], item[0]))
     text = ", ".join(f"{printable(name)[:40]} {number}" for name, number in ordered[:limit])
     hidden = len(ordered[limit:]) if limit is not None else 0

@@ -263,19 +263,11 @@ class CallHandle:
         return self._cancelled.is_set()
 
     def check(self) -> None:
-        """Raise if the call was cancelled. Policies call it between decode steps and between packs.
-
-        Raises:
-            Cancelled: if `cancel()` was called.
-        """
+        """Raise Cancelled if the call was cancelled. Policies call it between decode steps and between packs."""
         self.end_if_cancelled()
 
     def end_if_cancelled(self) -> None:
-        """Like `check`, but never blocks. Policies call it in the middle of a step, layer by layer.
-
-        Raises:
-            Cancelled: if `cancel()` was called.
-        """
+        """Like `check`, but never blocks. Policies call it in the middle of a step, layer by layer."""
         if self.cancelled:
             raise Cancelled
 

@@ -46,12 +46,7 @@ class Room:
         self._lengths: tuple[float, ...] = ()
 
     def update(self, budget: int, others: float) -> None:
-        """Set both; call it at the end of each round.
-
-        Args:
-            budget: rollouts of other nodes to receive in a round.
-            others: authors that publish.
-        """
+        """Set both, at the end of each round: the budget of a round is shared by so many authors."""
         now = self._clock()
         self._lengths = (*self._lengths[1 - ROUNDS :], max(1e-3, now - self._last))
         self._last = now

@@ -72,11 +72,7 @@ class SubsetSelector:
         return int(share) + (rng.random() < share - int(share))
 
     def select(self, scored: Sequence[ScoredRollout], rng: random.Random) -> list[Rollout]:
-        """The rollouts to publish, in their order: informative ones first, otherwise at random.
-
-        Args:
-            rng: rounds the share up or down, and chooses among equals.
-        """
+        """The rollouts to publish, in their order: informative ones first, otherwise at random."""
         count = self.count(len(scored), rng)
         order = rng.sample(range(len(scored)), len(scored))
         order.sort(key=lambda index: not informative(scored[index].rewards))
@@ -84,11 +80,7 @@ class SubsetSelector:
 
 
 class SuccessRates:
-    """How often the node's own groups of each task entry had an advantage lately.
-
-    Attributes:
-        rates: entry -> smoothed share.
-    """
+    """How often the node's own groups of each task entry had an advantage lately: smoothed shares."""
 
     def __init__(self) -> None:
         self.rates: dict[str, float] = {}

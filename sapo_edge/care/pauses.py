@@ -34,11 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a sensor shows.
-
-    Attributes:
-        text: the level in words: the reason of a pause.
-    """
+    """What a sensor shows, and the level in words: the reason of a pause."""
 
     level: float
     text: str

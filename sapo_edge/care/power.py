@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sapo_edge.care.sensors import POWER_SUPPLIES, NoSensorError
+from sapo_edge.care.sensors import POWER_SUPPLIES, NoSensorError, line
 
 POWERCAP = Path("/sys/class/powercap")
 """Where Linux lists the counters of processors (RAPL)."""
@@ -38,15 +38,11 @@ class Power:
 
 
 def read_processor_joules(zones: Path = POWERCAP) -> float:
-    """The energy counters of all processors of the machine, in joules; they begin again now and then.
-
-    Raises:
-        NoSensorError: if there are none that this user may read.
-    """
+    """The energy counters of all processors; they begin again now and then. A NoSensorError if none may be read."""
     try:
         # A zone within a processor has a second number: intel-rapl:0:1.
         packages = [zone for zone in zones.iterdir() if zone.name.count(":") == 1]
-        counts = [int(_text(zone / "energy_uj")) for zone in packages if _text(zone / "name").startswith("package")]
+        counts = [int(line(zone / "energy_uj")) for zone in packages if line(zone / "name").startswith("package")]
     except (OSError, ValueError) as error:
         raise NoSensorError("the processor's energy can't be read") from error
     if not counts:
@@ -55,11 +51,7 @@ def read_processor_joules(zones: Path = POWERCAP) -> float:
 
 
 def read_battery_watts(supplies: Path = POWER_SUPPLIES) -> float:
-    """The power that the machine's batteries give, in watts.
-
-    Raises:
-        NoSensorError: if none discharges, or it does not tell.
-    """
+    """The power that the machine's batteries give; a NoSensorError if none discharges, or it does not tell."""
     try:
         batteries = [entry for entry in supplies.iterdir() if _discharges(entry)]
         watts = [_watts(battery) for battery in batteries]
@@ -72,29 +64,18 @@ def read_battery_watts(supplies: Path = POWER_SUPPLIES) -> float:
 
 def _discharges(supply: Path) -> bool:
     """Whether this is a battery of the machine itself, and gives power."""
-    kind, scope, status = (_text(supply / name) for name in ("type", "scope", "status"))
+    kind, scope, status = (line(supply / name) for name in ("type", "scope", "status"))
     return kind == "Battery" and scope != "Device" and status == "Discharging"
 
 
 def _watts(battery: Path) -> float:
-    if power := _text(battery / "power_now"):
+    if power := line(battery / "power_now"):
         return abs(int(power)) / 1e6
-    return abs(int(_text(battery / "current_now")) * int(_text(battery / "voltage_now"))) / 1e12
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
+    return abs(int(line(battery / "current_now")) * int(line(battery / "voltage_now"))) / 1e12
 
 
 class PowerMeter:
-    """Tells the power at the moment, from the best source that there is.
-
-    Args:
-        zones, supplies: where Linux lists the processor's counters, and batteries.
-    """
+    """Tells the power at the moment, from the best source that there is; Linux lists them in two folders."""
 
     def __init__(self, zones: Path = POWERCAP, supplies: Path = POWER_SUPPLIES) -> None:
         self._zones = zones
@@ -102,12 +83,7 @@ class PowerMeter:
         self._last: tuple[float, float] | None = None
 
     def read(self, cores: float, now: float | None = None) -> Power:
-        """The power since the last call.
-
-        Args:
-            cores: that the program keeps busy, for an estimate.
-            now: monotonic seconds; None reads the clock.
-        """
+        """The power since the last call; `cores` that the program keeps busy are for an estimate."""
         now = time.monotonic() if now is None else now
         try:
             return Power(read_battery_watts(self._supplies), "battery")

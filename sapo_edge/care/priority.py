@@ -19,12 +19,7 @@ AUTOGROUP = Path("/proc/self/autogroup")
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """The result of `lower_priority`.
-
-    Attributes:
-        reason: the new priority in words; empty if it was not to change.
-        refused: what the system did not allow, a sentence each.
-    """
+    """The new priority in words, empty if it was not to change, and what the system did not allow, a sentence each."""
 
     reason: str = ""
     refused: tuple[str, ...] = ()

@@ -31,23 +31,14 @@ class NoSensorError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Battery:
-    """The machine's battery.
-
-    Attributes:
-        plugged: whether external power is connected; None if unknown.
-    """
+    """The machine's battery; `plugged` is None if unknown."""
 
     percent: float
     plugged: bool | None
 
 
 def read_battery(supplies: Path = POWER_SUPPLIES) -> Battery:
-    """Read the machine's battery.
-
-    Raises:
-        NoSensorError: if it has none.
-        Exception: of any kind, from malformed system files.
-    """
+    """Read the machine's battery; a NoSensorError without one, any Exception from malformed system files."""
     battery = None
     if not sys.platform.startswith("linux") or _has_battery(supplies):
         read: Callable[[], Any] = getattr(psutil, "sensors_battery", lambda: None)
@@ -63,10 +54,11 @@ def _has_battery(supplies: Path) -> bool:
         entries = sorted(supplies.iterdir())
     except OSError:
         return False
-    return any(_line(entry / "type") == "Battery" and _line(entry / "scope") != "Device" for entry in entries)
+    return any(line(entry / "type") == "Battery" and line(entry / "scope") != "Device" for entry in entries)
 
 
-def _line(file: Path) -> str:
+def line(file: Path) -> str:
+    """What a file of the system says; "" where it can't be read."""
     try:
         return file.read_text(encoding="ascii", errors="replace").strip()
     except OSError:
@@ -74,12 +66,7 @@ def _line(file: Path) -> str:
 
 
 def read_temperature() -> float:
-    """Read the processor's highest temperature, °C.
-
-    Raises:
-        NoSensorError: if the system has no such sensor.
-        Exception: of any kind, from malformed system files.
-    """
+    """The processor's highest temperature, °C; a NoSensorError without one, any Exception from malformed files."""
     read: Callable[[], Mapping[str, Sequence[Any]]] = getattr(psutil, "sensors_temperatures", dict)
     chips = read()
     values = [
@@ -105,12 +92,7 @@ def _plausible(entries: Sequence[Any]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class _Counters:
-    """Seconds of all cores since the system started.
-
-    Attributes:
-        time: of the reading, monotonic seconds.
-        own: used by the process and its children.
-    """
+    """Seconds of all cores since the system started, and of those the own ones: of the process and its children."""
 
     time: float
     total: float
@@ -194,12 +176,7 @@ def peak_memory() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Sensors:
-    """The sensors that a node watches.
-
-    Attributes:
-        temperature: °C; see `read_temperature`.
-        others: percent of all cores; see `OthersLoad.percent`.
-    """
+    """The sensors that a node watches: °C, and percent of all cores."""
 
     battery: Callable[[], Battery] = read_battery
     temperature: Callable[[], float] = read_temperature

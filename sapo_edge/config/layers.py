@@ -115,18 +115,7 @@ def read_file(file: Path) -> dict[str, object]:
 
 
 def set_value(file: Path, name: str, value: str | None) -> int | float | str | None:
-    """Write one setting into `config.toml`, keeping comments, order and line endings.
-
-    Args:
-        file: created, with its directory, if missing.
-        value: as on the command line; None removes the setting from the file.
-
-    Returns:
-        The value as stored.
-
-    Raises:
-        ConfigError: as `set_values`.
-    """
+    """Write one setting into `config.toml`, as `set_values` does, and return it as stored; None removes it."""
     name = name.replace("-", "_")
     return set_values(file, {name: value})[name]
 
@@ -210,11 +199,7 @@ def _environment(environ: Mapping[str, str]) -> list[tuple[str, Mapping[str, obj
 
 
 def check_name(name: str) -> None:
-    """Check that there is a setting of this name.
-
-    Raises:
-        ConfigError: if not, naming the nearest one.
-    """
+    """Raise a ConfigError, which names the nearest setting, if there is none of this name."""
     _check_names([name], "command line")
 
 

@@ -32,11 +32,7 @@ class QuietHours:
 
 
 def parse(text: str) -> QuietHours | None:
-    """Parse quiet hours; None for an empty text.
-
-    Raises:
-        ValueError: if the text has another form, a time does not exist, or both are the same.
-    """
+    """Parse quiet hours; None for an empty text, a ValueError for another form, no such time, or two equal ones."""
     if not text.strip():
         return None
     match = _HOURS.fullmatch(text.strip())

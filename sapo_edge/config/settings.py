@@ -122,11 +122,7 @@ def _setting(default: int | float | str | None, explanation: str, **details: Any
 
 
 def head_start_limit(text: str) -> int | None:
-    """The number of updates of a head start; None for "auto".
-
-    Raises:
-        ValueError: if the text is anything else.
-    """
+    """The number of updates of a head start; None for "auto", a ValueError for any other text."""
     if text == "auto":
         return None
     if not (text.isascii() and text.isdecimal() and int(text) <= MAX_HEAD_START):
@@ -135,11 +131,7 @@ def head_start_limit(text: str) -> int | None:
 
 
 def dht_contacts(text: str) -> tuple[tuple[str, int], ...] | None:
-    """Host and port of DHT nodes for the first contact: None for "on", the usual ones; none for "off".
-
-    Raises:
-        ValueError: if the text is anything else.
-    """
+    """Host and port of DHT nodes for the first contact: None for "on", none for "off"; or a ValueError."""
     if text in ("on", "off"):
         return None if text == "on" else ()
     contacts = []

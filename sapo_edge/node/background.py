@@ -81,11 +81,7 @@ class _Record:
 
 
 class Background:
-    """The node of one installation, as a process in the background.
-
-    Args:
-        home: as given with --home; None without.
-    """
+    """The node of one installation, as a process in the background; `home` as given with --home."""
 
     def __init__(self, paths: Paths, home: Path | None = None) -> None:
         self._paths = paths

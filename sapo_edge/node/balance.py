@@ -68,15 +68,7 @@ def is_fall(best: Sequence[bool], correct: Sequence[bool], contenders: int) -> b
 
 
 def sign_test(lost: int, gained: int) -> float:
-    """Exact one-sided p-value of a fall (McNemar, Psychometrika 12:153, 1947).
-
-    Args:
-        lost: questions that only the first evaluation answered right.
-        gained: questions that only the second one did.
-
-    Returns:
-        The chance of at least `lost` heads in `lost` + `gained` throws of a coin.
-    """
+    """Exact one-sided p-value of a fall (McNemar, Psychometrika 12:153, 1947), of the questions lost and gained."""
     throws = lost + gained
     outcomes: int = 2**throws
     return sum(math.comb(throws, heads) for heads in range(lost, throws + 1)) / outcomes

@@ -13,11 +13,7 @@ from sapo_edge.state.journal import JournaledRollout
 
 
 def round_settings(settings: Settings, max_tokens: int, external: int | None = None) -> RoundSettings:
-    """The settings of a round. A node that works alone replaces external rollouts by own ones.
-
-    Args:
-        external: J, at most `settings.external`, which is the default; own rollouts replace the others.
-    """
+    """The settings of a round with J external rollouts; own ones replace the others, all in a node that works alone."""
     taken = settings.external if external is None else external
     if settings.network == "solo":
         taken = 0

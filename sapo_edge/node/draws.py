@@ -20,11 +20,7 @@ LEAST = 0.2
 
 
 class Draws:
-    """Takes or passes over the tasks of a node's sequence.
-
-    Args:
-        teaching: entry -> its share of groups that teach, of draws that are restored.
-    """
+    """Takes or passes over the tasks of a node's sequence, by each entry's share of groups that teach."""
 
     def __init__(self, teaching: Mapping[str, float] | None = None) -> None:
         self.teaching = dict(teaching or {})

@@ -20,23 +20,14 @@ STEADY = "guard_steady"
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What an evaluation changes.
-
-    Attributes:
-        counters: of the journal, to store with the evaluation.
-        notice: to the user; None if the number of external rollouts stays.
-    """
+    """What an evaluation changes: counters of the journal, and a notice if the number of external rollouts changes."""
 
     counters: Mapping[str, int] = field(default_factory=dict)
     notice: Notice | None = None
 
 
 class Guard:
-    """Takes fewer external rollouts while the accuracy on the validation set falls.
-
-    Args:
-        journal: of the node; holds the evaluations, the rounds and this state.
-    """
+    """Takes fewer external rollouts while the accuracy on the validation set falls; the journal holds this state."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -47,11 +38,7 @@ class Guard:
         return reduced(settings.external, self._halvings) if settings.protect == "on" else settings.external
 
     def judge(self, event: HeldOut, settings: Settings, best: Checkpoint | None) -> Judgement:
-        """Judge an evaluation that the journal does not have yet.
-
-        Args:
-            best: the best checkpoint so far; None without any.
-        """
+        """Judge an evaluation that the journal does not have yet, beside the best checkpoint so far."""
         if settings.protect == "off" or settings.network == "solo":
             return Judgement()
         compared, earlier = self._journal.best_held_out(event.asked)

@@ -91,11 +91,7 @@ class HeadStartState:
         return asdict(self)
 
     def judged(self, answers: str, limit: int | None) -> HeadStartState:
-        """The state after a validation.
-
-        Args:
-            limit: number of updates that the owner asked for; None if validation decides.
-        """
+        """The state after a validation; the limit is what the owner asked for, None if validation decides."""
         state, questions = self, len(answers)
         right = questions - answers.count(WRONG)
         if right > self.best or (limit is not None and right == self.best):
@@ -108,11 +104,7 @@ class HeadStartState:
         return replace(state, over=right >= ENOUGH * questions or stalled >= max(WAIT, self.updates / 2))
 
     def next_updates(self, limit: int | None, seconds: float) -> int:
-        """Updates before the next validation.
-
-        Args:
-            seconds: of one update; 0 if not known yet.
-        """
+        """Updates before the next validation, by the seconds of one update, 0 if not known yet."""
         count = max(FIRST, math.ceil(self.updates * (GROWTH - 1)))
         if seconds:
             count = min(count, max(1, int(MAX_SECONDS / seconds)))
@@ -164,11 +156,7 @@ class HeadStart:
     def search(
         self, state: HeadStartState, handle: Callable[[], CallHandle], goes_on: Callable[[int], bool]
     ) -> HeadStartState:
-        """Sample answers until those to `FEWEST` questions are right, at most `TRIES` batches.
-
-        Args:
-            goes_on: called before each batch with the number of those sampled; False ends it.
-        """
+        """Sample answers until those to `FEWEST` questions are right, at most `TRIES` batches while it `goes_on`."""
         for tried in range(TRIES):
             if self.answered >= FEWEST or not goes_on(tried):
                 break

@@ -23,11 +23,7 @@ MAX_INDEX = 2**48
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question for a person.
-
-    Attributes:
-        manifest: digest (hex) of the task's manifest.
-    """
+    """A question for a person, from the manifest of this digest (hex)."""
 
     ref: TaskRef
     text: str
@@ -39,11 +35,7 @@ class Question:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Question:
-        """Read what `as_dict` wrote.
-
-        Raises:
-            ConfigError: if it is anything else.
-        """
+        """Read what `as_dict` wrote; anything else is a ConfigError."""
         with _reading("question"):
             text, manifest = (check_text(name, fields.get(name)) for name in ("question", "manifest"))
             return cls(_read_ref(fields), text, manifest)
@@ -84,11 +76,7 @@ class PersonAnswers:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> PersonAnswers:
-        """Read what `as_dict` wrote.
-
-        Raises:
-            ConfigError: if it is anything else.
-        """
+        """Read what `as_dict` wrote; anything else is a ConfigError."""
         with _reading("answers"):
             texts = tuple(check_text("answer", text) for text in check_list("answers", fields.get("answers")))
             time = check_number("time", fields.get("time"), 0, 2**40)
@@ -97,13 +85,7 @@ class PersonAnswers:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verifier's result for a person's answers.
-
-    Attributes:
-        rewards: one for each answer, in [0, 1].
-        expected: the ground truth, "" if there is none.
-        shared: whether a node shared them with its swarm.
-    """
+    """The rewards of a person's answers, in [0, 1], the ground truth or "", and whether they went to the swarm."""
 
     rewards: tuple[float, ...]
     expected: str
@@ -115,11 +97,7 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any], answers: int) -> Verdict:
-        """Read what `as_dict` wrote for so many answers.
-
-        Raises:
-            ConfigError: if it is anything else.
-        """
+        """Read what `as_dict` wrote for so many answers; anything else is a ConfigError."""
         with _reading("verdict"):
             rewards = check_list("rewards", fields.get("rewards"))
             if len(rewards) != answers:
@@ -132,11 +110,7 @@ class Verdict:
 
 
 def draw_question(source: TaskSource, seed: int) -> Question:
-    """Draw a question that is not held out, and hardly ever one that was asked before.
-
-    Args:
-        seed: the node's own.
-    """
+    """Draw a question that is not held out, and hardly ever one that was asked before."""
     # Every verifier: the terminal app only shows the question.
     from sapo_edge.tasks.source import derive_seed
 

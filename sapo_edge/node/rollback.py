@@ -13,14 +13,7 @@ from sapo_edge.swarm.joining.identity import Identity
 
 
 def find_target(checkpoints: Checkpoints, round: int | None) -> Checkpoint:
-    """The checkpoint to return to, verified.
-
-    Args:
-        round: of one of them; None: the best one.
-
-    Raises:
-        CheckpointError: if there is no such checkpoint, or it is damaged.
-    """
+    """The checkpoint of a round, or the best one, verified; a CheckpointError if there is none, or it is damaged."""
     kept = checkpoints.rounds()
     if not kept:
         raise CheckpointError("there is no checkpoint yet", "train first with `sapo run`")

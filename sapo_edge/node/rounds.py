@@ -312,12 +312,7 @@ class Node:
         self.emit(Notice(level="info", text=text))
 
     def _training_tasks(self, cursor: int, count: int, seed: int | None = None) -> tuple[tuple[Task, ...], int]:
-        """The next tasks whose questions the model's context can take with an answer; the others are counted.
-
-        Args:
-            cursor, count: of the first one, and their number.
-            seed: of another sequence than the node's own.
-        """
+        """The next tasks whose questions the model's context can take with an answer; the others are counted."""
         tasks: list[Task] = []
         for _ in range(MAX_DRAWS):
             drawn, cursor = self._draw(cursor, count - len(tasks), self.seed if seed is None else seed)

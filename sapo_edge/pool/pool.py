@@ -135,11 +135,7 @@ class Pool:
         return self._bytes
 
     def add(self, rollout: Rollout, neighbourhood: str = "") -> PoolOutcome:
-        """Add a rollout that was checked already; the oldest ones make room for it.
-
-        Args:
-            neighbourhood: the network from which it came, "" if unknown.
-        """
+        """Add a rollout that was checked already, of a network, "" if unknown; the oldest ones make room for it."""
         entry = _entry(rollout, self._clock(), neighbourhood)
         with self._lock:
             self._expire()
@@ -178,22 +174,14 @@ class Pool:
                     self._remove(rollout.id)
 
     def mark_used(self, used: Sequence[tuple[str, str, TaskRef]]) -> None:
-        """Remove rollouts that were trained on before, and do not accept them again.
-
-        Args:
-            used: id, author and task reference of each.
-        """
+        """Remove rollouts that were trained on before, by id, author and task; do not accept them again."""
         with self._lock:
             for identity, author, ref in used:
                 self._use(identity, author, ref)
                 self._removed[identity] = None
 
     def save(self, path: Path) -> None:
-        """Write the pool and what it remembers to a file, for the next start.
-
-        Raises:
-            StateError: if it can't be written; the old file is untouched.
-        """
+        """Write the pool and what it remembers to a file, or raise a StateError and leave the old one untouched."""
         with self._lock:
             self._expire()
             offset = self._wall_clock() - self._clock()

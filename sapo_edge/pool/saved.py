@@ -32,12 +32,7 @@ _REMEDY = "nothing needs to be done: the pool fills again, and the file is repla
 
 @dataclass(frozen=True, slots=True)
 class SavedRollout:
-    """A rollout that the pool holds.
-
-    Attributes:
-        arrival: Unix seconds.
-        neighbourhood: the network from which it came, "" if unknown.
-    """
+    """A rollout that the pool holds, with its arrival in Unix seconds and its network, "" if unknown."""
 
     rollout: Rollout
     arrival: float
@@ -46,13 +41,7 @@ class SavedRollout:
 
 @dataclass(frozen=True, slots=True)
 class SavedPool:
-    """Content of the file.
-
-    Attributes:
-        removed: ids (hex) of rollouts that left the pool.
-        used_tasks: 16-byte marks of the tasks of used rollouts.
-        used_texts: 16-byte marks of the texts of the rollouts used last.
-    """
+    """Ids (hex) of rollouts that left the pool, 16-byte marks of used tasks and texts, and the rollouts held."""
 
     removed: Sequence[str] = ()
     used_tasks: Sequence[bytes] = ()
@@ -61,14 +50,7 @@ class SavedPool:
 
 
 def write_pool(path: Path, saved: SavedPool) -> None:
-    """Replace the file.
-
-    Args:
-        path: in a directory that exists.
-
-    Raises:
-        StateError: if it can't be written; the old file is untouched.
-    """
+    """Replace the file; a StateError if it can't be written, and the old one is untouched."""
     parts = [b"".join(map(bytes.fromhex, saved.removed)), b"".join(saved.used_tasks), b"".join(saved.used_texts)]
     parts += [msgpack.packb(_encode(item)) for item in saved.rollouts]
     body = b"".join(map(msgpack.packb, parts))
@@ -77,14 +59,7 @@ def write_pool(path: Path, saved: SavedPool) -> None:
 
 
 def read_pool(path: Path, max_rollouts: int, max_bytes: int, max_remembered: int) -> SavedPool:
-    """What `write_pool` wrote; nothing if the file is missing.
-
-    Args:
-        max_rollouts, max_bytes, max_remembered: limits of the pool; a larger file is not read.
-
-    Raises:
-        StateError: if it can't be read, is damaged or too large.
-    """
+    """What `write_pool` wrote; nothing if it is missing, a StateError if it can't be read, is damaged or too large."""
     header = len(MAGIC) + _DIGEST_BYTES
     most = header + max_bytes + max_rollouts * _RECORD_BYTES + (max_remembered + 1) * _REMEMBERED_BYTES
     if not path.exists():

@@ -247,11 +247,7 @@ def nearest(name: str, options: Iterable[str]) -> str:
 
 
 def check_generator(name: str) -> str:
-    """The name, if it is on the allow-list.
-
-    Raises:
-        ManifestError: if it is not; with the reason if there is a special one.
-    """
+    """The name, if it is on the allow-list; else a ManifestError, with the reason if there is a special one."""
     if name in ALLOWED:
         return name
     remedy = nearest(name, ALLOWED)

@@ -27,11 +27,7 @@ MAX_ABANDONED = 2
 
 
 class OvertimeError(Exception):
-    """The work took too long and was interrupted.
-
-    Args:
-        busy: processor seconds that the work took; infinite for work that could not be interrupted.
-    """
+    """The work took too long, so many processor seconds, and was interrupted; infinite if it could not be."""
 
     def __init__(self, message: str, busy: float = math.inf) -> None:
         super().__init__(message)

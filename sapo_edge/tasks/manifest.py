@@ -206,11 +206,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        """Decode what `to_bytes` wrote.
-
-        Raises:
-            ManifestError: if it is anything else, even another encoding of the same manifest.
-        """
+        """Decode what `to_bytes` wrote; anything else, even another encoding of the same, is a ManifestError."""
         remedy = "fetch it again, or from another peer"
         require(
             len(data) <= MAX_MANIFEST_BYTES,
@@ -227,11 +223,7 @@ class Manifest:
 
     @classmethod
     def from_toml(cls, text: str, where: str = "the manifest", directory: Path | None = None) -> Manifest:
-        """Read a manifest from TOML text.
-
-        Args:
-            directory: of the files of questions that it names; None: it may name none.
-        """
+        """Read a manifest from TOML text, and the files of questions that it names in a directory, if any."""
         return cls._from_tables(_parse_tables(text, where), where, directory)
 
     @classmethod
@@ -302,11 +294,7 @@ def shipped_name(digest: str) -> str | None:
 
 
 def load_manifest(name_or_path: str | Path, store: Path | None = None) -> Manifest:
-    """A shipped manifest by name, or that of a file, as `Manifest.read`.
-
-    Raises:
-        ManifestError: if there is neither; it lists the shipped ones.
-    """
+    """A shipped manifest by name, or that of a file; the ManifestError without either lists the shipped ones."""
     shipped = shipped_manifests()
     if name_or_path in shipped:
         file = resources.files("sapo_edge.tasks").joinpath("manifests", f"{name_or_path}.toml")

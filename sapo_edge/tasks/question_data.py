@@ -91,23 +91,14 @@ class QuestionData:
         require(is_named, "the questions are not those that the manifest names", "fetch them from another peer")
 
     def verify(self, path: Path) -> None:
-        """Make sure that a stranger's file is the one that is named, and that each of its questions is valid.
-
-        Raises:
-            ManifestError: if it is not.
-        """
+        """A ManifestError unless a stranger's file is the one that is named, and each of its questions is valid."""
         with path.open("rb") as file:
             for record, _ in self.scan(file):
                 OwnQuestion.from_list(record)
 
 
 class StoredQuestions(Sequence[OwnQuestion]):
-    """Some questions of a file, each read when it is used.
-
-    Args:
-        spans: where each of its questions begins and ends.
-        places: which of them these are.
-    """
+    """Some questions of a file, each read when it is used; `places` says which of its spans."""
 
     def __init__(self, path: Path, spans: array[int], places: Iterable[int]) -> None:
         self._path, self._spans, self._places = path, spans, array("I", places)

@@ -101,11 +101,7 @@ def split_questions(questions: Sequence[OwnQuestion]) -> SplitQuestions:
 
 
 def split_places(marks: Iterable[tuple[bytes, str]]) -> tuple[list[int], list[int], list[int]]:
-    """The places of the questions that are trained on, of those for validation, and of those for the test.
-
-    Args:
-        marks: of each question `mark_of` its text, and its split.
-    """
+    """The places of the questions that are trained on, for validation, and for the test, by marks and splits."""
     sets: dict[str, dict[bytes, int]] = {split: {} for split in SPLITS}
     last: dict[bytes, int] = {}
     for number, (mark, split) in enumerate(marks):
@@ -129,12 +125,7 @@ def mark_of(question: str) -> bytes:
 
 
 def place(position: int, count: int, offset: int, step: int) -> int:
-    """The place of a position in an order of `count` questions, in which each occurs once.
-
-    Args:
-        position: 0 to `count` - 1.
-        offset, step: of the order; any integers.
-    """
+    """The place of a position in an order of `count` questions, in which each occurs once."""
     step %= count
     while math.gcd(step, count) != 1:
         step += 1

@@ -46,12 +46,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a model has room for.
-
-    Attributes:
-        context: most tokens of a prompt and its answer.
-        max_tokens: most tokens of an answer, with its end.
-    """
+    """The most tokens of a prompt and its answer that a model takes, and of an answer with its end."""
 
     prompt_tokens: Callable[[Prompt], int]
     answer_tokens: Callable[[str], int]
@@ -85,11 +80,7 @@ def find_mistakes(path: Path) -> list[ManifestError]:
 
 
 def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) -> Iterator[Remark]:
-    """What may be wrong, question by question.
-
-    Args:
-        room: of the model; None: lengths are not looked at.
-    """
+    """What may be wrong, question by question; lengths only where the model has a room."""
     # Digests and places, not texts: there may be 200,000 questions.
     first: dict[bytes, str] = {}
     others = 0 if room is None else room.prompt_tokens(manifest.prompt_for(""))

@@ -93,15 +93,7 @@ class TaskSource:
         return derive_seed("shown", self.manifest.digest)
 
     def draw(self, seed: int, index: int) -> Task:
-        """The task at an index of a node's sequence; it may be held out.
-
-        Args:
-            seed: the node's task seed, 0 to 2**63 - 1.
-            index: 0 to 2**63 - 1.
-
-        Raises:
-            UnknownTaskError: if the generator fails at this index, which is rare.
-        """
+        """The task at an index of a node's sequence; it may be held out. Seldom raises an UnknownTaskError."""
         entry = self._drawn_entry(seed, index)
         return self.regenerate(TaskRef(entry, generator_version(self._entries[entry].generator), seed, index))
 

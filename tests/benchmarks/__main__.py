@@ -52,11 +52,8 @@ RUNS: dict[str, Callable[[Any, Arguments], None]] = {
     "update": update,
     "products": lambda run, a: run(a.repeats),
     "node": lambda run, a: run(a.rounds),
-    "bandwidth": lambda run, a: run(a.rounds),
-    "exports": lambda run, a: run(a.home[0]),
-    "stability": lambda run, a: run(a.home),
-    "bfcl": lambda run, a: run(a.home[0], a.cases),
-    "churn": lambda run, a: run(a.minutes),
+    "exports": lambda run, a: run(a.home),
+    "bfcl": lambda run, a: run(a.home, a.cases),
     "crowd": lambda run, a: run([n for n in (100, 1000, 10000) if n <= a.nodes], 60 * a.hours, a.each, a.keys),
     "terminal": lambda run, a: run(a.repeats),
     "journal": lambda run, a: run(a.repeats),
@@ -78,9 +75,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--threads", type=int, default=0, help="of evaluation and update; 0: one a core")
-    parser.add_argument(
-        "--minutes", type=float, default=10.0, help="of churn; of relay, once all have joined; of helper"
-    )
+    parser.add_argument("--minutes", type=float, default=10.0, help="of relay, once all have joined; of helper")
     parser.add_argument("--members", type=int, default=1000, help="of relay")
     parser.add_argument("--nodes", type=int, default=10000, help="of the largest swarm of crowd and strangers")
     parser.add_argument("--hours", type=float, default=3.0, help="of crowd and strangers, simulated")
@@ -89,7 +84,7 @@ def main() -> None:
         "--keys", type=int, default=0, help="of crowd, that a hostile node keeps; 0: one, and others used once"
     )
     parser.add_argument("--shape", default="8x8x64", help="of trl and update: questions x answers x tokens")
-    parser.add_argument("--home", type=Path, action="append", help="a trained state directory; repeatable")
+    parser.add_argument("--home", type=Path, help="a trained state directory")
     parser.add_argument(
         "--cache", type=Path, default=Path("~/.cache/sapo-edge/shaped").expanduser(), help="of shaped models"
     )

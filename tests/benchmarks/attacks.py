@@ -244,7 +244,6 @@ class Lab:
                 published.setdefault(member.peer_id, set()).update(member.publish())
 
     def is_complete(self) -> bool:
-        """Whether all that was published has arrived."""
         return all(of == total for name in self.published for of, total in self._counts(name))
 
     def arrived(self, name: str) -> str:
@@ -314,13 +313,7 @@ HEAD = """\
 
 
 def run(names: Sequence[str], minutes: float, output: Path | None) -> None:
-    """Run the attacks whose names contain one of these, or all; print the table, and append all figures to a file.
-
-    Args:
-        names: parts of names.
-        minutes: for all of them. The attacks share the time equally, as far as each lasts from `SHORTEST` to `LONGEST`.
-        output: file of the figures.
-    """
+    """Run the attacks whose names contain one of these, or all, in equal parts of the time; append figures."""
     source = TaskSource(load_manifest("starter"))
     attacks = [attack for attack in ATTACKS if not names or any(name in attack.name for name in names)]
     deadline, other = time.monotonic() + 60 * minutes, OTHER_SECONDS

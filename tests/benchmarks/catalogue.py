@@ -32,13 +32,7 @@ LARGER = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """A model of the hub.
-
-    Attributes:
-        name: of its repository.
-        parameters: in millions, as its page gives them.
-        values: of its configuration, by transformers' names.
-    """
+    """A model of the hub: millions of parameters, as its page gives them, and its configuration."""
 
     name: str
     parameters: float
@@ -50,7 +44,6 @@ class KnownModel:
 
     @property
     def architecture(self) -> str:
-        """llama.cpp's name of the architecture."""
         return ARCHITECTURES[self.values["model_type"]].gguf
 
 

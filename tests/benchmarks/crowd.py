@@ -43,16 +43,12 @@ from sapo_edge.swarm.judging.records import RecordStore
 from sapo_edge.swarm.judging.reputation import Reputation
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
-from tests.benchmarks.bandwidth import (
-    BUDGET,
-    DEGREE,
-    MEDIAN_SECONDS,
-    QUESTIONS,
-    copies,
-    message_bytes,
-    own_rollouts,
-)
+from tests.benchmarks.messages import QUESTIONS, copies, message_bytes, own_rollouts
 
+BUDGET = 64
+DEGREE = 6
+MEDIAN_SECONDS = 60.0
+"""A median round."""
 SPREAD = 1.0
 """Standard deviation of the logarithm of a round's length between nodes: 1 of 100 is ten times the median."""
 LIFE = 480.0
@@ -92,18 +88,15 @@ class Member:
         self.dialler._bucket.rate = 0.0
 
     def hold(self, other: Member) -> None:
-        """Be connected to a member, and know its address."""
         self.connections[other.key] = None
         self.directory._entry(other.peer_id).tag = TAG
         self.directory.mark_dialled(other.address)
 
     def drop_oldest(self) -> None:
-        """Lose the connection that was made first."""
         key = next(iter(self.connections))
         del self.connections[key]
 
     def meet(self, other: Member) -> None:
-        """Connect to a member that has room."""
         self.hold(other)
         other.hold(self)
 
@@ -187,12 +180,7 @@ def _bodies() -> list[tuple[bytes, bytes]]:
 
 
 class Observer:
-    """An honest node whose receiving side is simulated in full.
-
-    Args:
-        length: of its rounds in seconds.
-        rng: by which neighbour a message comes.
-    """
+    """An honest node whose receiving side is simulated in full, in rounds of so many seconds."""
 
     def __init__(self, length: float, rng: random.Random) -> None:
         self.length = length
@@ -230,7 +218,7 @@ class Observer:
         self.accepted[message.is_hostile] += message.count
 
     def estimate(self) -> float:
-        """Number of authors; it is a little old, because it takes long to compute."""
+        """It is a little old, because it takes long to compute."""
         if self.now - self._estimated > MEDIAN_SECONDS / 2:
             self._estimate, self._estimated = self.authors.estimate(self.now), self.now
         return self._estimate
@@ -401,17 +389,7 @@ def simulate(
     each: int = QUESTIONS,
     keys: int = 0,
 ) -> Figures:
-    """Run a swarm.
-
-    Args:
-        nodes: at any time.
-        rounds: median rounds.
-        hostile: share of hostile nodes.
-        settling: share of the time before figures are taken.
-        number: of observers.
-        each: rollouts of a key that is used once.
-        keys: of a hostile node, see `Crowd`.
-    """
+    """Run a swarm for so many median rounds; figures are taken after a share of them."""
     crowd, end = Crowd(nodes, hostile, number, each, keys), rounds * MEDIAN_SECONDS
     observers, rows, shared = crowd.observers, [], []
     before: list[Counter[bool]] = []
@@ -464,14 +442,7 @@ def memory_of(*roots: object) -> int:
 
 
 def run(sizes: Sequence[int], rounds: float, each: int, keys: int) -> None:
-    """Print a table.
-
-    Args:
-        sizes: of swarms.
-        rounds: median rounds that are simulated.
-        each: rollouts of a key that is used once.
-        keys: of a hostile node, see `Crowd`.
-    """
+    """Print a table; see `Crowd`."""
     sizes_ = message_bytes(own_rollouts(64))
     print(
         f"budget {BUDGET}, {rounds:.0f} median rounds, {HOSTILE:.0%} hostile, a node stays {LIFE:.0f} on average,"

@@ -46,8 +46,6 @@ def processor_seconds(work: Callable[[], object]) -> float:
 
 
 class Gauge:
-    """Memory and processor of another process."""
-
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
 
@@ -62,10 +60,6 @@ class Gauge:
     def cpu(self) -> float:
         times = self._process.cpu_times()
         return float(times.user + times.system)
-
-    def handles(self) -> int:
-        """Open files and sockets."""
-        return int(self._process.num_fds())
 
 
 def interleaved(candidates: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:

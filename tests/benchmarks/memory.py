@@ -14,14 +14,7 @@ TIMEOUT = 6 * 3600.0
 
 
 def run(cache: Path, names: list[str], tokens: int, trained: int) -> None:
-    """Print a table: a round of each model in a process of its own, after a small one.
-
-    Args:
-        cache: directory for the models' files, 0.4 and 1.1 GB.
-        names: of the models.
-        tokens: of an answer.
-        trained: groups of the 8 to learn from.
-    """
+    """Print a table: a round of each model in a process of its own, of whose 8 groups some are trained on."""
     print(f"\n### A round of 8 x 8, prompts of {PROMPT} tokens, answers of {tokens}, {trained} groups trained on\n")
     print("| model | limit | peak of the process | without Python itself | estimated |\n|---|---|---|---|---|")
     for name in names:

@@ -82,7 +82,7 @@ def padded_gradient(policy: MlxPolicy, batch: list[EncodedGroup]) -> Any:
 
 
 def apart(packed: dict[str, Any], padded: Any) -> float:
-    """Relative L2 distance of the two gradients."""
+    """Relative L2 distance."""
     import mlx.core as mx
     from mlx.utils import tree_flatten
 
@@ -97,20 +97,13 @@ def apart(packed: dict[str, Any], padded: Any) -> float:
 
 @dataclass
 class Update:
-    """A way to compute a gradient.
-
-    Attributes:
-        work: computes it.
-        gradient: the last one.
-        peaks: GB that MLX held at most, weights included, each time.
-    """
+    """A way to compute a gradient, the last one, and GB that MLX held at most each time, weights included."""
 
     work: Callable[[], Any]
     gradient: Any = None
     peaks: list[float] = field(default_factory=list)
 
     def seconds(self) -> float:
-        """Of one more."""
         import mlx.core as mx
 
         self.gradient = None
@@ -124,7 +117,6 @@ class Update:
 
 
 def run(repeats: int) -> None:
-    """Print the tables, and the relative difference of the gradients."""
     cores = available_cores()
     policy = MlxPolicy(opening(find_model(""), threads=cores))
     learner = policy.learner

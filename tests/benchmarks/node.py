@@ -34,20 +34,8 @@ def run(rounds: int) -> None:
         # A warm start: the sampler's format is chosen and its file is made.
         if (cache := Paths.default().cache).is_dir():
             Path(home, "cache").symlink_to(cache)
-        command = [
-            sys.executable,
-            "-m",
-            "sapo_edge",
-            "run",
-            "--solo",
-            "--json",
-            "--rounds",
-            str(rounds),
-            "--home",
-            home,
-            "--seed",
-            "1",
-        ]
+        arguments = f"run --solo --json --rounds {rounds} --seed 1 --home {home}".split()
+        command = [sys.executable, "-m", "sapo_edge", *arguments]
         begin = time.perf_counter()
         peak, times, updates, started = 0, [], [], {"node_started": 0.0, "held_out": 0.0, "round": 0.0}
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

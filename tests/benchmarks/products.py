@@ -35,7 +35,6 @@ WAYS: dict[str, Way] = {
 
 
 def run(repeats: int) -> None:
-    """Print a table of 10^9 operations a second, medians."""
     torch.set_num_threads(1)
     print(f"\n### Products of {TOKENS} tokens, GFLOP/s\n\n| matrix | {' | '.join(WAYS)} |\n|{'---|' * (len(WAYS) + 1)}")
     for name, (outputs, inputs) in MATRICES.items():

@@ -60,11 +60,9 @@ class Member:
         self.attempts = 0
 
     async def run(self, stack: AsyncExitStack) -> None:
-        """Start its host, which does not listen."""
         await stack.enter_async_context(running(self.host, None, 0, self._meter))
 
     async def join(self) -> None:
-        """Connect, reserve and ask for members, as often as it takes."""
         pause = 1.0
         while not await self._try():
             await trio.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
@@ -107,12 +105,7 @@ async def members(relay: Address, count: int, first: int) -> None:
 
 
 def run(count: int, idle_seconds: float) -> None:
-    """Print the figures of a relay with so many members.
-
-    Args:
-        count: members.
-        idle_seconds: time for which its processor is watched once all have joined.
-    """
+    """Print the figures of a relay, whose processor is watched for some seconds once all members have joined."""
     files = max(4096, count + 256)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, max(files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
     with tempfile.TemporaryDirectory() as home:

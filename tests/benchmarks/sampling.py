@@ -33,12 +33,6 @@ def prompts() -> list[Prompt]:
 
 
 def run(repeats: int, path: Path) -> None:
-    """Print the table.
-
-    Args:
-        repeats: of each.
-        path: the model's GGUF file.
-    """
     import llama_cpp
     import torch
     from transformers import DynamicCache  # noqa: F401  -- loaded before it is timed

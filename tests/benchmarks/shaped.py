@@ -30,12 +30,7 @@ SHAPES = {
 
 
 def shaped_model(name: str, directory: Path) -> Path:
-    """The file of a shape, in Q4_K_M as llama.cpp mixes its formats; made in the first call.
-
-    Args:
-        name: of the shape.
-        directory: for the file, 0.4 to 1.1 GB.
-    """
+    """The file of a shape, 0.4 to 1.1 GB in Q4_K_M as llama.cpp mixes its formats; made in the first call."""
     from gguf import GGMLQuantizationType, GGUFWriter
 
     path, shape = directory / f"{name}-Q4_K_M.gguf", SHAPES[name]

@@ -48,11 +48,7 @@ class Terminal:
         self.process = psutil.Process(pid)
 
     def wait_for(self, text: str, limit: float = 30.0) -> float:
-        """Seconds from now until the app draws a text.
-
-        Raises:
-            TimeoutError: with the last output.
-        """
+        """Seconds from now until the app draws a text."""
         begin = time.perf_counter()
         wanted = text.encode()
         while wanted not in self.output:
@@ -89,7 +85,7 @@ class Terminal:
         return times.user + times.system
 
     def cpu(self, seconds: float) -> float:
-        """Cores that the app uses, over some time."""
+        """Cores that the app uses."""
         before = self.used
         self.drain(seconds)
         return (self.used - before) / seconds

@@ -121,12 +121,7 @@ KINDS = {
 
 
 def make_all(directory: Path, questions: int = QUESTIONS, steps: int = 3200) -> None:
-    """Make the models of all kinds: those of one size learn their tasks once.
-
-    Args:
-        directory: gets a directory for each kind.
-        steps: of the first part; with fewer, and with fewer questions, a test makes models that know little.
-    """
+    """Make the models of all kinds: those of one size learn their tasks once, in so many steps."""
     torch.set_num_threads(1)
     tasks = warm_up_tasks(questions)
     for network, kinds in KINDS.items():
@@ -140,7 +135,6 @@ def make_all(directory: Path, questions: int = QUESTIONS, steps: int = 3200) -> 
 
 
 def write(model: Any, tokenizer: Tokenizer, directory: Path) -> None:
-    """Write a model as transformers reads it, with its tokenizer."""
     directory.mkdir(parents=True)
     tokenizer.save(str(directory / "tokenizer.json"), pretty=False)
     settings = {
@@ -213,19 +207,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Answers of one step.
-
-    Attributes:
-        tokens: (answers, length) questions and answers, padded on the right.
-        answered: (answers, length - 1) whether the token behind each position belongs to the answer.
-    """
+    """Answers of one step, padded on the right, and whether the token behind each position belongs to the answer."""
 
     tokens: torch.Tensor
     answered: torch.Tensor
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Batch:
-        """Pad some rows to the longest one's length."""
         length = max(len(row.prompt) + len(row.answer) for row in rows)
         ids = [[*row.prompt, *row.answer] for row in rows]
         tokens = torch.tensor([row + [END_ID] * (length - len(row)) for row in ids])
@@ -302,12 +290,7 @@ def warm_up_tasks(count: int) -> list[Task]:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of an answer, each of which can be right or wrong on its own.
-
-    Attributes:
-        right, wrong: as many each; a part may be the same in both.
-        join: makes the answer of its parts.
-    """
+    """The parts of an answer, right and wrong ones, as many each; a part may be the same in both."""
 
     right: tuple[str, ...]
     wrong: tuple[str, ...]

@@ -54,14 +54,7 @@ ON_GPU = {TORCH: "auto", "TRL": "bfloat16"}
 
 
 def run(repeats: int, questions: int, answers: int, tokens: int) -> None:
-    """Print the tables.
-
-    Args:
-        repeats: steps of TRL's and rounds of ours, after one of each to warm up.
-        questions: at most 8.
-        answers: to each.
-        tokens: most of an answer.
-    """
+    """Print the tables, of so many steps of TRL's and rounds of ours after one of each to warm up."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     compared = ON_CPU if device == "cpu" else ON_GPU
     asked = prompts()[:questions]

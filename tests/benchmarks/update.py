@@ -71,7 +71,6 @@ def padded_gradient(plain: Any, batch: list[EncodedGroup]) -> float:
 
 
 def gradients(parameters: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    """The adapter's gradient by name."""
     return {name: p.grad.detach().numpy().copy() for name, p in parameters.items() if p.grad is not None}
 
 
@@ -116,14 +115,7 @@ def compared(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) 
 
 
 def run(repeats: int, path: Path, count: int, answers: int, tokens: int, threads: int) -> None:
-    """Print the tables, and how far the gradients are from the padded one.
-
-    Args:
-        repeats: of each.
-        path: the model's GGUF file.
-        count, answers, tokens: groups, answers to each, and their length.
-        threads: 0: one a core.
-    """
+    """Print the tables, and how far the gradients are from the padded one; no threads: one a core."""
     threads = threads or available_cores()
     header, batch = read_header(path), random_groups(count, answers, tokens, PROMPT)
     learners = {name: TorchLearner(header, LoraSettings(), threads, replace(ROOMY, products=name)) for name in FORMATS}

@@ -55,7 +55,6 @@ HEAD = (
 
 
 def row(run: Run) -> str:
-    """A line of the table."""
     return (
         f"| {run.name} | {run.inputs:,} | {run.per_second:,} | {run.edges:,} | {run.features:,} | {run.corpus:,} |"
         f" {1 if run.crash else 0} | {1000 * run.slowest:.1f} | {run.allocated / MIB:.1f} | {run.peak} |"

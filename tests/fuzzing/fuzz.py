@@ -61,14 +61,7 @@ class Run:
 
 
 def fuzz(name: str, directory: Path, seconds: int, flags: Sequence[str] = ()) -> Run:
-    """Fuzz a target.
-
-    Args:
-        name: of the target.
-        directory: where its corpus, its log and crashing inputs are kept.
-        seconds: at most.
-        flags: more of libFuzzer's.
-    """
+    """Fuzz a target for some seconds; its corpus, its log and crashing inputs are kept in the directory."""
     # Those of an earlier version of the target may not hold any more.
     shutil.rmtree(directory / "seeds" / name, ignore_errors=True)
     corpus, seeds, crashes = (directory / kind / name for kind in ("corpus", "seeds", "crashes"))

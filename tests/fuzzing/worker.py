@@ -24,7 +24,6 @@ INSTRUMENTED = (
 
 
 def main() -> None:
-    """Fuzz until libFuzzer ends the process."""
     # Linux counts the most memory that the starter of a program ever had as the program's own, and libFuzzer goes by
     # that. A forked child begins anew.
     if child := os.fork():

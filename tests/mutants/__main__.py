@@ -73,11 +73,7 @@ def main() -> int:
 
 
 class Runner:
-    """A plug-in of pytest that tries each mutant instead of running the collected tests.
-
-    Attributes:
-        counts: mutants by what became of them.
-    """
+    """A plug-in of pytest that tries each mutant instead of running the collected tests, and counts the outcomes."""
 
     def __init__(self, chosen: list[Mutant]) -> None:
         self.counts = Counter[str]()

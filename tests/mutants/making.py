@@ -56,7 +56,6 @@ class Mutant:
 
     @cached_property
     def text(self) -> str:
-        """The file with the change."""
         changed = self.module.deep_replace(self.node, self.becomes)
         assert isinstance(changed, cst.Module)
         return str(changed.code)

@@ -122,13 +122,7 @@ class Account:
 
 
 def silent(accounts: Sequence[Account], names: dict[str, str], since: float) -> list[str]:
-    """Pairs of which one did not hear the other in time.
-
-    Args:
-        accounts: of the nodes that were there.
-        names: peer id by seat.
-        since: Unix seconds.
-    """
+    """Pairs of which one did not hear the other, whose peer id stands by its seat, since then."""
     return [
         f"{reader.name} did not hear {author.name}"
         for reader in accounts
@@ -138,7 +132,7 @@ def silent(accounts: Sequence[Account], names: dict[str, str], since: float) -> 
 
 
 def deaf(accounts: Sequence[Account], names: dict[str, str], since: float) -> list[str]:
-    """Nodes that heard nobody else in time; arguments as of `silent`."""
+    """Nodes that heard nobody else since then."""
     return [
         f"{reader.name} heard nobody at the end"
         for reader in accounts
@@ -154,14 +148,7 @@ def read_account(
     ends: list[tuple[int, int | None]],
     texts: Iterable[Path],
 ) -> Account:
-    """The account of a home in which nobody lives any more.
-
-    Args:
-        name: of the seat.
-        home: of the node.
-        events, ends: see `Account`.
-        texts: files of stderr and logs.
-    """
+    """The account of a home in which nobody lives any more; the texts are files of stderr and logs."""
     account = Account(name, events, ends)
     paths = Paths.default(home)
     try:
@@ -197,12 +184,7 @@ def _read_journal(account: Account, path: Path) -> None:
 
 
 def check(directory: Path, write: Callable[..., None]) -> None:
-    """Check all homes of a soak.
-
-    Args:
-        directory: of the soak; its records tell who lived there, and how they ended.
-        write: receives the kind and the fields of each new record.
-    """
+    """Check all homes of a soak, whose records tell who lived there and how they ended; write what was found."""
     records = read_records(directory)
     (began,) = (record["time"] for record in records if record["kind"] == "begun")
     (ended,) = (record["time"] for record in records if record["kind"] == "ended")

@@ -157,12 +157,7 @@ async def _ignore(stream: Any) -> None:
 
 
 async def main(options: dict[str, Any]) -> None:
-    """Attack until stdin ends.
-
-    Args:
-        options: kind (of `KINDS`), swarm (hexadecimal), tasks (of `Hostile`), number (of the process), pause (seconds
-            between two attacks).
-    """
+    """Attack until stdin ends; `pause` is seconds between two attacks."""
     logging.getLogger("libp2p").setLevel(logging.CRITICAL)
     generator = random.Random(options["number"])
     targets: list[list[str]] = []

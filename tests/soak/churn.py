@@ -13,14 +13,7 @@ QUIET = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change.
-
-    Attributes:
-        at: seconds after the beginning.
-        seat: number of the seat, from 0; the number of nodes for the one that joins.
-        kind: "stop", "start", "leave" or "join".
-        by: signal of a stop.
-    """
+    """One change, so many seconds after the beginning; the one that joins has the number of nodes as its seat."""
 
     at: float
     seat: int

@@ -13,7 +13,7 @@ Record = dict[str, Any]
 
 
 class Records:
-    """A file of JSON lines in the directory of a soak. Thread-safe."""
+    """JSON lines in the directory of a soak. Thread-safe."""
 
     def __init__(self, directory: Path) -> None:
         self._file = (directory / FILE).open("a")

@@ -19,13 +19,7 @@ WARM_UP = 1 / 12
 
 @dataclass(frozen=True)
 class Growth:
-    """The slopes of one figure in lives that began early enough and did not end.
-
-    Attributes:
-        lives: slope by seat.
-        mean: of all of them.
-        decision: against the bound.
-    """
+    """The slopes of one figure by seat, in lives that began early enough and did not end, and what they say."""
 
     lives: dict[str, Slope]
     mean: Slope | None
@@ -67,13 +61,7 @@ class Soaked:
         return samples
 
     def growth(self, key: str, unit: float, seats: Sequence[str] | None = None) -> Growth:
-        """How a figure of the samples grows an hour.
-
-        Args:
-            key: of the figure.
-            unit: what it is divided by.
-            seats: to look at; None for all nodes.
-        """
+        """How a figure of the samples, divided by its unit, grows an hour; of all nodes unless seats are named."""
         lives: dict[str, Slope] = {}
         for seat in self.nodes if seats is None else seats:
             samples = self.last_half(seat)

@@ -36,14 +36,7 @@ ENVIRONMENT = {**UNDISTURBED, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIV
 
 @dataclass
 class Life:
-    """One process of a seat.
-
-    Attributes:
-        number: from 1.
-        begun: Unix seconds.
-        asked: the signal by which it was asked to end; 0 for none.
-        code: how it ended; None while it lives.
-    """
+    """One process of a seat; `asked` is the signal by which it was asked to end, 0 for none."""
 
     number: int
     process: subprocess.Popen[bytes]
@@ -54,15 +47,7 @@ class Life:
 
 @dataclass
 class Seat:
-    """A home, and who lives there.
-
-    Attributes:
-        name: of the seat, and of its namespace.
-        host: IP address.
-        home: of all its lives.
-        lives: oldest first.
-        gone: whether it left for good.
-    """
+    """A home, and who lives there, oldest first; the name is that of the namespace, too."""
 
     name: str
     host: str

@@ -21,23 +21,14 @@ Decision = Literal["flat", "grows", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """A line's slope.
-
-    Attributes:
-        value: units an hour.
-        error: its standard error.
-    """
+    """Units an hour, and the standard error."""
 
     value: float
     error: float
 
 
 def fit(seconds: Sequence[float], values: Sequence[float]) -> Slope | None:
-    """Least squares through samples; None for too few.
-
-    Args:
-        seconds, values: of the samples, in order of time.
-    """
+    """Least squares through samples in order of time; None for too few."""
     from scipy.stats import linregress
 
     if len(seconds) < FEWEST:
@@ -62,13 +53,7 @@ def together(slopes: Sequence[Slope]) -> Slope | None:
 
 
 def decide(mean: Slope | None, count: int, bound: float) -> Decision:
-    """Whether a mean slope is below the bound or above it, with 95 % confidence each.
-
-    Args:
-        mean: of so many nodes.
-        count: of nodes.
-        bound: in the slope's unit.
-    """
+    """Whether the mean slope of so many nodes is below the bound or above it, with 95 % confidence each."""
     from scipy.stats import t
 
     if mean is None:

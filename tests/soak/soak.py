@@ -42,14 +42,7 @@ EVERY, PAUSE = 30.0, 12.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Of a soak.
-
-    Attributes:
-        minutes: from when all nodes run.
-        nodes: at the same time.
-        attackers: 0 to 3.
-        directory: for homes and records.
-    """
+    """Minutes from when all nodes run, nodes at the same time, 0 to 3 attackers, and where homes and records go."""
 
     minutes: float
     nodes: int
@@ -58,8 +51,6 @@ class Options:
 
 
 class Soak:
-    """The nodes, the relay and the attackers of one run."""
-
     def __init__(self, options: Options, lab: Namespaces) -> None:
         self.options = options
         directory = options.directory
@@ -228,11 +219,7 @@ class Soak:
 
 @contextlib.contextmanager
 def prepared(options: Options) -> Iterator[Soak]:
-    """A soak in network namespaces.
-
-    Raises:
-        NotPermittedError: if this machine can't have them.
-    """
+    """A soak in network namespaces; a NotPermittedError if this machine can't have them."""
     options.directory.mkdir(parents=True)
     with Namespaces() as lab:
         with permitted():

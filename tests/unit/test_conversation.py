@@ -37,7 +37,6 @@ def ask(conversation: Conversation, text: str, *, task: bool = False, follow: bo
 
 
 def turns(policy: FakePolicy) -> list[list[str]]:
-    """The turns of each prompt."""
     return [[turn.content for turn in asked.prompts[0]] for asked in policy.calls]
 
 

@@ -7,8 +7,7 @@ from collections import deque
 
 from sapo_edge.swarm.host.host import MAX_CONNECTIONS
 from sapo_edge.swarm.judging.records import MAX_RECORDS
-from tests.benchmarks.bandwidth import BUDGET
-from tests.benchmarks.crowd import join_all, mesh_of, simulate
+from tests.benchmarks.crowd import BUDGET, join_all, mesh_of, simulate
 
 
 def test_what_a_node_accepts_and_remembers_is_flat_while_nodes_come_and_go_and_one_in_a_hundred_is_hostile() -> None:

@@ -116,14 +116,7 @@ HOUR = 3600
 
 
 def share_after(members: int, keys: int, each: int = 1, hours: int = 1) -> tuple[float, float]:
-    """The share of a member before and after a crowd comes, which sends through every hour that follows.
-
-    Args:
-        members: honest ones, a round a minute, who keep the budget.
-        keys: of the crowd; new ones every hour.
-        each: rollouts of a key.
-        hours: for which the crowd stays.
-    """
+    """The share of a member before and after a crowd comes, with new keys every hour; honest ones keep the budget."""
     rng, heard = random.Random(members), Authors(float(HOUR))
     selector = SubsetSelector(BUDGET, lambda: heard.estimate(now))
     now, before = 0.0, 0.0
@@ -213,12 +206,7 @@ def test_the_pool_counts_authors_and_knows_them_after_a_restart(tmp_path: Path) 
 
 
 def published_by(lengths: list[int], moments: int, seconds: float = 1.0) -> list[list[int]]:
-    """What each node publishes at each moment of so many seconds, if its rounds take so many moments.
-
-    All nodes of a length act at once.
-
-    What is published arrives a moment later.
-    """
+    """What each node publishes at each moment, if its rounds take so many; it arrives a moment later."""
     rng = random.Random(len(lengths))
     heard = [Authors(3600.0) for _ in lengths]
     now = 0.0

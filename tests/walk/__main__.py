@@ -56,7 +56,6 @@ class Walk:
         return self.machine.terminal(f'sapo() {{ .venv/bin/sapo "$@"; }}; {command}', directory=CLONE)
 
     def make_run(self) -> None:
-        """Install and learn, as two rows."""
         words = [f"ROUNDS={self.rounds}"] if self.rounds is not None else []
         words += [] if self.compiles else ["COMPILE=no"]
         command = " ".join(["make run", *words])

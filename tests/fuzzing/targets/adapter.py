@@ -17,7 +17,6 @@ SHAPES = {"a.lora_A.weight": (2, 3), "a.lora_B.weight": (4, 2)}
 
 
 def check(data: bytes) -> None:
-    """Weights, or their configuration."""
     is_config = data[:1] == b"\1"
     path = file(CONFIG_FILE if is_config else ADAPTER_FILE)
     path.write_bytes(data[1:])
@@ -34,7 +33,6 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Weights of two formats of numbers, and configurations."""
     weights = {name: np.ones(shape, np.float32) for name, shape in SHAPES.items()}
     halves = {name: array.astype(np.float16) for name, array in weights.items()}
     configs: tuple[object, ...] = (

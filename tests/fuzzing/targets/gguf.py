@@ -41,7 +41,6 @@ def text(value: str) -> bytes:
 
 
 def entry(key: str, kind: int, value: bytes) -> bytes:
-    """A value of GGUF with its key."""
     return text(key) + struct.pack("<I", kind) + value
 
 

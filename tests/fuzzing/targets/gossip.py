@@ -88,11 +88,7 @@ def seeds() -> list[bytes]:
         rpc_pb2.RPC(publish=[message], control=graft, subscriptions=subscribe),
     ]  # fmt: skip
     whole = [frame.SerializeToString() for frame in frames]
-    return [*whole, b"".join(map(framed, whole))]
-
-
-def framed(data: bytes) -> bytes:
-    return frame(data)
+    return [*whole, b"".join(map(frame, whole))]
 
 
 TARGET = Target(check, seeds, 4096, MIB, 256, short=20)

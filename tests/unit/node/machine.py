@@ -24,13 +24,7 @@ Kind = TypeVar("Kind", bound=Event)
 
 
 class Machine:
-    """One state directory.
-
-    Attributes:
-        policy, node: of the last start.
-        events: of the last start, in their order.
-        during: called with each event.
-    """
+    """One state directory; `during` is called with each event."""
 
     def __init__(self, home: Path, source: TaskSource) -> None:
         self.paths = Paths.default(home)
@@ -49,12 +43,7 @@ class Machine:
         room: Room | None = None,
         **options: Any,
     ) -> NodeStopped:
-        """Run a new node to its end.
-
-        Args:
-            policy: of the node; one with these options by default.
-            prepare: called with the node before it runs.
-        """
+        """Run a new node to its end; `prepare` is called with it before."""
         self.policy, self.events = policy or FakePolicy(**options), []
         with Store(self.paths, keep_checkpoints=settings.keep_checkpoints) as store:
             self.node = Node(
@@ -80,7 +69,6 @@ class Machine:
 
     @property
     def asked(self) -> list[list[str]]:
-        """The questions of each round."""
         return [[prompt[-1].content for prompt in prompts] for prompts in self.policy.prompts]
 
 

@@ -29,14 +29,7 @@ MANY = 400
 
 
 class SmallDisk:
-    """A state directory on a small disk.
-
-    Args:
-        directory: the file system.
-
-    Attributes:
-        trained: what the policy was trained on up to the last finished round.
-    """
+    """A state directory on a small disk, and what the policy was trained on up to the last finished round."""
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.ballast = directory, directory / "ballast"
@@ -59,17 +52,14 @@ class SmallDisk:
             assert [event.round for event in store.journal.rounds(1000)] == list(range(1, node.round + 1))
 
     def fill(self, left: int) -> None:
-        """Use the disk up to so many bytes."""
         with self.ballast.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, free(self.directory) - left)
 
     def free(self) -> None:
-        """Make room again."""
         self.ballast.unlink()
 
 
 def free(directory: Path) -> int:
-    """Bytes that are free on a disk."""
     status = os.statvfs(directory)
     return status.f_bavail * status.f_frsize
 
@@ -103,7 +93,6 @@ def full(disk: SmallDisk) -> None:
 
 
 def read_only(disk: SmallDisk) -> None:
-    """Start a node on a disk that is read-only, and again when it is not."""
     logs.configure(stderr=False)
     remount("ro", disk.directory)
     for operation in (lambda: disk.work(1), lambda: logs.configure(file=disk.paths.log)):
@@ -114,12 +103,10 @@ def read_only(disk: SmallDisk) -> None:
 
 
 def remount(how: str, directory: Path) -> None:
-    """Make the file system read-only or not."""
     subprocess.run(["mount", "-o", f"remount,{how}", str(directory)], check=True)
 
 
 def main(directory: Path) -> None:
-    """Run both."""
     disk = SmallDisk(directory)
     disk.paths.create()
     logs.configure(file=disk.paths.log, stderr=False)

@@ -34,7 +34,6 @@ def paths(tmp_path: Path) -> Paths:
 
 
 def log(paths: Paths, *logged: Event | str) -> None:
-    """Append lines to the log."""
     with paths.log.open("a") as file:
         file.writelines(f"{line if isinstance(line, str) else log_line(line, NOW)}\n" for line in logged)
 

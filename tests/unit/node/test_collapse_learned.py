@@ -88,8 +88,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Run(Machine):
-    """A run of the model."""
-
     def __init__(self, home: Path, model: Path) -> None:
         super().__init__(home, SOURCE)
         self.watched = Watched(opening(model, lora=LORA), place=CPU)

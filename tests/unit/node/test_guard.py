@@ -79,8 +79,23 @@ def trained(tmp_path: Path, source: LengthScored) -> Trained:
     return Trained(tmp_path / "home", source)
 
 
+def reductions(trained: Trained) -> list[object]:
+    """What the status says of it at each checkpoint."""
+    seen: list[object] = []
+
+    def look(event: Event) -> None:
+        if isinstance(event, CheckpointSaved):
+            seen.append(NodeControl(trained.node, None).status()["reduced"])
+
+    trained.then(look)
+    return seen
+
+
 def test_a_fall_takes_fewer_external_rollouts_and_says_so(trained: Trained) -> None:
+    reduced = reductions(trained)
     trained.run(replace(SETTINGS, rounds=8))
+    half, quarter = {"external": 2, "setting": 4}, {"external": 1, "setting": 4}
+    assert reduced == [None, half, quarter, quarter, half, half, None, None]
     assert trained.external == [(2, 4), (2, 4), (4, 2), (5, 1), (5, 1), (4, 2), (4, 2), (2, 4)]
     assert trained.notices("warning") == [FALL.format(4, 2), FALL.format(2, 1)]
     assert trained.notices("info") == [HOLDS.format(2), HOLDS.format(4)]
@@ -92,18 +107,6 @@ def test_a_restarted_node_continues_like_an_unbroken_one(trained: Trained) -> No
         trained.run(replace(SETTINGS, rounds=rounds))
         told += trained.external
     assert told == [(2, 4), (2, 4), (4, 2), (5, 1), (5, 1), (4, 2), (4, 2), (2, 4)]
-
-
-def reductions(trained: Trained) -> list[object]:
-    """What the status says of it at each checkpoint."""
-    seen: list[object] = []
-
-    def look(event: Event) -> None:
-        if isinstance(event, CheckpointSaved):
-            seen.append(NodeControl(trained.node, None).status()["reduced"])
-
-    trained.then(look)
-    return seen
 
 
 @pytest.mark.parametrize("changes", [{"protect": "off"}, {"network": "solo"}, {"external": 0}])
@@ -130,13 +133,6 @@ def test_a_kill_between_evaluation_and_checkpoint_loses_nothing(trained: Trained
     trained.during = lambda event: None
     trained.run(replace(SETTINGS, rounds=3))
     assert trained.external == [(4, 2)]
-
-
-def test_the_status_shows_the_reduction_while_it_lasts(trained: Trained) -> None:
-    reduced = reductions(trained)
-    trained.run()
-    half, quarter = {"external": 2, "setting": 4}, {"external": 1, "setting": 4}
-    assert reduced == [None, half, quarter, quarter, half, half]
 
 
 def test_without_a_better_checkpoint_no_way_back_is_named(trained: Trained) -> None:

@@ -34,13 +34,7 @@ LAST_INSTANT = 60
 
 
 class Snapshot:
-    """A copy of a directory at one instant of an operation.
-
-    Args:
-        home, copy: the directory, and where its copy goes.
-        instant: how many changes come before it.
-        note: called at that instant.
-    """
+    """A copy of a directory after so many changes of an operation; `note` is called at that instant."""
 
     def __init__(self, home: Path, copy: Path, instant: int, note: Callable[[], None]) -> None:
         self.home, self.copy, self.instant, self.note = home, copy, instant, note

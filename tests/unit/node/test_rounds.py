@@ -33,15 +33,16 @@ def evaluated(machine: Machine) -> list[int]:
     return [event.round for event in machine.of(events.HeldOut)]
 
 
-def test_freed_memory_is_returned_after_each_round(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds: list[list[int]] = []
-    monkeypatch.setattr("sapo_edge.node.rounds.return_freed_memory", lambda: rounds.append(machine.rounds))
-    machine.start()
-    assert rounds == [[1], [1, 2], [1, 2, 3]]
-
-
-def test_every_round_ends_with_a_checkpoint(machine: Machine) -> None:
-    stopped = machine.start()
+def test_every_round_ends_with_a_checkpoint_and_returns_memory(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[list[int]] = []
+    monkeypatch.setattr("sapo_edge.node.rounds.return_freed_memory", lambda: freed.append(machine.rounds))
+    set_aside: list[int] = []
+    stopped = machine.start(
+        prepare=lambda node: setattr(node, "after_first_round", lambda: set_aside.append(node.round))
+    )
+    assert freed == [[1], [1, 2], [1, 2, 3]] and set_aside == [1]
     assert stopped.reason == "all 3 rounds are done" and stopped.rounds == 3 and stopped.done
     with Store(machine.paths) as store:
         assert store.checkpoints.rounds() == [1, 2, 3]
@@ -80,12 +81,6 @@ def test_held_out_questions_too_long_for_the_model_count_as_wrong_and_are_told_o
 def test_a_manifest_of_questions_that_are_all_too_long_is_refused(machine: Machine) -> None:
     with pytest.raises(ModelError, match="almost no question of starter fits into the model's context"):
         machine.start(context=1)
-
-
-def test_what_is_loaded_is_set_aside_once_after_the_first_round(machine: Machine) -> None:
-    rounds: list[int] = []
-    machine.start(prepare=lambda node: setattr(node, "after_first_round", lambda: rounds.append(node.round)))
-    assert rounds == [1] and machine.node.round == 3
 
 
 def test_a_start_hashes_the_newest_checkpoint_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,19 +138,10 @@ def test_a_second_start_continues_like_an_unbroken_run(machine: Machine, tmp_pat
     assert asked + machine.asked == unbroken.asked
     assert seeds + machine.policy.seeds == unbroken.policy.seeds
     assert machine.policy.state == unbroken.policy.state != "fresh"
-
-
-def test_a_resumed_run_does_not_evaluate_the_base_model_again(machine: Machine) -> None:
-    machine.start(replace(SETTINGS, rounds=1))
-    machine.start(replace(SETTINGS, rounds=2))
-    assert machine.policy.log[:5] == ["load", "generate", "update", "save", "evaluate"]
-    assert evaluated(machine) == [2]
-
-
-def test_nothing_is_left_to_do_when_the_rounds_are_done(machine: Machine) -> None:
-    machine.start()
-    stopped = machine.start()
-    assert machine.policy.log == ["load"] and machine.rounds == []
+    # The base model is not evaluated again.
+    assert machine.policy.log[:3] == ["load", "generate", "update"] and evaluated(machine) == [4]
+    stopped = machine.start(replace(SETTINGS, rounds=4))
+    assert machine.policy.log == ["load"] and machine.rounds == [], "nothing is left to do"
     assert stopped.rounds == 0 and stopped.adapter is not None
     assert machine.start(replace(SETTINGS, rounds=2)).rounds == 0
 

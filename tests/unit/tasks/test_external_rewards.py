@@ -82,22 +82,14 @@ def received(policy: TorchPolicy, source: TaskSource) -> Received:
 @example(f"</answer><answer>{RIGHT}</answer>", True, 64)
 @example("a" * 5 + f"<answer>{RIGHT}</answer>", True, 22)
 @given(TEXTS, st.booleans(), LIMITS)
-def test_the_reward_is_that_of_the_text_that_is_trained_on(
-    source: TaskSource, received: Received, text: str, ended: bool, limit: int
-) -> None:
-    reward, trained = received(text, ended, limit)
-    event(f"reward {reward:g}")
-    assert reward == source.score(TASK, trained)
-
-
-@for_every_text
-@given(TEXTS, st.booleans(), LIMITS)
-def test_the_same_text_earns_the_same_whoever_wrote_it(
+def test_the_reward_is_that_of_the_text_that_is_trained_on_whoever_wrote_it(
     source: TaskSource, received: Received, text: str, ended: bool, limit: int
 ) -> None:
     """An own answer has the text at which the sampler stopped, and is scored as it is."""
-    _, own = received(text, ended, limit)
-    assert received(own, ended, limit) == (source.score(TASK, own), own)
+    reward, trained = received(text, ended, limit)
+    event(f"reward {reward:g}")
+    assert reward == source.score(TASK, trained)
+    assert received(trained, ended, limit) == (reward, trained)
 
 
 @for_every_text

@@ -32,16 +32,16 @@ HEAD = 'name = "test"\n'
 TASK = '[[tasks]]\nname = "sums"\ngenerator = "chain_sum"\n'
 
 
+def configured(generator: str, config: str) -> str:
+    return f'{HEAD}[[tasks]]\nname = "t"\ngenerator = "{generator}"\nconfig = {config}'
+
+
 def refusal(text: str) -> ManifestError:
     with pytest.raises(ManifestError) as caught:
         Manifest.from_toml(text, "test.toml")
     assert caught.value.exit_code is ExitCode.USAGE
     assert caught.value.remedy
     return caught.value
-
-
-def test_the_digest_of_a_manifest_never_changes() -> None:
-    assert TINY.digest == "171ee7b813ad4e56048e05c15b0b9e81f00b5ae267165c6029508cd2b91ab33b"
 
 
 def test_every_manifest_on_offer_says_what_it_teaches() -> None:
@@ -63,38 +63,6 @@ def test_the_order_of_settings_and_the_type_of_numbers_do_not_matter_to_the_dige
     assert Manifest("m", (whole,)).digest == Manifest("m", (real,)).digest
 
 
-def test_every_field_changes_the_digest() -> None:
-    entry = TINY.tasks[0]
-    others = [
-        Manifest("other", (entry,), max_tokens=16),
-        Manifest("tiny", (entry,), max_tokens=17),
-        Manifest("tiny", (entry,), system="Answer.", max_tokens=16),
-        Manifest("tiny", (entry,), examples=(("1 + 1?", "<answer>2</answer>"),), max_tokens=16),
-        Manifest("tiny", (TaskEntry("sums", "chain_sum", dict(entry.config), weight=2.0),), max_tokens=16),
-        Manifest("tiny", (TaskEntry("sums", "chain_sum", dict(entry.config), partial_credit=True),), max_tokens=16),
-        Manifest("tiny", (TaskEntry("sum", "chain_sum", dict(entry.config)),), max_tokens=16),
-        Manifest("tiny", (TaskEntry("sums", "chain_sum", {"min_terms": 2}),), max_tokens=16),
-    ]
-    assert len({manifest.digest for manifest in [TINY, *others]}) == 9
-
-
-def test_the_shipped_manifests_are_the_papers_nine_and_an_easy_start() -> None:
-    nine = load_manifest("reasoning-gym-nine")
-    assert [entry.generator for entry in nine.tasks] == [
-        "base_conversion",
-        "basic_arithmetic",
-        "arc_1d",
-        "bf",
-        "propositional_logic",
-        "fraction_simplification",
-        "decimal_arithmetic",
-        "calendar_arithmetic",
-        "binary_matrix",
-    ]
-    assert all(not entry.config and entry.weight == 1.0 for entry in nine.tasks)
-    assert not load_manifest("starter").examples, "it answers best without"
-
-
 def test_a_prompt_is_the_system_text_the_worked_examples_and_the_question() -> None:
     manifest = Manifest("p", TINY.tasks, system="Be brief.", examples=(("1 + 1?", "<answer>2</answer>"),))
     assert manifest.prompt_for("2 + 2?") == (
@@ -104,17 +72,6 @@ def test_a_prompt_is_the_system_text_the_worked_examples_and_the_question() -> N
         Message("user", "2 + 2?"),
     )
     assert TINY.prompt_for("2 + 2?") == (Message("user", "2 + 2?"),)
-
-
-def test_entries_are_found_by_cumulative_weight() -> None:
-    light, heavy = TaskEntry("light", "gcd", weight=1.0), TaskEntry("heavy", "lcm", weight=3.0)
-    manifest = Manifest("w", (light, heavy))
-    assert [manifest.entry_at(fraction).name for fraction in (0.0, 0.2499, 0.25, 0.9999)] == [
-        "light",
-        "light",
-        "heavy",
-        "heavy",
-    ]
 
 
 def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
@@ -193,35 +150,25 @@ def test_an_unknown_manifest_lists_the_shipped_ones_and_the_nearest_name() -> No
         (HEAD + TASK.replace("chain_sum", "ransom_note"), "ransom_note can't be verified by others: ", "chain_sum"),
         (HEAD + TASK.replace("chain_sum", "time_intervals"), "depend on the current day", "chain_sum"),
         (HEAD + TASK.replace("chain_sum", "chainsum"), "chainsum is not on the allow-list", "did you mean chain_sum"),
+        (configured("base_conversion", "{ min_base = 7, max_base = 7 }"), "", "below"),
+        (configured("base_conversion", "{ max_base = 37 }"), "", "2 to 36"),
+        (configured("binary_matrix", "{ p_zero = 0 }"), "", "0.01 to 1"),
+        (configured("binary_matrix", '{ p_zero = "1" }'), "", "0.01 to 1"),
+        (configured("basic_arithmetic", '{ format_style = "rude" }'), "", "simple, natural"),
+        (configured("basic_arithmetic", '{ operators = ["+", "+"] }'), "", "each once"),
+        (configured("basic_arithmetic", '{ operators = ["**"] }'), "", "each once"),
+        (configured("basic_arithmetic", "{ operators = [] }"), "", "each once"),
+        (configured("basic_arithmetic", '{ operators = "+" }'), "", "each once"),
+        (configured("spell_backward", '{ data_file = "/etc/passwd" }'), "", "choose one of"),
+        (configured("bf", "{ difficulty = 3 }"), "", "leave it out"),
+        (configured("gcd", "{ min_value = 5, max_value = 5 }"), "", "below"),
+        (configured("number_filtering", "{ max_value = nan }"), "", "number from"),
     ],
 )
 def test_an_invalid_manifest_is_rejected_with_a_remedy(text: str, message: str, remedy: str) -> None:
     error = refusal(text)
     assert message in error.message
     assert remedy in error.remedy
-
-
-@pytest.mark.parametrize(
-    ("generator", "config", "message"),
-    [
-        ("base_conversion", "{ min_base = 7, max_base = 7 }", "below"),
-        ("base_conversion", "{ max_base = 37 }", "2 to 36"),
-        ("binary_matrix", "{ p_zero = 0 }", "0.01 to 1"),
-        ("binary_matrix", '{ p_zero = "1" }', "0.01 to 1"),
-        ("basic_arithmetic", '{ format_style = "rude" }', "simple, natural"),
-        ("basic_arithmetic", '{ operators = ["+", "+"] }', "each once"),
-        ("basic_arithmetic", '{ operators = ["**"] }', "each once"),
-        ("basic_arithmetic", "{ operators = [] }", "each once"),
-        ("basic_arithmetic", '{ operators = "+" }', "each once"),
-        ("spell_backward", '{ data_file = "/etc/passwd" }', "choose one of"),
-        ("bf", "{ difficulty = 3 }", "leave it out"),
-        ("gcd", "{ min_value = 5, max_value = 5 }", "below"),
-        ("number_filtering", "{ max_value = nan }", "number from"),
-    ],
-)
-def test_settings_are_bounded_for_each_generator(generator: str, config: str, message: str) -> None:
-    error = refusal(f'{HEAD}[[tasks]]\nname = "t"\ngenerator = "{generator}"\nconfig = {config}')
-    assert message in error.remedy
 
 
 @pytest.mark.parametrize("key", ["\\u001b", "k" * 9000, "\\u001b" + "k" * 9000])
@@ -320,13 +267,22 @@ def test_no_value_of_a_question_raises_anything_but_a_manifest_error(check: str,
             Manifest.from_bytes(packed(tasks=[entry]))
 
 
-def test_importing_manifests_and_tasks_loads_no_library() -> None:
-    code = (
-        "import sys, sapo_edge.tasks.manifest, sapo_edge.tasks.source, sapo_edge.tasks.verifiers\n"
-        "print([name for name in ('reasoning_gym', 'numpy', 'sympy', 'torch') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "[]"
+IMPORTING = """
+import sys
+import sapo_edge.tasks.verifiers
+from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
+from sapo_edge.tasks.source import TaskSource
+TaskSource(load_manifest("home"))
+late = "reasoning_gym", "numpy", "sympy", "torch", "sapo_edge.tasks.skills.home"
+print([name for name in late if name in sys.modules])
+TaskSource(Manifest("one", (TaskEntry("sums", "chain_sum"),))).draw(1, 0)
+print("matplotlib" in sys.modules)
+"""
+
+
+def test_importing_manifests_and_tasks_loads_no_library_and_drawing_none_for_plots() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[]", "False"]
 
 
 def test_a_manifest_may_be_as_large_as_its_bounds() -> None:

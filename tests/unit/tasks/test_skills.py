@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from sapo_edge.errors import UnknownTaskError
-from sapo_edge.rollout import TaskRef
+from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.library import generator_version
-from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.manifest import Manifest, load_manifest
 from sapo_edge.tasks.skills import PARTS, SKILLS, Skill
 from sapo_edge.tasks.skills.extract import Extract
 from sapo_edge.tasks.skills.home import Home
@@ -81,3 +83,23 @@ def test_what_a_reference_gives_is_a_task_for_training(source: TaskSource) -> No
         assert source.regenerate(task.ref).generated["metadata"]["template"] not in templates
     with pytest.raises(UnknownTaskError, match="another version of sapo-edge"):
         source.regenerate(TaskRef(source.manifest.tasks[0].name, "home-000000000000", 1, 1))
+
+
+@each_source
+def test_partial_credit_is_the_share_of_right_fields(source: TaskSource) -> None:
+    (entry,) = source.manifest.tasks
+    lenient = TaskSource(Manifest("one", (replace(entry, partial_credit=True),)))
+    for task in lenient.training_tasks(1, 0, 30)[0]:
+        right: dict[str, Any] = json.loads(task.ground_truth)
+        # Of a call the arguments count, if the tool is right.
+        fields, key = (right["arguments"], "arguments") if "arguments" in right else (right, "")
+
+        def score(changed: dict[str, Any], key: str = key, task: Task = task, right: dict[str, Any] = right) -> float:
+            answer = {**right, key: changed} if key else changed
+            return lenient.score(task, f"<answer>{json.dumps(answer)}</answer>")
+
+        wrong = {**fields, next(iter(fields)): "nothing"}
+        assert score(wrong) == pytest.approx((len(fields) - 1) / len(fields))
+        assert score({**fields, "more": 1}) == pytest.approx(len(fields) / (len(fields) + 1))
+        if key:
+            assert lenient.score(task, json.dumps({**right, "name": "nothing"})) == 0.0

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -267,29 +264,3 @@ def test_generating_tasks_prints_nothing_and_keeps_the_decimal_context() -> None
             NINE.score(task, "<answer>1</answer>")
     assert printed.getvalue() == ""
     assert getcontext().prec == precision
-
-
-FINGERPRINT = """
-import hashlib, json, sys
-from sapo_edge.tasks.manifest import Manifest, TaskEntry
-from sapo_edge.tasks.allowed import ALLOWED
-from sapo_edge.tasks.source import TaskSource
-prints = {}
-for name in sorted(ALLOWED):
-    source = TaskSource(Manifest("one", (TaskEntry("task", name),)))
-    tasks = [source.draw(1, index) for index in range(20)]
-    text = repr([(task.question, task.ground_truth) for task in tasks])
-    prints[name] = hashlib.sha256(text.encode()).hexdigest()
-print(json.dumps({"prints": prints, "matplotlib": "matplotlib" in sys.modules}))
-"""
-
-
-def test_tasks_do_not_depend_on_the_hash_seed_of_the_process() -> None:
-    outputs = []
-    for seed in ("1", "2"):
-        command = [sys.executable, "-c", FINGERPRINT]
-        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(filter(None, sys.path))}
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment)
-        outputs.append(json.loads(done.stdout))
-    assert outputs[0] == outputs[1]
-    assert outputs[0]["matplotlib"] is False

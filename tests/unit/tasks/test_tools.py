@@ -10,12 +10,8 @@ from importlib import resources
 from itertools import product
 from typing import Any
 
-import pytest
-
-from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.skills import PARTS
 from sapo_edge.tasks.skills.tools import Tools
-from sapo_edge.tasks.source import TaskSource
 from tests.benchmarks.bfcl import is_possible
 
 DATA: dict[str, Any] = json.loads(
@@ -88,17 +84,6 @@ def test_a_call_has_the_types_of_its_tool_and_says_what_the_request_says() -> No
                 assert isinstance(value, TYPES[kind]) and isinstance(value, bool) == (kind == "boolean")
             if kind == "string":
                 assert value.lower() in request.lower()
-
-
-def test_partial_credit_counts_the_arguments_of_the_right_tool() -> None:
-    source = TaskSource(Manifest("one", (TaskEntry("tools", "tools", partial_credit=True, reading="fit"),)))
-    task = next(
-        task for task in source.training_tasks(1, 0, 200)[0] if len(json.loads(task.ground_truth)["arguments"]) == 2
-    )
-    call = json.loads(task.ground_truth)
-    more = {**call, "arguments": {**call["arguments"], "more": 1}}
-    assert source.score(task, json.dumps(more)) == pytest.approx(2 / 3)
-    assert source.score(task, json.dumps({**call, "name": "nothing"})) == 0.0
 
 
 def test_a_case_of_others_has_several_possible_calls() -> None:
