@@ -32,7 +32,6 @@ from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
-from tests.cli.process import fork
 from tests.models import SHAPES, write_model
 from tests.swarm.lines import LineProcess
 from tests.swarm.member.hostile import HostilePeer, letters
