@@ -152,8 +152,7 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
         stop = Stop()
         manager = ServiceManager()
         report = partial(_report, manager)
-        show = (lambda event: print(events.to_json(event), flush=True)) if as_json else narrator
-        fanout = EventFanout(store.journal.record, show, stop.after_round, report)
+        fanout = EventFanout(store.journal.record, _print_event if as_json else narrator, stop.after_round, report)
         room = Room()
         transport, status = open_transport(workspace, source, store.secret, fanout.record, closing, room)
         reasons = (*reasons, *filter(None, (priority.reason, describe_pauses(settings))), describe_sharing(workspace))
@@ -334,6 +333,10 @@ def _report_life(manager: ServiceManager, stop: Stop) -> None:
     manager.alive()
     if stop.finish.is_set():
         manager.stopping()
+
+
+def _print_event(event: events.Event) -> None:
+    print(events.to_json(event), flush=True)
 
 
 def _print_result(
