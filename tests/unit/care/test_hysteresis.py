@@ -1,4 +1,4 @@
-"""When a level pauses a node: two thresholds, two times, and a user who overrules it."""
+"""When a level pauses a node: two thresholds and two times; `test_pauses.py` has the user who overrules it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pytest
 from sapo_edge.care.hysteresis import GAP, Limits, State, Watch
 
 LIMITS = Limits(pause=90, pause_after=10, resume=80, resume_after=20)
-WATCHING, PAUSED, OVERRULED = State.WATCHING, State.PAUSED, State.OVERRULED
+WATCHING, PAUSED = State.WATCHING, State.PAUSED
 
 
 def states(
-    levels: list[float | None], watch: Watch | None = None, limits: Limits | None = LIMITS, begin: float = 0.0
+    levels: list[float | None], watch: Watch | None = None, limits: Limits = LIMITS, begin: float = 0.0
 ) -> list[State]:
     """The states after readings every 5 seconds."""
     watch = watch or Watch()
