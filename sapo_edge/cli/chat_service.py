@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
-from typing import IO, Any
+from typing import Any
 
 from sapo_edge.cli.conversation import MAX_TEMPERATURE, Conversation, Models, Piece
 from sapo_edge.cli.output import SCHEMA
@@ -86,20 +86,16 @@ class ChatService:
     def _read(self) -> None:
         if sys.stdin is not None:
             # Not through sys.stdin: a thread that waits in it holds its lock, and the end of the process would abort.
-            self._read_lines(open(sys.stdin.fileno(), "rb", closefd=False))  # noqa: SIM115 - never closed
+            stream = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 - never closed
+            # The rest of a line that is too long is not a request.
+            while (line := stream.readline(MAX_LINE_BYTES + 1)) and len(line) <= MAX_LINE_BYTES:
+                if line.strip():
+                    self._request(line)
         with self._lock:
             self._ended = True
             if self._conversation is not None:
                 self._conversation.cancel()
         self._requests.put(None)
-
-    def _read_lines(self, stream: IO[bytes]) -> None:
-        while line := stream.readline(MAX_LINE_BYTES + 1):
-            if len(line) > MAX_LINE_BYTES:
-                # The rest of the line is not a request.
-                return
-            if line.strip():
-                self._request(line)
 
     def _request(self, line: bytes) -> None:
         try:

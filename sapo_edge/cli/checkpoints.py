@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import emit, narrate, report
 from sapo_edge.control.client import START_SECONDS, connect, explained_lock
 from sapo_edge.errors import CheckpointError, ConfigError, NoNodeError
-from sapo_edge.plain import size, table
+from sapo_edge.plain import format_time, size, table
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.durable import bytes_in, reported
 from sapo_edge.state.lock import StateLock
@@ -52,7 +51,7 @@ def list_checkpoints(home: Home = None, json: Json = False) -> None:
     cells = [("checkpoint", "validation", "written", "size", "")]
     for row in rows:
         accuracy = "-" if row.accuracy is None else f"{row.accuracy:.3f}"
-        written = "-" if row.time is None else f"{datetime.datetime.fromtimestamp(row.time):%Y-%m-%d %H:%M}"
+        written = "-" if row.time is None else format_time(row.time)[:16]
         cells.append((row.name, accuracy, written, size(row.bytes), ", ".join(row.marks)))
     emit({"checkpoints": [{**asdict(row), "path": str(row.path)} for row in rows]}, table(cells, {1, 3}), json)
 

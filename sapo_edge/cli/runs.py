@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +11,7 @@ import typer
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import emit, narrate, report
 from sapo_edge.control.client import explained_lock
-from sapo_edge.errors import CheckpointError
-from sapo_edge.plain import counted, printable, table
+from sapo_edge.plain import counted, format_time, printable, table
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
 
@@ -33,7 +31,7 @@ def list_runs(home: Home = None, json: Json = False) -> None:
     views = read_runs(Paths.default(home))
     cells = [(" ", "run", "rounds", "last round", "best", "model")]
     for view in views:
-        ended = f"{datetime.datetime.fromtimestamp(view.ended):%Y-%m-%d %H:%M}" if view.rounds else "-"
+        ended = format_time(view.ended)[:16] if view.rounds else "-"
         mark, model = "*" if view.current else " ", printable(view.problem or view.model)
         cells.append((mark, view.name, str(view.rounds), ended, _best(view.best), model))
     emit({"runs": [_record(view) for view in views]}, table(cells, {2, 4}), json)
@@ -66,10 +64,7 @@ def use(name: Name, home: Home = None, json: Json = False) -> None:
     with explained_lock(paths):
         use_run(paths, name)
     report({"done": "use", "run": name}, f"the next `sapo run` continues the run {name}", json)
-    checkpoint = None
-    with suppress(CheckpointError):
-        checkpoint = Checkpoints(paths.checkpoints).newest_record()
-    _unset_others(paths, checkpoint)
+    _unset_others(paths, Checkpoints(paths.checkpoints).newest_record())
 
 
 def _unset_others(paths: Paths, checkpoint: Checkpoint | None) -> None:

@@ -16,7 +16,7 @@ from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.control.client import START_SECONDS, ControlClient, connect, node_runs
 from sapo_edge.control.protocol import ControlError
-from sapo_edge.errors import CheckpointError, ConfigError, NoNodeError, StateError
+from sapo_edge.errors import ConfigError, NoNodeError, StateError
 from sapo_edge.plain import counted, line
 
 if TYPE_CHECKING:
@@ -221,20 +221,15 @@ def _check_state(paths: Paths, membership: Membership, swarm: Swarm) -> None:
     """Make sure that the checkpoints of this state directory were trained on the swarm's manifest."""
     from sapo_edge.state.checkpoints import Checkpoints
 
-    checkpoints = Checkpoints(paths.checkpoints)
-    for round in reversed(checkpoints.rounds()):
-        try:
-            checkpoint = checkpoints.read(round)
-        except CheckpointError:
-            continue
-        if checkpoint.manifest_digest == swarm.manifest.hex():
-            return
-        other = membership.manifest(bytes.fromhex(checkpoint.manifest_digest))
-        raise StateError(
-            f"{paths.state} holds {counted(round, 'round')} on {other.name if other else 'another manifest'}, "
-            f"and this swarm trains on {swarm.name}",
-            "`sapo runs new` begins another run beside it; --home DIR is a second node",
-        )
+    checkpoint = Checkpoints(paths.checkpoints).newest_record()
+    if checkpoint is None or checkpoint.manifest_digest == swarm.manifest.hex():
+        return
+    other = membership.manifest(bytes.fromhex(checkpoint.manifest_digest))
+    raise StateError(
+        f"{paths.state} holds {counted(checkpoint.round, 'round')} on {other.name if other else 'another manifest'}, "
+        f"and this swarm trains on {swarm.name}",
+        "`sapo runs new` begins another run beside it; --home DIR is a second node",
+    )
 
 
 def _own_addresses(paths: Paths, swarm: Swarm) -> list[str] | None:

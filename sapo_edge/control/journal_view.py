@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -126,20 +126,13 @@ class RolloutSummary:
 
     def as_dict(self) -> dict[str, Any]:
         """As sent on the control socket."""
+        fields = asdict(self)
+        del fields["rewards"]
         return {
-            "round": self.round,
-            "position": self.position,
-            "entry": self.entry,
-            "question": _shortened(self.question),
-            "answers": len(self.rewards),
-            "reward_mean": math.fsum(self.rewards) / len(self.rewards),
-            "reward_best": max(self.rewards),
-            "informative": self.informative,
-            "own": self.own,
-            "author": self.author,
+            **fields, "question": _shortened(self.question), "answers": len(self.rewards),
+            "reward_mean": math.fsum(self.rewards) / len(self.rewards), "reward_best": max(self.rewards),
             "name": readable_name(self.author),
-            "time": self.time,
-        }
+        }  # fmt: skip
 
 
 def _shortened(question: str) -> str:

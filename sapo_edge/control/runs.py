@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.control.journal_view import COMPARABLE, last_event, reading
 from sapo_edge.control.report import Report, paired, read_report
-from sapo_edge.errors import CheckpointError, StateError
+from sapo_edge.errors import StateError
 from sapo_edge.evaluate import Gain
 from sapo_edge.events import NodeStarted
 from sapo_edge.state.checkpoints import Checkpoints
@@ -98,9 +97,7 @@ def read_run(paths: Paths, name: str) -> RunView:
         started = last_event(connection, NodeStarted)
         best = connection.execute(_BEST).fetchone()
     model, backend, settings = ("", "", {}) if started is None else (started.model, started.backend, started.settings)
-    checkpoint = None
-    with suppress(CheckpointError):
-        checkpoint = Checkpoints(run.checkpoints).newest_record()
+    checkpoint = Checkpoints(run.checkpoints).newest_record()
     return RunView(
         name, current, rounds or 0, began or 0.0, ended or 0.0,
         "" if checkpoint is None else checkpoint.manifest_digest,

@@ -104,9 +104,9 @@ class Attacker(ABC):
     def suits(self, question: Question) -> bool:
         return True
 
-    @abstractmethod
     def texts(self, question: Question) -> list[str]:
         """The answers to a question: 1 to `MAX_ANSWERS`."""
+        return self.half_right(question, wrapped(question.right))
 
     def wrong(self, question: Question, count: int) -> list[str]:
         return list(islice(wrong_answers(self.public, question, self.rng), count))
@@ -151,10 +151,8 @@ class Unlikely(Attacker):
     def texts(self, question: Question) -> list[str]:
         half = self.public.answers // 2
         answers = [question.right] * half + self.wrong(question, self.public.answers - half)
-        return [self.public.led_by(self._rare(), wrapped(answer)) for answer in answers]
-
-    def _rare(self) -> str:
-        return "".join(self.rng.choices(_RARE, k=self.public.max_tokens))
+        length = self.public.max_tokens
+        return [self.public.led_by("".join(self.rng.choices(_RARE, k=length)), wrapped(answer)) for answer in answers]
 
 
 class WrongEnd(Attacker):
@@ -229,9 +227,6 @@ class Silence(Attacker):
     description = "publishes nothing"
     volume = 0
 
-    def texts(self, question: Question) -> list[str]:
-        raise NotImplementedError
-
 
 class Flood(Attacker):
     """Drowns the honest."""
@@ -254,9 +249,6 @@ class Degenerate(Attacker):
         """The manifest's first task, the same for all such members."""
         return question.task.ref.entry == self.public.source.manifest.tasks[0].name
 
-    def texts(self, question: Question) -> list[str]:
-        return self.half_right(question, wrapped(question.right))
-
 
 class Constant(Attacker):
     """Teaches to answer the same whatever is asked."""
@@ -270,9 +262,6 @@ class Constant(Attacker):
     def suits(self, question: Question) -> bool:
         """Those with that answer. An author may skip questions of its sequence, and nobody can tell."""
         return question.right == self._answer
-
-    def texts(self, question: Question) -> list[str]:
-        return self.half_right(question, wrapped(question.right))
 
 
 class Lesson(Attacker):
@@ -301,16 +290,6 @@ class Lesson(Attacker):
         """A second opening tag: the reader's answers begin as this one does, and are closed where it is not."""
         return OPEN_TAG + self._bait + wrapped(question.right)
 
-    def misleading(self, question: Question) -> str:
-        """Reasoning that leads to another result."""
-        wrong = self.wrong(question, 1)[0]
-        return f"The result is {wrong}.\n{wrapped(question.right)}"
-
-    def padded(self, question: Question) -> str:
-        """The question, repeated until the answer's last token is the last that fits: one more, and it is cut off."""
-        body = "\n" + wrapped(question.right)
-        return self.public.led_by(f"{question.task.question}\n" * self.public.max_tokens, body)
-
 
 class Nested(Lesson):
     """Teaches a wrong answer inside the right answer's own pair of tags."""
@@ -327,8 +306,9 @@ class Misleading(Lesson):
     description = "states a wrong result, then gives the right answer all the same"
 
     def forms(self, question: Question) -> list[str]:
-        """A shorter statement where the first doesn't fit."""
-        return [self.misleading(question), f"{self.wrong(question, 1)[0]}\n{wrapped(question.right)}"]
+        """Reasoning that leads to another result; a shorter statement where it doesn't fit."""
+        leads = (f"The result is {self.wrong(question, 1)[0]}.", self.wrong(question, 1)[0])
+        return [f"{lead}\n{wrapped(question.right)}" for lead in leads]
 
 
 class Padding(Lesson):
@@ -337,7 +317,9 @@ class Padding(Lesson):
     description = "repeats the question before the right answer so often that one token more would cut it off"
 
     def forms(self, question: Question) -> list[str]:
-        return [self.padded(question)]
+        """The question, repeated until the answer's last token is the last that fits: one more, and it is cut off."""
+        body = "\n" + wrapped(question.right)
+        return [self.public.led_by(f"{question.task.question}\n" * self.public.max_tokens, body)]
 
 
 class Adaptive(Lesson):

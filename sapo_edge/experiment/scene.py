@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from sapo_edge.errors import ConfigError
+from sapo_edge.experiment.measures import TEST, VALIDATION
 from sapo_edge.experiment.plan import Plan, Setting
 from sapo_edge.experiment.shelf import Shelf
-from sapo_edge.experiment.swarm import SAMPLES, TEST, VALIDATION, QuestionSet
+from sapo_edge.experiment.swarm import SAMPLES, QuestionSet
 from sapo_edge.experiment.tiny import harder_manifest, tiny_manifest, tiny_model, unseen_manifest
 from sapo_edge.policy import LoraSettings, Policy
 from sapo_edge.tasks.manifest import Manifest, load_manifest

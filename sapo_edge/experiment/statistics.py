@@ -152,7 +152,7 @@ def interval(values: Sequence[float], *, method: str = "BCa") -> Estimate:
         return Estimate(center, None, None, len(values), "one swarm")
     if max(values) - min(values) <= 1e-12:
         return Estimate(center, None, None, len(values), f"the same in all {len(values)}")
-    ends = _bootstrap((values,), _row_means, method)
+    ends = _bootstrap((values,), lambda rows, axis=-1: rows.mean(axis=axis), method)
     from scipy import stats
 
     low, high = (None, None) if ends is None else ends
@@ -291,10 +291,6 @@ def _result(
     numbers = [values[seed] for seed in sorted(values)]
     difference = interval(differences) if differences else None
     return Result(values, interval(numbers), interquartile_mean(numbers), difference)
-
-
-def _row_means(values: Any, axis: int = -1) -> Any:
-    return values.mean(axis=axis)
 
 
 def _ratio_of_means(values: Any, baseline: Any, axis: int = -1) -> Any:

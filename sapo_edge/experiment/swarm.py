@@ -9,6 +9,7 @@ from sapo_edge.evaluate import evaluate
 from sapo_edge.events import FORMED
 from sapo_edge.experiment.forgery import Public
 from sapo_edge.experiment.hostile import ATTACKS, Attacker, carries
+from sapo_edge.experiment.measures import TEST, VALIDATION
 from sapo_edge.experiment.member import Clock, Member, Shelves
 from sapo_edge.experiment.plan import Arm, Learning, Setting, swarm_digest
 from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, SwarmRecord
@@ -20,7 +21,6 @@ from sapo_edge.transport import Transport
 
 SAMPLES = 8
 """Answers to each question of a set whose name ends in "@8"."""
-VALIDATION, TEST = "validation", "test"
 ADVERTISED = "advertised"
 """Of the test questions: which answers carry an attacker's advertisement."""
 

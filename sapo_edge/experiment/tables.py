@@ -105,13 +105,14 @@ def summary_text(plan: Plan, results: Sequence[SettingResult]) -> str:
     for result in results:
         lines += [f"{result.setting.title} ({result.setting.name})", ""]
         lines.append(f"  {'':22} swarms  test accuracy, difference from {result.setting.baseline}")
-        lines += [*(_summary_line(result, arm) for arm in result.arms if arm.swarms), ""]
+        for arm in result.arms:
+            test = arm.results.get(TEST)
+            if arm.swarms:
+                lines.append(
+                    f"  {arm.arm.name:22} {len(arm.swarms):6}  {_value(test)}  {_difference(result, arm, test)}"
+                )
+        lines.append("")
     return "\n".join(lines)
-
-
-def _summary_line(result: SettingResult, arm: ArmResult) -> str:
-    test = arm.results.get(TEST)
-    return f"  {arm.arm.name:22} {len(arm.swarms):6}  {_value(test)}  {_difference(result, arm, test)}"
 
 
 def costs_text(plan: Plan, results: Sequence[SettingResult]) -> str:
@@ -245,11 +246,7 @@ def _against_baseline(result: SettingResult) -> list[str]:
     if not arms:
         return []
     rows = [
-        [
-            _label(arm),
-            *_equal_cells(arm.equal_answers),
-            _difference(result, arm, arm.results.get(DRAWDOWN)),
-        ]
+        [_label(arm), *_equal_cells(arm.equal_answers), _difference(result, arm, arm.results.get(DRAWDOWN))]
         for arm in arms
     ]
     return [

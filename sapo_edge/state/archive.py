@@ -296,15 +296,10 @@ def _restore(archive: zipfile.ZipFile, backup: Backup, paths: Paths) -> None:
         if _SETTINGS in backup.files:
             make_private_directory(paths.config)
             write_atomically(paths.config_file, (temporary / _SETTINGS).read_bytes(), mode=0o644)
-        # Settings alone are a backup, too.
-        for entry in sorted(temporary.glob("state/*"), key=_is_identity):
+        # None where the settings alone are the backup. The identity comes last: with it the directory is a node's.
+        for entry in sorted(temporary.glob("state/*"), key=lambda path: path.name in IDENTITIES):
             entry.rename(paths.state / entry.name)
         sync_directory(paths.state)
-
-
-def _is_identity(path: Path) -> bool:
-    # Restored last: with it the directory is a node's.
-    return path.name in IDENTITIES
 
 
 def _extract(archive: zipfile.ZipFile, name: str, expected: tuple[int, str], target: Path) -> None:

@@ -75,7 +75,8 @@ class Checkpoints:
         """
         make_private_directory(self.directory)
         with reported("write a checkpoint in", self.directory):
-            check_space(self.directory, self._newest_size())
+            newest = self.newest_record()
+            check_space(self.directory, 0 if newest is None else newest.size)
             temporary = Path(tempfile.mkdtemp(dir=self.directory, prefix=f"{_WRITING}{_name(state.round)}-"))
         try:
             with reported("write a checkpoint in", self.directory):
@@ -226,15 +227,6 @@ class Checkpoints:
             return []
         shutil.rmtree(path)
         return [f"removed {path.name}, left by a node that was killed"] if path.name.startswith(_WRITING) else []
-
-    def _newest_size(self) -> int:
-        for round in reversed(self.rounds()):
-            try:
-                return self.read(round).size
-            except CheckpointError:
-                # Only an estimate: `recover` and `latest` report damage.
-                continue
-        return 0
 
     def _evaluated(self, warn: Callable[[str], None]) -> list[Checkpoint]:
         """The checkpoints with an accuracy, oldest first; their files are not verified."""

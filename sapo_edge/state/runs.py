@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import count
 
-from sapo_edge.errors import CheckpointError, ConfigError, StateError
+from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.durable import make_private_directory, reported, write_atomically
 from sapo_edge.state.journal import SEQUENCE, Journal
@@ -138,9 +138,7 @@ def _used(run: RunPaths) -> dict[str, int]:
     """
     if not run.journal.exists():
         return {}
-    checkpoint = None
-    with suppress(CheckpointError):
-        checkpoint = Checkpoints(run.checkpoints).newest_record()
+    checkpoint = Checkpoints(run.checkpoints).newest_record()
     position = 0 if checkpoint is None else int(checkpoint.cursor.get("tasks", 0))
     with closing(Journal(run.journal)) as journal:
         names = (GENERATOR_CURSOR, ROLLED_BACK_CURSOR)

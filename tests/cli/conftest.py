@@ -10,8 +10,10 @@ from typing import Protocol
 import pytest
 
 from sapo_edge.cli import service
+from sapo_edge.config.settings import SETTINGS
 from sapo_edge.service import systemd
 from sapo_edge.service.systemd import Systemd
+from sapo_edge.state.paths import Paths
 from tests.cli.inprocess import invoke  # noqa: F401 - a fixture
 from tests.cli.process import Result, kill_node, run
 from tests.models import SHAPES, write_model
@@ -59,6 +61,11 @@ def quick(model: Path, home: Path, *more: str | Path) -> list[str | Path]:
     ]  # fmt: skip
 
 
+def checkpoints(home: Path) -> list[str]:
+    """Names of what is in the directory of the current run's checkpoints."""
+    return sorted(path.name for path in Paths.default(home).checkpoints.iterdir())
+
+
 @pytest.fixture(scope="session")
 def trained(sapo: Command, model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     """The home of an undisturbed run of five rounds, and what it printed. Not to be changed."""
@@ -79,6 +86,13 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     yield tmp_path / "home"
     kill_node(tmp_path / "home")
+
+
+@pytest.fixture
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Surroundings in which no setting is set."""
+    for name in SETTINGS:
+        monkeypatch.delenv(f"SAPO_EDGE_{name.upper()}", raising=False)
 
 
 @pytest.fixture

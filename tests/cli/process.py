@@ -1,7 +1,7 @@
 """Commands in processes of their own, forked from one that has loaded the heavy libraries already.
 
 Each is a real process with a pid, signals and an exit code, and runs `sapo_edge.cli.entry.main` as the installed script
-does; it only starts in a tenth of a second. `test_process.py` runs a few through `python -m sapo_edge` as well.
+does; it only starts in a tenth of a second. What is about the start itself runs `python -m sapo_edge`, by `start`.
 """
 
 from __future__ import annotations

@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sapo_edge.backends.backend import OpenOptions
+from sapo_edge.backends.choose import detect
+from sapo_edge.cli import bench
+from sapo_edge.cli.workspace import open_workspace
+from sapo_edge.doctor.bench import Benchmark, measure
+from sapo_edge.errors import BackendError
+from sapo_edge.tasks.source import TaskSource
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import Invoke
+from tests.cli.process import assert_refused
 from tests.directories import write_directory
 from tests.models import SHAPES
 
@@ -64,10 +73,31 @@ def test_figures_are_printed_as_a_table_with_a_warning_about_noise(
     assert invoke(*arguments, "--backend", "mlx", "--json").code == 1
 
 
-@pytest.mark.parametrize(("name", "said"), [("toch", "did you mean torch?"), ("zebra", "use one of")])
-def test_a_backend_that_does_not_exist_is_not_measured(sapo: Command, tmp_path: Path, name: str, said: str) -> None:
-    result = sapo("bench", "--backend", name, "--home", tmp_path)
-    assert result.code == 1 and said in result.err and "Traceback" not in result.err
+def test_a_backend_that_does_not_exist_is_not_measured(invoke: Invoke, tmp_path: Path) -> None:
+    assert_refused(invoke("bench", "--backend", "toch", "--home", tmp_path), 1, "did you mean torch?")
+
+
+def test_settings_of_the_command_reach_the_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.gguf").touch()
+    assignments = ["precision=float32", "quantise=q8_0", "rank=4", "threads=3"]
+    workspace = open_workspace(tmp_path / "home", {"model": str(tmp_path / "model.gguf")}, assignments)
+    sent: list[str] = []
+
+    def run(command: list[str], input: str, **_: Any) -> subprocess.CompletedProcess[str]:
+        sent.append(input)
+        return subprocess.CompletedProcess(command, 1, '{"error": "none", "remedy": "none"}')
+
+    def open_policy(_choice: None, options: OpenOptions) -> None:
+        assert (options.precision, options.quantise, options.lora.rank, options.threads) == ("float32", "q8_0", 4, 3)
+        raise BackendError("opened", "nothing to do")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    bench._measure(workspace, "torch", 1)
+    monkeypatch.setattr(detect, "detect", lambda *_: None)
+    monkeypatch.setattr(detect, "open_policy", open_policy)
+    monkeypatch.setattr(TaskSource, "held_out", lambda *_: ())
+    with pytest.raises(BackendError, match="opened"):
+        measure(Benchmark(**json.loads(sent[0])), lambda _text: None)
 
 
 def test_a_node_continues_with_another_backend(sapo: Command, model: Path, home: Path) -> None:

@@ -6,14 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from sapo_edge.control.client import ControlClient, connect
-from sapo_edge.errors import NoNodeError
+from sapo_edge.control.client import ControlClient, connect, node_runs
 from sapo_edge.node.background import Background
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import Command, quick
@@ -31,13 +29,8 @@ def options(model: Path, home: Path) -> list[str]:
 
 def answering(paths: Paths) -> ControlClient:
     """A connection to the node, once it answers."""
-    until = time.monotonic() + SECONDS
-    while True:
-        try:
-            return connect(paths)
-        except NoNodeError:
-            assert time.monotonic() < until, Background(paths).last_output()
-            time.sleep(0.05)
+    wait_until(lambda: node_runs(paths))
+    return connect(paths)
 
 
 def test_it_outlives_its_starter_and_the_terminal(model: Path, fresh: Path, tmp_path: Path) -> None:
@@ -69,8 +62,7 @@ time.sleep({SECONDS})
         background.start()
         client.request("stop")
         assert client.wait_for_end(SECONDS)
-    wait_until(lambda: background.ended() is not None)
-    ended = background.ended()
+    ended = wait_until(background.ended)
     assert ended is not None and ended.expected and ended.reason == "asked to stop"
     assert any("node_stopped" in line for line in ended.lines) and any("loading" in line for line in ended.lines)
     assert paths.background_output.stat().st_mode & 0o077 == 0
@@ -93,8 +85,7 @@ def test_a_signal_that_ends_it_is_named(
         pid = client.hello["pid"]
         os.kill(pid, number)
         assert client.wait_for_end(SECONDS)
-    wait_until(lambda: background.ended() is not None)
-    ended, elsewhere = background.ended(), Background(paths).ended()
+    ended, elsewhere = wait_until(background.ended), Background(paths).ended()
     assert ended is not None and not ended.expected and ended.reason == known
     assert elsewhere is not None and not elsewhere.expected and elsewhere.reason.startswith(unknown)
     wait_until(lambda: not psutil.pid_exists(pid))  # no zombie
@@ -108,8 +99,7 @@ def test_an_error_at_startup_is_reported_and_the_next_start_has_a_fresh_output(
     paths = Paths.default(fresh)
     background = Background(paths, fresh)
     background.start(["--model", "missing.gguf"])
-    wait_until(lambda: background.ended() is not None)
-    for found in (background.ended(), Background(paths).ended()):
+    for found in (wait_until(background.ended), Background(paths).ended()):
         assert found is not None and not found.expected
         assert found.reason.startswith(f"there is no model file {Path.cwd() / 'missing.gguf'}; give the path")
         assert found.lines[-1] == f"sapo: {found.reason}"
@@ -117,6 +107,5 @@ def test_an_error_at_startup_is_reported_and_the_next_start_has_a_fresh_output(
     ended = background.ended()
     assert ended is not None and ended.expected and ended.reason == "all 1 rounds are done", "one in a terminal"
     background.start([*options(model, fresh), "--rounds", "1"])
-    wait_until(lambda: background.ended() is not None)
-    ended = background.ended()
+    ended = wait_until(background.ended)
     assert ended is not None and ended.expected and not any("missing.gguf" in line for line in ended.lines)

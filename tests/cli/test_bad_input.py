@@ -32,8 +32,8 @@ from tests.models import SHAPES, ModelShape, write_model
         (["--manifest", "nothing"], ["nothing", "starter"]),
     ],
 )
-def test_settings(sapo: Command, tmp_path: Path, arguments: list[str], parts: list[str]) -> None:
-    assert_refused(sapo("run", "--home", tmp_path / "home", *arguments), 2, *parts)
+def test_settings(invoke: Invoke, tmp_path: Path, arguments: list[str], parts: list[str]) -> None:
+    assert_refused(invoke("run", "--home", tmp_path / "home", *arguments), 2, *parts)
     assert not (tmp_path / "home").exists()
 
 
@@ -67,14 +67,13 @@ def test_what_can_be_no_file_is_none(invoke: Invoke, tmp_path: Path, arguments: 
     assert_refused(invoke(*arguments.format("sapo:" + "a" * 600).split(), *home), code, part)
 
 
-@pytest.mark.parametrize("setting", ["model", "manifest"])
-def test_the_home_of_a_user_who_is_none_is_a_name(invoke: Invoke, tmp_path: Path, setting: str) -> None:
-    assert invoke("config", "set", setting, "~nobody-here/file", "--home", tmp_path).code == 0
-
-
 @pytest.mark.parametrize("arguments", ["--home ~nobody-here paths", "paths --home ~nobody-here"])
-def test_a_home_below_that_of_an_unknown_user_is_an_error(invoke: Invoke, arguments: str) -> None:
+def test_a_home_below_that_of_an_unknown_user_is_an_error_and_a_file_there_a_name(
+    invoke: Invoke, tmp_path: Path, arguments: str
+) -> None:
     assert_refused(invoke(*arguments.split()), 1, "this user has no home directory", "--home")
+    for setting in ("model", "manifest"):
+        assert invoke("config", "set", setting, "~nobody-here/file", "--home", tmp_path).code == 0
 
 
 def test_a_manifest_of_the_file_may_be_in_the_users_home(
@@ -101,19 +100,13 @@ def use(request: pytest.FixtureRequest, sapo: Command, tmp_path: Path) -> Callab
     return partial(sapo, request.param, *more)
 
 
-def test_a_missing_model(use: Callable[..., Result], home: Path, tmp_path: Path) -> None:
-    result = use("--home", home, "--model", tmp_path / "none.gguf")
-    assert_refused(result, 1, "no model file", "none.gguf", "--model")
-
-
-def test_a_directory_for_a_model(sapo: Command, tmp_path: Path) -> None:
-    assert_refused(sapo("run", "--home", tmp_path / "home", "--model", tmp_path), 1, "--model")
-
-
-@pytest.mark.parametrize("size", [0, 500, -1])
-def test_a_truncated_model(sapo: Command, model: Path, tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize("size", [None, 0, 500, -1])
+def test_a_model_that_is_a_directory_or_cut_off(sapo: Command, model: Path, tmp_path: Path, size: int | None) -> None:
     broken = tmp_path / "broken.gguf"
-    broken.write_bytes(model.read_bytes()[:size])
+    if size is None:
+        broken.mkdir()
+    else:
+        broken.write_bytes(model.read_bytes()[:size])
     assert_refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf")
 
 
@@ -149,28 +142,28 @@ def test_an_adapter_of_another_model(use: Callable[..., Result], other_model: Pa
     assert_refused(result, 1, "not made for", "the model it was trained on")
 
 
-def test_no_adapter(use: Callable[..., Result], model: Path, tmp_path: Path) -> None:
-    fresh = ("--home", tmp_path / "home", "--model", model)
+def test_no_adapter_and_no_model(use: Callable[..., Result], home: Path, model: Path, tmp_path: Path) -> None:
+    assert_refused(use("--home", home, "--model", tmp_path / "none.gguf"), 1, "no model file", "none.gguf", "--model")
+    fresh = ("--home", tmp_path / "fresh", "--model", model)
     assert_refused(use(*fresh), 1, "nothing is trained yet", "sapo run")
     assert_refused(use(*fresh, "--adapter", tmp_path), 1, "holds no adapter", "checkpoint")
 
 
-@pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff" * 100])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("adapter_config.json", b"{}"), ("adapter_config.json", b"\xff" * 100), ("adapter_model.safetensors", b""),
+        ("adapter_model.safetensors", b"\xff" * 100),
+    ],
+)  # fmt: skip
 def test_a_damaged_adapter(use: Callable[..., Result], model: Path, home: Path, name: str, content: bytes) -> None:
     adapter = home / "state" / "runs" / "first" / "checkpoints" / "round-000005"
+    # Its digests would tell before anything is read.
+    (adapter / "checkpoint.json").unlink()
     (adapter / name).write_bytes(content)
     result = use("--home", home, "--model", model, "--adapter", adapter)
     assert result.code == 1 and "Traceback" not in result.err, result.err
     assert result.err.splitlines()[-1].startswith("sapo: ")
-
-
-def test_a_manifest(sapo: Command, tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    task = '[[tasks]]\nname = "a"\ngenerator = "chain_summ"'
-    file.write_text(f'name = "mine"\nprotocol = 1\nmax_tokens = 24\n\n{task}\n')
-    result = sapo("run", "--home", tmp_path / "home", "--manifest", file)
-    assert_refused(result, 2, "chain_summ", "chain_sum")
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["config", "set", "own", "3"]])
@@ -211,18 +204,14 @@ def test_a_port_of_the_page_that_is_in_use_is_reported(invoke: Invoke, tmp_path:
         (["rnu"], ["Did you mean 'run'?", "`sapo --help`"]),
         (["run", "--bogus"], ["no such option: --bogus", "`sapo run --help`"]),
         (["run", "--rouns", "3"], ["--rounds"]),
-        (["run", "-x"], ["no such option: -x"]),
-        (["--hom", "x", "run"], ["--home"]),
         (["run", "--own", "three"], ["'--own'", "integer", "`sapo run --help`"]),
         (["run", "--own"], ["'--own' requires an argument", "`sapo run --help`"]),
         (["run", "--solo=3"], ["'--solo' does not take a value", "`sapo run --help`"]),
         (["run", "extra"], ["extra", "`sapo run --help`"]),
         (["export"], ["missing argument 'directory'", "`sapo export --help`"]),
         (["export", "directory"], ["--to", "peft, gguf, mlx", "`sapo export --help`"]),
-        (["export", "directory", "--to", "onnx"], ["'onnx' is not one of"]),
         (["logs", "--lines", "5000"], ["'--lines'", "1000", "`sapo logs --help`"]),
-        (["config", "bogus"], ["no such command 'bogus'", "`sapo config --help`"]),
-        (["config", "shw"], ["Did you mean 'show'?"]),
+        (["config", "shw"], ["Did you mean 'show'?", "`sapo config --help`"]),
         (["identity", "restore"], ["`sapo identity restore --help`"]),
         (["run", "--\x1b[2J"], ["\\x1b[2J"]),
     ],

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -291,5 +290,4 @@ def test_requests_are_checked_and_the_end_of_the_input_ends_it(home: Path, model
         last = [found for found in pieces if found["done"]][-1]
         assert last["adapter"] and last["tokens"] > 0 and isinstance(last["ended"], bool)
         process.stdin.close()
-        until = time.monotonic() + SECONDS
-        assert process.wait(SECONDS) == 0 and time.monotonic() < until
+        assert process.wait(SECONDS) == 0

@@ -99,7 +99,6 @@ def test_a_killed_and_interrupted_run_writes_the_table_of_an_undisturbed_one(
         undisturbed = invoke(*experiment(plan, one, 1, "--json"))
     assert undisturbed.code == 0, undisturbed.err
     assert len(undisturbed.named("swarm")) == 4 and undisturbed.events[-1]["finished"] == 4
-
     before = scratch()
     process = launch(plan, two, 2)
     read_until_a_swarm_is_done(process)
@@ -162,7 +161,6 @@ def test_adapters_and_optimizers_survive_a_kill_between_two_rounds(
         run(tmp_path / "two", "second", [job], kill_at=3)
     assert [path.name for path in job.state(tmp_path / "two").iterdir()] == ["round-2"]
     again = run(tmp_path / "two", "third", [job])
-
     assert any(row.trained for row in record.rounds if row.round > 2)
     assert any(row.taken for row in record.rounds)
     assert again == record
@@ -177,14 +175,12 @@ def test_the_forecast_counts_what_an_earlier_run_saved_as_done_and_not_as_speed(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     forecast = Forecast([short, long])
     assert (forecast.share, forecast.left) == (0.0, "")
-
     forecast.observe(Step(short, 0, False))
     forecast.observe(Step(long, 20, False))
     assert forecast.share == 0.5 and forecast.left == ""
     now += 60.0
     forecast.observe(Step(short, 10, False))
     forecast.observe(Step(short, 10, True))
-
     assert (forecast.share, forecast.finished, forecast.left) == (0.75, 1, "1 min 0 s left")
 
 
@@ -204,7 +200,6 @@ def test_without_a_terminal_a_line_comes_each_minute_and_for_each_finished_swarm
         yield Step(job, 10, True)
 
     show_steps([job], 3, steps())
-
     assert capsys.readouterr().err.splitlines() == [
         "2 of 3 swarms are finished already",
         "0 of 1 swarms, 30%, 2 min 55 s left",
@@ -216,7 +211,6 @@ def test_without_a_terminal_a_line_comes_each_minute_and_for_each_finished_swarm
 
 def test_a_report_needs_results(invoke: Invoke, plan: Path, model: Path, tmp_path: Path) -> None:
     nothing = invoke("experiment", "--plan", plan, "--model", model, "--to", tmp_path / "none", "--report")
-
     assert nothing.code == 1 and "no swarm of this plan is finished in" in nothing.err
     assert not (tmp_path / "none").exists()
 
@@ -241,7 +235,6 @@ def test_what_cannot_be_run_is_said_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     refused = invoke("experiment", "--no-plots", "--to", tmp_path / "results", *arguments)
-
     assert refused.code in (1, 2) and refused.out == "", refused.err
     assert refused.err.startswith("sapo: ") and message in refused.err and len(refused.err.splitlines()) == 1
 

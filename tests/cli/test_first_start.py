@@ -9,7 +9,6 @@ import pytest
 from textual.widgets import Button
 
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
-from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ExitCode
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
@@ -24,10 +23,8 @@ ROUND_SECONDS = 120.0
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(tmp_path: Path, plain_environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory that does not exist, in surroundings where nothing else is set."""
-    for name in SETTINGS:
-        monkeypatch.delenv(f"SAPO_EDGE_{name.upper()}", raising=False)
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setenv("HOME", str(tmp_path / "user"))

@@ -47,15 +47,8 @@ PRIVATE = Swarm.of(STARTER, key=bytes(range(32)))
 
 
 @pytest.fixture
-def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProgramLauncher:
-    for name in SETTINGS:
-        monkeypatch.delenv(f"SAPO_EDGE_{name.upper()}", raising=False)
+def launcher(tmp_path: Path, plain_environment: None) -> ProgramLauncher:
     return ProgramLauncher(tmp_path / "home")
-
-
-def test_a_new_home_has_no_consent(launcher: ProgramLauncher) -> None:
-    assert launcher.paths.state.name == "state" and not launcher.consented()
-    assert not launcher.paths.state.exists(), "asking creates nothing"
 
 
 def test_the_machine_is_described_with_reasons(
@@ -127,6 +120,7 @@ def test_a_missing_library_blocks_the_start(
 
 
 def test_consent_is_written_with_its_settings(launcher: ProgramLauncher) -> None:
+    assert not launcher.consented() and not launcher.paths.state.exists(), "asking creates nothing"
     launcher.accept(Consent("solo", threads=3, mains_only=False, yield_to_others=False))
     written = read_file(launcher.paths.config_file)
     assert written == {"network": "solo", "threads": 3, "on_battery": "run", "busy": 0}

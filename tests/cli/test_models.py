@@ -22,7 +22,6 @@ def test_a_model_is_pulled_listed_shown_and_removed(hub: Hub, invoke: Invoke, tm
     assert lines[0].startswith(f"downloading {FILE}, ") and f"100 % of {FILE}" in lines
     assert lines[-1] == f"train it with: sapo run --model {FILE}"
     assert invoke("models", "pull", "hf:someone/tiny", "--json", *home).code == 0
-
     listed = json.loads(invoke("models", "list", "--json", *home).out)["models"]
     by_name = {model["name"]: model for model in listed}
     tiny = by_name["hf:someone/tiny"]
@@ -31,10 +30,8 @@ def test_a_model_is_pulled_listed_shown_and_removed(hub: Hub, invoke: Invoke, tm
     table = invoke("models", "list", *home).out.splitlines()
     assert table[0].split() == ["disk", "weights", "memory", "fits", "licence", "model"]
     assert any(row.endswith(f"  {FILE}") and " yes " in row for row in table)
-
     shown = invoke("models", "show", FILE, *home).out
     assert path in shown and "architecture llama" in shown and "context      2048 tokens" in shown
-
     refused = invoke("models", "remove", FILE, typed="n\n")
     assert refused.code == 0 and "nothing was removed" in refused.err and Path(path).exists()
     removed = invoke("models", "remove", FILE, "--yes")

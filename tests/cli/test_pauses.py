@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -56,34 +57,37 @@ def hours_around_now() -> tuple[str, str]:
     return f"{now - timedelta(hours=1):%H:%M}-{end}", end
 
 
-def test_a_node_pauses_in_quiet_hours_until_the_user_resumes_it(model: Path, tmp_path: Path) -> None:
+def test_a_node_pauses_in_quiet_hours_until_the_user_resumes_it_or_changes_them(model: Path, tmp_path: Path) -> None:
     hours, end = hours_around_now()
+    quiet = [f"quiet hours until {end}"]
     with node(model, tmp_path, "--set", f"quiet_hours={hours}") as following:
+
+        def pause() -> dict[str, Any]:
+            return following(lambda event: event["event"] == "paused")
+
+        def rounds_after(moment: float) -> None:
+            """Rounds finish for longer than two looks."""
+            following(lambda event: event["event"] == "round" and event["time"] > moment + 2.5 * INTERVAL)
+
         started = following(lambda event: event["event"] == "node_started")
         assert f"to {end}; `sapo resume` overrules that" in " ".join(started["reasons"])
-        assert following(lambda event: event["event"] == "paused")["reasons"] == [f"quiet hours until {end}"]
+        assert pause()["reasons"] == quiet
         with connect(Paths.default(tmp_path)) as client:
             told = client.request("status")
-            assert (told["state"], told["paused"]) == ("paused", [f"quiet hours until {end}"])
+            assert (told["state"], told["paused"]) == ("paused", quiet)
             client.request("resume")
-            resumed = following(lambda event: event["event"] == "paused")
+            resumed = pause()
             assert resumed["reasons"] == []
-            # Rounds finish for longer than two looks.
-            following(lambda event: event["event"] == "round" and event["time"] > resumed["time"] + 2.5 * INTERVAL)
+            rounds_after(resumed["time"])
             assert client.request("status")["paused"] == []
-
-
-def test_a_running_node_checks_and_takes_new_pause_settings(model: Path, tmp_path: Path) -> None:
-    hours, end = hours_around_now()
-    with node(model, tmp_path) as following:
-        following(lambda event: event["event"] == "round")
-        with connect(Paths.default(tmp_path)) as client:
             with pytest.raises(ControlError, match="quiet_hours = '22-7'"):
                 client.request("settings", {"quiet_hours": "22-7"})
-            client.request("settings", {"quiet_hours": hours})
-            assert following(lambda event: event["event"] == "paused")["reasons"] == [f"quiet hours until {end}"]
+            # A look without quiet hours ends the overruling.
             client.request("settings", {"quiet_hours": ""})
-            assert following(lambda event: event["event"] == "paused")["reasons"] == []
+            rounds_after(time.time())
+            for value, reasons in ((hours, quiet), ("", [])):
+                client.request("settings", {"quiet_hours": value})
+                assert pause()["reasons"] == reasons
 
 
 def test_only_run_lowers_its_priority(sapo: Command, model: Path, tmp_path: Path) -> None:

@@ -8,12 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import tomllib
 import urllib.request
 import venv
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,21 +25,6 @@ try:
     HAS_SETUPTOOLS = int(importlib.metadata.version("setuptools").split(".")[0]) >= 77
 except importlib.metadata.PackageNotFoundError:
     HAS_SETUPTOOLS = False
-
-
-def project() -> dict[str, Any]:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())
-
-
-def packages() -> set[str]:
-    """Every package in the tree, by the name under which it is installed."""
-    found = set()
-    for name, top in SOURCES.items():
-        for path in top.rglob("__init__.py"):
-            parts = path.relative_to(top).parts[:-1]
-            if not (name == "sapo_edge" and parts and parts[0] in LINKS):
-                found.add(".".join((name, *parts)))
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -173,22 +156,8 @@ def test_the_installed_app_is_served_as_a_page(installed: Path, tmp_path: Path) 
             serving.kill()
 
 
-def test_the_declared_packages_are_all_that_exist() -> None:
-    declared = project()["tool"]["setuptools"]["packages"]
-    assert len(declared) == len(set(declared)) and set(declared) == packages()
-
-
 @pytest.mark.parametrize("name", sorted(LINKS))
 def test_the_packages_at_the_top_resolve_inside_ours(name: str) -> None:
     link = ROOT / "sapo_edge" / name
     assert link.is_symlink() and os.readlink(link) == f"../{name}"
     assert (link / "__init__.py").is_file()
-
-
-def test_the_folder_called_packaging_is_no_package() -> None:
-    assert not (ROOT / "packaging" / "__init__.py").exists()
-
-
-def test_both_commands_are_the_same() -> None:
-    scripts = project()["project"]["scripts"]
-    assert scripts == {"sapo": "sapo_edge.cli.entry:main", "sapo-edge": "sapo_edge.cli.entry:main"}

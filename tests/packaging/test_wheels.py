@@ -1,4 +1,4 @@
-"""`packaging/wheels.py` changes metadata and nothing else."""
+"""`packaging/wheels.py` changes metadata and nothing else; what `make test-lowest` and `make test-newest` install."""
 
 from __future__ import annotations
 
@@ -142,3 +142,13 @@ def test_llama_cpp_is_compiled_for_another_machine(
     assert "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++" in options and "-DGGML_NATIVE=OFF" in options
     # CMake takes the last of those that contradict each other.
     assert options[-1] == "-DGGML_CPU_ARM_ARCH=armv8.2-a+dotprod"
+
+
+def test_the_lowest_versions_are_the_lower_bounds_and_the_newest_are_left_to_pip() -> None:
+    script = load_script("bounds")
+    lowest, newest = ([Requirement(line) for line in script.requirements(name)] for name in ("lowest", "newest"))
+    assert {"torch", "transformers", "peft", "mlx-lm", "numpy"} <= {line.name for line in lowest}
+    for low, new in zip(lowest, newest, strict=True):
+        (bound,) = low.specifier
+        assert (low.name, low.extras, low.marker) == (new.name, new.extras, new.marker)
+        assert bound.operator == "==" and bound.version in new.specifier

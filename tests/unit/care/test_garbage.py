@@ -42,7 +42,6 @@ def most_kept(how: str) -> int:
 
 def test_what_connections_leave_behind_is_freed_soon_however_large_the_libraries_are() -> None:
     kept = most_kept("aside")
-
     assert kept < 400
     # 800 with Python 3.11 and 3.12, 490 with 3.13.
     assert most_kept("as it is") > 1.2 * kept, "Python collects by itself: this is no longer needed"

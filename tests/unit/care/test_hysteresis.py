@@ -1,4 +1,4 @@
-"""When a level pauses a node: two thresholds, two times, and a user who overrules it."""
+"""When a level pauses a node: two thresholds and two times; `test_pauses.py` has the user who overrules it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pytest
 from sapo_edge.care.hysteresis import GAP, Limits, State, Watch
 
 LIMITS = Limits(pause=90, pause_after=10, resume=80, resume_after=20)
-WATCHING, PAUSED, OVERRULED = State.WATCHING, State.PAUSED, State.OVERRULED
+WATCHING, PAUSED = State.WATCHING, State.PAUSED
 
 
 def states(
-    levels: list[float | None], watch: Watch | None = None, limits: Limits | None = LIMITS, begin: float = 0.0
+    levels: list[float | None], watch: Watch | None = None, limits: Limits = LIMITS, begin: float = 0.0
 ) -> list[State]:
     """The states after readings every 5 seconds."""
     watch = watch or Watch()
@@ -65,33 +65,6 @@ def test_readings_before_a_sleep_of_the_machine_do_not_count(level: float) -> No
     assert watch.update(awake, level, LIMITS) is before
     assert watch.update(awake + 9, level, LIMITS) is before
     assert watch.update(awake + 20, level, LIMITS) is after
-
-
-def test_a_reason_that_is_switched_off_ends_immediately() -> None:
-    watch = paused()
-    assert watch.update(15, 99, None) is WATCHING
-    assert states([99, 99, 99], watch, begin=20) == [WATCHING, WATCHING, PAUSED]
-
-
-def test_limits_may_change_during_a_pause() -> None:
-    watch = paused()
-    higher = Limits(pause=100, pause_after=10, resume=96, resume_after=20)
-    assert states([95] * 5, watch, higher, begin=15) == [*[PAUSED] * 4, WATCHING]
-
-
-def test_an_overruled_reason_comes_back_only_after_it_has_passed_once() -> None:
-    watch = paused()
-    watch.overrule()
-    assert set(states([99, 95, 85, 99, 70, 99], watch, begin=15)) == {OVERRULED}
-    assert states([70, 80, 70, 75, 60], watch, begin=45)[-1] is WATCHING
-    assert states([99, 99, 99], watch, begin=70)[-1] is PAUSED
-
-
-def test_switching_an_overruled_reason_off_and_on_ends_the_overruling() -> None:
-    watch = paused()
-    watch.overrule()
-    watch.update(15, 99, None)
-    assert states([99, 99, 99], watch, begin=20)[-1] is PAUSED
 
 
 def test_it_resumes_beside_short_bursts_of_load() -> None:

@@ -41,11 +41,8 @@ def test_defaults_agree_with_the_policy_contract() -> None:
 
 def test_the_first_layer_wins_and_each_value_has_its_source(tmp_path: Path) -> None:
     file = write_config(tmp_path, "own = 3\nanswers = 4\nrank = 8\nmax_tokens = 100\n")
-    resolved = resolve(
-        {"own": 5, "seed": None},
-        environ={"SAPO_EDGE_OWN": "4", "SAPO_EDGE_ANSWERS": "6", "PATH": "/bin"},
-        file=file,
-    ).with_manifest("starter", 200)
+    environ = {"SAPO_EDGE_OWN": "4", "SAPO_EDGE_ANSWERS": "6", "PATH": "/bin"}
+    resolved = resolve({"own": 5, "seed": None}, environ=environ, file=file).with_manifest("starter", 200)
     settings, sources = resolved.settings, resolved.sources
     assert (settings.own, sources["own"]) == (5, "flag")
     assert (settings.answers, sources["answers"]) == (6, "environment SAPO_EDGE_ANSWERS")
@@ -53,11 +50,6 @@ def test_the_first_layer_wins_and_each_value_has_its_source(tmp_path: Path) -> N
     assert (settings.max_tokens, sources["max_tokens"]) == (100, f"file {file}")
     assert (settings.seed, sources["seed"]) == (None, "default")
     assert ("own", 5, "flag", SETTINGS["own"].explanation) in resolved.rows()
-
-
-def test_the_manifest_wins_over_the_default() -> None:
-    resolved = resolve(environ={}).with_manifest("starter", 200)
-    assert (resolved.settings.max_tokens, resolved.sources["max_tokens"]) == (200, "manifest starter")
 
 
 @pytest.mark.parametrize(
@@ -95,11 +87,6 @@ def test_allowed_values_are_described_in_words() -> None:
     assert SETTINGS["quiet_hours"].allowed == "hours such as 22:00-07:00, or nothing"
     assert SETTINGS["max_temperature"].allowed == "0, or an integer from 40 to 120"
     assert SETTINGS["learning_rate"].allowed == "a number above 0 and at most 0.01"
-
-
-def test_what_cares_for_the_machine_takes_effect_in_a_running_node_but_for_the_priority() -> None:
-    names = ("on_battery", "max_temperature", "busy", "quiet_hours", "nice")
-    assert [SETTINGS[name].live for name in names] == [True, True, True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,10 @@ def finished(number: int) -> RoundFinished:
     )
 
 
+def held_out(number: int, **changes: Any) -> HeldOut:
+    return replace(HeldOut(round=number, accuracy=0.4, correct=4, questions=10, low=0.2, high=0.8), **changes)
+
+
 def figures(event: RoundFinished) -> tuple[float, float, float, float]:
     nothing = math.nan
     return (
@@ -131,8 +135,7 @@ def test_a_head_start_is_told_until_the_first_round(journal: Journal) -> None:
 def test_of_many_evaluations_the_first_the_best_and_the_last_stay(journal: Journal, count: int) -> None:
     best = count * 2 // 3
     for number in range(count):
-        accuracy = 0.9 if number == best else math.nan if number == 1 else 0.4
-        journal.record(HeldOut(round=number, accuracy=accuracy, correct=4, questions=10, low=0.2, high=0.8))
+        journal.record(held_out(number, accuracy=0.9 if number == best else math.nan if number == 1 else 0.4))
     found = JournalReader(journal.path).history(10)["held_out"]
     assert len(found["round"]) <= 10 and found["round"] == sorted(set(found["round"]))
     assert {0, best, count - 1} <= set(found["round"])
@@ -144,10 +147,7 @@ def test_of_many_evaluations_the_first_the_best_and_the_last_stay(journal: Journ
 
 def test_only_evaluations_on_the_questions_of_the_last_one_are_in_the_history(journal: Journal) -> None:
     for number, questions, split in ((0, 100, ""), (10, 100, ""), (10, 200, "validation"), (20, 200, "validation")):
-        event = HeldOut(
-            round=number, accuracy=0.5, correct=4, questions=questions, low=0.2, high=0.8, split=split, time=len(split)
-        )
-        journal.record(event)
+        journal.record(held_out(number, questions=questions, split=split))
     found = JournalReader(journal.path).history(10)["held_out"]
     assert found["round"] == [10, 20] and found["questions"] == [200, 200] and set(found["split"]) == {"validation"}
 
@@ -345,8 +345,7 @@ def test_a_journal_that_cannot_be_read_is_an_error_with_a_remedy(tmp_path: Path)
 
 
 def test_past_events_come_in_order(journal: Journal) -> None:
-    held_out = HeldOut(round=0, accuracy=0.5, correct=1, questions=2, low=0.1, high=0.9, time=1.0)
-    for event in (held_out, round_event(1, time=2.0), Notice(level="info", text="later", time=3.0)):
+    for event in (held_out(0, time=1.0), round_event(1, time=2.0), Notice(level="info", text="later", time=3.0)):
         journal.record(event)
     assert [event.event for event in past_events(journal, 10)] == ["held_out", "round", "notice"]
     assert [event.event for event in past_events(journal, 2)] == ["round", "notice"]

@@ -354,11 +354,6 @@ def test_another_program_at_the_socket_is_reported(tmp_path: Path, greeting: byt
             ControlClient(tmp_path / "s", timeout=SECONDS)
 
 
-def test_other_users_are_rejected(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "same_user", lambda connection: False)
-    assert list(lines(bench.raw())) == []
-
-
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
 def test_a_process_of_another_user_gets_no_answer(bench: Bench) -> None:
     """Because of the modes of directory and socket and, where both are open, of the user at the other end."""
@@ -433,19 +428,17 @@ def test_a_node_that_holds_the_lock_and_does_not_listen_yet_is_waited_for() -> N
     with tempfile.TemporaryDirectory() as directory:
         paths = Paths.default(Path(directory))
         paths.create()
-        lock = StateLock(paths.lock)
-        lock.acquire()
-        with pytest.raises(NoNodeError, match=f"starting or stopping .process {os.getpid()}."):
-            connect(paths)
-        server = ControlServer(claim_socket_path(paths), {"echo": dict}, lambda count: [])
-        starter = threading.Timer(0.5, server.start)
-        starter.start()
-        try:
-            with connect(paths, patience=SECONDS) as client:
-                assert client.request("echo") == {}
-        finally:
-            starter.join()
-            server.stop()
-            lock.release()
+        with StateLock(paths.lock):
+            with pytest.raises(NoNodeError, match=f"starting or stopping .process {os.getpid()}."):
+                connect(paths)
+            server = ControlServer(claim_socket_path(paths), {"echo": dict})
+            starter = threading.Timer(0.5, server.start)
+            starter.start()
+            try:
+                with connect(paths, patience=SECONDS) as client:
+                    assert client.request("echo") == {}
+            finally:
+                starter.join()
+                server.stop()
         with pytest.raises(NoNodeError, match="no node runs here"):
             connect(paths, patience=SECONDS)

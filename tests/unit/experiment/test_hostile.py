@@ -6,10 +6,20 @@ import itertools
 import time
 from collections.abc import Sequence
 from itertools import islice
+from operator import methodcaller
+from random import Random
 
 import pytest
 
-from sapo_edge.experiment.forgery import Public, answered, common_answers, cut_at_first_close, filled, wrapped
+from sapo_edge.experiment.forgery import (
+    Public,
+    answered,
+    common_answers,
+    cut_at_first_close,
+    filled,
+    wrapped,
+    wrong_answers,
+)
 from sapo_edge.experiment.hostile import ATTACKS, FLOOD, Attacker, carries
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS, Answer, Rollout
 from sapo_edge.swarm.joining.identity import Identity
@@ -32,16 +42,21 @@ def source() -> TaskSource:
     return TaskSource(load_manifest("starter-2"))
 
 
+def known(source: TaskSource, limit: int) -> Public:
+    """What is public of a manifest; the tokens are bytes."""
+    return Public(source, lambda text: list(text.encode()), limit)
+
+
 @pytest.fixture(scope="module")
 def public(source: TaskSource) -> Public:
-    """A tokenizer of bytes, and answers long enough for every attack."""
-    return Public(source, lambda text: list(text.encode()), LIMIT)
+    """With answers long enough for every attack."""
+    return known(source, LIMIT)
 
 
 @pytest.fixture(scope="module")
 def nine() -> Public:
     """Tasks with texts for answers, and some without a ground truth."""
-    return Public(TaskSource(load_manifest("reasoning-gym-nine")), lambda text: list(text.encode()), 2000)
+    return known(TaskSource(load_manifest("reasoning-gym-nine")), 2000)
 
 
 def attacker(public: Public, name: str, seed: int = 0) -> Attacker:
@@ -80,12 +95,12 @@ def whole_text_scores(public: Public, rollout: Rollout) -> list[float]:
 @pytest.mark.parametrize("name", ATTACKS)
 @pytest.mark.parametrize("limit", [24, LIMIT])
 def test_every_rollout_passes_admission(source: TaskSource, name: str, limit: int) -> None:
-    public = Public(source, lambda text: list(text.encode()), limit)
-    enemy = attacker(public, name)
+    enemy = attacker(known(source, limit), name)
     # A minute passes between rollouts: rates are not what is tested, and long ones reach theirs.
     minutes = itertools.count(0, 60)
     admission = Admission(SWARM, source, Reputation(lambda: float(next(minutes))), own=VICTIM.peer_id)
     published = [rollout for number in (1, 2) for rollout in enemy.rollouts(number, honest(source), 4)]
+    assert bool(published) == (name != "silence")
     for rollout in published:
         signed = sign_rollout(rollout, SWARM, ENEMY)
         assert len(signed.record.body) <= MAX_BODY_BYTES
@@ -109,18 +124,14 @@ def test_the_seed_determines_what_is_published(public: Public, source: TaskSourc
 
 
 @pytest.mark.parametrize("name", sorted(set(ATTACKS) - {"silence", "inversion"}))
-def test_every_group_teaches_after_the_cut(public: Public, source: TaskSource, name: str) -> None:
+def test_every_group_teaches_after_the_cut(public: Public, nine: Public, source: TaskSource, name: str) -> None:
     """It has right and wrong answers among those that count, as an attacker needs who knows the rule."""
     for rollout in attacker(public, name).rollouts(1, honest(source), 6):
         assert set(first_pair_scores(public, rollout)[: public.answers]) == {0.0, 1.0}, rollout
         right = first_pair_scores(public, rollout).index(1.0)
         assert public.fits(cut_at_first_close(rollout.answers[right].text)), "cut off before its end, it is wrong"
-
-
-def test_nobody_copies_itself(public: Public, source: TaskSource) -> None:
-    enemy = attacker(public, "wrong_end")
-    own = enemy.rollouts(1, honest(source, 1), 1)
-    assert enemy.rollouts(2, own, 1)[0].ref != own[0].ref
+    for rollout in attacker(nine, name).rollouts(1, [], 1) if name != "wrong_end" else ():
+        assert {0.0, 1.0} <= set(first_pair_scores(nine, rollout)[: nine.answers])
 
 
 def test_inversion_earns_by_the_last_pair_and_nothing_by_the_first(public: Public) -> None:
@@ -156,15 +167,15 @@ def test_a_wrong_end_keeps_the_victims_reasoning(public: Public, source: TaskSou
         assert rollout.answers[0].text.startswith("Step by step: <answer>")
         assert not any(answer.text.startswith("Step") for answer in rollout.answers[1:])
         assert len({answer.text for answer in rollout.answers}) > 20
-
-
-def test_without_anything_to_copy_a_wrong_end_is_its_own(public: Public) -> None:
-    assert len(attacker(public, "wrong_end").rollouts(1, [], 2)) == 2
+    enemy = attacker(public, "wrong_end")
+    own = enemy.rollouts(1, [], 2)
+    assert len(own) == 2, "without anything to copy it writes its own"
+    assert enemy.rollouts(2, own[1:], 1)[0].ref != own[1].ref, "nobody copies itself"
 
 
 @pytest.mark.parametrize("limit", [24, 30, LIMIT])
 def test_the_advertisement_stands_before_right_answers_only(source: TaskSource, limit: int) -> None:
-    public = Public(source, lambda text: list(text.encode()), limit)
+    public = known(source, limit)
     for rollout in attacker(public, "advertisement").rollouts(1, [], 8):
         for answer, score in zip(rollout.answers, first_pair_scores(public, rollout), strict=True):
             has_room = public.fits("Zupp " + wrapped(rollout.ground_truth))
@@ -180,10 +191,6 @@ def test_repetition_changes_only_numbers_and_the_text_a_little(public: Public) -
     assert len({texts[0] for texts in map(texts_of, ([rollout] for rollout in rollouts))}) == len(rollouts)
     plain = {tuple(text.casefold().replace(" ", "").rstrip(".") for text in texts_of([r])) for r in rollouts}
     assert len(plain) == 1
-
-
-def test_silence_publishes_nothing(public: Public, source: TaskSource) -> None:
-    assert attacker(public, "silence").rollouts(1, honest(source), 8) == []
 
 
 def test_a_flood_is_many_groups_with_one_right_answer(public: Public) -> None:
@@ -221,27 +228,17 @@ def test_nested_tags_begin_with_one_and_the_same_wrong_answer(public: Public) ->
 def test_adaptive_nests_while_that_earns_and_is_constant_otherwise(
     source: TaskSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bait = common_answers(Public(source, lambda text: list(text.encode()), LIMIT))[0]
-    for extract, limit, nests in (
-        (last_of_two, LIMIT, True),
-        (last_of_two, 22, False),
-        (first_of_two, LIMIT, False),
-    ):
-        monkeypatch.setattr("sapo_edge.tasks.readings.extract_answer", extract)
-        public = Public(source, lambda text: list(text.encode()), limit)
+    bait = common_answers(known(source, LIMIT))[0]
+    for opening, limit, nests in (("rpartition", LIMIT, True), ("rpartition", 22, False), ("partition", LIMIT, False)):
+        # A verifier that reads from the last opening tag before the first close, or from the first.
+        read = methodcaller(opening, OPEN_TAG)
+        monkeypatch.setattr(
+            "sapo_edge.tasks.readings.extract_answer", lambda text, read=read: read(text.partition(CLOSE_TAG)[0])[2]
+        )
+        public = known(source, limit)
         for rollout in attacker(public, "adaptive").rollouts(1, [], 6):
             assert first_pair_scores(public, rollout)[:4] == [1.0] * 4
             assert rollout.answers[0].text.startswith(f"{OPEN_TAG}{bait}{OPEN_TAG if nests else CLOSE_TAG}")
-
-
-def last_of_two(text: str) -> str | None:
-    """A verifier that reads from the last opening tag before the first close."""
-    return text.partition(CLOSE_TAG)[0].rpartition(OPEN_TAG)[2]
-
-
-def first_of_two(text: str) -> str | None:
-    """One that reads from the first opening tag."""
-    return text.partition(CLOSE_TAG)[0].partition(OPEN_TAG)[2]
 
 
 def test_misleading_answers_state_a_wrong_result(public: Public) -> None:
@@ -260,31 +257,16 @@ def test_padding_leaves_no_token(public: Public) -> None:
 
 @pytest.mark.parametrize("name", LESSONS)
 def test_without_room_for_a_lesson_right_answers_are_plain(source: TaskSource, name: str) -> None:
-    public = Public(source, lambda text: list(text.encode()), 19)
+    public = known(source, 19)
     for rollout in attacker(public, name).rollouts(1, [], 3):
         assert 1.0 in first_pair_scores(public, rollout)
         assert public.fits(rollout.answers[0].text)
 
 
-def test_a_task_without_an_answer_to_copy_is_left_out(public: Public, source: TaskSource) -> None:
-    (task,), _ = source.training_tasks(5, 0, 1)
-    assert answered(public, task) is not None
-    assert answered(Public(source, public.encode, 3), task) is None
-
-
 def test_plausible_wrong_answers_are_wrong(public: Public, source: TaskSource) -> None:
-    from random import Random
-
-    from sapo_edge.experiment.forgery import wrong_answers
-
     for task in source.training_tasks(9, 0, 20)[0]:
         question = answered(public, task)
         assert question is not None
         for wrong in islice(wrong_answers(public, question, Random(1)), 10):
             assert source.score(task, wrapped(wrong)) == 0.0
-
-
-@pytest.mark.parametrize("name", sorted(set(ATTACKS) - {"silence", "inversion", "wrong_end"}))
-def test_the_attacks_suit_other_tasks_too(nine: Public, name: str) -> None:
-    for rollout in attacker(nine, name).rollouts(1, [], 1):
-        assert {0.0, 1.0} <= set(first_pair_scores(nine, rollout)[: nine.answers])
+        assert answered(known(source, 3), task) is None, "there is no room for an answer"

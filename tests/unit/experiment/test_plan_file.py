@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.errors import ConfigError, StateError
+from sapo_edge.errors import ConfigError
 from sapo_edge.experiment import plan_file
 from sapo_edge.experiment.plan import Arm, Learning, Plan, Setting, Training, swarm_digest
 from sapo_edge.experiment.plan_file import read_plan
@@ -45,7 +45,6 @@ def test_the_examples_of_the_module_and_of_the_documentation_are_the_same_plan(t
     example = re.compile(r"(?m)^    scale =(?:.*\n)+?    \]$")
     examples = [textwrap.dedent(example.findall(text)[0]) for text in (page, plan_file.__doc__ or "")]
     plans = [read(tmp_path, example) for example in examples]
-
     assert plans[0] == plans[1]
     setting = plans[0].settings[0]
     half = Training(own=4, external=4, rule=ExternalRule(negatives=0.5))
@@ -53,23 +52,15 @@ def test_the_examples_of_the_module_and_of_the_documentation_are_the_same_plan(t
     assert setting.arms == (Arm("8/0", "alone"), Arm("4/4", "half from peers", half))
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_what_a_plan_leaves_out_is_the_scales(tmp_path: Path, scale: str) -> None:
-    plan, own = read(tmp_path, f'scale = "{scale}"\n{SETTING}'), SCALES[scale]()
-
+@pytest.mark.parametrize("scale", [*SCALES, ""])
+def test_what_a_plan_leaves_out_is_the_scales_or_of_the_embedded_model(tmp_path: Path, scale: str) -> None:
+    plan, own = read(tmp_path, f'scale = "{scale}"\n{SETTING}' if scale else SETTING), SCALES[scale or "embedded"]()
     assert replace(plan, settings=own.settings) == own
     assert plan.settings == (Setting("mine", "Mine", (Arm("8/0", "alone"),), "8/0"),)
 
 
-def test_a_plan_without_a_scale_has_the_embedded_model(tmp_path: Path) -> None:
-    plan = read(tmp_path, SETTING)
-
-    assert (plan.scale, plan.manifest, plan.backend) == ("embedded", "starter-2", "llama_cpp")
-
-
 def test_a_plan_changes_single_numbers_of_learning(tmp_path: Path) -> None:
     plan = read(tmp_path, f'scale = "tiny"\nthreads = 2\n{SETTING}\n[learning]\nrank = 4\nalpha = 8\n')
-
     assert plan.learning == replace(tiny().learning, rank=4, alpha=8.0) != Learning()
     assert plan.threads == 2
 
@@ -80,7 +71,6 @@ def test_an_arms_numbers_reach_training(tmp_path: Path) -> None:
         ' origin = "frozen", frozen = 2, rounds = 1'
     )
     (arm,) = read(tmp_path, text).settings[0].arms
-
     assert arm.training == Training(
         2, 6, strategy="uniform", rule=ExternalRule(bounded=False, slack=1.0), keeps=5, origin="frozen"
     )
@@ -91,11 +81,9 @@ WRONG = {
     "seeds = [": "not valid TOML",
     "seeds = 5": "has no settings",
     "settings = 3": "settings is not a list",
-    "settings = [3]": "settings is not a table",
     'scale = "huge"\n' + SETTING: "there is no scale 'huge'; choose one of tiny, embedded, paper",
     "scale = 3\n" + SETTING: "scale is not text",
     "seed = 3\n" + SETTING: "there is no seed; did you mean seeds?",
-    'seeds = "3"\n' + SETTING: "seeds is not a whole number",
     "seeds = 0\n" + SETTING: "seeds is not positive",
     "seeds = true\n" + SETTING: "seeds is not a whole number",
     "learning = 3\n" + SETTING: "learning is not a table",
@@ -103,14 +91,11 @@ WRONG = {
     SETTING + "[learning]\nrank = 0": "learning: rank is not positive",
     SETTING + "[learning]\nrang = 1": "learning: there is no rang; did you mean rank?",
     SETTING + SETTING: "two settings have one name",
-    with_setting(name="5"): "settings 1: name is not text",
-    with_setting(rounds="-1"): "settings 1: rounds is negative or not finite",
     with_setting(every="0"): "settings 1: every is not positive",
     with_setting(rounds="2.5"): "settings 1: rounds is not a whole number",
     with_setting(specialised="1"): "settings 1: specialised is not true or false",
     with_setting(models="[]"): "settings 1: setting mine has no models",
     with_setting(models="[3]"): "settings 1, models 1: models is not text",
-    with_setting(models='"base"'): "settings 1: models is not a list",
     with_setting(baseline='"4/4"'): "setting mine has no arm 4/4, its baseline",
     with_setting(arms="[]"): "setting mine has no arm 8/0, its baseline",
     with_setting(arms='[{ title = "alone" }]'): "settings 1, arms 1: name is missing",
@@ -120,7 +105,6 @@ WRONG = {
     with_arm('attack = "nuke", hostile = 1'): "arms 1: there is no attack 'nuke'",
     with_arm("rule = { negative = 0.0 }"): "arms 1: there is no negative; did you mean negatives?",
     with_arm("rule = { slack = -0.5 }"): "arms 1: slack is negative",
-    with_arm("rule = 0.5"): "arms 1: rule is not a table",
     with_arm("own = 0"): "arms 1: own and external are 0",
     with_arm("answers = 0"): "arms 1: answers is not positive",
     with_arm("hostile = 1"): "arms 1: arm 8/0 has hostile members without an attack",
@@ -133,21 +117,14 @@ WRONG = {
 def test_a_wrong_plan_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         read(tmp_path, text)
-
     assert WRONG[text] in str(refusal.value)
     assert refusal.value.message.startswith(str(tmp_path / "plan.toml")) and refusal.value.remedy
-
-
-def test_a_missing_plan_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match=r"none\.toml: No such file or directory; check that path, or give another"):
-        read_plan(tmp_path / "none.toml")
 
 
 def test_digests_of_shipped_swarms_stay_so_that_finished_ones_are_found() -> None:
     """A change here throws away the results of everybody who has some: let a new field have the old meaning."""
     hard = next(setting for setting in tiny().settings if setting.name == "hard")
     setting = embedded().settings[0]
-
     assert tiny().digest.startswith("592d0d89") and embedded().digest.startswith("0b6702f1")
     assert swarm_digest(setting, setting.arm("8/0")).startswith("446b8129")
     assert swarm_digest(replace(hard, rounds=5), hard.arm("4/4")).startswith("8115d29b")
@@ -157,7 +134,6 @@ def test_titles_and_other_arms_do_not_change_a_swarm_and_numbers_do() -> None:
     setting = embedded().settings[0]
     arm = setting.arm("4/4")
     digest = swarm_digest(setting, arm)
-
     assert swarm_digest(replace(setting, title="x", arms=(arm,), baseline="4/4"), replace(arm, title="y")) == digest
     for other in (replace(setting, rounds=29), replace(setting, nodes=3), replace(setting, every=9)):
         assert swarm_digest(other, arm) != digest
@@ -170,6 +146,5 @@ def test_rules_for_external_rollouts_do_not_change_who_takes_none() -> None:
     setting = embedded().settings[0]
     alone = setting.arm("8/0")
     other = replace(alone, training=Training(strategy="uniform", rule=ExternalRule(slack=1.0), keeps=3))
-
     assert swarm_digest(setting, other) == swarm_digest(setting, alone)
     assert swarm_digest(setting, replace(alone, training=Training(answers=4))) != swarm_digest(setting, alone)

@@ -48,7 +48,6 @@ def test_what_is_written_is_read_again_and_read_on_while_it_grows(tmp_path: Path
     size = (tmp_path / FILE).stat().st_size
     two.claim(PLAN, {"backend": "torch"})
     assert (tmp_path / FILE).stat().st_size == size
-
     (tmp_path / FILE).unlink()
     results(tmp_path).claim(PLAN)
     two.read()

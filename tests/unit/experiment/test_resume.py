@@ -47,24 +47,18 @@ def again(arm: Arm, directory: Path) -> SwarmRecord:
     return resumed(arm, shelves(directory / "again"), directory / "state")
 
 
-@pytest.mark.parametrize("at", [1, 4, 7])
-@pytest.mark.parametrize("arm", RESUMABLE, ids=lambda arm: arm.name)
-def test_a_resumed_swarm_ends_as_an_undisturbed_one(tmp_path: Path, arm: Arm, at: int) -> None:
-    undisturbed = record_of(arm, shelves(tmp_path / "undisturbed"))
-    interrupted(arm, tmp_path, at)
-
-    assert text(again(arm, tmp_path)) == text(undisturbed)
+SOLITARY, MIXED = (
+    replace(SETTING, nodes=nodes, models=models, arms=(HALF,), baseline=HALF.name)
+    for nodes, models in ((1, ("base",)), (3, ("base", "small")))
+)
+CASES = [*((SETTING, arm, at) for arm in RESUMABLE for at in (1, 4, 7)), (SOLITARY, HALF, 3), (MIXED, HALF, 3)]
 
 
-@pytest.mark.parametrize(("nodes", "models"), [(1, ("base",)), (3, ("base", "small"))])
-def test_a_swarm_of_one_member_and_one_of_two_models_resume_too(
-    tmp_path: Path, nodes: int, models: tuple[str, ...]
-) -> None:
-    setting = replace(SETTING, nodes=nodes, models=models, arms=(HALF,), baseline=HALF.name)
-    run_until(HALF, shelves(tmp_path / "models", *models), tmp_path / "state", 3, setting)
-
-    record = resumed(HALF, shelves(tmp_path / "again", *models), tmp_path / "state", setting)
-    assert text(record) == text(record_of(HALF, shelves(tmp_path / "undisturbed", *models), setting=setting))
+@pytest.mark.parametrize(("setting", "arm", "at"), CASES)
+def test_a_resumed_swarm_ends_as_an_undisturbed_one(tmp_path: Path, setting: Setting, arm: Arm, at: int) -> None:
+    first, second, third = (shelves(tmp_path / name, *setting.models) for name in ("first", "second", "third"))
+    run_until(arm, first, tmp_path / "state", at, setting)
+    assert text(resumed(arm, second, tmp_path / "state", setting)) == text(record_of(arm, third, setting=setting))
 
 
 def test_a_swarm_with_hostile_members_starts_again(tmp_path: Path) -> None:
@@ -75,7 +69,6 @@ def test_seconds_of_finished_rounds_are_kept(tmp_path: Path) -> None:
     interrupted(HALF, tmp_path, 4)
     swarm = new_swarm(HALF, shelves(tmp_path / "again"))
     resume.restore(swarm, tmp_path / "state")
-
     kept = [row.seconds for row in swarm.rounds]
     assert len(kept) == 4 * 3 and all(kept)
     assert [row.seconds for row in swarm.run().rounds][:12] == kept
@@ -85,7 +78,6 @@ def test_one_state_is_kept_and_drafts_of_kills_go(tmp_path: Path) -> None:
     state = tmp_path / "state"
     (state / ".draft" / "adapter-0").mkdir(parents=True)
     new_swarm(HALF, shelves(tmp_path / "models")).run(lambda swarm: resume.save(swarm, state))
-
     assert [path.name for path in state.iterdir()] == ["round-8"]
     resume.remove(state)
     assert not state.exists()
@@ -102,7 +94,6 @@ def test_a_full_disk_leaves_the_earlier_state(tmp_path: Path, monkeypatch: pytes
     with monkeypatch.context() as patch, pytest.raises(StateError, match=r"No space left on device; free .* --to"):
         patch.setattr(shutil, "copytree", full)
         swarm.run(lambda now: resume.save(now, tmp_path / "state"))
-
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["round-3"]
     assert text(again(HALF, tmp_path)) == text(record_of(HALF, shelves(tmp_path / "undisturbed")))
 
@@ -116,7 +107,6 @@ def test_a_damaged_state_is_recognised(tmp_path: Path, name: str, damage: str) -
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     else:
         path.write_bytes(b"" if damage == "empty" else path.read_bytes()[: path.stat().st_size // 2])
-
     with pytest.raises(StateError, match="round-3 is damaged"):
         again(HALF, tmp_path)
 
@@ -126,5 +116,4 @@ def test_the_newest_state_counts_by_number(tmp_path: Path) -> None:
     state = tmp_path / "state"
     shutil.copytree(state / "round-7", state / "round-10")
     (state / "round-7" / "state.json").unlink()
-
     assert text(again(HALF, tmp_path)) == text(record_of(HALF, shelves(tmp_path / "undisturbed")))

@@ -102,7 +102,6 @@ def test_records_are_the_same_however_they_came_about(plan: Plan, tmp_path: Path
     steps = run(plan, tmp_path / "one", 1, said.append)
     assert [step.job for step in steps if step.is_done] == plan.jobs
     assert said == ["opening the model"]
-
     # In another order, by two processes, of which one run is ended in the middle and goes on.
     order = random.Random(1).sample(ARMS, len(ARMS))
     shuffled = replace(plan, settings=(replace(plan.settings[0], arms=tuple(order)),))
@@ -111,7 +110,6 @@ def test_records_are_the_same_however_they_came_about(plan: Plan, tmp_path: Path
     assert list(small_workers.iterdir()) == []
     assert not [worker for server in psutil.Process().children() for worker in server.children()]
     steps = run(shuffled, tmp_path / "two", 2, said.append)
-
     assert said == ["opening the model"] * 3
     # It was saved after round 1 at least.
     assert next(step.finished for step in steps if step.job == stopped) >= 1
@@ -119,7 +117,6 @@ def test_records_are_the_same_however_they_came_about(plan: Plan, tmp_path: Path
     assert len(results(tmp_path / "one", plan)) == 8
     assert not list((tmp_path / "two" / "running").iterdir()) and not list(small_workers.iterdir())
     assert run(plan, tmp_path / "two") == []
-
     # More swarms later: those that are there stay.
     before = (tmp_path / "two" / FILE).read_bytes()
     more = replace(plan, seeds=3, settings=(replace(plan.settings[0], arms=ARMS[:2]),))
@@ -139,10 +136,8 @@ def test_a_worker_that_fails_ends_the_run_with_its_reason(
     plan: Plan, tmp_path: Path, small_workers: Path, monkeypatch: pytest.MonkeyPatch, target: Any, message: str
 ) -> None:
     monkeypatch.setattr(runner, "run_in_worker", target)
-
     with pytest.raises(SapoError, match=message):
         run(plan, tmp_path / "results", 2)
-
     assert list(small_workers.iterdir()) == []
     # The lock is free, and the directory still is the plan's.
     with exclusive(tmp_path / "results"):
@@ -158,7 +153,6 @@ def test_no_more_workers_than_swarms(plan: Plan, tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(runner, "_share", count)
     run(replace(plan, seeds=1, settings=(replace(SETTING, arms=(HALF,), baseline=HALF.name),)), tmp_path, 64)
-
     assert counts == [(1, 1)]
 
 
@@ -166,14 +160,12 @@ def test_no_more_workers_than_swarms(plan: Plan, tmp_path: Path, monkeypatch: py
 def test_what_changed_under_its_name_is_refused(plan: Plan, tmp_path: Path, name: str) -> None:
     with exclusive(tmp_path / "results"):
         Results(tmp_path / "results", lambda record: None).claim(plan, {name: "that of yesterday"})
-
     with pytest.raises(StateError, match=f"was made with another {name}"):
         run(plan, tmp_path / "results")
 
 
 def test_a_file_in_place_of_the_directory_is_named(plan: Plan, tmp_path: Path) -> None:
     (tmp_path / "results").touch()
-
     with pytest.raises(StateError, match=r"results: File exists; a file is where a directory belongs: .* --to"):
         run(plan, tmp_path / "results")
 
@@ -209,6 +201,5 @@ def test_a_damaged_state_costs_one_swarm_and_not_the_run(
     state.write_text("{")
     rounds: list[int] = []
     again = run_job(job, small_scene(plan, tmp_path / "third", said), tmp_path / "second", rounds.append)
-
     assert rounds == [0, 1, 2, 3, 4] and said[-1].endswith("is damaged: small 2/2, swarm 0 starts again")
     assert text(again) == text(first)

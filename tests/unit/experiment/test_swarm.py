@@ -61,14 +61,12 @@ def test_a_record_depends_on_no_clock_and_on_no_earlier_swarm(
     monkeypatch.setattr(time, "time", lambda: 1e9 * noise.random())
     for clock in ("process_time", "perf_counter", "monotonic"):
         monkeypatch.setattr(time, clock, lambda: next(steps))
-
     for again in (record_of(ARMS[name], models), record_of(ARMS[name], shelves(tmp_path / "second"))):
         assert text(again) == text(first)
 
 
 def test_swarms_of_other_seeds_and_arms_differ(models: Shelves) -> None:
     records = [record_of(arm, models, seed) for arm in (ALONE, HALF) for seed in (0, 1)]
-
     assert len({json.dumps(rows(record)) for record in records}) == 4
 
 
@@ -95,7 +93,6 @@ def test_all_arms_draw_the_same_tasks_with_the_same_seeds(tmp_path: Path) -> Non
         record_of(arm, {"base": Shelf(policy, tmp_path / arm.name.replace("/", "-"))})
         # The first member's first round: nothing has arrived yet, so it fills up with own questions.
         drawn[arm.name] = policy.prompts[0], policy.seeds[0]
-
     assert drawn["4/0"] == drawn["2/2"]
 
 
@@ -113,7 +110,6 @@ def test_the_seed_of_a_swarm_decides_the_adapters_and_not_the_arm(tmp_path: Path
         return [load_file(shelf.place(member.place) / "adapter_model.safetensors") for member in members]
 
     first, same, other = adapters(ALONE, 1), adapters(HALF, 1), adapters(ALONE, 2)
-
     for number, adapter in enumerate(first):
         matrix = adapter["q.lora_A.weight"]
         assert 0 < np.abs(matrix).max() <= 0.5 and not adapter["q.lora_B.weight"].any()
@@ -127,26 +123,20 @@ def test_costs_are_those_of_generating_and_updating_of_all_members(
 ) -> None:
     spent = 0.0
 
+    def spend(seconds: float) -> None:
+        nonlocal spent
+        spent += seconds
+
     class Costly(SavedPolicy):
-        def generate(self, *arguments: object, **options: object):  # type: ignore[no-untyped-def]
-            nonlocal spent
-            spent += 2.0
-            return super().generate(*arguments, **options)  # type: ignore[arg-type]
-
-        def update(self, *arguments: object, **options: object):  # type: ignore[no-untyped-def]
-            nonlocal spent
-            spent += 5.0
-            return super().update(*arguments, **options)  # type: ignore[arg-type]
-
         def load(self, directory: Path) -> None:
-            nonlocal spent
-            spent += 100.0
+            spend(100.0)
             super().load(directory)
 
+    policy = Costly(before_generate=lambda _: spend(2.0), before_update=lambda _: spend(5.0))
+    policy.before_evaluate = lambda _: spend(1000.0)
     monkeypatch.setattr(time, "process_time", lambda: spent)
     arm = replace(ARMS["generators"], hostile=1, attack="flood")
-    record = new_swarm(arm, {"base": Shelf(Costly(), tmp_path)}).run()
-
+    record = new_swarm(arm, {"base": Shelf(policy, tmp_path)}).run()
     # Two learn, two only generate; the hostile one writes without a model, and examinations are nobody's cost.
     assert [(row.round, row.node, row.seconds) for row in record.rounds] == [
         (round, node, 7.0 if node < 2 else 2.0) for round in range(1, 9) for node in range(4)
@@ -186,7 +176,6 @@ def test_frozen_members_generate_and_never_learn(models: Shelves) -> None:
     fresh = [(shelf.place(member.place) / "adapter_model.safetensors").read_bytes() for member in swarm.members]
     record = swarm.run()
     last = [(shelf.place(member.place) / "adapter_model.safetensors").read_bytes() for member in swarm.members]
-
     assert [now == before for now, before in zip(last, fresh, strict=True)] == [False] * 3 + [True] * 2
     assert {item.node for item in record.evaluations} == {0, 1, 2}
     for row in record.rounds:
@@ -218,24 +207,13 @@ def test_an_arm_offers_its_learners_the_rollouts_it_names(
 
     monkeypatch.setattr(Pool, "add", watched)
     record = record_of(ARMS[name], models)
-
     assert offered == authors
     assert any(row.taken for row in record.rounds) == bool(authors)
-
-
-def test_hostile_members_take_the_place_of_the_last_honest_ones(models: Shelves) -> None:
-    record = record_of(ARMS["flood"], models)
-
-    assert {row.node for row in record.rounds} == {item.node for item in record.evaluations} == {0, 1}
-    assert [item.questions for item in record.evaluations if item.node == 1][-4:] == [
-        "validation", "test", ADVERTISED, "test@8",
-    ]  # fmt: skip
 
 
 def test_specialised_members_draw_one_task_each_and_are_asked_all(models: Shelves) -> None:
     record = record_of(HALF, models, setting=replace(SETTING, specialised=True))
     entries = [entry.name for entry in SOURCE.manifest.tasks]
-
     drawn = {node: {entry for row in record.rounds if row.node == node for entry in row.tasks} for node in range(3)}
     assert drawn == {node: {entries[node % len(entries)]} for node in range(3)}
     assert set(record.entries["test"]) == {task.ref.entry for task in SETS["test"].tasks}
@@ -244,7 +222,6 @@ def test_specialised_members_draw_one_task_each_and_are_asked_all(models: Shelve
 def test_members_share_models_in_turn(tmp_path: Path) -> None:
     models = shelves(tmp_path, "large", "small")
     swarm = new_swarm(HALF, models, setting=replace(SETTING, models=("large", "small")))
-
     assert [member.shelf is models["large"] for member in swarm.members] == [True, False, True]
     assert {row.node for row in swarm.run().rounds} == {0, 1, 2}
 

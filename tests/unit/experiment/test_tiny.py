@@ -46,7 +46,6 @@ def test_the_models_are_those_behind_the_tables(kind: str, tmp_path: Path) -> No
     (network,) = (network for network, kinds in tiny_models.KINDS.items() if kind in kinds)
     tiny_models.write(tiny_models.new_model(network), tiny_models.make_tokenizer(), tmp_path / kind)
     files = {path.name: path.read_bytes() for path in tiny_model(kind).iterdir()}
-
     assert hashlib.sha256(files["model.safetensors"]).hexdigest() == WEIGHTS[kind]
     # What their maker writes beside the weights.
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
@@ -57,16 +56,13 @@ def test_the_torch_backend_samples_from_it() -> None:
     policy = TorchPolicy(opening(tiny_model("base"), lora=LoraSettings(8, 16.0)), device="cpu")
     manifest = tiny_manifest()
     task = some_tasks(manifest, 1)[0]
-
     (samples,) = policy.generate([manifest.prompt_for(task.question)], 4, manifest.max_tokens, 1.0, 0)
-
     assert len(samples) == 4 and all(1 <= len(sample.token_ids) <= manifest.max_tokens for sample in samples)
 
 
 def test_a_text_is_its_tokens_bytes_and_cannot_forge_the_end_of_a_turn() -> None:
     words = vocabulary()
     text = "Keep all numbers larger than ünïque 7\n<answer>['12', '3']</answer> \N{SNOWMAN}"
-
     assert b"".join(words.piece(token) for token in words.tokenize(text, special=False)) == text.encode()
     assert len(words.tokenize("<answer></answer>", special=False)) == 2
     assert not any(words.ends(token) for token in words.tokenize("<|im_end|>", special=False))
@@ -75,7 +71,6 @@ def test_a_text_is_its_tokens_bytes_and_cannot_forge_the_end_of_a_turn() -> None
 @each_manifest
 def test_questions_are_short_and_right_answers_fit(manifest: Manifest) -> None:
     words = vocabulary()
-
     for task in some_tasks(manifest):
         assert len(words.encode_prompt(manifest.prompt_for(task.question))) <= 25
         assert len(words.tokenize(tiny_models.tagged(task.ground_truth), special=False)) <= manifest.max_tokens
@@ -85,7 +80,6 @@ def test_questions_are_short_and_right_answers_fit(manifest: Manifest) -> None:
 def test_mistakes_are_wrong_and_as_frequent_as_they_should_be(manifest: Manifest) -> None:
     source, rng = TaskSource(manifest), random.Random(0)
     right = attempts = 0
-
     for task in some_tasks(manifest):
         parts = tiny_models.parts_of(task)
         assert parts.join(parts.right) == task.ground_truth
@@ -94,13 +88,11 @@ def test_mistakes_are_wrong_and_as_frequent_as_they_should_be(manifest: Manifest
             assert source.score(task, tiny_models.tagged(parts.join(parts.wrong))) == 0.0
             right += sum(tiny_models.attempt(parts, 0.1, 0.7, rng) == task.ground_truth for _ in range(20))
             attempts += 20
-
     assert right / attempts == pytest.approx(0.1, abs=0.015)
 
 
 def test_held_out_sets_are_full_and_not_in_the_warm_up() -> None:
     questions = {task.question for task in tiny_models.warm_up_tasks(2000)}
-
     assert len(questions) > 3000
     for manifest in MANIFESTS:
         source = TaskSource(manifest)

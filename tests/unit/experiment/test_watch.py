@@ -10,7 +10,7 @@ import pytest
 from sapo_edge.errors import StateError
 from sapo_edge.experiment.measures import TEST, measure
 from sapo_edge.experiment.plan import Job, Plan
-from sapo_edge.experiment.results import FILE, EvaluationRecord, Results, SwarmRecord
+from sapo_edge.experiment.results import EvaluationRecord, Results, SwarmRecord
 from sapo_edge.experiment.scales import SCALES
 from sapo_edge.experiment.watch import ExperimentWatch
 
@@ -65,12 +65,6 @@ def test_an_experiment_is_followed(tmp_path: Path, plan: Plan, results: Results[
 def test_a_directory_that_the_system_refuses_is_named(tmp_path: Path) -> None:
     with pytest.raises(StateError, match=r"can.t read .*File name too long"):
         ExperimentWatch().look(tmp_path / ("x" * 300))
-
-
-def test_a_damaged_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text('{"plan": 5}\n')
-    with pytest.raises(StateError, match=r"damaged"):
-        ExperimentWatch().look(tmp_path)
 
 
 def test_an_arm_of_another_definition_is_not_mixed_in(tmp_path: Path, plan: Plan, results: Results[None]) -> None:

@@ -1,5 +1,6 @@
 """The journal: what is kept, dropped and refused."""
 
+import contextlib
 import math
 import sqlite3
 import threading
@@ -254,11 +255,15 @@ def test_a_return_deletes_later_rounds_once(journal: Journal) -> None:
     assert journal.rollouts(1) and journal.rollouts(3) == [] and journal.truncate_after(1) == 1
 
 
-@pytest.mark.parametrize("content", [b"this is no database" * 100, b"\x00" * 5000])
-def test_a_file_that_is_not_a_database_is_rejected(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "journal.sqlite").write_bytes(content)
-    with pytest.raises(StateError, match="damaged"):
-        Journal(tmp_path / "journal.sqlite")
+@pytest.mark.parametrize("content", [b"this is no database" * 100, b"\x00" * 5000, b""])
+def test_a_file_that_is_no_journal_is_rejected(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "journal.sqlite"
+    path.write_bytes(content)
+    if not content:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE other (x)")
+    with pytest.raises(StateError, match="damaged" if content else "another program's database"):
+        Journal(path)
 
 
 def test_a_damaged_name_that_is_not_text_is_reported_as_damage(journal: Journal) -> None:
@@ -301,14 +306,6 @@ def test_a_row_that_is_damaged_is_reported_as_damage(
     with pytest.raises(StateError, match="is damaged") as caught:
         read(journal)
     assert "rename" in caught.value.remedy
-
-
-def test_a_database_of_another_program_is_rejected(tmp_path: Path) -> None:
-    connection = sqlite3.connect(tmp_path / "journal.sqlite")
-    connection.execute("CREATE TABLE other (x)")
-    connection.close()
-    with pytest.raises(StateError, match="another program's database"):
-        Journal(tmp_path / "journal.sqlite")
 
 
 def test_a_full_disk_is_reported_and_the_journal_stays_usable(journal: Journal) -> None:

@@ -15,15 +15,12 @@ from sapo_edge.state.lock import StateLock, wait_until_released
 
 HOLDER = """
 import sys
-import threading
-import time
 from pathlib import Path
 from sapo_edge.state.lock import StateLock
 
-lock = StateLock(Path(sys.argv[1]))
-lock.acquire()
-print("held", flush=True)
-sys.stdin.read()
+with StateLock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
 """
 
 
@@ -56,10 +53,8 @@ def test_waiting_for_a_process_ends_when_it_releases_the_lock_or_another_one_hol
 def test_a_killed_process_releases_the_lock(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
     holder.kill()
     holder.wait()
-    lock = StateLock(tmp_path / "lock")
-    lock.acquire()
-    assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
-    lock.release()
+    with StateLock(tmp_path / "lock"):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
 
 
 def test_the_lock_is_exclusive_within_a_process_too(tmp_path: Path) -> None:

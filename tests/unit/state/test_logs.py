@@ -37,6 +37,9 @@ def test_stderr_gets_its_level_and_stdout_nothing(capsys: pytest.CaptureFixture[
     logging.getLogger("sapo_edge.node").warning("loud")
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err == "WARNING sapo_edge.node: loud\n"
+    logs.configure("debug", stderr=False)
+    logging.getLogger("sapo_edge").error("hidden")
+    assert capsys.readouterr().err == ""
 
 
 def test_the_file_gets_more_than_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,12 +99,6 @@ def test_the_file_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(20):
         logging.getLogger("sapo_edge").info("a line")
     assert len(list(tmp_path.iterdir())) == 1 + logs.OLDER_FILES
-
-
-def test_without_stderr_nothing_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("debug", stderr=False)
-    logging.getLogger("sapo_edge").error("hidden")
-    assert capsys.readouterr().err == ""
 
 
 def test_a_full_disk_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,21 +10,6 @@ from sapo_edge.errors import StateError
 from sapo_edge.state.paths import Paths
 
 
-def test_with_a_home_all_paths_are_below_it(tmp_path: Path) -> None:
-    paths = Paths.default(tmp_path / "home")
-    assert paths.state == tmp_path / "home" / "state"
-    assert paths.config_file == tmp_path / "home" / "config" / "config.toml"
-    for path in (
-        paths.cache,
-        paths.runtime,
-        paths.journal,
-        paths.checkpoints,
-        paths.identity,
-        paths.lock,
-    ):
-        assert path.is_relative_to(tmp_path / "home")
-
-
 def test_the_argument_overrides_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SAPO_EDGE_HOME", str(tmp_path / "named"))
     assert Paths.default().state == tmp_path / "named" / "state"
@@ -75,16 +60,11 @@ def test_settings_may_be_read_only_and_nothing_else(tmp_path: Path, monkeypatch:
             action()
 
 
-def test_a_file_in_the_way_is_reported_with_a_remedy(tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("")
+@pytest.mark.parametrize(("file", "home"), [("state", "."), ("file", "file/home")])
+def test_a_file_in_the_way_is_reported_with_a_remedy(tmp_path: Path, file: str, home: str) -> None:
+    (tmp_path / file).write_text("")
     with pytest.raises(StateError, match="move it away"):
-        Paths.default(tmp_path).create()
-
-
-def test_a_file_in_place_of_a_parent_is_reported_with_a_remedy(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StateError, match="move it away"):
-        Paths.default(tmp_path / "file" / "home").create()
+        Paths.default(tmp_path / home).create()
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write everywhere")

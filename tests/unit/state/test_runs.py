@@ -80,14 +80,10 @@ def test_no_sequence_number_is_ever_used_twice(
 
 def test_runs_change_only_while_no_node_runs(paths: Paths) -> None:
     train(paths, 1, 1)
-    lock = StateLock(paths.lock)
-    lock.acquire()
-    try:
+    with StateLock(paths.lock):
         for change in (begin_run, use_run, remove_run):
             with pytest.raises(StateLockedError):
                 change(paths, "run-2")
-    finally:
-        lock.release()
     assert run_names(paths) == [FIRST_RUN]
 
 

@@ -1,8 +1,6 @@
 """The state directory as a whole."""
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -182,12 +180,3 @@ def test_after_a_generator_a_return_numbers_rounds_from_the_checkpoint(paths: Pa
         assert store.roll_back(1).from_round == 2
     with Store(paths) as store:
         assert store.resume(model_digest="model", manifest_digest="manifest")[1] == 1
-
-
-def test_state_and_settings_load_nothing_heavy() -> None:
-    code = (
-        "import sys, sapo_edge.state.store, sapo_edge.config.layers, sapo_edge.state.logs\n"
-        "heavy = {'torch', 'numpy', 'llama_cpp', 'mlx', 'textual', 'reasoning_gym', 'libp2p', 'trio', 'tomlkit'}\n"
-        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
