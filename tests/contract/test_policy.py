@@ -157,12 +157,6 @@ def test_growing_answers_are_reported(policy: Policy) -> None:
     assert sum(len(pieces) for pieces in reports.values()) > 100
 
 
-def test_one_token_is_a_possible_limit(policy: Policy) -> None:
-    samples = flatten(policy.generate(PROMPTS, 4, 1, 1.0, seed=2))
-    assert len(samples) == 20
-    assert all(len(sample.token_ids) == 1 for sample in samples)
-
-
 def test_no_prompts_give_no_answers(policy: Policy) -> None:
     assert policy.generate([], 4, 8, 1.0, seed=1) == []
 
