@@ -186,22 +186,6 @@ def test_any_text_of_these_characters_is_split_alike(pair: Pair, text: str) -> N
     assert_same(pair, text)
 
 
-def test_control_tokens_are_read_in_templates_only(pair: Pair) -> None:
-    for vocabulary in pair.all:
-        assert len(vocabulary.tokenize("<|im_end|>", special=True)) == 1
-        assert len(vocabulary.tokenize("<|im_end|>", special=False)) > 1
-
-
-def test_the_families_do_split_differently(tmp_path: Path) -> None:
-    lengths = {}
-    for family in gguf_tokenizer.SPLITS:
-        directory = tmp_path / family
-        directory.mkdir()
-        with closing(GgufVocabulary(read_header(byte_level(directory, family)))) as vocabulary:
-            lengths[family] = tuple(len(vocabulary.tokenize(text, special=False)) for text in ("=\n", "1234"))
-    assert lengths == {"qwen2": (1, 4), "llama-bpe": (1, 2), "smollm": (2, 4), "refact": (2, 4)}
-
-
 @pytest.mark.skipif(embedded_model() is None, reason="the extra `starter` is not installed")
 def test_the_embedded_model_reads_and_writes_the_same_without_llama_cpp() -> None:
     header = read_header(cast(Path, embedded_model()))
