@@ -111,7 +111,6 @@ def write_state(
 
 
 def read_adapter(directory: Path) -> Arrays:
-    """An adapter's weights by PEFT's names."""
     return _read(directory / ADAPTER_FILE)
 
 
@@ -141,7 +140,6 @@ def read_checked(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> tupl
 
 
 def read_alpha(directory: Path) -> tuple[int, float]:
-    """Rank and alpha of a PEFT adapter."""
     path = directory / CONFIG_FILE
     try:
         config = json.loads(path.read_text())

@@ -53,7 +53,6 @@ class EncodedGroup:
 
     @property
     def informative(self) -> bool:
-        """Whether the group has a gradient."""
         return any(answer.advantage != 0.0 for answer in self.answers)
 
     @property
@@ -63,7 +62,6 @@ class EncodedGroup:
 
     @property
     def answer_tokens(self) -> int:
-        """Tokens of its answers."""
         return sum(len(answer.token_ids) for answer in self.answers)
 
     @property

@@ -60,7 +60,6 @@ class AnswerInProgress:
 
     @property
     def uniform(self) -> float:
-        """The random number for the next token."""
         return float(self.uniforms[len(self.token_ids)])
 
     def append(self, token: int, logprob: float, handle: CallHandle | None = None) -> bool:
@@ -114,5 +113,4 @@ class Results:
         self._handle.report(self._finished, self._total)
 
     def groups(self) -> list[list[Sample]]:
-        """The answers, one list for each prompt."""
         return [[sample for sample in group if sample is not None] for group in self._samples]

@@ -27,7 +27,6 @@ class HubName:
 
     @classmethod
     def parse(cls, text: str) -> HubName:
-        """From `FORM`."""
         repository, _, file = text.removeprefix(HUB).partition(":")
         return cls(repository, file)
 

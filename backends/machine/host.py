@@ -63,7 +63,6 @@ class Host:
 
 
 def this_host() -> Host:
-    """The machine that this process runs on."""
     return Host(
         platform.system(),
         platform.machine(),
@@ -98,7 +97,6 @@ def multiplies_bfloat16(processors: Path = PROCESSORS) -> bool:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a package can be found; does not import it."""
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError, AttributeError):
