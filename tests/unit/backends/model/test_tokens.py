@@ -28,8 +28,8 @@ from sapo_edge.backends.model.vocabularies import (
 )
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import Message
-from tests.directories import CONTROL_TOKENS
-from tests.models import CHAT_TEMPLATE, CONTROL, NORMAL, SHAPES, add_metadata, byte_characters, tokens
+from tests.directories import CONTROL_TOKENS, save_tokenizer
+from tests.models import CONTROL, NORMAL, SHAPES, add_metadata, byte_characters, tokens
 
 UNKNOWN, BYTE = 2, 6
 """Types of tokens in GGUF files."""
@@ -140,10 +140,7 @@ def write_embedding(writer: Any, rows: int) -> None:
 def write_directory(path: Path, tokenizer: Any) -> None:
     """A directory that has a tokenizer, and as much of a model as its check asks for."""
     from safetensors.numpy import save_file
-    from tokenizers import AddedToken
 
-    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROL_TOKENS])
-    tokenizer.save(str(path / "tokenizer.json"))
     shape = SHAPES["llama"]
     config = {
         "model_type": "llama", "hidden_size": shape.width, "num_attention_heads": shape.heads,
@@ -152,11 +149,7 @@ def write_directory(path: Path, tokenizer: Any) -> None:
     }  # fmt: skip
     (path / "config.json").write_text(json.dumps(config))
     save_file({"model.norm.weight": np.ones(shape.width, np.float32)}, path / "model.safetensors")
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "bos_token": "<|endoftext|>",
-        "chat_template": CHAT_TEMPLATE,
-    }  # fmt: skip
-    (path / "tokenizer_config.json").write_text(json.dumps(settings))
+    save_tokenizer(path, tokenizer)
 
 
 @pytest.fixture(scope="module", params=[*gguf_tokenizer.SPLITS, "gemma"])
