@@ -140,6 +140,7 @@ def read_checked(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> tupl
 
 
 def read_alpha(directory: Path) -> tuple[int, float]:
+    """Rank and alpha of a PEFT adapter."""
     path = directory / CONFIG_FILE
     try:
         config = json.loads(path.read_text())

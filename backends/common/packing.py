@@ -53,6 +53,7 @@ class EncodedGroup:
 
     @property
     def informative(self) -> bool:
+        """Whether the group has a gradient."""
         return any(answer.advantage != 0.0 for answer in self.answers)
 
     @property

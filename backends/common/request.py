@@ -60,6 +60,7 @@ class AnswerInProgress:
 
     @property
     def uniform(self) -> float:
+        """The random number for the next token."""
         return float(self.uniforms[len(self.token_ids)])
 
     def append(self, token: int, logprob: float, handle: CallHandle | None = None) -> bool:

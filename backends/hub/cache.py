@@ -132,6 +132,7 @@ def is_complete(directory: Path) -> bool:
 
 
 def _licence(snapshot: Path) -> str:
+    """The licence that a model's page names; "" without one."""
     from huggingface_hub import ModelCard
 
     try:

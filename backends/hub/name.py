@@ -27,6 +27,7 @@ class HubName:
 
     @classmethod
     def parse(cls, text: str) -> HubName:
+        """From `FORM`."""
         repository, _, file = text.removeprefix(HUB).partition(":")
         return cls(repository, file)
 

@@ -97,6 +97,7 @@ def multiplies_bfloat16(processors: Path = PROCESSORS) -> bool:
 
 
 def is_installed(name: str) -> bool:
+    """Whether a package can be found; does not import it."""
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError, AttributeError):

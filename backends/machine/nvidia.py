@@ -123,11 +123,13 @@ def _visible(gpus: tuple[Gpu, ...], names: str, *, by_bus: bool) -> tuple[Gpu, .
 
 
 def _major(version: str) -> int:
+    """The major number of a version; 0 if it has none."""
     first = version.partition(".")[0]
     return int(first) if first.isdigit() else 0
 
 
 def _version(version: str) -> tuple[int, int]:
+    """Major and minor number of a version; 0 for one that it lacks."""
     return _major(version), _major(version.partition(".")[2])
 
 

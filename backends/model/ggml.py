@@ -76,6 +76,7 @@ def widen(kind: int, blocks: npt.NDArray[np.uint8], values: npt.NDArray[np.float
 
 
 def block_size(kind: int) -> int:
+    """Values of a block of a number format."""
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     return int(GGML_QUANT_SIZES[GGMLQuantizationType(kind)][0])

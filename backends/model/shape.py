@@ -42,6 +42,7 @@ class ModelShape:
 
     @classmethod
     def of_values(cls, values: Mapping[str, Any]) -> ModelShape:
+        """From a configuration with transformers' names."""
         heads, width = int(values["num_attention_heads"]), int(values["hidden_size"])
         return cls(
             width=width,

@@ -124,6 +124,7 @@ class TorchLearner(PackedLearner):
             return_freed_memory()
 
     def _rows(self, leaf: Tensor, targets: Tensor, rows: slice, loss: PackLoss) -> None:
+        """Add loss and gradient of some rows."""
         ids, update, temperature = targets[rows, None], loss.update, loss.update.settings.temperature
         update.check()
         logits = self.head(leaf[rows])
@@ -155,6 +156,7 @@ class TorchLearner(PackedLearner):
         return selected
 
     def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
+        """An array on the model's device."""
         return torch.from_numpy(array).to(self.place.device)
 
     def _layer(self, forward: Callable[..., Tensor], *states: Tensor, **options: Any) -> Tensor:

@@ -116,6 +116,7 @@ def free_memory(device: str) -> int:
 
 
 def _describe(device: str) -> tuple[str, int]:
+    """Name and free bytes of a GPU."""
     return str(_module(device).get_device_name(device)), free_memory(device)
 
 
