@@ -157,14 +157,21 @@ def reference_for(path: Path, shape: ModelShape) -> ReferenceModel:
 
 def write_tokenizer(path: Path) -> None:
     """Write the byte-level vocabulary of `tests.models` and the ChatML template."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     zero = byte_characters()[0]
     vocabulary = {text: index for index, text in enumerate(tokens()[0])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[(zero, zero)]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in CONTROL_TOKENS])
+    save_tokenizer(path, tokenizer)
+
+
+def save_tokenizer(path: Path, tokenizer: Any) -> None:
+    """Write a tokenizer of the library `tokenizers` with the control tokens and the ChatML template."""
+    from tokenizers import AddedToken
+
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROL_TOKENS])
     tokenizer.save(str(path / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -18,7 +18,6 @@ from sapo_edge.backends.backend import OpenOptions, RoundShape
 from sapo_edge.care.sensors import peak_memory
 from sapo_edge.policy import LoraSettings, Message, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings
 from sapo_edge.state.paths import HOME_VARIABLE
-from tests.models import opening
 
 
 def measure_memory(
@@ -47,38 +46,23 @@ def measure_memory(
 def open_policy(
     backend: str, directory: Path, *, trainable: bool, model: str = "", size: RoundShape | None = None
 ) -> Policy:
-    """A policy on one thread.
+    """A policy on one thread of the CPU; MLX computes where it always does.
 
     Args:
-        backend: "torch", "mlx" or "llama_cpp".
         directory: for files of the policy.
-        trainable: whether it learns.
         model: "" is the embedded one.
         size: of the round, if it has to fit into the memory; for llama.cpp alone.
     """
+    from sapo_edge.backends.choose.detect import find_backend
     from sapo_edge.backends.model.find import find_model
-
-    if backend == "torch":
-        from sapo_edge.backends.pytorch.policy import TorchPolicy
-
-        return TorchPolicy(opening(find_model(model), directory, trainable=trainable, precision="auto"), device="cpu")
-    if backend == "mlx":
-        from sapo_edge.backends.apple.policy import MlxPolicy
-
-        return MlxPolicy(opening(find_model(model), directory, trainable=trainable))
-    from sapo_edge.backends.llama.policy import LlamaCppPolicy
+    from sapo_edge.backends.pytorch.policy import TorchPolicy
     from sapo_edge.state.paths import Paths
 
+    cache = Paths.default().cache
     options = OpenOptions(
-        find_model(model),
-        Paths.default().cache,
-        directory,
-        threads=1,
-        trainable=trainable,
-        precision="auto",
-        size=size,
+        find_model(model), cache, directory, threads=1, trainable=trainable, precision="auto", size=size
     )
-    return LlamaCppPolicy(options)
+    return TorchPolicy(options, "cpu") if backend == "torch" else find_backend(backend).open(options)
 
 
 def prompts(policy: Policy, groups: int, tokens: int) -> list[Prompt]:

@@ -332,11 +332,9 @@ class ReferenceModel:
                 model.unload()
         return np.asarray(values)
 
-    def probabilities(
-        self, prompt: Prompt, temperature: float = 1.0, adapter: Path | None = None
-    ) -> npt.NDArray[np.float64]:
+    def probabilities(self, prompt: Prompt, temperature: float) -> npt.NDArray[np.float64]:
         """(vocabulary,) probabilities of the first token of an answer."""
-        return softmax(self.logits(encode_prompt(prompt), adapter)[-1] / temperature)
+        return np.asarray(np.exp(log_softmax(self.logits(encode_prompt(prompt))[-1] / temperature)))
 
     def logprobs(
         self, prompt: Sequence[int], answer: Sequence[int], temperature: float = 1.0, adapter: Path | None = None
@@ -366,11 +364,6 @@ def plain_draw(
         ids.append(token)
         logprobs.append(float(scaled[token]) - float(scaled.max()) - float(np.log(sums[-1])))
     return ids, logprobs
-
-
-def softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Softmax over the last axis."""
-    return np.asarray(np.exp(log_softmax(logits)))
 
 
 def kl(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

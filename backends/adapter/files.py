@@ -111,7 +111,6 @@ def write_state(
 
 
 def read_adapter(directory: Path) -> Arrays:
-    """An adapter's weights by PEFT's names."""
     return _read(directory / ADAPTER_FILE)
 
 

@@ -124,11 +124,9 @@ class AdapterFile:
                 self._free()
 
     def write(self, header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]], alpha: float) -> None:
-        """See `write_adapter`."""
         write = write_adapter_in_place if self._in_memory else write_adapter
         write(self.path, header, weights, alpha)
 
     def close(self) -> None:
-        """Free the memory."""
         if self._in_memory:
             self._free()

@@ -24,7 +24,7 @@ from sapo_edge.backends.machine.disk import nearest_existing
 from sapo_edge.backends.model.architectures import rope_heads, to_gguf_rows
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.hf_directory import HfDirectory
-from sapo_edge.backends.model.llama_library import llama_library
+from sapo_edge.backends.model.llama_library import convert_file, llama_library
 from sapo_edge.backends.model.mlx_settings import mlx_settings
 from sapo_edge.errors import CheckpointError, ModelError, StateError
 
@@ -61,8 +61,10 @@ def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation
     wide, narrow = (file.with_name(f".{file.name}.{kind}.part") for kind in ("wide", "narrow"))
     try:
         _write_gguf(header, pairs, alpha / rank, narrow if direct else wide, form)
-        if not direct:
-            _quantise(wide, narrow, form)
+        if not direct and not convert_file(wide, narrow, form):
+            raise ModelError(
+                f"llama.cpp could not write {narrow} as {form}", "free some disk space, or take another format"
+            )
         os.replace(narrow, file)
     finally:
         for part in (wide, narrow):
@@ -126,17 +128,6 @@ def _write_gguf(header: GgufHeader, pairs: Mapping[str, Arrays], scale: float, f
             data = quantize(values.astype(np.float32, copy=False), kind)
         writer.write_tensor_data(data)
     writer.close()
-
-
-def _quantise(source: Path, target: Path, form: Quantisation) -> None:
-    library = llama_library()
-    parameters = library.llama_model_quantize_default_params()
-    parameters.allow_requantize = True
-    parameters.ftype = getattr(library, f"LLAMA_FTYPE_MOSTLY_{form.upper()}")
-    if library.llama_model_quantize(str(source).encode(), str(target).encode(), parameters) != 0:
-        raise ModelError(
-            f"llama.cpp could not write {target} as {form}", "free some disk space, or take another format"
-        )
 
 
 def merge_directory(adapter: Path, directory: HfDirectory, target: Path) -> Path:

@@ -66,7 +66,6 @@ class MlxAdapter:
         return arrays
 
     def set_parameters(self, arrays: dict[str, mx.array]) -> None:
-        """Replace MLX's arrays."""
         for adapted in self.layers:
             adapted.layer.lora_a = arrays[f"{PEFT_PREFIX}{adapted.path}.lora_A.weight"]
             adapted.layer.lora_b = arrays[f"{PEFT_PREFIX}{adapted.path}.lora_B.weight"]
@@ -81,13 +80,11 @@ class MlxAdapter:
         self.set_parameters({name: from_peft(array) for name, array in weights.items()})
 
     def install(self) -> None:
-        """Put the adapted layers into the model."""
         for adapted in self.layers:
             setattr(adapted.block, adapted.attribute, adapted.layer)
 
     @contextmanager
     def removed(self) -> Iterator[None]:
-        """Remove the adapter for the duration of a with statement."""
         for adapted in self.layers:
             setattr(adapted.block, adapted.attribute, adapted.layer.linear)
         try:

@@ -39,14 +39,12 @@ def look(host: Host, model: Path | None) -> Support:
 
 
 def open_policy(options: OpenOptions) -> MlxPolicy:
-    """Open a policy that samples and learns with MLX."""
     from sapo_edge.backends.apple.policy import MlxPolicy
 
     return MlxPolicy(options)
 
 
 def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
-    """See `sapo_edge.backends.apple.memory.estimate_memory`."""
     from sapo_edge.backends.apple.memory import estimate_memory, weight_bytes
     from sapo_edge.backends.model.source import open_source, shape_of
 

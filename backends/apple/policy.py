@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sapo_edge.backends.adapter.files import adapter_shapes, read_checked
-from sapo_edge.backends.apple.memory import BATCH, SLOTS, estimate_memory
+from sapo_edge.backends.apple.memory import BATCH, SLOTS, estimate_memory, weight_bytes
 from sapo_edge.backends.apple.runtime import hide_torch, on_gpu, processor, require_mlx, set_threads
 from sapo_edge.backends.backend import OpenOptions, RoundShape
 from sapo_edge.backends.common.policy import BasePolicy
@@ -47,12 +47,13 @@ class MlxPolicy(BasePolicy):
 
         set_threads(self.governor.threads)
         options.narrate("loading the model into MLX")
-        self.model: Any = load_model(self.source, on_gpu() if quantised is None else quantised)
+        keeps = on_gpu() if quantised is None else quantised
+        self.model: Any = load_model(self.source, keeps)
         with hide_torch():
             self.vocabulary: Vocabulary = open_vocabulary(self.source, thinking=options.thinking)
         self.adapter: MlxAdapter | None = None
         self.learner: MlxLearner | None = None
-        self._weight_bytes = _weight_bytes(self.model)
+        self._weight_bytes = weight_bytes(self.source, quantised=keeps)
         if options.trainable:
             self.adapter = MlxAdapter(self.model, self.lora)
             self.adapter.install()
@@ -115,10 +116,3 @@ def _describe_numbers(model: Any) -> str:
     if any(isinstance(module, QuantizedLinear) for _, module in model.named_modules()):
         return "weights quantised as they are in the model, activations float32"
     return "float32, quantised weights included" + ("" if on_gpu() else ": MLX multiplies it faster on a CPU")
-
-
-def _weight_bytes(model: Any) -> int:
-    """Bytes of the weights of a model without an adapter."""
-    from mlx.utils import tree_flatten
-
-    return sum(int(array.nbytes) for _, array in tree_flatten(model.parameters()))

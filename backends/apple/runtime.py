@@ -47,7 +47,6 @@ def require_mlx() -> None:
 
 
 def on_gpu() -> bool:
-    """Whether MLX computes on a GPU."""
     import mlx.core as mx
 
     return bool(mx.default_device() == mx.gpu)

@@ -129,7 +129,6 @@ class GroupSampler:
         self.results = Results(self.request, self.handle)
 
     def run(self) -> list[list[Sample]]:
-        """Decode until every answer is finished."""
         generator = BatchGenerator(self.model, completion_batch_size=self.slots, prefill_batch_size=self.slots)
         try:
             shared: Cache = [_PromptCache() for _ in self.model.layers]

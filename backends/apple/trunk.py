@@ -82,7 +82,6 @@ class Kept:
     opened: Array
 
     def compute(self) -> None:
-        """Compute the lazy arrays."""
         mx.eval([getattr(self, name) for name in self.__slots__])
 
 
@@ -216,7 +215,6 @@ def gelu_argument(x: Array) -> Array:
 
 
 def gelu_slope(x: Array) -> Array:
-    """Derivative of `gelu_argument`, elementwise."""
     slope: Array = GELU[0] * (1.0 + 3.0 * GELU[1] * x * x)
     return slope
 

@@ -49,7 +49,6 @@ class ChosenBackend:
 
 
 def find_backend(name: str) -> Backend:
-    """A backend by its name."""
     backends = {backend.name: backend for backend in BACKENDS}
     if name not in backends:
         remedy = did_you_mean(name, backends, f"use one of: {', '.join([AUTO, *backends])}")

@@ -63,7 +63,6 @@ class EncodedGroup:
 
     @property
     def answer_tokens(self) -> int:
-        """Tokens of its answers."""
         return sum(len(answer.token_ids) for answer in self.answers)
 
     @property

@@ -114,5 +114,4 @@ class Results:
         self._handle.report(self._finished, self._total)
 
     def groups(self) -> list[list[Sample]]:
-        """The answers, one list for each prompt."""
         return [[sample for sample in group if sample is not None] for group in self._samples]

@@ -25,7 +25,7 @@ from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.machine.disk import nearest_existing
 from sapo_edge.backends.machine.host import processor
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
-from sapo_edge.backends.model.llama_library import llama_library
+from sapo_edge.backends.model.llama_library import convert_file
 from sapo_edge.errors import ModelError
 
 CANDIDATES = ("original", "bf16", "f16", "q8_0")
@@ -53,7 +53,6 @@ class SamplerChoice:
 
 
 def weights_of(header: GgufHeader) -> int:
-    """Number of weights in a file."""
     return sum(int(np.prod(info.shape)) for info in header.tensors.values())
 
 
@@ -88,13 +87,7 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
 
 
 def fixed_sampler(header: GgufHeader, cache: Path, name: str, narrate: Callable[[str], None]) -> SamplerChoice:
-    """The file in a format that is given, whichever is the fastest here: results then don't depend on a measurement.
-
-    Args:
-        header: of the model's own file.
-        name: of the format, one of `BYTES_PER_WEIGHT`.
-        narrate: called with a text before a step that takes long.
-    """
+    """The file in one of `BYTES_PER_WEIGHT`, whichever is the fastest: results then don't depend on a measurement."""
     if not SMALL <= weights_of(header) <= LARGE:
         return own_file(header, "its size leaves nothing to gain from another format")
     # Apart from the file that was measured to be the fastest: another process removes those that are not.
@@ -186,15 +179,11 @@ def convert(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
     """Convert the model to another format, in a temporary file that is renamed when complete."""
     if name == "original":
         return header
-    library = llama_library()
-    parameters = library.llama_model_quantize_default_params()
-    parameters.allow_requantize = True
-    parameters.ftype = getattr(library, f"LLAMA_FTYPE_MOSTLY_{name.upper()}")
     path = directory / f"{name}.gguf"
     # Named after this process: `sapo eval` may be measuring at the same time.
     temporary = directory / f"{name}.gguf.{os.getpid()}.part"
     try:
-        if library.llama_model_quantize(str(header.path).encode(), str(temporary).encode(), parameters) != 0:
+        if not convert_file(header.path, temporary, name):
             raise ModelError(
                 f"llama.cpp could not convert {header.path} to {name}",
                 "free some disk space, or use another model file",

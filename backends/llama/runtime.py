@@ -1,7 +1,7 @@
 """llama.cpp's low-level API behind two classes that own their native memory.
 
-Only this module, `requantise.py` and `model/vocabularies.py` call llama.cpp. The high-level `llama_cpp.Llama` decodes
-one sequence at a time, which costs two thirds of the rate that group sampling can have.
+Only this module, `model/llama_library.py` and `model/vocabularies.py` call llama.cpp. The high-level `llama_cpp.Llama`
+decodes one sequence at a time, which costs two thirds of the rate that group sampling can have.
 """
 
 from __future__ import annotations
@@ -27,10 +27,6 @@ CANCEL_SECONDS = 0.1
 """How often a decode is looked at, whether it is to be cancelled."""
 ABORTED = 2
 """What `llama_decode` returns after it was aborted."""
-
-
-def _never() -> bool:
-    return False
 
 
 class LlamaModel(GgufVocabulary):
@@ -91,7 +87,6 @@ class LlamaContext:
         self.library.llama_set_abort_callback(self.pointer, self._asked, ctypes.cast(self._aborts, ctypes.c_void_p))
 
     def set_threads(self, threads: int) -> None:
-        """Change the number of threads between two decodes."""
         self.library.llama_set_n_threads(self.pointer, threads, threads)
 
     def set_adapter(self, path: Path | None) -> None:
@@ -131,7 +126,7 @@ class LlamaContext:
         self._outputs += 1
         return self._outputs - 1
 
-    def decode(self, is_cancelled: Callable[[], bool] = _never) -> npt.NDArray[np.float32]:
+    def decode(self, is_cancelled: Callable[[], bool] = lambda: False) -> npt.NDArray[np.float32]:
         """Compute the batch and empty it. Returns (rows, vocabulary) logits, valid until the next decode.
 
         Args:
@@ -182,11 +177,9 @@ class LlamaContext:
         self.library.llama_memory_seq_cp(self.memory, source, target, -1, -1)
 
     def drop(self, sequence: int) -> None:
-        """Remove a sequence and free its cells."""
         self.library.llama_memory_seq_rm(self.memory, sequence, -1, -1)
 
     def close(self) -> None:
-        """Free cache, batch and adapter."""
         if self.pointer:
             self._worker.shutdown()
             self.set_adapter(None)

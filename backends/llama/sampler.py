@@ -105,7 +105,6 @@ class GroupSampler:
         self.results = Results(self.request, self.handle)
 
     def run(self) -> list[list[Sample]]:
-        """Decode until every answer is finished."""
         self._decode_in_batches(self.prefix, 0, SHARED)
         while self.pending or self.waiting or self.active:
             self._decode_prompts()

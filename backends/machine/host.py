@@ -63,7 +63,6 @@ class Host:
 
 
 def this_host() -> Host:
-    """The machine that this process runs on."""
     return Host(
         platform.system(),
         platform.machine(),

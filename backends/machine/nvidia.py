@@ -82,7 +82,6 @@ class Nvidia:
 
 
 def find_nvidia() -> Nvidia | None:
-    """NVIDIA's GPUs; None if there are none."""
     nvidia = _ask_library() or _read_bus()
     if nvidia is None or not nvidia.gpus:
         return None

@@ -84,7 +84,6 @@ def find_architecture(name: object, file: object, *, gguf: bool = False) -> Arch
 
 
 def architecture_of(header: GgufHeader) -> Architecture:
-    """The record of a GGUF file's architecture."""
     return find_architecture(header.architecture, header.path, gguf=True)
 
 

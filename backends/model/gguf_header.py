@@ -76,7 +76,6 @@ class GgufHeader:
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of the file: the identity of a base model."""
         return file_digest(self.path)
 
     def value(self, key: str, default: Any = None) -> Any:

@@ -119,7 +119,6 @@ class HfDirectory:
                 raise ModelError(f"{where} sets {name}, which is not supported", "use another model")
 
     def _find_files(self) -> dict[str, Path]:
-        """The file of each tensor by name."""
         if (self.path / INDEX).is_file():
             places = _read_object(self.path / INDEX).get("weight_map")
             names = {str(name) for name in places.values()} if isinstance(places, dict) else set()

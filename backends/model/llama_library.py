@@ -1,4 +1,4 @@
-"""llama.cpp's library, which samples for its own backend and tokenises GGUF files for the others."""
+"""llama.cpp's library: it samples for its own backend, tokenises GGUF files for the others, and converts them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sapo_edge.errors import BackendError
@@ -31,7 +32,6 @@ def held_errors() -> Iterator[list[str]]:
 
 
 def print_error(text: str) -> None:
-    """Print what llama.cpp logged."""
     sys.stderr.write(text)
 
 
@@ -65,3 +65,12 @@ def llama_library() -> Any:
         llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
     return llama_cpp
+
+
+def convert_file(source: Path, target: Path, form: str) -> bool:
+    """Write a GGUF file in another number format, by llama.cpp's name of it; False if llama.cpp can't."""
+    library = llama_library()
+    parameters = library.llama_model_quantize_default_params()
+    parameters.allow_requantize = True
+    parameters.ftype = getattr(library, f"LLAMA_FTYPE_MOSTLY_{form.upper()}")
+    return bool(library.llama_model_quantize(str(source).encode(), str(target).encode(), parameters) == 0)

@@ -26,7 +26,7 @@ from sapo_edge.backends.common.packing import EncodedGroup, Pack
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.backends.pytorch.attention import PackAttention, go_on
-from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, head_of, load_base
+from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, head_of, load_base, set_adapter
 from sapo_edge.backends.pytorch.place import CPU, LOGIT_ROWS, LOGIT_SLICE, PACK_TOKENS, Place
 from sapo_edge.backends.pytorch.products import by_onednn
 from sapo_edge.backends.pytorch.runtime import prepare_device, release_device_memory, reproducible
@@ -75,9 +75,7 @@ class TorchLearner(PackedLearner):
         return {name: parameter.detach().cpu().numpy() for name, parameter in self.parameters.items()}
 
     def set_weights(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
-        with torch.no_grad():
-            for name, parameter in self.parameters.items():
-                parameter.copy_(torch.from_numpy(weights[name]))
+        set_adapter(self.parameters, weights)
 
     def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         while True:

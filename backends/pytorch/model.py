@@ -159,21 +159,16 @@ def add_adapter(model: Any, settings: LoraSettings, name: str) -> PeftModel:
 
 
 def adapter_parameters(model: PeftModel) -> dict[str, torch.Tensor]:
-    """The trainable weights by PEFT's saved names, in a fixed order. Shares memory with the model."""
+    """The adapter's weights by PEFT's saved names, in a fixed order. Shares memory with the model."""
     return {
         name.replace(".default.", "."): parameter
         for name, parameter in sorted(model.named_parameters())
-        if parameter.requires_grad
+        if ".lora_" in name
     }
 
 
-def set_adapter(model: PeftModel, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
-    """Copy weights into an adapter of the same shape.
-
-    Args:
-        weights: all of them, by PEFT's saved names.
-    """
-    for name, parameter in model.named_parameters():
-        if ".lora_" in name:
-            with torch.no_grad():
-                parameter.copy_(torch.from_numpy(weights[name.replace(".default.", ".")]))
+def set_adapter(parameters: Mapping[str, torch.Tensor], weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
+    """Copy weights into the parameters of an adapter, by the same names."""
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(torch.from_numpy(weights[name]))

@@ -121,7 +121,7 @@ class TorchPolicy(BasePolicy):
             torch.set_num_threads(threads)
 
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
-        from sapo_edge.backends.pytorch.model import add_adapter, set_adapter
+        from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, set_adapter
 
         weights, _ = read_checked(directory, adapter_shapes(self.shape, lora.rank))
         if self._loaded != lora:
@@ -131,7 +131,7 @@ class TorchPolicy(BasePolicy):
             self._model, self._loaded = add_adapter(self._model, lora, self.source.model_name), lora
             self._model.requires_grad_(False)
             self._step_cache = self._new_step_cache()
-        set_adapter(self._model, weights)
+        set_adapter(adapter_parameters(self._model), weights)
 
     def _new_step_cache(self) -> StepCache:
         from sapo_edge.backends.pytorch.steps import Network, StepCache

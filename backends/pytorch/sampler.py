@@ -64,7 +64,6 @@ class GroupSampler:
         self._results = Results(self.request, self.handle)
 
     def run(self) -> list[list[Sample]]:
-        """Decode until every answer is finished."""
         tokens = max(map(len, self._suffixes)) + self.request.max_tokens
         with self.step_cache.network.sampling(use_adapter=self.use_adapter):
             steps = self.step_cache.prepare(self._free, tokens, self._shared, use_adapter=self.use_adapter)

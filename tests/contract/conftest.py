@@ -38,6 +38,19 @@ class Backend:
     count_decodes: Callable[[pytest.MonkeyPatch], list[int]]
 
 
+def _calls_of(kind: type, name: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows by one element with every call of a method."""
+    calls: list[int] = []
+    original = getattr(kind, name)
+
+    def method(self: object, *arguments: object, **options: object) -> object:
+        calls.append(1)
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(kind, name, method)
+    return calls
+
+
 def _llama_cpp() -> Backend:
     from sapo_edge.backends.llama import policy as llama_cpp
     from sapo_edge.backends.llama.runtime import LlamaContext
@@ -49,23 +62,12 @@ def _llama_cpp() -> Backend:
     def limit_slots(monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
         monkeypatch.setattr(llama_cpp, "sampling_shape", lambda request, _slots: sampling_shape(request, slots))
 
-    def count_decodes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        decodes: list[int] = []
-        original = LlamaContext.decode
-
-        def decode(self: LlamaContext, is_cancelled: Callable[[], bool]) -> object:
-            decodes.append(1)
-            return original(self, is_cancelled)
-
-        monkeypatch.setattr(LlamaContext, "decode", decode)
-        return decodes
-
     return Backend(
         "llama_cpp",
         make,
         limit_slots,
         lambda monkeypatch, tokens: monkeypatch.setattr(llama_cpp, "BATCH", tokens),
-        count_decodes,
+        lambda monkeypatch: _calls_of(LlamaContext, "decode", monkeypatch),
     )
 
 
@@ -80,15 +82,7 @@ def _mlx() -> Backend:
     def count_decodes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         from mlx_lm.models.llama import Model
 
-        decodes: list[int] = []
-        original = Model.__call__
-
-        def decode(self: object, *arguments: object, **options: object) -> object:
-            decodes.append(1)
-            return original(self, *arguments, **options)
-
-        monkeypatch.setattr(Model, "__call__", decode)
-        return decodes
+        return _calls_of(Model, "__call__", monkeypatch)
 
     return Backend(
         "mlx",

@@ -143,9 +143,13 @@ def test_without_a_stop_text_an_answer_continues_past_it(policy: Policy) -> None
     assert any(STOP_TEXT in sample.text[: -len(STOP_TEXT)] for sample in samples)
 
 
-def test_growing_answers_are_reported(policy: Policy) -> None:
+def test_growing_and_finished_answers_are_reported(policy: Policy) -> None:
     reports: dict[tuple[int, int], list[tuple[str, int]]] = {}
-    handle = CallHandle(growing=lambda *at: reports.setdefault(at[:2], []).append(at[2:]))
+    finished: list[tuple[int, int]] = []
+    handle = CallHandle(
+        lambda done, total: finished.append((done, total)),
+        growing=lambda *at: reports.setdefault(at[:2], []).append(at[2:]),
+    )
     groups = policy.generate(PROMPTS, 3, 24, 1.0, seed=4, handle=handle)
     assert groups == policy.generate(PROMPTS, 3, 24, 1.0, seed=4)
     for group, samples in enumerate(groups):
@@ -155,15 +159,7 @@ def test_growing_answers_are_reported(policy: Policy) -> None:
             texts = [*(text for text, _ in pieces), sample.text]
             assert all(later.startswith(text) for text, later in itertools.pairwise(texts))
     assert sum(len(pieces) for pieces in reports.values()) > 100
-
-
-def test_one_token_is_a_possible_limit(policy: Policy) -> None:
-    samples = flatten(policy.generate(PROMPTS, 4, 1, 1.0, seed=2))
-    assert len(samples) == 20
-    assert all(len(sample.token_ids) == 1 for sample in samples)
-
-
-def test_no_prompts_give_no_answers(policy: Policy) -> None:
+    assert finished == [(done, 15) for done in range(16)]
     assert policy.generate([], 4, 8, 1.0, seed=1) == []
 
 
@@ -209,14 +205,6 @@ def test_earlier_calls_do_not_matter(policy: Policy) -> None:
     first = policy.generate(PROMPTS, 2, 16, 1.0, seed=9)
     policy.generate([question("something much longer " * 20)], 12, 40, 1.0, seed=1)
     assert_same_up_to_noise(policy.generate(PROMPTS, 2, 16, 1.0, seed=9), first)
-
-
-def test_sampling_reports_progress_in_answers(policy: Policy) -> None:
-    reports: list[tuple[int, int]] = []
-    policy.generate(PROMPTS, 3, 8, 1.0, seed=1, handle=CallHandle(lambda done, total: reports.append((done, total))))
-    assert reports[0] == (0, 15) and reports[-1] == (15, 15)
-    assert [done for done, _ in reports] == sorted({done for done, _ in reports})
-    assert {total for _, total in reports} == {15}
 
 
 def test_sampling_is_cancelled_within_one_decode_step(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from sapo_edge.backends.common.policy import BasePolicy
 from sapo_edge.policy import STOP_TEXT, Policy
 from tests.models import IM_END, decode_ids, question
 from tests.tag_soup import answers
@@ -56,3 +57,20 @@ def test_a_sampled_answer_passes_as_it_is(sampler: Policy, seed: int) -> None:
         for sample in group:
             cut = sampler.cut(sample.text, sample.ended, 4 * 40 * 9)
             assert (cut.text, cut.ended) == (sample.text, sample.ended)
+
+
+@pytest.mark.parametrize("text", ["x" * 8000, "ab " * 2600, "<answer>" * 1000])
+def test_only_the_beginning_of_a_long_answer_is_encoded(
+    sampler: Policy, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    assert isinstance(sampler, BasePolicy)
+    whole, lengths, tokenize = sampler.cut(text, True, 8000), list[int](), sampler.vocabulary.tokenize
+
+    def record(text: str, *, special: bool) -> list[int]:
+        lengths.append(len(text))
+        return tokenize(text, special=special)
+
+    monkeypatch.setattr(sampler.vocabulary, "tokenize", record)
+    cut = sampler.cut(text, True, 24)
+    assert sum(lengths) <= 24 * 16
+    assert cut.token_ids == whole.token_ids[:24] and not cut.ended

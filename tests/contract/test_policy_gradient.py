@@ -72,34 +72,27 @@ def as_gradients(moments: Gradients) -> Gradients:
     return {name: array / (1.0 - FIRST_DECAY) for name, array in moments.items()}
 
 
-@pytest.mark.parametrize("model", list(SHAPES))
-def test_the_gradient_matches_the_formula_for_each_architecture(
-    make_policy: MakePolicy, reference: Reference, tmp_path: Path, model: str
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        *(pytest.param(model, SETTINGS, id=model) for model in SHAPES),
+        pytest.param("llama-gqa", replace(SETTINGS, temperature=1.0), id="temperature"),
+        pytest.param("llama-gqa", replace(SETTINGS, importance_cap=1.0), id="cap"),
+        pytest.param(
+            "llama-gqa",
+            replace(SETTINGS, external_rule=ExternalRule(slack=0.5, patience=1.5, negative_floor=0.5)),
+            id="external",
+        ),
+    ],
+)
+def test_loss_gradient_and_statistics_match_the_formula(
+    make_policy: MakePolicy, reference: Reference, tmp_path: Path, model: str, settings: UpdateSettings
 ) -> None:
     policy = make_policy(model)
     start = randomise(policy, tmp_path / "start")
     groups = batch(policy)
-    policy.update(groups, SETTINGS)
-    gradients = as_gradients(first_moments(policy, tmp_path / "end"))
-    assert distance(gradients, expected(reference(model), start, groups, SETTINGS).gradients) < LIMIT
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        replace(SETTINGS, temperature=1.0),
-        replace(SETTINGS, importance_cap=1.0),
-        replace(SETTINGS, external_rule=ExternalRule(slack=0.5, patience=1.5, negative_floor=0.5)),
-    ],
-    ids=["temperature", "cap", "external"],
-)
-def test_loss_gradient_and_statistics_match_the_formula(
-    policy: Policy, reference: Reference, tmp_path: Path, settings: UpdateSettings
-) -> None:
-    start = randomise(policy, tmp_path / "start")
-    groups = batch(policy)
     statistics = policy.update(groups, settings)
-    correct = expected(reference("llama-gqa"), start, groups, settings)
+    correct = expected(reference(model), start, groups, settings)
     assert distance(as_gradients(first_moments(policy, tmp_path / "end")), correct.gradients) < LIMIT
     norm = np.sqrt(sum(float((array**2).sum()) for array in correct.gradients.values()))
     assert statistics.gradient_norm == pytest.approx(float(norm), rel=1e-3)

@@ -1,4 +1,4 @@
-"""The embedded model in MLX and in the CPU backend: the same tokens, probabilities and adapter."""
+"""The embedded model in MLX and in the CPU backend: the same probabilities and adapter."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 
 from sapo_edge.backends.apple.policy import MlxPolicy
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
-from sapo_edge.evaluate import Evaluation, evaluate
-from sapo_edge.policy import Message, Policy, TrainingGroup
+from sapo_edge.policy import TrainingGroup
 from sapo_edge.tasks.source import TaskSource
 from tests import needs
 from tests.contract.training import assert_identical, own_group, saved, saved_in
@@ -21,9 +20,7 @@ from tests.slow.conftest import MANIFEST, RANK, SETTINGS, groups_of
 
 pytestmark = [pytest.mark.slow, needs.MLX]
 
-SOURCE = TaskSource(MANIFEST)
-TASKS = SOURCE.held_out("test", 12)
-TEXTS = ("\n 7", "12 + 345 = 357.", "<|im_end|>", "  two  spaces", "naïve ü € 日本 🙂", "def f(x):\n\treturn x**2\n")
+TASKS = TaskSource(MANIFEST).held_out("test", 12)
 
 
 @pytest.fixture(scope="module")
@@ -48,22 +45,12 @@ def checkpoint(cpu: LlamaCppPolicy, groups: list[TrainingGroup], tmp_path_factor
     return directory
 
 
-def evaluate_on_tasks(policy: Policy) -> Evaluation:
-    return evaluate(policy, TASKS, MANIFEST.prompt_for, SOURCE.judge, MANIFEST.max_tokens)
-
-
-def test_both_backends_see_the_same_tokens(mlx: MlxPolicy, cpu: LlamaCppPolicy) -> None:
-    for text in TEXTS:
-        assert mlx.encode(text) == cpu.encode(text)
-        prompt = (Message("system", text), *MANIFEST.prompt_for(TASKS[0].question))
-        assert mlx.vocabulary.encode_prompt(prompt) == cpu.model.encode_prompt(prompt)
-
-
 def test_both_backends_give_a_text_the_same_probability(
     mlx: MlxPolicy, cpu: LlamaCppPolicy, groups: list[TrainingGroup], checkpoint: Path
 ) -> None:
     """One backend's learner evaluates what the other sampled with the adapter.
 
+    `python -m tests.benchmarks mlx` compares their answers.
     MLX and torch agree to 1e-9 nats (measured); llama.cpp rounds activations, as it does for its own learner: in the
     format q8_0, which machines without products in bfloat16 sample from, by 0.006 nats.
     """
@@ -105,13 +92,3 @@ def test_training_continues_in_mlx_as_on_the_cpu_and_back(
 
 def norm(first: dict[str, np.ndarray], second: dict[str, np.ndarray], names: list[str]) -> float:
     return float(np.sqrt(sum(float(((first[name] - second[name]) ** 2).sum()) for name in names)))
-
-
-def test_an_adapter_gives_the_same_answers_on_both(mlx: MlxPolicy, cpu: LlamaCppPolicy, checkpoint: Path) -> None:
-    """Few questions, of which one may differ; `python -m tests.benchmarks mlx` compares 100."""
-    mlx.load(checkpoint)
-    cpu.load(checkpoint)
-    first, second = evaluate_on_tasks(mlx), evaluate_on_tasks(cpu)
-    assert abs(first.right - second.right) <= 1
-    # llama.cpp rounds activations, which decides near ties differently now and then.
-    assert sum(a == b for a, b in zip(first.texts, second.texts, strict=True)) >= len(TASKS) // 2

@@ -1,29 +1,40 @@
-"""An adapter exported for MLX computes the same in plain mlx-lm as in PEFT."""
+"""Adapters in the formats of other programs: these compute with them what base model and adapter do together.
+
+A merged model does so in programs that know nothing of adapters.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
+import sys
+import warnings
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType, LlamaFileType
 
-from sapo_edge.backends.adapter.export import ExportFormat, export
-from sapo_edge.errors import CheckpointError, StateError
+from sapo_edge.backends.adapter.export import ExportFormat, Quantisation, export, usage
+from sapo_edge.backends.adapter.files import ADAPTER_FILE, read_adapter, write_state, write_tensors
+from sapo_edge.backends.llama.runtime import LlamaModel
+from sapo_edge.backends.model.gguf_header import read_header
+from sapo_edge.errors import BackendError, CheckpointError, ModelError, StateError
+from sapo_edge.policy import LoraSettings, Message
 from tests import needs
 from tests.contract.training import edit
 from tests.directories import reference, write_directory
-from tests.models import SHAPES
+from tests.models import ROPES, SHAPES, ReferenceModel, kl, write_model
+from tests.unit.backends.adapter.bridging import TorchSide, llama_logits
 
 IDS = [*b"What is 3 + 4?"]
+LORA = LoraSettings(rank=4, alpha=6.0)
 
 
 def peft_adapter(directory: Path, base: Path) -> Path:
     """An adapter written by PEFT, both of its matrices random."""
-    import warnings
-
     import torch
     from peft import LoraConfig, get_peft_model
 
@@ -94,3 +105,140 @@ def test_a_target_that_can_not_be_written_is_an_error_with_a_remedy(base: Path, 
     with pytest.raises(StateError, match=r"can't write to .*: Is a directory") as caught:
         export(adapter, tmp_path, ExportFormat.MLX, base)
     assert caught.value.remedy
+
+
+def adapter_of(directory: Path, side: TorchSide) -> Path:
+    """The adapter of a model in torch, as a file of PEFT."""
+    directory.mkdir()
+    modules = {name.removeprefix("base_model.model.").partition(".lora_")[0] for name in side.parameters}
+    write_state(directory, LORA, "base", side.weights(), {}, modules)
+    return directory
+
+
+@pytest.mark.parametrize("shape", ["llama-gqa", "qwen3", "granite", "gemma3"])
+def test_a_merged_file_is_base_and_adapter_together(tmp_path: Path, shape: str) -> None:
+    base = write_model(tmp_path / "base.gguf", SHAPES[shape])
+    header = read_header(base)
+    side = TorchSide(header, LORA, 0.3)
+    adapter = adapter_of(tmp_path / "adapter", side)
+    expected, plain = side.logits(IDS, adapter=True), side.logits(IDS, adapter=False)
+    bounds = {Quantisation.F16: 1e-4, Quantisation.Q8_0: 0.01, Quantisation.Q4_K_M: 0.2}
+    for form, bound in bounds.items():
+        path = export(adapter, tmp_path / form, ExportFormat.MERGED, base, quantisation=form)
+        assert path == tmp_path / form / f"merged-{form}.gguf"
+        assert sorted(file.name for file in path.parent.iterdir()) == ["Modelfile", path.name]
+        with closing(LlamaModel(read_header(path))) as model:
+            distance = float(kl(expected, llama_logits(model, IDS, None)).mean())
+        assert distance < bound
+    assert float(kl(expected, plain).mean()) > 0.3
+    # Vocabulary and chat template are the base model's.
+    merged = read_header(tmp_path / "f16" / "merged-f16.gguf")
+    assert merged.metadata["tokenizer.chat_template"] == header.metadata["tokenizer.chat_template"]
+    if shape in ("granite", "gemma3"):
+        # transformers does not read their files, or not as llama.cpp does.
+        return
+    # transformers, which knows nothing of this project, reads it as well.
+    read = ReferenceModel(tmp_path / "f16" / "merged-f16.gguf", SHAPES[shape]).logits(IDS)
+    assert float(kl(expected, read).mean()) < 1e-4
+
+
+def test_a_quantised_base_keeps_what_is_not_adapted(tmp_path: Path) -> None:
+    base = write_model(tmp_path / "base.gguf", SHAPES["llama-gqa"], {"attn": "Q4_0", "ffn": "Q8_0"})
+    side = TorchSide(read_header(base), LORA, 0.3)
+    adapter = adapter_of(tmp_path / "adapter", side)
+    path = export(adapter, tmp_path, ExportFormat.MERGED, base)
+    assert path.name == "merged-q8_0.gguf"
+    with closing(LlamaModel(read_header(path))) as model:
+        assert float(kl(side.logits(IDS, adapter=True), llama_logits(model, IDS, None)).mean()) < 0.01
+
+
+def test_the_usual_formats_need_no_llama_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = write_model(tmp_path / "base.gguf", SHAPES["llama-gqa"], {"attn": "Q4_0"})
+    adapter = adapter_of(tmp_path / "adapter", TorchSide(read_header(base), LORA, 0.3))
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    for form in (Quantisation.Q8_0, Quantisation.F16, Quantisation.BF16):
+        path = export(adapter, tmp_path / form, ExportFormat.MERGED, base, quantisation=form)
+        header = read_header(path)
+        assert header.metadata["general.file_type"] == LlamaFileType[f"MOSTLY_{form.upper()}"]
+        kinds = {info.type for info in header.tensors.values() if len(info.shape) == 2}
+        assert kinds == {GGMLQuantizationType[form.upper()]}
+    with pytest.raises(BackendError, match="llama"):
+        export(adapter, tmp_path / "out", ExportFormat.MERGED, base, quantisation=Quantisation.Q4_K_M)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_modelfile_has_the_prompt_of_the_training(tmp_path: Path) -> None:
+    base = write_model(tmp_path / "base.gguf", SHAPES["llama"])
+    adapter = adapter_of(tmp_path / "adapter", TorchSide(read_header(base), LORA, 0.3))
+    prompt = (Message("system", 'Say """only"""\nthe result.'), Message("user", "3 + 4?"), Message("assistant", "7"))
+    path = export(adapter, tmp_path / "out", ExportFormat.MERGED, base, prompt=prompt)
+    assert (path.parent / "Modelfile").read_text() == (
+        'FROM ./merged-q8_0.gguf\nSYSTEM """Say \'\'\'only\'\'\'\nthe result."""\nMESSAGE user """3 + 4?"""\n'
+        'MESSAGE assistant """7"""\nPARAMETER temperature 0\nPARAMETER stop </answer>\n'
+    )
+    commands = dict(usage(path, ExportFormat.MERGED, base))
+    assert commands["Ollama"].startswith(f"ollama create my-model -f {path.parent / 'Modelfile'} ")
+    assert commands["LM Studio"] == f"lms import --copy {path}" and commands["llama.cpp"].startswith("llama-cli -m")
+
+
+@pytest.mark.parametrize(("shape", "half"), [("qwen3", False), ("qwen3", True), ("gemma3", False), ("granite", False)])
+def test_a_merged_directory_is_base_and_adapter_together(tmp_path: Path, shape: str, half: bool) -> None:
+    base = write_directory(tmp_path / "base", SHAPES[shape], half=half)
+    adapter = peft_adapter(tmp_path / "adapter", base)
+    path = export(adapter, tmp_path / "out", ExportFormat.MERGED, base)
+    assert path == tmp_path / "out" / "merged"
+    expected, plain = reference(base).logits(IDS, adapter), reference(base).logits(IDS)
+    merged = reference(path).logits(IDS)
+    assert float(kl(expected, merged).mean()) < (1e-2 if half else 1e-8)
+    assert float(kl(expected, plain).mean()) > 0.1
+    named = json.loads((path / "config.json").read_text())
+    assert (named.get("dtype") or named.get("torch_dtype")) == ("bfloat16" if half else "float32")
+    assert (path / "tokenizer.json").read_bytes() == (base / "tokenizer.json").read_bytes()
+    assert "from_pretrained" in dict(usage(path, ExportFormat.MERGED, base))["transformers"]
+
+
+@needs.MLX
+@pytest.mark.parametrize("shape", ["llama-3.2", "llama-gqa", "qwen2", "smollm3", "granite", "gemma3"])
+def test_plain_mlx_lm_reads_a_merged_directory_as_transformers_does(tmp_path: Path, shape: str) -> None:
+    from sapo_edge.backends.apple.runtime import require_mlx
+
+    require_mlx()
+    import mlx.core as mx
+    import mlx_lm
+
+    rope = ROPES["llama3"] if SHAPES[shape].rope == "llama3" else None
+    base = write_directory(tmp_path / "base", SHAPES[shape], rope)
+    adapter = peft_adapter(tmp_path / "adapter", base)
+    expected = reference(base).logits(IDS, adapter)
+    path = export(adapter, tmp_path, ExportFormat.MERGED, base)
+    model, _ = mlx_lm.load(str(path))
+    # mlx-lm rounds the scale of Gemma's embedding to bfloat16.
+    bound = 1e-4 if shape == "gemma3" else 1e-6
+    assert float(kl(expected, np.array(model(mx.array([IDS])))[0]).mean()) < bound
+    assert float(kl(expected, reference(path).logits(IDS)).mean()) < 1e-6
+
+
+def test_what_can_not_be_merged_is_an_error(
+    base: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = Path(shutil.copytree(adapter, tmp_path / "adapter"))
+    with pytest.raises(ModelError, match="in its own number format") as caught:
+        export(adapter, tmp_path / "out", ExportFormat.MERGED, base, quantisation=Quantisation.Q4_0)
+    assert "--quantisation" in caught.value.remedy
+    other = write_directory(tmp_path / "other", SHAPES["llama"])
+    with pytest.raises(CheckpointError):
+        export(adapter, tmp_path / "out", ExportFormat.MERGED, other)
+    weights = read_adapter(adapter)
+    name = min(weights)
+    for damaged in (weights[name] * np.float32(np.nan), weights[name][:-1].copy(), weights[name][0].copy()):
+        write_tensors(adapter / ADAPTER_FILE, {**weights, name: damaged})
+        with pytest.raises(CheckpointError, match="damaged") as refused:
+            export(adapter, tmp_path / "out", ExportFormat.MERGED, base)
+        assert refused.value.remedy
+    usage_now = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage_now._replace(free=1000))
+    with pytest.raises(StateError, match="GB free"):
+        export(adapter, tmp_path / "out2", ExportFormat.MERGED, base)
+    file = write_model(tmp_path / "base.gguf", SHAPES["qwen3"])
+    with pytest.raises(StateError, match="GB free"):
+        export(adapter, tmp_path / "out3", ExportFormat.MERGED, file)

@@ -1,15 +1,23 @@
-"""Files of an adapter that somebody brings: damaged ones are refused with a remedy."""
+"""Files of an adapter that somebody brings, and the one that the sampler reads: in memory where the system can."""
 
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from sapo_edge.backends.adapter.files import CONFIG_FILE, read_alpha, write_tensors
+from sapo_edge.backends.adapter.gguf import AdapterFile
+from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.errors import CheckpointError
+from sapo_edge.policy import LoraSettings
+from tests.contract.training import STRONG, own_group
+from tests.models import opening, question
 
 
 def test_rank_and_alpha_are_read(tmp_path: Path) -> None:
@@ -44,8 +52,6 @@ def test_a_file_that_can_not_be_written_is_an_error_of_the_system(
     with pytest.raises(FileNotFoundError, match="missing"):
         write_tensors(tmp_path / "missing" / "a.safetensors", arrays)
 
-    import safetensors.numpy
-
     def fails(text: str) -> OSError:
         def save_file(*_arguments: object, **_options: object) -> None:
             raise safetensors.SafetensorError(text)
@@ -58,3 +64,67 @@ def test_a_file_that_can_not_be_written_is_an_error_of_the_system(
     full = fails("Error while serializing: I/O error: No space left on device (os error 28)")
     assert (full.errno, full.strerror) == (errno.ENOSPC, "No space left on device")
     assert fails("Error while serializing: of another kind").errno == errno.EIO
+
+
+def sampled_after_updates(model: Path, workspace: Path) -> list[str]:
+    policy = LlamaCppPolicy(opening(model, workspace, lora=LoraSettings(rank=4)))
+    for _ in range(2):
+        policy.update([own_group(policy, question("a"))], STRONG)
+    answers = [sample.text for sample in policy.generate([question("b")], 4, 8, 1.0, 1)[0]]
+    policy.close()
+    return answers
+
+
+def files_in_memory() -> set[str]:
+    """Descriptors of adapters' files that this process has open."""
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    return {link.name for link in links if "sapo-edge-adapter" in os.readlink(link)}
+
+
+def test_updates_in_a_row_write_the_adapter_once(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[Path] = []
+    write = AdapterFile.write
+
+    def watched(self: AdapterFile, *arguments: Any) -> None:
+        writes.append(self.path)
+        write(self, *arguments)
+
+    monkeypatch.setattr(AdapterFile, "write", watched)
+    policy = LlamaCppPolicy(opening(models["llama-gqa"], tmp_path))
+    group = own_group(policy, question("a"))
+    for updates in (3, 1):
+        for _ in range(updates):
+            policy.update([group], STRONG)
+        before = len(writes)
+        first = policy.generate([question("b")], 2, 4, 1.0, 1)
+        assert policy.generate([question("b")], 2, 4, 1.0, 1) == first and len(writes) == before + 1
+    policy.close()
+    assert len(writes) == 2
+
+
+IN_MEMORY = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has no files in memory")
+
+
+@IN_MEMORY
+def test_the_memory_is_free_again_without_close(tmp_path: Path) -> None:
+    open_before = files_in_memory()
+    file = AdapterFile(tmp_path)
+    assert len(files_in_memory() - open_before) == 1
+    del file
+    assert files_in_memory() <= open_before
+
+
+@IN_MEMORY
+def test_a_round_writes_no_adapter_to_the_disk(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_before = files_in_memory()
+    answers = sampled_after_updates(models["llama-gqa"], tmp_path)
+    assert not list(tmp_path.glob("*.gguf*"))
+    assert files_in_memory() <= open_before, "policies of other tests may have theirs"
+
+    monkeypatch.delattr(os, "memfd_create")
+    assert sampled_after_updates(models["llama-gqa"], tmp_path) == answers
+    assert [file.name for file in tmp_path.glob("*.gguf*")] == ["sampler-adapter.gguf"]

@@ -32,19 +32,16 @@ def broken(directory: Path, package: str) -> Path:
     return directory
 
 
-def test_it_loads_no_torch_and_leaves_the_limit_of_open_files() -> None:
+def test_it_loads_no_torch_keeps_the_limit_of_open_files_and_leaves_transformers_complete() -> None:
     limit = "import resource\nprint(resource.getrlimit(resource.RLIMIT_NOFILE))\n"
-    loaded = "print([name for name in ('torch', 'transformers', 'peft') if name in sys.modules])"
-    before, after, names = python(limit + REQUIRE + limit + loaded).splitlines()
-    assert (after, names) == (before, "[]")
-
-
-def test_torch_and_transformers_are_complete_afterwards() -> None:
+    loaded = "print([name for name in ('torch', 'transformers', 'peft') if name in sys.modules])\n"
+    library = "print(('OpenBLAS' in processor()) == (openblas() is not None))\n"
     program = "import torch, transformers\nfrom transformers import AutoModelForCausalLM, LlamaConfig\n"
     program += "config = LlamaConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,"
     program += " vocab_size=8)\nmodel = AutoModelForCausalLM.from_config(config)\n"
     program += "print(tuple(model(torch.tensor([[1, 2]])).logits.shape))"
-    assert python(REQUIRE + program) == "(1, 2, 8)"
+    before, *after = python(limit + REQUIRE + limit + loaded + library + program).splitlines()
+    assert after == [before, "[]", "True", "(1, 2, 8)"]
 
 
 def test_a_broken_torch_does_not_matter_to_a_directory_with_its_tokenizer(tmp_path: Path) -> None:
@@ -64,6 +61,5 @@ def test_a_broken_mlx_is_an_error_with_a_remedy(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="OpenBLAS is loaded only on Linux")
-def test_it_names_the_library_of_its_matrix_products() -> None:
-    assert python(REQUIRE + "print(('OpenBLAS' in processor()) == (openblas() is not None))") == "True"
+def test_mlx_that_was_loaded_before_has_a_slow_library() -> None:
     assert "a slow built-in library" in python("import mlx.core\n" + REQUIRE + "print(processor())")

@@ -10,23 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapo_edge.backends.common.draw import BLOCK, draw, uniforms
-from tests.models import log_softmax, plain_draw
+from tests.models import plain_draw
 
 
 def rows(count: int = 1, size: int = 50, scale: float = 3.0, seed: int = 0) -> np.ndarray:
     return (scale * np.random.default_rng(seed).standard_normal((count, size))).astype(np.float32)
-
-
-@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
-def test_draws_invert_the_cumulative_distribution(temperature: float) -> None:
-    logits = rows()
-    exact = log_softmax(logits[0].astype(np.float64) / temperature)
-    grid = (np.arange(20_000) + 0.5) / 20_000
-    ids, logprobs = draw(np.repeat(logits, len(grid), axis=0), temperature, grid)
-    shares = np.bincount(ids, minlength=50) / len(grid)
-    # Evenly spaced numbers hit each interval as often as it is wide, to within one number at either end.
-    assert np.abs(shares - np.exp(exact)).max() < 2 / len(grid)
-    assert np.abs(exact[ids] - logprobs).max() < 1e-5
 
 
 @given(
@@ -70,17 +58,10 @@ def test_a_row_that_is_no_distribution_has_no_logprob(bad: float) -> None:
     assert (ids[1:], logprobs[1:]) == draw(logits[1:], 1.0, np.array([0.5]))
 
 
-def test_each_answer_has_a_stream_of_its_own() -> None:
-    keys = [(seed, group, answer) for seed in (0, 1, 2**63) for group in (0, 1, 2) for answer in (0, 1, 2)]
-    assert len({uniforms(*key, 4).tobytes() for key in keys}) == len(keys)
-
-
-def test_a_stream_does_not_depend_on_its_length() -> None:
-    assert (uniforms(5, 2, 3, 100)[:7] == uniforms(5, 2, 3, 7)).all()
-
-
-@pytest.mark.parametrize("seed", [-1, 2**64 + 5, 2**200])
-def test_any_integer_is_a_seed(seed: int) -> None:
-    numbers = uniforms(seed, 0, 0, 1000)
-    assert numbers.min() >= 0.0 and numbers.max() < 1.0
-    assert abs(numbers.mean() - 0.5) < 0.05
+def test_each_answer_has_a_stream_of_its_own_whatever_its_length_and_seed() -> None:
+    keys = [(seed, group, answer) for seed in (-1, 0, 1, 2**200 + 5) for group in (0, 1, 2) for answer in (0, 1, 2)]
+    streams = [uniforms(*key, 1000) for key in keys]
+    assert len({stream.tobytes() for stream in streams}) == len(keys)
+    for key, stream in zip(keys, streams, strict=True):
+        assert (stream[:7] == uniforms(*key, 7)).all()
+        assert stream.min() >= 0.0 and stream.max() < 1.0 and abs(stream.mean() - 0.5) < 0.05

@@ -1,4 +1,4 @@
-"""The loss: in numpy and in torch it is the same, and its own derivative; what is left of external tokens' losses."""
+"""What is left of external tokens' losses; `tests/contract/test_policy_gradient.py` has the loss and its gradient."""
 
 from __future__ import annotations
 
@@ -7,33 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from sapo_edge.backends.common.loss import Doubt, LossSums, PackLoss, Update, k3, token_losses, trust_in_answer
+from sapo_edge.backends.common.loss import LossSums, PackLoss, Update, trust_in_answer
 from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, pack
-from sapo_edge.policy import PUBLISHED, ExternalRule, UpdateSettings
-
-
-@pytest.fixture
-def tokens() -> list[Any]:
-    """Log-probabilities, those of the sampler (some unknown), advantages, trust, weights."""
-    generator = np.random.default_rng(0)
-    logprobs = generator.uniform(-6.0, -0.1, 200)
-    sampler = logprobs + generator.uniform(-0.6, 0.6, 200)
-    sampler[::3] = np.nan
-    advantages = generator.choice([-1.2, 0.0, 0.7], 200)
-    return [logprobs, sampler, advantages, generator.uniform(0.0, 1.0, 200), generator.uniform(0.5, 2.0, 200)]
-
-
-def test_losses_agree_between_libraries_and_are_their_own_slopes(tokens: list[Any]) -> None:
-    logprobs, *others = (torch.from_numpy(array) for array in tokens)
-    leaf = logprobs.clone().requires_grad_()
-    losses = token_losses(torch, leaf, logprobs, *others, importance_cap=1.5)
-    torch.autograd.backward(losses.sum())
-    assert leaf.grad is not None
-    expected = token_losses(np, tokens[0], *tokens, importance_cap=1.5)
-    np.testing.assert_allclose(losses.detach().numpy(), expected, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(leaf.grad.numpy(), expected, rtol=1e-12, atol=1e-14)
+from sapo_edge.policy import ExternalRule, UpdateSettings
 
 
 def trusted_losses(surprises: list[float], ends: tuple[int, ...], chunk: int = 8) -> list[float]:
@@ -58,13 +35,6 @@ def test_doubt_adds_up_and_likely_tokens_take_it_off_until_patience_ends(chunk: 
     # The factors are kept in float32.
     expected = [-1.0] * 3 + [-math.exp(limit - total) for total in (7, 7, 8)] + [-1.0]
     assert losses == pytest.approx(expected, rel=1e-6)
-
-
-def test_likely_tokens_earn_no_credit_for_unlikely_ones() -> None:
-    rule, doubt = ExternalRule(), Doubt()
-    for _ in range(100):
-        doubt = doubt.after(1.0, rule)
-    assert doubt.after(1e-6, rule).sum == Doubt().after(1e-6, rule).sum
 
 
 def read(logits: Any, tokens: Any) -> tuple[list[float], list[float]]:
@@ -94,25 +64,3 @@ def test_random_tokens_lose_theirs(tokens: int) -> None:
     trust, _ = trust_in_answer(*read(logits, rng.integers(500, size=tokens)), 1.0, ExternalRule())
     # The first tokens count; then the sum grows by several nats a token.
     assert np.mean(trust) < 0.15
-
-
-def trust_in_token(rule: ExternalRule, probability: float, advantage: float) -> float:
-    return trust_in_answer([math.log(probability)], [1.0], advantage, rule)[0][0]
-
-
-def test_a_negative_advantage_counts_less_where_the_token_is_unlikely() -> None:
-    rule = ExternalRule(patience=0.0, negative_floor=0.1)
-    assert trust_in_token(rule, 0.5, -1.0) == 1.0 and trust_in_token(rule, 0.01, 1.0) == 1.0
-    assert trust_in_token(rule, 0.01, -1.0) == pytest.approx(0.1)
-    assert trust_in_token(PUBLISHED, 1e-6, -1.0) == 1.0
-
-
-def test_k3_is_zero_between_equals_and_positive_otherwise(tokens: list[Any]) -> None:
-    assert (k3(np, tokens[0], tokens[0]) == 0.0).all()
-    assert (k3(np, tokens[0], tokens[0] - 0.1) > 0.0).all()
-
-
-def test_an_advantage_that_is_not_a_number_shows_in_the_slope(tokens: list[Any]) -> None:
-    tokens[2][5] = np.nan
-    slopes = token_losses(np, tokens[0], *tokens, importance_cap=2.0)
-    assert np.isnan(slopes[5]) and np.isfinite(np.delete(slopes, 5)).all()

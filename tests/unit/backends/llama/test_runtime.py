@@ -93,7 +93,3 @@ def test_a_signal_is_handled_while_llama_cpp_computes(context: LlamaContext) -> 
     with pytest.raises(KeyboardInterrupt):
         context.decode(interrupt)
     assert slow.returned == [2], "the decode ended before the error was raised"
-
-
-def test_a_decode_that_is_not_cancelled_gives_logits(context: LlamaContext) -> None:
-    assert context.decode(lambda: False).shape == (1, context.model.vocabulary_size)

@@ -1,4 +1,4 @@
-"""What llama.cpp's sampler decodes, and when."""
+"""What llama.cpp's sampler decodes, and when; how it cuts prompts into runs of tokens."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sapo_edge.backends.llama.plan import SLOTS
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.llama.runtime import LlamaContext
+from sapo_edge.backends.llama.sampler import Run, cut_into_runs
 from sapo_edge.policy import Message
 from tests.models import opening, question
 
@@ -66,3 +69,31 @@ def test_a_step_has_fewer_rows_than_llama_cpp_needs_for_its_slow_attention(
     assert max(map(len, steps)) == SLOTS < 64
     # Prompts come in a few decodes of many, not one by one as single answers end.
     assert len([decode for decode in decodes if any(length > 1 for length, _ in decode)]) <= 1 + 1 + 3
+
+
+PROMPTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=12)
+
+
+@given(PROMPTS)
+def test_each_prompt_is_made_of_its_runs_and_only_its_last_token_may_be_there_again(prompts: list[list[int]]) -> None:
+    runs = cut_into_runs(prompts)
+    made: list[list[int]] = [[] for _ in prompts]
+    last: dict[int, Run] = {}
+    for run in runs:
+        for index in run.members:
+            # A run starts where those before it end: a decoder may go through them in this order.
+            assert run.start == len(made[index])
+            assert index not in last or set(run.members) <= set(last[index].members)
+            made[index] += run.tokens
+            last[index] = run
+    assert made == prompts
+    assert all(last[index].members == (index,) for index in range(len(prompts)))
+    shared = {tuple(prompt[:end]) for prompt in prompts for end in range(1, len(prompt))}
+    assert sum(len(run.tokens) for run in runs) == len(shared) + len(prompts)
+
+
+def test_many_equal_prompts_are_no_deep_recursion() -> None:
+    runs = cut_into_runs([list(range(500))] * 300)
+    assert [len(run.tokens) for run in runs] == [499] + [1] * 300
+    staircase = [[1] * length for length in range(1, 300)]
+    assert sum(len(run.tokens) for run in cut_into_runs(staircase)) == 298 + 299

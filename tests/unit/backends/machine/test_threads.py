@@ -114,11 +114,6 @@ def test_a_fixed_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert governor.reason == "4 threads, as set"
 
 
-def test_the_real_machine_can_be_read() -> None:
-    governor = ThreadGovernor()
-    assert 1 <= governor.current() <= governor.cores
-
-
 @pytest.mark.parametrize(
     ("logical", "physical", "allowed", "cores"),
     # The last ones: four fast cores with two threads each and four slow ones with one; a container with three threads;

@@ -41,6 +41,9 @@ RENDERED = (
     "[system]Be brief.[end][user]What is 3 + 4?[end][assistant]<answer>7</answer>[end][user]What is {{ 2 }} + 2?[end]"
 )
 """`PROMPT` in `CHATML`."""
+USUAL = RENDERED + "[assistant]", "[user]Why?[end][assistant]"
+NO_THOUGHTS = "<think>\n\n</think>\n\n"
+CLOSED = USUAL[0] + NO_THOUGHTS, USUAL[1] + NO_THOUGHTS
 
 TEMPLATES = {
     # A default system turn where there is none; no trace of it where there is one.
@@ -91,32 +94,21 @@ TEMPLATES = {
     "thinking by a variable": (
         "{% for m in messages %}[{{ m.role }}]{{ m.content.split('</think>')[-1].lstrip('\\n') }}[end]{% endfor %}"
         "[assistant]{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}",
-        RENDERED + "[assistant]<think>\n\n</think>\n\n",
-        "[user]Why?[end][assistant]<think>\n\n</think>\n\n",
+        *CLOSED,
     ),
-    "thinking by another variable": (
-        "{% if thinking %}[think first]{% endif %}" + CHATML + BEGIN,
-        RENDERED + "[assistant]",
-        "[user]Why?[end][assistant]",
-    ),
-    "thinking always": (
-        CHATML + "[assistant]{{ '<think>\n' }}",
-        RENDERED + "[assistant]<think>\n\n</think>\n\n",
-        "[user]Why?[end][assistant]<think>\n\n</think>\n\n",
-    ),
+    "thinking by another variable": ("{% if thinking %}[think first]{% endif %}" + CHATML + BEGIN, *USUAL),
+    "thinking always": (CHATML + "[assistant]{{ '<think>\n' }}", *CLOSED),
     # As transformers extends Jinja, to know which tokens the model wrote.
     "tags around the answers": (
         "{% for m in messages %}[{{ m.role }}]{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
         "{% endgeneration %}{% else %}{{ m.content }}{% endif %}[end]{% if loop.index > 99 %}{% break %}{% endif %}"
         "{% endfor %}" + BEGIN,
-        RENDERED + "[assistant]",
-        "[user]Why?[end][assistant]",
+        *USUAL,
     ),
     "one form for texts and lists": (
         "{% for m in messages %}[{{ m.role }}]{% if m.content is string %}{{ m.content }}{% else %}"
         "{% for part in m.content %}{{ part.text }}{% endfor %}{% endif %}[end]{% endfor %}" + BEGIN,
-        RENDERED + "[assistant]",
-        "[user]Why?[end][assistant]",
+        *USUAL,
     ),
 }  # fmt: skip
 """By shape: the template, `PROMPT` in it and `ALONE` in it."""
@@ -212,20 +204,20 @@ def test_a_turn_ends_as_the_template_ends_it(with_template: WithTemplate, templa
     assert with_template(template).end_token == end
 
 
-def test_dates_are_written_as_the_template_asks(with_template: WithTemplate) -> None:
-    template = "{{ strftime_now('%A, %d. %B %Y') }} {{ strftime_now('%y-%m-%d') }} {{ messages[0].content }}"
-    vocabulary = with_template(template)
-    assert text_of(vocabulary, vocabulary.encode_prompt(ALONE)) == "Friday, 26. July 2024 24-07-26 Why?"
-
-
 @pytest.mark.parametrize(
     ("template", "expected"),
     [
         ("  {% if true %}  a {% endif %}\n{{ messages[0].content }}", "  a Why?"),
         ("\n\nb {{ messages[0].content }}", "\n\nb Why?"),
+        (
+            "{{ strftime_now('%A, %d. %B %Y') }} {{ strftime_now('%y-%m-%d') }} {{ messages[0].content }}",
+            "Friday, 26. July 2024 24-07-26 Why?",
+        ),
     ],
 )
-def test_a_template_keeps_its_first_line(with_template: WithTemplate, template: str, expected: str) -> None:
+def test_a_template_keeps_its_first_line_and_its_form_of_dates(
+    with_template: WithTemplate, template: str, expected: str
+) -> None:
     vocabulary = with_template(template)
     assert text_of(vocabulary, vocabulary.encode_prompt(ALONE)) == expected
 

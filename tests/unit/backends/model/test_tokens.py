@@ -28,8 +28,8 @@ from sapo_edge.backends.model.vocabularies import (
 )
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import Message
-from tests.directories import CONTROL_TOKENS
-from tests.models import CHAT_TEMPLATE, CONTROL, NORMAL, SHAPES, add_metadata, byte_characters, tokens
+from tests.directories import CONTROL_TOKENS, save_tokenizer
+from tests.models import CONTROL, NORMAL, SHAPES, add_metadata, byte_characters, tokens
 
 UNKNOWN, BYTE = 2, 6
 """Types of tokens in GGUF files."""
@@ -140,10 +140,7 @@ def write_embedding(writer: Any, rows: int) -> None:
 def write_directory(path: Path, tokenizer: Any) -> None:
     """A directory that has a tokenizer, and as much of a model as its check asks for."""
     from safetensors.numpy import save_file
-    from tokenizers import AddedToken
 
-    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROL_TOKENS])
-    tokenizer.save(str(path / "tokenizer.json"))
     shape = SHAPES["llama"]
     config = {
         "model_type": "llama", "hidden_size": shape.width, "num_attention_heads": shape.heads,
@@ -152,11 +149,7 @@ def write_directory(path: Path, tokenizer: Any) -> None:
     }  # fmt: skip
     (path / "config.json").write_text(json.dumps(config))
     save_file({"model.norm.weight": np.ones(shape.width, np.float32)}, path / "model.safetensors")
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "bos_token": "<|endoftext|>",
-        "chat_template": CHAT_TEMPLATE,
-    }  # fmt: skip
-    (path / "tokenizer_config.json").write_text(json.dumps(settings))
+    save_tokenizer(path, tokenizer)
 
 
 @pytest.fixture(scope="module", params=[*gguf_tokenizer.SPLITS, "gemma"])
@@ -184,22 +177,6 @@ def test_digits_newlines_and_letters_are_split_alike(pair: Pair) -> None:
 @given(st.lists(st.sampled_from(sorted({*WORDS, *"".join(TEXTS)})), max_size=12).map("".join))
 def test_any_text_of_these_characters_is_split_alike(pair: Pair, text: str) -> None:
     assert_same(pair, text)
-
-
-def test_control_tokens_are_read_in_templates_only(pair: Pair) -> None:
-    for vocabulary in pair.all:
-        assert len(vocabulary.tokenize("<|im_end|>", special=True)) == 1
-        assert len(vocabulary.tokenize("<|im_end|>", special=False)) > 1
-
-
-def test_the_families_do_split_differently(tmp_path: Path) -> None:
-    lengths = {}
-    for family in gguf_tokenizer.SPLITS:
-        directory = tmp_path / family
-        directory.mkdir()
-        with closing(GgufVocabulary(read_header(byte_level(directory, family)))) as vocabulary:
-            lengths[family] = tuple(len(vocabulary.tokenize(text, special=False)) for text in ("=\n", "1234"))
-    assert lengths == {"qwen2": (1, 4), "llama-bpe": (1, 2), "smollm": (2, 4), "refact": (2, 4)}
 
 
 @pytest.mark.skipif(embedded_model() is None, reason="the extra `starter` is not installed")

@@ -126,24 +126,30 @@ def test_the_attention_of_a_gpu_keeps_no_copies_of_a_prompt(
     assert kept < 4 * len(layout.token_ids) * shape.layers * widths + frozen
 
 
-def test_a_full_memory_makes_packs_smaller(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder.update()
-    learner, sizes = recorder.learner, []
-    monkeypatch.setattr(learner_module, "PACK_TOKENS", 8)
-    original = learner._hidden
+def limit_memory(learner: TorchLearner, monkeypatch: pytest.MonkeyPatch, tokens: int) -> list[int]:
+    """Let no pack of more tokens fit; returns the sizes that are tried."""
+    original, sizes = learner._hidden, []
 
     def hidden(layout: Pack, *arguments: Any) -> torch.Tensor:
         sizes.append(len(layout.token_ids))
-        if sizes[-1] > 21:
+        if sizes[-1] > tokens:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return original(layout, *arguments)
 
     monkeypatch.setattr(learner, "_hidden", hidden)
+    return sizes
+
+
+def test_a_full_memory_makes_packs_smaller(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder.update()
+    learner = recorder.learner
+    monkeypatch.setattr(learner_module, "PACK_TOKENS", 8)
+    sizes = limit_memory(learner, monkeypatch, 21)
     before = learner.steps
     assert recorder.update().steps == 1 and learner.steps == before + 1
     assert sizes[0] > 21 >= max(sizes[-2:]) and learner.pack_tokens < 256
     assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
-    monkeypatch.setattr(learner, "_hidden", lambda *_: hidden(pack(make_groups())))
+    limit_memory(learner, monkeypatch, 0)
     with pytest.raises(torch.OutOfMemoryError):
         recorder.update()
 
@@ -151,20 +157,12 @@ def test_a_full_memory_makes_packs_smaller(recorder: Recorder, monkeypatch: pyte
 def test_a_full_memory_splits_groups_where_packs_are_small_already(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner, sizes = recorder.learner, []
+    learner = recorder.learner
     learner.pack_tokens = PACK_TOKENS
-    original = learner._hidden
-
-    def hidden(layout: Pack, *arguments: Any) -> torch.Tensor:
-        sizes.append(len(layout.token_ids))
-        if sizes[-1] > PACK_TOKENS:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return original(layout, *arguments)
-
     answers = tuple(EncodedAnswer((*range(60),), 1.0 - 2.0 * (index % 2), None) for index in range(8))
     groups = [EncodedGroup((5,) * 20, answers)]
     learner.update(groups, STILL, CallHandle())
-    monkeypatch.setattr(learner, "_hidden", hidden)
+    sizes = limit_memory(learner, monkeypatch, PACK_TOKENS)
     learner.update(groups, STILL, CallHandle())
     assert sizes[0] > PACK_TOKENS >= max(sizes[1:])
     assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5

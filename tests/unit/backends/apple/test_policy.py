@@ -1,4 +1,4 @@
-"""The MLX learner beyond the contract: its shortcuts change nothing, and nothing is left half-done."""
+"""MLX beyond the contract: the learner's shortcuts change nothing, other threads can go on, a step draws once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sapo_edge.backends.apple.memory import kept_bytes
 from sapo_edge.backends.apple.policy import MlxPolicy
+from sapo_edge.backends.common.draw import draw
 from sapo_edge.backends.common.packing import encode_group, pack
 from sapo_edge.policy import LoraSettings, Sample, UpdateSettings
 from tests import needs
@@ -92,3 +94,17 @@ def test_a_long_pack_keeps_only_each_layers_input(
     monkeypatch.setattr("sapo_edge.backends.apple.learner.KEPT_BYTES", limit)
     assert policy.learner._trunk(pack([group])).keep
     assert not policy.learner._trunk(pack([replace(group, prompt=group.prompt * 2)])).keep
+
+
+def test_a_step_draws_for_all_answers_at_once(make: Callable[..., MlxPolicy], monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, rows = make("llama"), list[int]()
+    from sapo_edge.backends.apple import sampler
+
+    def count(logits: Any, *arguments: Any) -> Any:
+        rows.append(len(logits))
+        return draw(logits, *arguments)
+
+    monkeypatch.setattr(sampler, "draw", count)
+    policy.generate([PROMPT], answers=8, max_tokens=12, temperature=1.0, seed=0)
+    # On a GPU, each call waits for the step and copies its logits.
+    assert len(rows) <= 13 and rows[0] == 8
