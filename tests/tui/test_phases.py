@@ -18,13 +18,10 @@ def round_clock(clock: Clock) -> RoundClock:
     return RoundClock(clock=clock)
 
 
-def test_the_time_is_unknown_before_the_first_progress(round_clock: RoundClock) -> None:
-    assert round_clock.left() is None and [round_clock.share(step) for step in STEPS] == [0.0, 0.0, 0.0]
-
-
-def test_loading_is_not_part_of_a_round(round_clock: RoundClock) -> None:
-    round_clock.progress("load", 3, 10, "MB")
-    assert round_clock.left() is None and [round_clock.share(step) for step in STEPS] == [0.0, 0.0, 0.0]
+def test_the_time_is_unknown_before_the_first_progress_and_loading_is_none(round_clock: RoundClock) -> None:
+    for _ in range(2):
+        assert round_clock.left() is None and [round_clock.share(step) for step in STEPS] == [0.0, 0.0, 0.0]
+        round_clock.progress("load", 3, 10, "MB")
 
 
 def test_the_time_of_the_first_round_is_known_in_its_last_phase(round_clock: RoundClock, clock: Clock) -> None:
