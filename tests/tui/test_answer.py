@@ -169,9 +169,7 @@ async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(
         assert launcher.node.given == []
 
 
-async def test_a_question_that_the_node_rejects_can_be_asked_for_again_and_rejected_answers_stay(
-    launcher: FakeLauncher,
-) -> None:
+async def test_a_rejected_question_is_asked_for_again_and_rejected_answers_stay(launcher: FakeLauncher) -> None:
     good = launcher.node.question
 
     def refuse() -> Mapping[str, Any]:

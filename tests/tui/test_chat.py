@@ -94,9 +94,7 @@ async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> No
         await until(pilot, lambda: base.done and adapter.done)
 
 
-async def test_typing_begins_a_question_escape_leads_to_the_other_keys_and_nothing_is_loaded_before_a_question(
-    launcher: FakeLauncher,
-) -> None:
+async def test_typing_begins_a_question_and_nothing_is_loaded_before_it_is_asked(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         for _ in range(2):
             # Each letter but one is a key of this screen or of the app elsewhere.
@@ -283,9 +281,7 @@ async def test_earlier_questions_come_back(launcher: FakeLauncher) -> None:
         assert box.text == str(MAX_EARLIER)
 
 
-async def test_it_loads_and_unloads_by_key_and_a_missing_model_or_a_dead_process_is_an_error(
-    launcher: FakeLauncher,
-) -> None:
+async def test_keys_load_and_unload_and_a_missing_model_or_process_is_an_error(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         await pilot.press("escape", "m")
         await until(pilot, lambda: "round 30" in text(screen, "#standing"))
@@ -332,9 +328,7 @@ async def test_it_is_closed_when_it_is_not_used_and_when_the_app_ends(launcher: 
     assert launcher.chats[1].closed.is_set()
 
 
-async def test_answers_are_copied_as_text_and_stacked_in_a_small_terminal_and_back_nothing_is_lost(
-    launcher: FakeLauncher,
-) -> None:
+async def test_answers_are_copied_as_text_and_stacked_in_a_small_terminal(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         await pilot.press("escape", "c")
         assert pilot.app.clipboard == ""

@@ -85,7 +85,7 @@ def panels(app: SapoApp) -> str:
     return " ".join(text(app, query) for query in ("#progress", "#verdict", "#batch", "#company", "#machine"))
 
 
-@pytest.mark.parametrize("size", [(60, 20), (60, 24), (50, 12), (80, 18)])
+@pytest.mark.parametrize("size", [(60, 20), (50, 12), (80, 18)])
 async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLauncher, size: tuple[int, int]) -> None:
     async with following(launcher) as (pilot, app):
         await pilot.pause(0.3)

@@ -189,9 +189,7 @@ async def test_the_choice_decides_what_is_shared(launcher: FakeLauncher) -> None
     assert launcher.consents == [Consent()]
 
 
-async def test_an_invite_broken_into_lines_is_pasted_wherever_the_focus_is_and_shown_up_to_a_limit(
-    launcher: FakeLauncher,
-) -> None:
+async def test_an_invite_in_lines_is_pasted_wherever_the_focus_is_up_to_a_limit(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
         await paste(pilot, app, f"\n {INVITE[:40]}\n{INVITE[40:]} \n")
         field = app.screen.query_one(Input)

@@ -19,9 +19,7 @@ from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import following, notices, picture, text, until
 
 
-async def test_the_palette_has_what_the_keys_of_a_screen_do_and_a_letter_jumps_to_a_part(
-    launcher: FakeLauncher,
-) -> None:
+async def test_the_palette_has_what_keys_do_and_a_letter_jumps_to_a_part(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
         await pilot.press("7")
         await until(pilot, lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)

@@ -66,7 +66,7 @@ def title(screen: Peers) -> str:
     return screen.peers.render_line(0).text
 
 
-async def test_the_state_of_the_swarm_is_shown(launcher: FakeLauncher) -> None:
+async def test_the_swarm_is_shown_and_on_their_screen_the_rollouts_of_a_peer(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         for words in (
             "● connected to the open swarm starter; you connect to others", "at  /ip4/192.0.2.1/tcp/40123",
@@ -85,12 +85,21 @@ async def test_the_state_of_the_swarm_is_shown(launcher: FakeLauncher) -> None:
             "waiting, because of a limit in the settings: upload", "and 34 more reasons",
         ):  # fmt: skip
             await until(pilot, lambda words=words: words in picture(pilot.app))  # type: ignore[misc]
+        await pilot.press("a")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Rollouts))
+        other = pilot.app.screen
+        assert isinstance(other, Rollouts)
+        await until(pilot, lambda: {row.author for row in other.browser.pages.rows} == {FRIEND})
+        await until(pilot, lambda: f"a {readable_name(FRIEND)}" in picture(pilot.app))
+        # Again, when the other screen already shows a rollout, for a peer of which there is none.
+        await pilot.press("enter", "3", "down", "down", "a")
+        await until(pilot, lambda: "No rollout matches" in picture(pilot.app))
+        await pilot.press("3")
+        assert pilot.app.screen is screen and screen.peers.cursor == 2
     assert "faults  pull 2; 1 restart" in str(swarm_text(launcher.node.status()["swarm"], SwarmCard()))
 
 
-async def test_one_peer_is_shown_with_everything_and_can_be_copied_and_the_cursor_follows_it(
-    launcher: FakeLauncher,
-) -> None:
+async def test_one_peer_is_shown_whole_and_copied_and_the_cursor_follows_it(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("down")
         for words in (
@@ -149,22 +158,7 @@ async def test_every_column_can_be_sorted_by_and_a_click_on_its_title_does_too(l
         await until(pilot, lambda: screen.has_class("-open"))
 
 
-async def test_the_rollouts_of_a_peer_are_shown_on_their_screen(launcher: FakeLauncher) -> None:
-    async with opened(launcher) as (pilot, screen):
-        await pilot.press("a")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Rollouts))
-        other = pilot.app.screen
-        assert isinstance(other, Rollouts)
-        await until(pilot, lambda: {row.author for row in other.browser.pages.rows} == {FRIEND})
-        await until(pilot, lambda: f"a {readable_name(FRIEND)}" in picture(pilot.app))
-        # Again, when the other screen already shows a rollout, for a peer of which there is none.
-        await pilot.press("enter", "3", "down", "down", "a")
-        await until(pilot, lambda: "No rollout matches" in picture(pilot.app))
-        await pilot.press("3")
-        assert pilot.app.screen is screen and screen.peers.cursor == 2
-
-
-async def test_the_search_for_a_first_member_is_shown_while_there_is_none(launcher: FakeLauncher) -> None:
+async def test_without_peers_the_search_for_a_first_member_is_shown_and_what_to_do(launcher: FakeLauncher) -> None:
     tell(launcher, state="alone", peers=[])
     async with opened(launcher) as (pilot, screen):
         for search, words in (
@@ -182,20 +176,10 @@ async def test_the_search_for_a_first_member_is_shown_while_there_is_none(launch
             await until(pilot, lambda words=words: words in " ".join(picture(pilot.app).split()))  # type: ignore[misc]
             shown = " ".join(picture(pilot.app).split())
             assert "i makes an invite here" in shown and "what to do." in shown
-
-
-async def test_a_node_alone_says_how_to_join(alone: FakeLauncher) -> None:
-    async with opened(alone) as (pilot, screen):
-        assert "This node works alone" in picture(pilot.app) and "u joins one with an invite" in picture(pilot.app)
-        await pilot.press("enter", "o", "a", "c", "O", "down")
-        assert pilot.app.screen is screen and not screen.has_class("-open") and pilot.app.clipboard == ""
-
-
-async def test_a_swarm_without_peers_says_what_to_do(launcher: FakeLauncher) -> None:
-    tell(launcher, peers=[], state="alone", reachable=None)
-    async with opened(launcher) as (pilot, screen):
+        tell(launcher, search=None, reachable=None)
+        await polled(pilot, screen, launcher)
         for words in ("○ no peer yet", "not known yet", "another machine", "i makes an invite", "sapo doctor"):
-            assert words in picture(pilot.app), words
+            await until(pilot, lambda words=words: words in picture(pilot.app))  # type: ignore[misc]
         assert "clock" not in picture(pilot.app).splitlines()[4]
         tell(launcher, peers=[dict(launcher.node.peers_now[0])], state="connected")
         await polled(pilot, screen, launcher)
@@ -206,6 +190,13 @@ async def test_a_swarm_without_peers_says_what_to_do(launcher: FakeLauncher) -> 
         await until(pilot, lambda: "✗ the connection to the swarm failed" in picture(pilot.app))
         assert not screen.has_class("-open")
         assert screen.peers.has_focus
+
+
+async def test_a_node_alone_says_how_to_join(alone: FakeLauncher) -> None:
+    async with opened(alone) as (pilot, screen):
+        assert "This node works alone" in picture(pilot.app) and "u joins one with an invite" in picture(pilot.app)
+        await pilot.press("enter", "o", "a", "c", "O", "down")
+        assert pilot.app.screen is screen and not screen.has_class("-open") and pilot.app.clipboard == ""
 
 
 async def test_without_a_node_no_peers_are_shown(launcher: FakeLauncher) -> None:

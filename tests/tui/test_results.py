@@ -216,25 +216,9 @@ def test_every_format_of_the_command_can_be_chosen() -> None:
     assert merged == {str(form) for form in Quantisation}
 
 
-async def test_an_export_says_how_to_load_it(launcher: FakeLauncher, tmp_path: Path) -> None:
-    launcher.replies["export"] = JobResult(
-        {"path": "/x/\x1b[31madapter.gguf", "usage": {"llama.cpp": "llama-cli --lora [b]x[/b]"}}
-    )
-    async with running(launcher) as (pilot, app):
-        await exporting(pilot, app, tmp_path)
-        formats = app.screen.query_one("#formats", OptionList)
-        formats.highlighted = formats.get_option_index("gguf")
-        await pilot.press("enter")
-        await until(pilot, lambda: "llama-cli --lora [b]x[/b]" in screen(app))
-        assert launcher.commands == [(("export", str(tmp_path), "--to", "gguf"), "")]
-        assert "written: /x/\\x1b[31madapter.gguf" in screen(app)
-        await pilot.press("c")
-        assert app.clipboard == "llama-cli --lora [b]x[/b]"
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Results))
-
-
-async def test_a_failed_export_says_why_and_escape_stops_one(launcher: FakeLauncher, tmp_path: Path) -> None:
+async def test_an_export_says_why_it_failed_stops_by_escape_or_says_how_to_load_it(
+    launcher: FakeLauncher, tmp_path: Path
+) -> None:
     launcher.replies["export"] = ConfigError("the disk is full", "free some space")
     async with running(launcher) as (pilot, app):
         await exporting(pilot, app, tmp_path)
@@ -246,6 +230,21 @@ async def test_a_failed_export_says_why_and_escape_stops_one(launcher: FakeLaunc
         await pilot.press("escape")
         await until(pilot, lambda: launcher.jobs[-1].closed)
         assert isinstance(app.screen, Export)
+        await until(pilot, lambda: "it was stopped" in screen(app))
+        launcher.hold_jobs = False
+        launcher.replies["export"] = JobResult(
+            {"path": "/x/\x1b[31madapter.gguf", "usage": {"llama.cpp": "llama-cli --lora [b]x[/b]"}}
+        )
+        formats = app.screen.query_one("#formats", OptionList)
+        formats.highlighted = formats.get_option_index("gguf")
+        await pilot.press("enter")
+        await until(pilot, lambda: "llama-cli --lora [b]x[/b]" in screen(app))
+        assert launcher.commands[-1] == (("export", str(tmp_path), "--to", "gguf"), "")
+        assert "written: /x/\\x1b[31madapter.gguf" in screen(app)
+        await pilot.press("c")
+        assert app.clipboard == "llama-cli --lora [b]x[/b]"
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, Results))
 
 
 # Words and the picture.

@@ -216,9 +216,7 @@ async def test_a_click_highlights_another_edits_and_the_panel_explains(launcher:
 # Changing.
 
 
-async def test_a_live_setting_goes_to_the_file_and_to_the_node(
-    launcher: FakeLauncher,
-) -> None:
+async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLauncher) -> None:
     async with at(launcher, "own") as (pilot, app):
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.focused, Input))
@@ -256,9 +254,7 @@ async def test_a_live_setting_goes_to_the_file_and_to_the_node(
         assert launcher.changes[-1] == ("own", None), "nothing typed is the default"
 
 
-async def test_choices_are_chosen_from_a_list_and_some_need_a_restart(
-    launcher: FakeLauncher,
-) -> None:
+async def test_choices_are_chosen_from_a_list_and_some_need_a_restart(launcher: FakeLauncher) -> None:
     async with at(launcher, "strategy") as (pilot, app):
         await pilot.press("enter")
         await until(pilot, lambda: "informative (default)" in picture(app) and isinstance(app.focused, OptionList))
@@ -291,25 +287,23 @@ async def test_choices_are_chosen_from_a_list_and_some_need_a_restart(
         assert launcher.changes[-1] == ("theme", None)
 
 
-async def test_d_says_that_the_file_lacks_what_the_state_decides(
+async def test_what_the_state_decides_or_another_source_overrides_is_said(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [replace(row, value=8, source="state") if row.name == "rank" else row for row in launcher.settings()]
-    monkeypatch.setattr(launcher, "settings", lambda: rows)
+    read = launcher.settings
+    others = {"rank": (8, "state"), "own": (5, "environment SAPO_EDGE_OWN")}
+
+    def settings() -> list[SettingRow]:
+        rows = {row.name: row for row in read()}
+        for name, (value, source) in others.items():
+            rows[name] = replace(rows[name], value=value, source=source)
+        return list(rows.values())
+
+    monkeypatch.setattr(launcher, "settings", settings)
     async with at(launcher, "rank") as (pilot, app):
         await pilot.press("d")
         assert result(app) == "rank is not in config.toml: it comes from the state" and launcher.changes == []
-
-
-async def test_a_source_that_overrides_it_is_named(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = launcher.settings
-
-    def settings() -> list[SettingRow]:
-        over = "environment SAPO_EDGE_OWN"
-        return [replace(row, value=5, source=over) if row.name == "own" else row for row in read()]
-
-    monkeypatch.setattr(launcher, "settings", settings)
-    async with at(launcher, "own") as (pilot, app):
+        await go_to(pilot, app, "own")
         assert "environment SAPO_EDGE_OWN overrides config.toml: a change of the file has no effect" in explanation(app)
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "overrides it" in result(app))

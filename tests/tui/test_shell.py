@@ -645,19 +645,21 @@ async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launche
 
 
 @pytest.mark.parametrize(
-    ("environ", "theme", "ansi"),
+    ("environ", "theme"),
     [
-        ({"TERM": "linux", "LANG": "en_US.UTF-8"}, "ansi-dark", True),
-        ({"TERM": "vt100"}, "ansi-dark", True),
-        (TRUECOLOR, themes.DARK.name, False),
-        ({"TERM": "xterm-256color", "LANG": "en_US.UTF-8"}, themes.DARK.name, False),
+        ({"TERM": "linux", "LANG": "en_US.UTF-8"}, "ansi-dark"),
+        ({"TERM": "vt100"}, "ansi-dark"),
+        (TRUECOLOR, themes.DARK.name),
+        ({"TERM": "xterm-256color", "LANG": "en_US.UTF-8"}, themes.DARK.name),
     ],
 )
-async def test_a_console_of_16_colours_gets_its_own_theme(
-    launcher: FakeLauncher, environ: dict[str, str], theme: str, ansi: bool
-) -> None:
-    async with following(launcher, (80, 24), environ) as (pilot, app):
-        assert app.theme == theme and app.native_ansi_color == ansi
+def test_a_console_of_16_colours_gets_its_own_theme(environ: dict[str, str], theme: str) -> None:
+    assert themes.default_theme(environ) == theme
+
+
+async def test_every_screen_is_drawn_on_a_console_of_16_colours(launcher: FakeLauncher) -> None:
+    async with following(launcher, (80, 24), {"TERM": "linux", "LANG": "en_US.UTF-8"}) as (pilot, app):
+        assert app.theme == "ansi-dark" and app.native_ansi_color
         for number in range(1, len(VIEWS) + 1):
             await switch(pilot, number)
             await pilot.pause(0.1)

@@ -137,23 +137,16 @@ async def test_an_invite_is_pasted_whole_refused_or_joined(launcher: FakeLaunche
         await until(pilot, lambda: launcher.starts == 1)
 
 
-async def test_what_was_found_stays_when_the_search_is_stopped(launcher: FakeLauncher) -> None:
+async def test_what_was_found_stays_when_the_search_is_stopped_and_is_joined(launcher: FakeLauncher) -> None:
     launcher.replies["swarm find"] = ConfigError("it was stopped", "start it again when you like")
     launcher.printed = FOUND.record
     async with running(launcher) as (pilot, app):
         await opened(pilot, app, "F")
         await until(pilot, lambda: "3 members" in screen(app) and "it was stopped" in screen(app))
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Peers))
-
-
-async def test_who_finds_nobody_is_told_so_and_a_found_swarm_is_joined(launcher: FakeLauncher) -> None:
-    launcher.replies |= {
-        "swarm find": JobResult({"swarms": [], "shared": ""}),
-        "swarm join": JobResult({"joined": True}),
-    }
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app, "F")
+        found_nobody = JobResult({"swarms": [], "shared": ""})
+        launcher.replies |= {"swarm find": found_nobody, "swarm join": JobResult({"joined": True})}
+        launcher.printed = {}
+        await pilot.press("r")
         await until(pilot, lambda: "nobody was seen" in screen(app))
         await pilot.press("enter")
         assert isinstance(app.screen, FindSwarms)
@@ -176,7 +169,7 @@ async def test_who_finds_nobody_is_told_so_and_a_found_swarm_is_joined(launcher:
         assert "At last?" not in said
         await pilot.press(*["down"] * 20)
         await until(pilot, lambda: "At last?" in screen(app))
-        assert is_harmless(app) and launcher.commands == 2 * [(("swarm", "find"), "")], "nothing is joined before"
+        assert is_harmless(app) and launcher.commands == 3 * [(("swarm", "find"), "")], "nothing is joined before"
         launcher.card = PRIVATE
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, Ask))
