@@ -81,12 +81,6 @@ class Level(StrEnum):
     WARNINGS = "warnings and errors"
     ERRORS = "errors"
 
-    @property
-    def next(self) -> Level:
-        """The level that follows; the first one after the last."""
-        levels = list(Level)
-        return levels[(levels.index(self) + 1) % len(levels)]
-
     def admits(self, record: Record) -> bool:
         """Whether a record is shown. One without a level always is: it may be the rest of an error."""
         return self is Level.ALL or record.level in ("", "error") or (self, record.level) == (Level.WARNINGS, "warning")

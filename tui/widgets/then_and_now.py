@@ -12,9 +12,8 @@ from sapo_edge.state.detail import EXAMPLES, Example
 
 MAX_QUESTION = 240
 """Most characters shown of a question."""
-NONE = (
-    "Nothing can be compared yet: the questions are asked before training, every few rounds, and after the last one. "
-    f"Each evaluation keeps its first {EXAMPLES} answers."
+NOTHING = (
+    "Nothing can be compared yet: the questions are asked before training, every few rounds, and after the last one."
 )
 
 Pairs = Sequence[tuple[Example, Example]]
@@ -36,7 +35,7 @@ def all_examples_text(pairs: Pairs, entry: str) -> Text:
     """
     kept = [pair for pair in pairs if entry in ("", pair[0].entry)]
     if not pairs:
-        return Text(NONE, "dim")
+        return Text(f"{NOTHING} Each evaluation keeps its first {EXAMPLES} answers.", "dim")
     text = Text()
     of = f" of the task {printable(entry)}" if entry else ""
     text.append(f"Held-out questions{of}, before training and now\n", "bold")
