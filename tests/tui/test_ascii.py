@@ -18,7 +18,6 @@ UTF8 = {"LANG": "en_US.UTF-8", "TERM": "xterm-256color"}
 
 
 def drawn(text: str) -> str:
-    """A text as the filter draws it."""
     return "".join(segment.text for segment in terminal.AsciiFilter().apply([Segment(text)], BLACK))
 
 

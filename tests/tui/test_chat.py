@@ -53,14 +53,6 @@ async def ask(pilot: Pilot[Any], screen: ChatView, question: str) -> Turn:
     return turn
 
 
-def slow(fake: FakeChat) -> None:
-    fake.pace = 0.05
-
-
-def very_slow(fake: FakeChat) -> None:
-    fake.pace = 0.5
-
-
 def stepwise(launcher: FakeLauncher, *steps: ChatAnswer) -> threading.Semaphore:
     """Let chats show these states of their answers, each after a release of the semaphore."""
     go = threading.Semaphore(0)
@@ -122,7 +114,7 @@ async def test_typing_begins_a_question_and_nothing_is_loaded_before_it_is_asked
 
 
 async def test_escape_stops_the_answer_and_only_a_process_that_does_not_stop_is_ended(launcher: FakeLauncher) -> None:
-    launcher.prepare = very_slow
+    launcher.prepare = lambda fake: setattr(fake, "pace", 0.5)
     async with open_chat(launcher) as (pilot, screen):
         await pilot.press(*"one", "enter")
         await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
@@ -396,7 +388,7 @@ async def test_a_growing_answer_stays_in_view_unless_somebody_reads_above(launch
 
 
 async def test_an_answer_continues_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
-    launcher.prepare = slow
+    launcher.prepare = lambda fake: setattr(fake, "pace", 0.05)
     async with open_chat(launcher) as (pilot, screen):
         await pilot.press(*"hello", "enter")
         await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)

@@ -80,18 +80,14 @@ async def test_what_the_node_does_is_shown_and_a_click_shows_another_screen(laun
         await until(pilot, lambda: app.current_mode == "peers")
 
 
-def panels(app: SapoApp) -> str:
-    """The words of the three panels, of the progress and of the verdict."""
-    return " ".join(text(app, query) for query in ("#progress", "#verdict", "#batch", "#company", "#machine"))
-
-
 @pytest.mark.parametrize("size", [(60, 20), (50, 12), (80, 18)])
 async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLauncher, size: tuple[int, int]) -> None:
     async with following(launcher) as (pilot, app):
         await pilot.pause(0.3)
         # Of the round, a narrow line shows the phase in progress only; more lines replace "and 4 more". The time left,
         # the only number that stands alone, has changed meanwhile.
-        wanted = {word for word in panels(app).split() if "─" not in word and not word.isdigit()} - {
+        panels = (text(app, query) for query in ("#progress", "#verdict", "#batch", "#company", "#machine"))
+        wanted = {word for word in " ".join(panels).split() if "─" not in word and not word.isdigit()} - {
             "update",
             "and",
             "more:",

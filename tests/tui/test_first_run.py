@@ -37,7 +37,6 @@ def asks(app: SapoApp) -> bool:
 
 
 async def looked(pilot: Pilot[Any], app: SapoApp) -> None:
-    """Wait until the findings are shown."""
     await until(pilot, lambda: asks(app) and ("✓" in screen(app) or "✗" in screen(app)))
 
 

@@ -212,7 +212,6 @@ async def opened(pilot: Pilot[Any], app: SapoApp) -> LogList:
 
 
 def chosen(app: SapoApp) -> str:
-    """The record under the cursor, in words."""
     record = app.screen.query_one(LogList).record
     return "" if record is None else record.text
 

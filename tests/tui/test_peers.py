@@ -36,7 +36,6 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
 
 
 def tell(launcher: FakeLauncher, **changes: Any) -> None:
-    """Change the swarm of the node."""
     launcher.node.tell(swarm={**launcher.node.status_now["swarm"], **changes})
 
 

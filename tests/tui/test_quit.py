@@ -40,7 +40,7 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
 def finish(launcher: FakeLauncher) -> None:
     """Wait until a node that was asked to stop has stopped."""
     deadline = time.monotonic() + 5
-    while launcher.running and "after_round" in requests(launcher) and time.monotonic() < deadline:
+    while launcher.running and "after_round" in launcher.node.asked and time.monotonic() < deadline:
         time.sleep(0.02)
     launcher.close()
 
@@ -61,11 +61,6 @@ def ended(app: SapoApp) -> bool:
     return app.return_value is ExitCode.DONE
 
 
-def requests(launcher: FakeLauncher) -> list[str]:
-    """What was requested of the node."""
-    return launcher.node.asked
-
-
 async def test_by_default_the_node_keeps_running_and_the_next_quit_asks_again(launcher: FakeLauncher) -> None:
     async with running(launcher, ready=asked) as (pilot, app):
         assert app.focused is app.screen.query_one("#keep") and "[ ] remember" in screen(app)
@@ -81,7 +76,7 @@ async def test_by_default_the_node_keeps_running_and_the_next_quit_asks_again(la
         await pilot.press("enter")
         await until(pilot, lambda: ended(app))
         text = message(app)
-    assert launcher.running and requests(launcher) == [] and launcher.changes == []
+    assert launcher.running and launcher.node.asked == [] and launcher.changes == []
     assert text == KEPT and all(command in text for command in ("`sapo`", "`sapo status`", "`sapo stop`"))
 
 
@@ -90,7 +85,7 @@ async def test_an_answer_to_remember_is_saved(launcher: FakeLauncher) -> None:
         await pilot.press("r", "k")
         await until(pilot, lambda: ended(app))
         assert message(app) == KEPT
-    assert launcher.changes == [("on_quit", "keep")] and requests(launcher) == []
+    assert launcher.changes == [("on_quit", "keep")] and launcher.node.asked == []
 
 
 async def test_buttons_by_mouse(launcher: FakeLauncher) -> None:
@@ -100,7 +95,7 @@ async def test_buttons_by_mouse(launcher: FakeLauncher) -> None:
         await pilot.click("#stop")
         await until(pilot, lambda: ended(app))
         assert message(app) == STOPPED
-    assert requests(launcher) == ["after_round"] and launcher.changes == [("on_quit", "stop")]
+    assert launcher.node.asked == ["after_round"] and launcher.changes == [("on_quit", "stop")]
 
 
 @pytest.mark.parametrize(("answer", "asked_of_node", "text"), [("keep", [], KEPT), ("stop", ["after_round"], STOPPED)])
@@ -112,7 +107,7 @@ async def test_a_saved_answer_is_not_asked_again(
         await pilot.press("q")
         await until(pilot, lambda: ended(app))
         assert message(app) == text
-    assert requests(launcher) == asked_of_node and launcher.changes == [("on_quit", answer)]
+    assert launcher.node.asked == asked_of_node and launcher.changes == [("on_quit", answer)]
 
 
 async def test_an_answer_that_can_not_be_saved_is_reported_after_the_end(launcher: FakeLauncher) -> None:
@@ -153,7 +148,7 @@ async def test_quitting_twice_leaves_the_node_running(launcher: FakeLauncher, ke
         await pilot.press(key, key, "enter")
         await until(pilot, lambda: ended(app))
         assert message(app) == KEPT
-    assert launcher.running and requests(launcher) == [] and launcher.changes == []
+    assert launcher.running and launcher.node.asked == [] and launcher.changes == []
 
 
 async def test_a_node_that_does_not_answer_can_be_left_running(
@@ -185,7 +180,7 @@ async def test_a_node_that_still_starts_is_stopped_once_it_answers(starting: Fak
         starting.arrive()
         await until(pilot, lambda: ended(app))
         assert message(app) == STOPPED
-    assert requests(starting) == ["after_round"]
+    assert starting.node.asked == ["after_round"]
     finish(starting)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,6 @@ async def opened(
 
 
 async def read(pilot: Pilot[Any], screen: Rollouts) -> None:
-    """Wait until the answers are there."""
     await until(pilot, lambda: screen.in_detail and screen.detail.chosen is not None)
     await pilot.pause()
 
@@ -294,16 +292,12 @@ async def test_the_newest_are_loaded_at_the_top_and_offered_elsewhere(launcher: 
         assert places(screen) == [(44 - place // EACH, EACH - 1 - place % EACH) for place in range(len(places(screen)))]
 
 
-def is_open(screen: Rollouts, place: tuple[int, int]) -> bool:
-    return screen.detail.row is not None and screen.detail.row.key == place
-
-
 async def test_text_of_others_is_harmless(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         for size in ((80, 24), (120, 40)):
             await pilot.resize_terminal(*size)
             await pilot.press("down", "enter")
-            await until(pilot, partial(is_open, screen, HOSTILE_PLACE))
+            await until(pilot, lambda: screen.detail.row is not None and screen.detail.row.key == HOSTILE_PLACE)
             for _ in HOSTILE_ANSWERS:
                 await read(pilot, screen)
                 seen = picture(pilot.app)

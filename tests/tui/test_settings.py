@@ -63,18 +63,15 @@ def listing(app: SapoApp) -> SettingList:
 
 
 def chosen(app: SapoApp) -> str:
-    """The name of the highlighted setting."""
     row = listing(app).row
     return "" if row is None else row.name
 
 
 async def asked(pilot: Pilot[Any], app: SapoApp) -> None:
-    """Wait for a dialog."""
     await until(pilot, lambda: isinstance(app.screen, Ask))
 
 
 async def go_to(pilot: Pilot[Any], app: SapoApp, name: str) -> None:
-    """Highlight a setting."""
     listing(app).highlighted = listing(app).get_option_index(name)
     await until(pilot, lambda: name == str(app.screen.query_one("#panel").border_title))
 

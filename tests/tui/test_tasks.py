@@ -62,7 +62,6 @@ async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
 
 
 async def give(pilot: Pilot[Any], app: SapoApp, path: str) -> None:
-    """Type a path where the app asks for the questions."""
     await pilot.press("n")
     await until(pilot, lambda: isinstance(app.screen, NewQuestions))
     app.screen.query_one(Input).value = path

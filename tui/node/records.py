@@ -47,7 +47,6 @@ class Record:
 
     @property
     def line(self) -> str:
-        """Source and words."""
         return f"{self.source}  {self.text}" if self.source else self.text
 
     @property

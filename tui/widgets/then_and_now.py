@@ -21,7 +21,6 @@ Pairs = Sequence[tuple[Example, Example]]
 
 
 def changes_text(pairs: Pairs) -> str:
-    """How many became right, and wrong."""
     changes = [(before.right, now.right) for before, now in pairs]
     learned, lost = changes.count((False, True)), changes.count((True, False))
     return f"{counted(len(changes), 'question is', 'questions are')} kept: {learned} became right, {lost} wrong"
@@ -45,7 +44,6 @@ def all_examples_text(pairs: Pairs, entry: str) -> Text:
 
 
 def add_examples(text: Text, pairs: Pairs) -> None:
-    """Append questions, each with both answers."""
     for before, now in pairs:
         text.append(f"  {one_line(before.question, MAX_QUESTION)}\n")
         for name, example in (("then", before), ("now", now)):
