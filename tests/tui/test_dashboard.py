@@ -132,7 +132,7 @@ async def test_the_next_evaluation_is_known_after_attaching(
     monkeypatch.setattr("sapo_edge.tui.app.STATUS_SECONDS", 0.2)
     launcher.node.emit(launcher.node.finished(41))
     launcher.node.progress("generate", 0, 32)
-    last = {**launcher.node.status_now["last_round"], "seconds_generate": 3000.0, "seconds_update": 2000.0}
+    last = {**launcher.node.status_now["last_round"], "seconds_generate": 3000.0, "seconds_update": 2039.0}
     launcher.node.tell(last_round=last)
     async with following(launcher) as (pilot, app):
         for size in ((60, 20), *SIZES):
