@@ -292,7 +292,7 @@ async def test_keys_load_and_unload_and_a_missing_model_or_process_is_an_error(l
         await until(pilot, lambda: len(screen.query(Turn)) == 2 and screen.query(Turn).last().boxes[1].done)
         assert screen.query(Turn).last().boxes[1].answer and launcher.chats[-2].closed.is_set()
         fake = launcher.chats[-1]
-        fake.pace = 0.03
+        fake.pace = 0.3
         fake.fails = BackendError("the chat process ended \x1b[31m[bold]here[/bold]", "ask again")
         screen.query_one(AskBox).focus()
         await pilot.press(*"hello", "enter")
