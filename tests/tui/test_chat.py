@@ -131,7 +131,7 @@ async def test_escape_stops_the_answer_and_only_a_process_that_does_not_stop_is_
         await until(pilot, lambda: len(screen.query(Turn)) == 2 and screen.query(Turn).last().boxes[1].done)
         assert launcher.chats[0].asked == 2 * [("one", True, 0.0)] and screen.query(Turn).last().boxes[1].answer
         fake = launcher.chats[0]
-        fake.pace = 5.0
+        fake.pace = 60.0
         fake.cancel = lambda: None  # type: ignore[method-assign]
         screen.query_one(AskBox).focus()
         await pilot.press(*"one", "enter")
