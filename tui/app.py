@@ -516,7 +516,7 @@ class SapoApp(App[ExitCode]):
         if isinstance(self.screen, HelpScreen):
             self.screen.dismiss()
         else:
-            self.push_screen(HelpScreen.of(self.screen, self.launcher.paths.config / KEYS_FILE))
+            self.push_screen(HelpScreen(self.screen, self.launcher.paths.config / KEYS_FILE))
 
     def action_jump(self) -> None:
         from sapo_edge.tui.screens.jump import Jump
@@ -532,7 +532,7 @@ class SapoApp(App[ExitCode]):
         if isinstance(self.screen, WordsScreen):
             self.screen.dismiss()
         else:
-            self.push_screen(WordsScreen.of(self.screen))
+            self.push_screen(WordsScreen(self.screen))
 
     def action_ask_quit(self) -> None:
         from sapo_edge.tui.screens.dialogs.quit import leave

@@ -155,7 +155,6 @@ async def browser(directory: Path, scale: float = 1) -> AsyncIterator[Page]:
 
 
 async def _port(file: Path, process: asyncio.subprocess.Process) -> int:
-    """The port that the browser chose."""
     end = time.monotonic() + PATIENCE
     while True:
         assert process.returncode is None and time.monotonic() < end, "the browser does not start"

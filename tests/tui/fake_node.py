@@ -422,7 +422,6 @@ def _peer(peer: PeerInfo) -> dict[str, Any]:
 
 
 def _changes(event: Event, status: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes of the status after an event."""
     match event:
         case Progress():
             step = {"phase": event.phase, "done": event.done, "total": event.total, "unit": event.unit}

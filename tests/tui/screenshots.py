@@ -156,7 +156,6 @@ async def settle(page: Page, text: str) -> None:
 
 
 async def take(directory: Path, home: Path, shots: tuple[Shot, ...]) -> None:
-    """Write pictures of the app of a home."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         with serving(work, APP, home) as served:
@@ -180,7 +179,6 @@ async def take(directory: Path, home: Path, shots: tuple[Shot, ...]) -> None:
 
 
 def smaller(picture: bytes) -> bytes:
-    """The picture with a palette."""
     image = Image.open(io.BytesIO(picture)).convert("RGB")
     file = io.BytesIO()
     image.quantize(COLORS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
@@ -188,7 +186,6 @@ def smaller(picture: bytes) -> bytes:
 
 
 def main(work: Path, directory: Path) -> None:
-    """Write all pictures into a directory."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as fresh:
         asyncio.run(take(directory, Path(fresh) / "home", FRESH))

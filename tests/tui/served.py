@@ -122,7 +122,6 @@ class Served:
 
 @contextlib.contextmanager
 def serving(directory: Path, command: Sequence[str], home: Path | None = None) -> Iterator[Served]:
-    """The server, with an app of this command."""
     arguments = [sys.executable, "-c", _SERVE, str(home or directory / "home"), *command]
     with started(directory, arguments, network="swarm" if home else "solo") as served:
         yield served

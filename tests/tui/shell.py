@@ -45,7 +45,6 @@ async def running(
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], object], seconds: float = 15.0) -> None:
-    """Let the app run until a condition is true."""
     for _ in range(int(seconds / 0.01)):
         await pilot.pause(0.01)
         if condition():
@@ -117,7 +116,6 @@ def is_harmless(app: App[Any]) -> bool:
 
 
 def notices(app: SapoApp) -> str:
-    """The texts of all notifications."""
     return "\n".join(notice.message for notice in app._notifications)
 
 

@@ -6,7 +6,6 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from textual import events
@@ -17,15 +16,13 @@ from textual.widgets import OptionList, Static
 from sapo_edge.errors import BackendError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import ChatAnswer, ChatMemory
-from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.chat import screen as chat
 from sapo_edge.tui.screens.chat.question import MAX_EARLIER, AskBox
 from sapo_edge.tui.screens.chat.screen import ChatView
 from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, MAX_TURNS, Turn
-from sapo_edge.tui.screens.first_run.screen import FirstRun
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import Pictured, Size, notices, picture, running, still, text, until
+from tests.tui.shell import Pictured, Size, notices, running, still, text, until
 
 NOT_LOADED = "○ models not loaded: your first question loads them"
 
@@ -54,31 +51,6 @@ async def ask(pilot: Pilot[Any], screen: ChatView, question: str) -> Turn:
     await until(pilot, lambda: all(answer.done for answer in turn.boxes))
     await pilot.pause()
     return turn
-
-
-def slow(fake: FakeChat) -> None:
-    fake.pace = 0.05
-
-
-def very_slow(fake: FakeChat) -> None:
-    fake.pace = 0.5
-
-
-async def test_nothing_is_loaded_before_the_first_question(launcher: FakeLauncher) -> None:
-    async with open_chat(launcher) as (pilot, screen):
-        assert text(screen, "#standing") == NOT_LOADED
-        assert all(not fake.opened for fake in launcher.chats)
-        turn = await ask(pilot, screen, "What is 17 + 25?")
-        (fake,) = launcher.chats
-        assert fake.asked == [("What is 17 + 25?", True, 0.0)]
-        assert [answer.answer for answer in turn.boxes] == [
-            "The base model rambles about \\x1b[31m[bold]17 + 25[/bold]\\x1b[0m and never says.",
-            "17 plus 25 makes 42. <answer>42</answer>",
-        ]
-        assert all(answer.border_subtitle == "31.5 tokens/s" for answer in turn.boxes)
-        assert "adapter of round 30" in text(screen, "#standing")
-        await ask(pilot, screen, "And 1 + 1?")
-        assert len(launcher.chats) == 1 and len(fake.asked) == 2
 
 
 def stepwise(launcher: FakeLauncher, *steps: ChatAnswer) -> threading.Semaphore:
@@ -114,7 +86,7 @@ async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> No
         await until(pilot, lambda: base.done and adapter.done)
 
 
-async def test_typing_begins_a_question_and_escape_leads_to_the_other_keys(launcher: FakeLauncher) -> None:
+async def test_typing_begins_a_question_and_nothing_is_loaded_before_it_is_asked(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         for _ in range(2):
             # Each letter but one is a key of this screen or of the app elsewhere.
@@ -126,10 +98,23 @@ async def test_typing_begins_a_question_and_escape_leads_to_the_other_keys(launc
             assert pilot.app.current_mode == "dashboard"
             await pilot.press("4")
             screen.query_one(AskBox).text = ""
+        assert text(screen, "#standing") == NOT_LOADED
+        assert all(not fake.opened for fake in launcher.chats)
+        turn = await ask(pilot, screen, "What is 17 + 25?")
+        (fake,) = launcher.chats
+        assert fake.asked == [("What is 17 + 25?", True, 0.0)]
+        assert [answer.answer for answer in turn.boxes] == [
+            "The base model rambles about \\x1b[31m[bold]17 + 25[/bold]\\x1b[0m and never says.",
+            "17 plus 25 makes 42. <answer>42</answer>",
+        ]
+        assert all(answer.border_subtitle == "31.5 tokens/s" for answer in turn.boxes)
+        assert "adapter of round 30" in text(screen, "#standing")
+        await ask(pilot, screen, "And 1 + 1?")
+        assert len(launcher.chats) == 1 and len(fake.asked) == 2
 
 
-async def test_escape_stops_the_answer_and_the_models_stay(launcher: FakeLauncher) -> None:
-    launcher.prepare = very_slow
+async def test_escape_stops_the_answer_and_only_a_process_that_does_not_stop_is_ended(launcher: FakeLauncher) -> None:
+    launcher.prepare = lambda fake: setattr(fake, "pace", 0.5)
     async with open_chat(launcher) as (pilot, screen):
         await pilot.press(*"one", "enter")
         await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
@@ -145,20 +130,15 @@ async def test_escape_stops_the_answer_and_the_models_stay(launcher: FakeLaunche
         await pilot.press("r")
         await until(pilot, lambda: len(screen.query(Turn)) == 2 and screen.query(Turn).last().boxes[1].done)
         assert launcher.chats[0].asked == 2 * [("one", True, 0.0)] and screen.query(Turn).last().boxes[1].answer
-
-
-async def test_a_process_that_does_not_stop_is_ended(launcher: FakeLauncher) -> None:
-    def prepare(fake: FakeChat) -> None:
-        fake.pace = 5.0
+        fake = launcher.chats[0]
+        fake.pace = 60.0
         fake.cancel = lambda: None  # type: ignore[method-assign]
-
-    launcher.prepare = prepare
-    async with open_chat(launcher) as (pilot, screen):
+        screen.query_one(AskBox).focus()
         await pilot.press(*"one", "enter")
-        await until(pilot, lambda: launcher.chats and launcher.chats[0].asked)
+        await until(pilot, lambda: len(fake.asked) == 3)
         await pilot.press("escape", "escape")
-        await until(pilot, lambda: screen.query_one(Turn).boxes[0].done)
-        assert launcher.chats[0].closed.is_set() and str(screen.query_one(Turn).boxes[0].visual) == "stopped"
+        await until(pilot, lambda: screen.query(Turn).last().boxes[0].done)
+        assert fake.closed.is_set() and str(screen.query(Turn).last().boxes[0].visual) == "stopped"
         await until(pilot, lambda: text(screen, "#standing") == NOT_LOADED)
 
 
@@ -183,13 +163,6 @@ async def test_loading_can_be_stopped_and_the_app_left_meanwhile(launcher: FakeL
         await pilot.press(*"two", "enter")
         await until(pilot, lambda: len(launcher.chats) == 2 and "[bold]the model" in text(screen, "#standing"))
     assert launcher.chats[1].closed.is_set()
-
-
-async def test_without_an_adapter_the_base_model_answers_alone(launcher: FakeLauncher) -> None:
-    launcher.prepare = lambda fake: setattr(fake, "answers", ("only the base model",))
-    async with open_chat(launcher) as (pilot, screen):
-        turn = await ask(pilot, screen, "hello")
-        assert turn.boxes[0].answer and str(turn.boxes[1].visual) == "no adapter: nothing is trained yet"
 
 
 async def test_questions_are_asked_as_chosen(launcher: FakeLauncher) -> None:
@@ -237,29 +210,8 @@ async def test_plain_chat_goes_on_with_the_conversation_until_a_key_begins_a_new
         assert launcher.chats[1].remembered == ["hello"]
 
 
-async def test_the_options_are_visible_after_the_first_screen_was_shown(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path, agreed=False, running=False)
-    async with running(launcher) as (pilot, app):
-        await until(pilot, lambda: isinstance(app.screen, FirstRun) and "✓" in picture(app))
-        await pilot.press("enter")
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
-        await pilot.press("4")
-        await until(pilot, lambda: "as a task   greedy" in picture(app))
-    launcher.close()
-
-
-async def test_a_question_of_the_node_is_an_example(launcher: FakeLauncher) -> None:
-    async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("escape", "y")
-        box = screen.query_one(AskBox)
-        await until(pilot, lambda: box.text == QUESTION.text)
-        assert box.has_focus
-        await pilot.press("enter")
-        await until(pilot, lambda: launcher.chats and launcher.chats[0].asked)
-        assert launcher.chats[0].asked[0][0] == QUESTION.text.strip()
-
-
-async def test_examples_are_chosen_with_keys_and_mouse(launcher: FakeLauncher) -> None:
+async def test_examples_are_chosen_with_keys_and_mouse_and_shown_as_text(launcher: FakeLauncher) -> None:
+    hostile = "\x1b[2J[bold]x[/bold]\u202e\nsecond"
     async with open_chat(launcher) as (pilot, screen):
         box, examples = screen.query_one(AskBox), screen.query_one("#examples", OptionList)
         await pilot.press("escape")
@@ -271,13 +223,9 @@ async def test_examples_are_chosen_with_keys_and_mouse(launcher: FakeLauncher) -
         assert box.text == chat.EXAMPLES[1]
         await pilot.press("escape", "home", "enter")
         await until(pilot, lambda: box.text == QUESTION.text)
-
-
-async def test_hostile_examples_and_pasted_text_are_shown_as_text(launcher: FakeLauncher) -> None:
-    hostile = "\x1b[2J[bold]x[/bold]\u202e\nsecond"
-    launcher.node.question = lambda: replace(QUESTION, text=hostile).as_dict()  # type: ignore[method-assign]
-    async with open_chat(launcher) as (pilot, screen):
-        box = screen.query_one(AskBox)
+        assert box.has_focus
+        good = launcher.node.question
+        launcher.node.question = lambda: replace(QUESTION, text=hostile).as_dict()  # type: ignore[method-assign]
         await pilot.press("escape", "y")
         await until(pilot, lambda: box.text == "\\x1b[2J[bold]x[/bold]\\u202e\nsecond")
         box.text = ""
@@ -287,6 +235,13 @@ async def test_hostile_examples_and_pasted_text_are_shown_as_text(launcher: Fake
         await pilot.press("enter")
         await pilot.pause()
         assert not screen.query(Turn) and "2000" in notices(screen.sapo)
+        box.text = ""
+        launcher.node.question = good  # type: ignore[method-assign]
+        await pilot.press("escape", "y")
+        await until(pilot, lambda: box.text == QUESTION.text)
+        await pilot.press("enter")
+        await until(pilot, lambda: launcher.chats and launcher.chats[0].asked)
+        assert launcher.chats[0].asked[0][0] == QUESTION.text.strip()
 
 
 async def test_without_a_node_an_example_is_refused_and_the_chat_works(starting: FakeLauncher) -> None:
@@ -318,37 +273,7 @@ async def test_earlier_questions_come_back(launcher: FakeLauncher) -> None:
         assert box.text == str(MAX_EARLIER)
 
 
-async def test_a_missing_model_is_an_error_and_can_be_tried_again(launcher: FakeLauncher) -> None:
-    launcher.prepare = lambda fake: setattr(fake, "broken", "open")
-    async with open_chat(launcher) as (pilot, screen):
-        turn = await ask(pilot, screen, "hello")
-        trouble = str(turn.query_one(".trouble", Static).visual)
-        assert turn.failed and trouble == "✗ no model is installed; install one (r tries again)"
-        launcher.prepare = lambda fake: None
-        await pilot.press("escape", "r")
-        await until(pilot, lambda: len(screen.query(Turn)) == 2 and screen.query(Turn).last().boxes[1].done)
-        assert screen.query(Turn).last().boxes[1].answer and launcher.chats[0].closed.is_set()
-
-
-async def test_a_process_that_dies_is_an_error_and_its_text_stays(launcher: FakeLauncher) -> None:
-    def prepare(fake: FakeChat) -> None:
-        fake.pace = 0.03
-        fake.fails = BackendError("the chat process ended \x1b[31m[bold]here[/bold]", "ask again")
-
-    launcher.prepare = prepare
-    async with open_chat(launcher) as (pilot, screen):
-        await pilot.press(*"hello", "enter")
-        await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
-        launcher.chats[0].broken = "ask"
-        turn = screen.query_one(Turn)
-        await until(pilot, lambda: turn.failed)
-        assert turn.boxes[0].answer and "\\x1b[31m[bold]here" in str(turn.query_one(".trouble", Static).visual)
-        launcher.prepare = lambda fake: None
-        again = await ask(pilot, screen, "hello")
-        assert not again.failed and len(launcher.chats) == 2
-
-
-async def test_it_loads_and_unloads_by_key(launcher: FakeLauncher) -> None:
+async def test_keys_load_and_unload_and_a_missing_model_or_process_is_an_error(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         await pilot.press("escape", "m")
         await until(pilot, lambda: "round 30" in text(screen, "#standing"))
@@ -359,6 +284,25 @@ async def test_it_loads_and_unloads_by_key(launcher: FakeLauncher) -> None:
         launcher.prepare = lambda fake: setattr(fake, "broken", "open")
         await pilot.press("m")
         await until(pilot, lambda: text(screen, "#standing") == "✗ no model is installed; install one")
+        turn = await ask(pilot, screen, "hello")
+        trouble = str(turn.query_one(".trouble", Static).visual)
+        assert turn.failed and trouble == "✗ no model is installed; install one (r tries again)"
+        launcher.prepare = lambda fake: None
+        await pilot.press("escape", "r")
+        await until(pilot, lambda: len(screen.query(Turn)) == 2 and screen.query(Turn).last().boxes[1].done)
+        assert screen.query(Turn).last().boxes[1].answer and launcher.chats[-2].closed.is_set()
+        fake = launcher.chats[-1]
+        fake.pace = 0.3
+        fake.fails = BackendError("the chat process ended \x1b[31m[bold]here[/bold]", "ask again")
+        screen.query_one(AskBox).focus()
+        await pilot.press(*"hello", "enter")
+        await until(pilot, lambda: len(screen.query(Turn)) == 3 and screen.query(Turn).last().boxes[0].answer)
+        fake.broken = "ask"
+        turn = screen.query(Turn).last()
+        await until(pilot, lambda: turn.failed)
+        assert turn.boxes[0].answer and "\\x1b[31m[bold]here" in str(turn.query_one(".trouble", Static).visual)
+        again = await ask(pilot, screen, "hello")
+        assert not again.failed and launcher.chats[-1] is not fake
 
 
 async def test_it_is_closed_when_it_is_not_used_and_when_the_app_ends(launcher: FakeLauncher) -> None:
@@ -376,7 +320,7 @@ async def test_it_is_closed_when_it_is_not_used_and_when_the_app_ends(launcher: 
     assert launcher.chats[1].closed.is_set()
 
 
-async def test_answers_are_copied_as_text(launcher: FakeLauncher) -> None:
+async def test_answers_are_copied_as_text_and_stacked_in_a_small_terminal(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         await pilot.press("escape", "c")
         assert pilot.app.clipboard == ""
@@ -390,6 +334,20 @@ async def test_answers_are_copied_as_text(launcher: FakeLauncher) -> None:
         assert screen.focused is turn.boxes[1]
         await pilot.press("escape")
         assert screen.focused is screen.query_one("#transcript")
+        screen.query_one(AskBox).focus()
+        base, adapter = turn.boxes
+        assert base.region.y == adapter.region.y and base.region.right <= adapter.region.x
+        await pilot.resize_terminal(60, 24)
+        await until(pilot, lambda: base.region.x == adapter.region.x and base.region.bottom <= adapter.region.y)
+        await pilot.press(*"draft")
+        await pilot.resize_terminal(40, 10)
+        await pilot.pause()
+        box = screen.query_one(AskBox)
+        assert box.text == "draft" and box.region.height == 1 and box.region.bottom <= 9
+        assert screen.query_one("#transcript").region.height >= 5
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause()
+        assert turn.boxes[1].answer and box.region.height == 3 and not screen.has_class("-stacked")
 
 
 async def test_the_transcript_and_its_answers_are_bounded(launcher: FakeLauncher) -> None:
@@ -398,6 +356,9 @@ async def test_the_transcript_and_its_answers_are_bounded(launcher: FakeLauncher
         turn = await ask(pilot, screen, "hello")
         assert len(turn.boxes[0].answer) == MAX_SHOWN and "not shown" in str(turn.boxes[0].visual)
         assert str(turn.boxes[1].visual) == "an empty answer"
+        launcher.chats[0].answers = ("only the base model",)
+        turn = await ask(pilot, screen, "hello")
+        assert turn.boxes[0].answer and str(turn.boxes[1].visual) == "no adapter: nothing is trained yet"
         launcher.chats[0].answers = ("a", "b")
         for number in range(MAX_TURNS + 3):
             await ask(pilot, screen, str(number))
@@ -427,7 +388,7 @@ async def test_a_growing_answer_stays_in_view_unless_somebody_reads_above(launch
 
 
 async def test_an_answer_continues_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
-    launcher.prepare = slow
+    launcher.prepare = lambda fake: setattr(fake, "pace", 0.05)
     async with open_chat(launcher) as (pilot, screen):
         await pilot.press(*"hello", "enter")
         await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
@@ -436,24 +397,6 @@ async def test_an_answer_continues_while_another_screen_is_in_front(launcher: Fa
         await until(pilot, lambda: turn.boxes[1].done)
         await pilot.press("4")
         assert turn.boxes[1].answer == launcher.chats[0].answers[1] and screen.query_one(AskBox).has_focus
-
-
-async def test_a_small_terminal_stacks_the_answers_and_back_nothing_is_lost(launcher: FakeLauncher) -> None:
-    async with open_chat(launcher) as (pilot, screen):
-        turn = await ask(pilot, screen, "hello")
-        base, adapter = turn.boxes
-        assert base.region.y == adapter.region.y and base.region.right <= adapter.region.x
-        await pilot.resize_terminal(60, 24)
-        await until(pilot, lambda: base.region.x == adapter.region.x and base.region.bottom <= adapter.region.y)
-        await pilot.press(*"draft")
-        await pilot.resize_terminal(40, 10)
-        await pilot.pause()
-        box = screen.query_one(AskBox)
-        assert box.text == "draft" and box.region.height == 1 and box.region.bottom <= 9
-        assert screen.query_one("#transcript").region.height >= 5
-        await pilot.resize_terminal(80, 24)
-        await pilot.pause()
-        assert turn.boxes[1].answer and box.region.height == 3 and not screen.has_class("-stacked")
 
 
 # Pictures.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import subprocess
 import sys
@@ -56,57 +57,37 @@ from tests.tui.shell import (
 SIZES = [(80, 24), (120, 40)]
 
 
-async def test_a_finished_round_moves_curve_and_head(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
-        launcher.node.emit(launcher.node.finished(41))
-        await until(pilot, lambda: app.state.history.last_round == 41 and "round 41" in text(app, "#head"))
-        assert "round 42" in text(app, "#progress")
-
-
-async def test_fewer_external_rollouts_are_shown_while_they_are_fewer(launcher: FakeLauncher) -> None:
+async def test_what_the_node_does_is_shown_and_a_click_shows_another_screen(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
         assert "in 10 rounds" in text(app, "#batch")
         launcher.node.tell(reduced={"external": 2, "setting": 4})
         await until(pilot, lambda: "2 of 4 external" in text(app, "#batch"))
         launcher.node.tell(reduced=None)
         await until(pilot, lambda: "in 10 rounds" in text(app, "#batch"))
-
-
-async def test_a_return_to_an_earlier_checkpoint_shortens_the_curves(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
-        launcher.node.emit(RolledBack(from_round=40, to_round=30))
-        await until(pilot, lambda: app.state.history.last_round == 30)
-        assert [item.round for item in app.state.history.held_out] == [0, 10, 20, 30]
-
-
-async def test_progress_and_the_reason_of_a_pause_are_shown(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
         launcher.node.progress("update", 3, 8, "groups")
         await until(pilot, lambda: "3/8" in text(app, "#progress"))
         launcher.node.pause_for("on battery (71 %)")
         await until(pilot, lambda: "paused: on battery (71 %)" in text(app, "#head"))
         await pilot.press("p")
         await until(pilot, lambda: "paused" not in text(app, "#head"))
-
-
-async def test_a_click_on_the_row_of_screens_shows_the_screen(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
+        launcher.node.emit(launcher.node.finished(41))
+        await until(pilot, lambda: app.state.history.last_round == 41 and "round 41" in text(app, "#head"))
+        assert "round 42" in text(app, "#progress")
+        launcher.node.emit(RolledBack(from_round=41, to_round=30))
+        await until(pilot, lambda: app.state.history.last_round == 30)
+        assert [item.round for item in app.state.history.held_out] == [0, 10, 20, 30]
         await pilot.click(list(app.screen.query(NavItem))[2])
         await until(pilot, lambda: app.current_mode == "peers")
 
 
-def panels(app: SapoApp) -> str:
-    """The words of the three panels, of the progress and of the verdict."""
-    return " ".join(text(app, query) for query in ("#progress", "#verdict", "#batch", "#company", "#machine"))
-
-
-@pytest.mark.parametrize("size", [(60, 20), (60, 24), (50, 12), (80, 18)])
+@pytest.mark.parametrize("size", [(60, 20), (50, 12), (80, 18)])
 async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLauncher, size: tuple[int, int]) -> None:
     async with following(launcher) as (pilot, app):
         await pilot.pause(0.3)
         # Of the round, a narrow line shows the phase in progress only; more lines replace "and 4 more". The time left,
         # the only number that stands alone, has changed meanwhile.
-        wanted = {word for word in panels(app).split() if "─" not in word and not word.isdigit()} - {
+        panels = (text(app, query) for query in ("#progress", "#verdict", "#batch", "#company", "#machine"))
+        wanted = {word for word in " ".join(panels).split() if "─" not in word and not word.isdigit()} - {
             "update",
             "and",
             "more:",
@@ -145,17 +126,18 @@ async def test_the_titles_of_all_screens_are_whole_where_they_fit(launcher: Fake
             assert titles == [*VIEWS.values()], width
 
 
-@pytest.mark.parametrize("size", [*SIZES, (60, 20)])
 async def test_the_next_evaluation_is_known_after_attaching(
-    launcher: FakeLauncher, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sapo_edge.tui.app.STATUS_SECONDS", 0.2)
     launcher.node.emit(launcher.node.finished(41))
     launcher.node.progress("generate", 0, 32)
-    last = {**launcher.node.status_now["last_round"], "seconds_generate": 3000.0, "seconds_update": 2000.0}
+    last = {**launcher.node.status_now["last_round"], "seconds_generate": 3000.0, "seconds_update": 2039.0}
     launcher.node.tell(last_round=last)
-    async with following(launcher, size) as (pilot, app):
-        await until(pilot, lambda: "1 h 23 min left, held-out in 9" in screen(app))
+    async with following(launcher) as (pilot, app):
+        for size in ((60, 20), *SIZES):
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda: "1 h 23 min left, held-out in 9" in screen(app))
         launcher.node.live["evaluate_every"] = 6
         await until(pilot, lambda: "held-out in 1" in screen(app) or "then held-out" in screen(app))
         launcher.node.tell(rounds=44)
@@ -173,13 +155,6 @@ def test_no_evaluation_is_announced_where_none_comes(settings: dict[str, int], s
     assert state.rounds_to_evaluation is None
 
 
-async def test_before_the_first_round_it_says_what_is_missing(fresh: FakeLauncher) -> None:
-    async with running(fresh) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
-        await until(pilot, lambda: "The curves begin" in str(app.screen.query_one(CurvesPlot).render()))
-        await until(pilot, lambda: "no round is finished yet" in text(app, "#batch"))
-
-
 async def _in_a_head_start(pilot: Pilot[Any], app: SapoApp) -> None:
     await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
     app.state.history.add_evaluation(Evaluation(0, 0.3, 0.25, 0.37, 200))
@@ -192,7 +167,10 @@ async def _in_a_head_start(pilot: Pilot[Any], app: SapoApp) -> None:
 
 
 async def test_a_head_start_is_a_curve_over_updates_until_the_first_round(fresh: FakeLauncher) -> None:
-    async with running(fresh, ready=_in_a_head_start) as (pilot, app):
+    async with running(fresh) as (pilot, app):
+        await until(pilot, lambda: "The curves begin" in str(app.screen.query_one(CurvesPlot).render()))
+        await until(pilot, lambda: "no round is finished yet" in text(app, "#batch"))
+        await _in_a_head_start(pilot, app)
         assert app.state.history.ahead == [(20, 0.4), (45, 0.48), (85, 0.61)]
         assert "Head start by update" in screen(app) and "by round" not in screen(app)
         await pilot.press("v", "v")
@@ -216,30 +194,37 @@ def test_picture_of_a_head_start(fresh: FakeLauncher, snap_compare: Callable[...
     assert snap_compare(app, terminal_size=(80, 24), run_before=ready)
 
 
-@pytest.mark.parametrize("size", SIZES)
 async def test_how_the_search_for_a_first_member_goes_fits_into_the_panel(
-    launcher: FakeLauncher, size: Size, monkeypatch: pytest.MonkeyPatch
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sapo_edge.tui.app.STATUS_SECONDS", 0.1)
     swarm = {**launcher.node.status_now["swarm"], "peers": [], "time": 100.0}
     last = LastSeen(3, 1_800_014_400)
-    async with following(launcher, size) as (pilot, app):
-        for search, words in (
-            (Search(90.0, 3, last=last), "looking for the swarm ... 3 addresses found, dialling"),
-            (Search(30.0, 3), "nobody else learns this now; this node goes on alone, and joins when somebody comes"),
-            (Search(90.0, trouble="udp", last=last), "can't look for others elsewhere: key 3 says why and what to do"),
-            (None, "nobody yet: learning from own answers"),
-        ):
+    searches = (
+        (Search(90.0, 3, last=last), "looking for the swarm ... 3 addresses found, dialling"),
+        (Search(30.0, 3), "nobody else learns this now; this node goes on alone, and joins when somebody comes"),
+        (Search(90.0, trouble="udp", last=last), "can't look for others elsewhere: key 3 says why and what to do"),
+        (None, "nobody yet: learning from own answers"),
+    )
+    async with following(launcher) as (pilot, app):
+        for size, (search, words) in itertools.product(SIZES, searches):
+            await pilot.resize_terminal(*size)
             launcher.node.tell(swarm={**swarm, "search": search and asdict(search)})
             # Where there is room, it says how many there were, too.
             wanted = {*words.split(), *(["members)"] if "looking" in words and size == (120, 40) else [])}
             await until(pilot, lambda wanted=wanted: wanted <= set(screen(app).replace("│", " ").split()))  # type: ignore[misc]
 
 
-async def test_a_starting_node_is_shown_with_its_output(starting: FakeLauncher) -> None:
+async def test_a_slow_start_is_shown_with_its_output_and_the_load_of_other_programs(starting: FakeLauncher) -> None:
+    starting.machine = Load(0.3, 2, others=1.7)
     async with running(starting) as (pilot, app):
         await until(pilot, lambda: "loading the model into torch" in text(app, "#waiting"))
+        await until(pilot, lambda: "Other programs use 1.7 of 2 cores, so it takes longer." in screen(app))
+        await pilot.press("6")
+        # The log is empty until the model is loaded.
+        await until(pilot, lambda: "loading the model into torch" in screen(app))
         starting.arrive()
+        await pilot.press("1")
         await attached(pilot, app)
 
 
@@ -324,15 +309,6 @@ def test_what_the_machine_does_not_tell_is_left_out(load: Load, rows: list[str])
     state = NodeState(standing=Standing.ATTACHED, load=load)
     text = machine_text(state, 9).plain.splitlines()
     assert [row for row in text if any(unit in row for unit in ("core", "°C", " W,", "kWh"))] == rows
-
-
-async def test_a_slow_start_says_that_other_programs_take_the_processor(starting: FakeLauncher) -> None:
-    starting.machine = Load(0.3, 2, others=1.7)
-    async with running(starting) as (pilot, app):
-        await until(pilot, lambda: "Other programs use 1.7 of 2 cores, so it takes longer." in screen(app))
-        await pilot.press("6")
-        # The log is empty until the model is loaded.
-        await until(pilot, lambda: "loading the model into torch" in screen(app))
 
 
 def test_the_load_of_other_programs_is_told_apart_from_that_of_the_node() -> None:

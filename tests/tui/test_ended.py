@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from sapo_edge.events import HeldOut
 from sapo_edge.node.background import Ended
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.screens.dialogs.ended import AGAIN_AND_AGAIN, MAX_LINES, NodeEnded
+from sapo_edge.tui.screens.dialogs.ended import AGAIN_AND_AGAIN, COUNT_SECONDS, MAX_LINES, NodeEnded
 from tests.fakes import Clock, log_line
 from tests.tui.fake_launcher import KILLED, FakeLauncher
 from tests.tui.shell import Pictured, Size, alone, attached, following, running, screen, text, until
@@ -66,20 +66,20 @@ async def test_it_shows_and_copies_the_reason_and_the_last_lines_without_markup(
         assert isinstance(app.screen, NodeEnded) and app.current_mode == "dashboard", "the keys of the app do nothing"
 
 
-@pytest.mark.parametrize(
-    ("keys", "again"),
-    [("enter", True), ("r", True), ("l", False), ("escape", False), ("right enter", False), ("#restart", True),
-     ("#leave", False)],
-)  # fmt: skip
-async def test_keys_and_clicks(shown: Shown, keys: str, again: bool) -> None:
-    async with shown.over() as (pilot, _app):
-        await (pilot.click(keys) if keys.startswith("#") else pilot.press(*keys.split()))
-        await until(pilot, lambda: shown.answers == [again])
+async def test_keys_and_clicks(shown: Shown) -> None:
+    async with running(shown.launcher) as (pilot, app):
+        for keys, again in (
+            ("enter", True), ("r", True), ("l", False), ("escape", False), ("right enter", False), ("#restart", True),
+            ("#leave", False),
+        ):  # fmt: skip
+            shown.answers.clear()
+            await shown.show(pilot, app)
+            await (pilot.click(keys) if keys.startswith("#") else pilot.press(*keys.split()))
+            await until(pilot, lambda again=again: shown.answers == [again])  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_it_counts_down_restarts_by_itself_and_stays(shown: Shown, size: tuple[int, int]) -> None:
-    async with shown.over(size=size) as (pilot, app):
+async def test_it_counts_down_restarts_by_itself_and_stays(shown: Shown) -> None:
+    async with shown.over() as (pilot, app):
         assert "by itself in 10 seconds" in screen(app)
         shown.clock.now += 8.5
         await until(pilot, lambda: "by itself in 2 seconds" in screen(app))
@@ -119,38 +119,38 @@ async def test_another_end_replaces_one_that_nobody_has_closed(launcher: FakeLau
         assert "Restart" in screen(app) and sum(isinstance(item, NodeEnded) for item in app.screen_stack) == 1
 
 
-@pytest.mark.parametrize("key", ["x", "tab", "space", "up", "down", "f1", "#why"])
-async def test_any_other_key_or_click_stops_the_countdown(shown: Shown, key: str) -> None:
-    async with shown.over() as (pilot, app):
-        await (pilot.click(key) if key.startswith("#") else pilot.press(key))
-        if key == "f1":
-            await pilot.pause(0.5)
-            await pilot.press("f1")
-        await until(pilot, lambda: "The countdown is stopped" in screen(app))
-        shown.clock.now += 100
-        await pilot.pause(0.5)
-        assert shown.answers == []
-        await pilot.press("r")
-        await until(pilot, lambda: shown.answers == [True])
+async def test_any_other_key_or_click_stops_the_countdown(shown: Shown) -> None:
+    async with running(shown.launcher) as (pilot, app):
+        for key in ("x", "tab", "space", "up", "down", "f1", "#why"):
+            shown.answers.clear()
+            await shown.show(pilot, app)
+            await (pilot.click(key) if key.startswith("#") else pilot.press(key))
+            if key == "f1":
+                await pilot.pause(2 * COUNT_SECONDS)
+                await pilot.press("f1")
+            await until(pilot, lambda: "The countdown is stopped" in screen(app))
+            shown.clock.now += 100
+            await pilot.pause(2 * COUNT_SECONDS)
+            assert shown.answers == shown.restarts == [], key
+            await pilot.press("r")
+            await until(pilot, lambda: shown.answers == [True])
 
 
-async def test_after_several_crashes_it_waits_for_the_user(shown: Shown) -> None:
+async def test_it_waits_for_the_user_after_several_crashes_and_where_none_has_started(shown: Shown) -> None:
     async with shown.over(KILLED, None, True) as (pilot, app):
         assert text(app, "#then") == AGAIN_AND_AGAIN
         shown.clock.now += 1000
         await pilot.pause(0.5)
         assert shown.answers == []
-
-
-async def test_a_node_that_never_started_lost_nothing(shown: Shown) -> None:
-    async with shown.over(Ended("no model is installed", False, ("install one\nwith pip",)), None) as (_pilot, app):
+        await pilot.press("escape")
+        await shown.show(pilot, app, Ended("no model is installed", False, ("install one\nwith pip",)), None)
         seen = screen(app)
         assert "No node runs" in seen and "No model is installed" in seen and "Nothing is lost" in seen
         assert "install one" in seen and "with pip" in seen and "\\n" not in seen
         assert "does not restart by itself" in seen
 
 
-async def test_long_texts_are_cut_and_scroll(shown: Shown) -> None:
+async def test_long_texts_are_cut_and_scroll_and_fit_40_by_10(shown: Shown) -> None:
     async with shown.over(LONG, None) as (pilot, app):
         end = "x" * 30 + " the end"
         await until(pilot, lambda: end in screen(app))
@@ -163,10 +163,6 @@ async def test_long_texts_are_cut_and_scroll(shown: Shown) -> None:
         await pilot.press("pagedown")
         await pilot.pause(0.1)
         assert screen(app) == before
-
-
-async def test_it_works_in_a_terminal_of_40_by_10(shown: Shown) -> None:
-    async with shown.over(LONG, None) as (pilot, app):
         await pilot.resize_terminal(40, 10)
         await pilot.pause(0.3)
         assert "Restart" in screen(app) and "Leave it" in screen(app)

@@ -37,7 +37,6 @@ def asks(app: SapoApp) -> bool:
 
 
 async def looked(pilot: Pilot[Any], app: SapoApp) -> None:
-    """Wait until the findings are shown."""
     await until(pilot, lambda: asks(app) and ("✓" in screen(app) or "✗" in screen(app)))
 
 
@@ -66,6 +65,9 @@ async def test_nothing_starts_before_consent_and_one_key_is_enough(launcher: Fak
         assert app.keeper.link is None and app.state.standing is Standing.LOOKING
         await agree(pilot, app)
         assert launcher.consents == [Consent()] and launcher.starts == 1
+        # The options of the chat were hidden after this screen.
+        await pilot.press("4")
+        await until(pilot, lambda: "as a task   greedy" in screen(app))
 
 
 async def test_enter_works_as_soon_as_the_findings_are_visible(
@@ -111,12 +113,17 @@ async def test_what_is_learned_is_chosen_before_it_starts(launcher: FakeLauncher
         assert launcher.consents == [Consent("solo", manifest="home")]
 
 
-async def test_own_questions_stay_on_offer(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "choices", lambda: Choices("solo", manifest="/own.toml"))
+async def test_own_questions_stay_on_offer_and_are_offered_no_open_swarm(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "choices", lambda: Choices("solo", private=True, manifest="/own.toml"))
     async with checked(launcher) as (pilot, app):
         assert "questions of your own" in screen(app)
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await pilot.press("n")
+        await pilot.pause(0.1)
+        assert app.screen.query_one(OneOf).value == "solo" and "nothing: no connection" in text(app, "#shared")
+        assert "open swarm" not in screen(app) and "An invite" in screen(app)
+        await agree(pilot, app)
         assert launcher.consents == [Consent()]
 
 
@@ -128,6 +135,15 @@ async def test_a_narrow_terminal_scrolls_to_all_of_it(launcher: FakeLauncher) ->
             await pilot.press("pagedown")
         for words in ("Learns", "Takes", "Costs", "✓ ready", "Never", "pause when busy"):
             assert words in seen, words
+        launcher.found = replace(FINDINGS, rows=tuple(Finding(f"Thing {number}", "x" * 200) for number in range(30)))
+        await pilot.resize_terminal(80, 24)
+        await pilot.press("r")
+        await until(pilot, lambda: "✓ ready: SmolLM2" not in screen(app) and "checking" not in screen(app))
+        await pilot.press("d")
+        assert "Start learning" in screen(app) and "Thing 29" not in screen(app)
+        await pilot.press(*["down"] * 8)
+        await pilot.pause(0.1)
+        assert "Thing 29" in screen(app)
 
 
 async def test_what_it_costs_follows_the_settings(launcher: FakeLauncher) -> None:
@@ -153,62 +169,30 @@ async def test_leaving_leaves_no_trace(launcher: FakeLauncher, how: str) -> None
     assert (sorted(launcher.paths.config.rglob("*")), sorted(launcher.paths.state.rglob("*"))) == before
 
 
-async def test_a_click_on_start_starts(launcher: FakeLauncher) -> None:
+async def test_the_choice_decides_what_is_shared(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
-        await pilot.click("#start")
-        await attached(pilot, app)
+        for keys, network, shared in (
+            ("n", "swarm", "with all who take part"),
+            ("a", "solo", "nothing: no connection"),
+            ("i escape", "invite", "with members of its swarm"),
+        ):
+            await pilot.press(*keys.split())
+            await pilot.pause(0.1)
+            assert app.screen.query_one(OneOf).value == network
+            assert shared in text(app, "#shared") and shared in screen(app)
+            assert ("weights" in text(app, "#never")) == (network != "solo")
+            assert app.screen.query_one("#invite").display == (network == "invite")
+            assert app.focused is app.screen.query_one("#start"), "escape leaves the input first"
+        await pilot.press("n")
+        await agree(pilot, app)
     assert launcher.consents == [Consent()]
 
 
-@pytest.mark.parametrize(
-    ("keys", "network", "shared"),
-    [
-        (("n",), "swarm", "with all who take part"),
-        (("a",), "solo", "nothing: no connection"),
-        (("i", "escape"), "invite", "with members of its swarm"),
-    ],
-)
-async def test_the_choice_decides_what_is_shared(
-    launcher: FakeLauncher, keys: tuple[str, ...], network: str, shared: str
-) -> None:
-    async with checked(launcher) as (pilot, app):
-        await pilot.press(*keys)
-        await pilot.pause(0.1)
-        assert app.screen.query_one(OneOf).value == network
-        assert shared in text(app, "#shared") and shared in screen(app)
-        assert ("weights" in text(app, "#never")) == (network != "solo")
-        assert app.screen.query_one("#invite").display == (network == "invite")
-        assert app.focused is app.screen.query_one("#start"), "escape leaves the input first"
-        if network == "invite":
-            await pilot.press("n")
-        await agree(pilot, app)
-    assert launcher.consents == [Consent("solo" if network == "solo" else None)]
-
-
-async def test_own_questions_are_offered_no_open_swarm(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "choices", lambda: Choices("solo", private=True))
-    async with checked(launcher) as (pilot, app):
-        await pilot.press("n")
-        await pilot.pause(0.1)
-        assert app.screen.query_one(OneOf).value == "solo" and "nothing: no connection" in text(app, "#shared")
-        assert "open swarm" not in screen(app) and "An invite" in screen(app)
-
-
-async def test_an_invite_broken_into_lines_is_pasted_wherever_the_focus_is(launcher: FakeLauncher) -> None:
+async def test_an_invite_in_lines_is_pasted_wherever_the_focus_is_up_to_a_limit(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
         await paste(pilot, app, f"\n {INVITE[:40]}\n{INVITE[40:]} \n")
         field = app.screen.query_one(Input)
         assert field.has_focus and field.value == INVITE and app.screen.query_one(OneOf).value == "invite"
-        await agree(pilot, app)
-    assert launcher.consents == [Consent("invite", INVITE)]
-
-
-async def test_whatever_is_pasted_for_an_invite_is_shown_up_to_a_limit(launcher: FakeLauncher) -> None:
-    async with checked(launcher) as (pilot, app):
-        await pilot.press("i")
-        await paste(pilot, app, f"{INVITE[:20]}\r\n{INVITE[20:]}")
-        field = app.screen.query_one(Input)
-        assert field.value == INVITE
         await paste(pilot, app, "x" * 5_000_000)
         assert len(field.value) <= 8192
         await pilot.press("1", "q", "a", "n")
@@ -218,6 +202,10 @@ async def test_whatever_is_pasted_for_an_invite_is_shown_up_to_a_limit(launcher:
         await pilot.press("enter")
         await until(pilot, lambda: "cut off" in screen(app))
         assert field.value == "rubbish"
+        await pilot.press("escape")
+        await paste(pilot, app, f"{INVITE[:20]}\r\n{INVITE[20:]}")
+        await agree(pilot, app)
+    assert launcher.consents == [Consent("invite", INVITE)]
 
 
 async def test_escape_leaves_the_details_first_and_a_question_mark_helps(launcher: FakeLauncher) -> None:
@@ -248,14 +236,19 @@ async def test_a_wrong_invite_shows_an_error_and_can_be_corrected(launcher: Fake
     assert launcher.consents == [Consent("invite", INVITE)]
 
 
-async def test_keys_change_the_limits(launcher: FakeLauncher) -> None:
+async def test_keys_change_the_limits_and_arrow_keys_choose_immediately(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
         app.screen.query_one("#cores", Stepper).focus()
         await pilot.press("left", "right", "right", "plus", "minus")
         assert "at most 2 of 4" in screen(app)
         await pilot.press("up", "up", "up", "up")
         assert app.screen.query_one("#cores", Stepper).value == 4
-        await pilot.press("tab", "space", "tab", "space", "enter")
+        await pilot.press("tab", "space", "tab", "space")
+        # A choice that needs a confirmation could share data against the user's wish.
+        app.screen.query_one(OneOf).focus()
+        await pilot.press("right", "right", "right", "right")
+        assert app.screen.query_one(OneOf).value == "solo"
+        await pilot.press("left", "left", "right", "enter")
         await attached(pilot, app)
     assert launcher.consents == [Consent(threads=4, mains_only=False, yield_to_others=True)]
 
@@ -268,7 +261,8 @@ async def test_the_mouse_changes_limits_and_network(launcher: FakeLauncher) -> N
         await pilot.click(cores, offset=(0, 0))
         await pilot.click("#mains")
         await pilot.click(list(app.screen.query_one(OneOf).children)[1])
-        await agree(pilot, app)
+        await pilot.click("#start")
+        await attached(pilot, app)
     assert launcher.consents == [Consent("solo", threads=1, mains_only=False)]
 
 
@@ -314,21 +308,24 @@ async def test_a_command_changes_the_start_at_login_after_a_question(launcher: F
         await until(pilot, lambda: "systemd does not run this machine" in notices(app))
 
 
-async def test_arrow_keys_choose_immediately(launcher: FakeLauncher) -> None:
-    """A choice that needs a confirmation could share data against the user's wish."""
-    async with checked(launcher) as (pilot, app):
-        app.screen.query_one(OneOf).focus()
-        await pilot.press("right", "right", "right", "right")
-        assert app.screen.query_one(OneOf).value == "solo"
-        await pilot.press("left", "left", "right", "enter")
-        await pilot.pause(0.3)
-    assert [consent.network for consent in launcher.consents] == [None]
-
-
-async def test_a_machine_without_a_battery_is_not_asked_about_it(launcher: FakeLauncher) -> None:
+async def test_other_findings_change_what_is_shown_and_are_no_markup(launcher: FakeLauncher) -> None:
+    hostile = "\x1b[2J[bold red]\x1b]0;x\x07[@click=app.bell]x[/]\u202e"
     launcher.found = replace(FINDINGS, battery=False)
-    async with checked(launcher) as (_pilot, app):
+    async with checked(launcher, (120, 40)) as (pilot, app):
         assert "battery" not in screen(app) and app.screen.query_one("#mains", Tick).value
+        rows = (Finding(hostile, hostile, hostile), Finding(hostile, hostile, hostile, False))
+        launcher.found = Findings(rows, 4, True)
+        await pilot.press("r")
+        await until(pilot, lambda: "[@click=app.bell]x[/]" in screen(app))
+        assert "\x1b" not in screen(app) and "\u202e" not in screen(app)
+        # An estimate warns, and does not block.
+        low = Finding("Memory", "1 GB free", "close programs", good=False)
+        launcher.found = Findings((*FINDINGS.rows, low), 4, False)
+        await pilot.press("r")
+        await until(pilot, lambda: "close programs" in screen(app))
+        assert "Memory: 1 GB free. It may fail" in text(app, "#say") and launcher.consents == []
+        await agree(pilot, app)
+    assert len(launcher.consents) == 1
 
 
 async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: FakeLauncher) -> None:
@@ -352,18 +349,8 @@ async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: Fa
         await agree(pilot, app)
 
 
-async def test_a_problem_that_is_an_estimate_warns_and_does_not_block(launcher: FakeLauncher) -> None:
-    launcher.found = Findings((*FINDINGS.rows, Finding("Memory", "1 GB free", "close programs", good=False)), 4, False)
-    async with checked(launcher) as (pilot, app):
-        assert "close programs" in screen(app) and "Memory: 1 GB free. It may fail" in text(app, "#say")
-        assert launcher.consents == []
-        await agree(pilot, app)
-    assert len(launcher.consents) == 1
-
-
-@pytest.mark.parametrize("size", SIZES)
 async def test_enter_before_the_findings_are_shown_is_no_consent(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = threading.Event()
 
@@ -372,7 +359,7 @@ async def test_enter_before_the_findings_are_shown_is_no_consent(
         return FINDINGS
 
     monkeypatch.setattr(launcher, "findings", slowly)
-    async with running(launcher, size) as (pilot, app):
+    async with running(launcher) as (pilot, app):
         await until(pilot, lambda: "checking ..." in screen(app) and "Shared" in screen(app))
         await pilot.press("enter", "enter")
         await until(pilot, lambda: "Enter works after the check" in text(app, "#say"))
@@ -385,12 +372,12 @@ async def test_enter_before_the_findings_are_shown_is_no_consent(
     assert len(launcher.consents) == 1 and launcher.starts == 1
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLauncher, size: tuple[int, int]) -> None:
-    for name, value in (("network", "solo"), ("threads", "3"), ("on_battery", "run"), ("busy", "55")):
+async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLauncher) -> None:
+    # More threads than cores stay set.
+    for name, value in (("network", "solo"), ("threads", "9"), ("on_battery", "run"), ("busy", "55")):
         launcher.set(name, value)
-    async with checked(launcher, size) as (pilot, app):
-        await until(pilot, lambda: "at most 3 of 4" in screen(app))
+    async with checked(launcher) as (pilot, app):
+        await until(pilot, lambda: "at most 9 of 4" in screen(app))
         seen = screen(app)
         assert "(●) Alone" in seen
         assert "[ ] pause on battery" in seen and "[x] pause when busy" in seen
@@ -399,15 +386,7 @@ async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLaunc
     assert launcher.consents == [Consent(mains_only=True)]
 
 
-async def test_more_threads_than_cores_stay_set(launcher: FakeLauncher) -> None:
-    launcher.set("threads", "9")
-    async with checked(launcher) as (pilot, app):
-        await until(pilot, lambda: "at most 9 of 4" in screen(app))
-        await agree(pilot, app)
-    assert launcher.consents == [Consent()]
-
-
-@pytest.mark.parametrize(("size", "leave"), [((72, 24), False), ((80, 24), True), ((120, 40), False)])
+@pytest.mark.parametrize(("size", "leave"), [((72, 24), False), ((120, 40), True)])
 async def test_a_joined_swarm_stays_unless_another_is_chosen(
     launcher: FakeLauncher, size: tuple[int, int], leave: bool
 ) -> None:
@@ -483,14 +462,6 @@ async def test_repeated_enter_agrees_once(launcher: FakeLauncher) -> None:
     assert len(launcher.consents) == 1
 
 
-async def test_findings_are_not_interpreted_as_markup(launcher: FakeLauncher) -> None:
-    hostile = "\x1b[2J[bold red]\x1b]0;x\x07[@click=app.bell]x[/]\u202e"
-    launcher.found = Findings((Finding(hostile, hostile, hostile), Finding(hostile, hostile, hostile, False)), 4, True)
-    async with checked(launcher, (120, 40)) as (pilot, app):
-        await until(pilot, lambda: "[@click=app.bell]x[/]" in screen(app))
-        assert "\x1b" not in screen(app) and "\u202e" not in screen(app)
-
-
 @pytest.mark.parametrize("keys", ["", "i"])
 async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher, keys: str) -> None:
     async with checked(launcher) as (pilot, app):
@@ -511,16 +482,6 @@ async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher, keys: 
         assert "SmolLM2" in screen(app)
         await pilot.press("n", "enter")
         await attached(pilot, app)
-
-
-async def test_more_findings_than_fit_can_be_scrolled(launcher: FakeLauncher) -> None:
-    launcher.found = replace(FINDINGS, rows=tuple(Finding(f"Thing {number}", "x" * 200) for number in range(30)))
-    async with checked(launcher) as (pilot, app):
-        await pilot.press("d")
-        assert "Start learning" in screen(app) and "Thing 29" not in screen(app)
-        await pilot.press(*["down"] * 8)
-        await pilot.pause(0.1)
-        assert "Thing 29" in screen(app)
 
 
 def test_picture(pictured: Pictured, look: Size) -> None:

@@ -19,7 +19,7 @@ from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import following, notices, picture, text, until
 
 
-async def test_the_palette_has_what_the_keys_of_a_screen_do(launcher: FakeLauncher) -> None:
+async def test_the_palette_has_what_keys_do_and_a_letter_jumps_to_a_part(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
         await pilot.press("7")
         await until(pilot, lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)
@@ -32,9 +32,22 @@ async def test_the_palette_has_what_the_keys_of_a_screen_do(launcher: FakeLaunch
         await until(pilot, lambda: isinstance(app.screen, SettingsView) and "All settings" in picture(app))
         await pilot.press("slash", "colon")
         assert app.screen.query_one("#find", Input).value == ":"
+        await pilot.press("escape")
+        await pilot.press("8")
+        await until(pilot, lambda: bool(app.screen.query(Button)) and len(app.screen.focus_chain) > 2)
+        parts = app.screen.focus_chain
+        await pilot.press("ctrl+o")
+        await until(pilot, lambda: isinstance(app.screen, Jump) and f" {LETTERS[2]} " in picture(app))
+        await pilot.press(LETTERS[2])
+        await until(pilot, lambda: app.focused is parts[2])
+        for key in ("ctrl+o", "escape", "1"):
+            await pilot.press("ctrl+o")
+            await until(pilot, lambda: isinstance(app.screen, Jump))
+            await pilot.press(key)
+            await until(pilot, lambda: app.current_mode == "results" and app.focused is parts[2])
 
 
-async def test_a_screen_is_saved_as_text_and_as_a_picture(
+async def test_a_screen_is_saved_as_text_and_as_a_picture_and_what_the_mouse_selects_is_copied(
     launcher: FakeLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "Downloads"
@@ -53,26 +66,6 @@ async def test_a_screen_is_saved_as_text_and_as_a_picture(
         folder.chmod(0o755)
         app.save_text("x", "no/such/folder.txt")
         await until(pilot, lambda: "No such file" in notices(app))
-
-
-async def test_a_letter_jumps_to_a_part_of_the_screen(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
-        await pilot.press("8")
-        await until(pilot, lambda: bool(app.screen.query(Button)) and len(app.screen.focus_chain) > 2)
-        parts = app.screen.focus_chain
-        await pilot.press("ctrl+o")
-        await until(pilot, lambda: isinstance(app.screen, Jump) and f" {LETTERS[2]} " in picture(app))
-        await pilot.press(LETTERS[2])
-        await until(pilot, lambda: app.focused is parts[2])
-        for key in ("ctrl+o", "escape", "1"):
-            await pilot.press("ctrl+o")
-            await until(pilot, lambda: isinstance(app.screen, Jump))
-            await pilot.press(key)
-            await until(pilot, lambda: app.current_mode == "results" and app.focused is parts[2])
-
-
-async def test_what_the_mouse_selects_is_copied(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
         await pilot.click("#verdict", times=2)
         await until(pilot, lambda: app.clipboard and app.clipboard in text(app, "#verdict"))
         assert "copied" in notices(app)

@@ -22,7 +22,7 @@ from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import Pictured, Size, following, picture, running, until
+from tests.tui.shell import Pictured, Size, following, picture, running, switch, until
 
 
 async def helped(pilot: Pilot[Any], app: SapoApp) -> HelpScreen:
@@ -32,42 +32,30 @@ async def helped(pilot: Pilot[Any], app: SapoApp) -> HelpScreen:
     return app.screen
 
 
-@pytest.mark.parametrize("number", range(1, len(VIEWS) + 1))
-async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher, number: int) -> None:
+async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher) -> None:
     async with following(launcher, (120, 40)) as (pilot, app):
-        await pilot.press(str(number))
-        await pilot.pause(0.2)
-        screen = app.screen
-        if isinstance(screen, ChatView):
-            # In its text field, letters are text.
-            await pilot.press("escape")
-        help = await helped(pilot, app)
-        mode = list(VIEWS)[number - 1]
-        assert VIEWS[mode] in picture(app) and help.about
-        listed = {key.id for keys in keys_of(screen).values() for key in keys}
         changeable = {*binding_ids(app), ""}
-        assert listed <= changeable
-        assert {key.id for keys in keys_of(help).values() for key in keys} <= changeable
-        own = [item.id for item in type(screen).BINDINGS if isinstance(item, Binding) and item.show]
-        assert {"node.pause", "app.quit", f"view.{mode}"} <= listed
-        assert not own or listed & set(own)
-        for key in ("escape", "f1", "q"):
-            await pilot.press(key)
-            await until(pilot, lambda: app.screen is screen)
-            await helped(pilot, app)
-
-
-async def test_keys_that_do_nothing_now_are_not_listed(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
-        await pilot.press("6")
-        await until(pilot, lambda: isinstance(app.screen, Logs))
-        await pilot.press("slash")
-        listed = {key.id for keys in keys_of(app.screen).values() for key in keys}
-        assert "logs.search" not in listed and "logs.follow" not in listed and "logs.leave" in listed
-        await helped(pilot, app)
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Logs))
-        assert app.screen.query_one("#find", Input).has_focus
+        for number, mode in enumerate(VIEWS, 1):
+            await switch(pilot, number)
+            await until(pilot, lambda mode=mode: app.current_mode == mode)  # type: ignore[misc]
+            await pilot.pause(0.2)
+            screen = app.screen
+            if isinstance(screen, ChatView):
+                # In its text field, letters are text.
+                await pilot.press("escape")
+            help = await helped(pilot, app)
+            assert VIEWS[mode] in picture(app) and help.about
+            listed = {key.id for keys in keys_of(screen).values() for key in keys}
+            assert listed <= changeable
+            assert {key.id for keys in keys_of(help).values() for key in keys} <= changeable
+            own = [item.id for item in type(screen).BINDINGS if isinstance(item, Binding) and item.show]
+            assert {"node.pause", "app.quit", f"view.{mode}"} <= listed
+            assert not own or listed & set(own)
+            for key in ("escape", "f1", "q"):
+                await pilot.press(key)
+                await until(pilot, lambda screen=screen: app.screen is screen)  # type: ignore[misc]
+                await helped(pilot, app)
+            await pilot.press("escape")
 
 
 async def test_it_explains_how_to_change_keys_and_what_words_mean(launcher: FakeLauncher) -> None:
@@ -87,13 +75,23 @@ async def test_it_explains_how_to_change_keys_and_what_words_mean(launcher: Fake
         await until(pilot, lambda: isinstance(app.screen, Dashboard))
 
 
-async def test_it_scrolls(launcher: FakeLauncher) -> None:
+async def test_it_scrolls_and_keys_that_do_nothing_now_are_not_listed(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
         await helped(pilot, app)
         await pilot.press("end")
         await until(pilot, lambda: "arxiv.org" in picture(app))
         await pilot.press("home", "pagedown")
         await until(pilot, lambda: "arxiv.org" not in picture(app))
+        await pilot.press("escape")
+        await pilot.press("6")
+        await until(pilot, lambda: isinstance(app.screen, Logs))
+        await pilot.press("slash")
+        listed = {key.id for keys in keys_of(app.screen).values() for key in keys}
+        assert "logs.search" not in listed and "logs.follow" not in listed and "logs.leave" in listed
+        await helped(pilot, app)
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, Logs))
+        assert app.screen.query_one("#find", Input).has_focus
 
 
 async def test_it_works_over_a_dialog(launcher: FakeLauncher) -> None:

@@ -22,7 +22,6 @@ def curves(count: int, seed: int = 1) -> Curves:
 
 
 def reply(count: int, bucket: int = 1) -> dict[str, object]:
-    """What a node replies to `history`."""
     last = [min(count, start + bucket) for start in range(0, count, bucket)]
     numbers = [number / count for number in last]
     evaluated = {"accuracy": [0.1, 0.2], "low": [0.0, 0.1], "high": [0.2, 0.3], "questions": [200, 200]}

@@ -80,10 +80,17 @@ async def test_a_directory_that_can_not_be_entered_stops_nothing(
 
 
 async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launcher: FakeLauncher) -> None:
-    write(launcher, '"view.logs" = "o"\n"logs.follow" = "space,f8"\n"node.pause" = "P"\n"settings.change" = "e"\n')
+    changed = {"view.logs": "o", "logs.follow": "space,f8", "node.pause": "P", "settings.change": "e", "app.help": "h"}
+    write(launcher, "".join(f'"{name}" = "{key}"\n' for name, key in changed.items()))
     async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         assert not notices(app)
+        # F1 opens the help whatever the file says.
+        for key in ("h", "f1"):
+            await pilot.press(key)
+            await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+            await pilot.press("escape")
+            await until(pilot, lambda: not isinstance(app.screen, HelpScreen))
         await pilot.press("6")
         await pilot.pause(0.1)
         assert not isinstance(app.screen, Logs)
@@ -106,30 +113,11 @@ async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launche
         await until(pilot, lambda: isinstance(app.screen, Ask))
 
 
-async def test_f1_opens_the_help_whatever_the_file_says(launcher: FakeLauncher) -> None:
-    write(launcher, '"app.help" = "h"\n')
+async def test_an_invalid_file_shows_its_error_and_is_ignored(launcher: FakeLauncher) -> None:
+    write(launcher, '"logs.follow" = "x"\n"node.pause" = "y"\n"\\u001b[31m[bold]" = "x"\n')
     async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
-        for key in ("h", "f1"):
-            await pilot.press(key)
-            await until(pilot, lambda: isinstance(app.screen, HelpScreen))
-            await pilot.press("escape")
-            await until(pilot, lambda: not isinstance(app.screen, HelpScreen))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('"logs.folow" = "x"\n"node.pause" = "y"\n', "did you mean logs.follow?"),
-        ('"logs.follow" = [\n', "is not valid TOML"),
-        ('"logs.follow" = true\n"\\u001b[31m[bold]" = "x"\n', "is not text"),
-    ],
-)
-async def test_an_invalid_file_shows_its_error_and_is_ignored(launcher: FakeLauncher, text: str, message: str) -> None:
-    write(launcher, text)
-    async with running(launcher) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
-        assert message in notices(app)
+        assert "no key is called '\\x1b[31m[bold]'" in notices(app)
         await pilot.press("6")
         await until(pilot, lambda: isinstance(app.screen, Logs))
         await pilot.press("f")

@@ -212,7 +212,6 @@ async def opened(pilot: Pilot[Any], app: SapoApp) -> LogList:
 
 
 def chosen(app: SapoApp) -> str:
-    """The record under the cursor, in words."""
     record = app.screen.query_one(LogList).record
     return "" if record is None else record.text
 
@@ -253,7 +252,7 @@ async def test_it_follows_until_somebody_goes_up(launcher: FakeLauncher) -> None
         await until(pilot, lambda: not lines.following)
 
 
-async def test_levels_are_left_out_in_turn(launcher: FakeLauncher) -> None:
+async def test_levels_are_left_out_in_turn_and_escape_leaves_the_search(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run())
     async with running(launcher) as (pilot, app):
         lines = await opened(pilot, app)
@@ -266,6 +265,14 @@ async def test_levels_are_left_out_in_turn(launcher: FakeLauncher) -> None:
         await pilot.press("l")
         await until(pilot, lambda: lines.count > 40 and title(app) == "Log")
         assert "ZeroDivisionError" in chosen(app), "the record stays chosen"
+        await pilot.press("slash", *"[red]1")
+        assert app.screen.query_one("#find", Input).value == "[red]1" and "Esc leaves" in subtitle(app)
+        await pilot.press("enter")
+        await until(pilot, lambda: "search: [red]1" in picture(app))
+        await pilot.press("slash", "escape", "escape")
+        assert lines.has_focus and title(app) == "Log"
+        await pilot.press("1")
+        await until(pilot, lambda: not isinstance(app.screen, Logs))
 
 
 async def test_a_search_goes_through_the_older_files_too(launcher: FakeLauncher) -> None:
@@ -287,20 +294,6 @@ async def test_a_search_goes_through_the_older_files_too(launcher: FakeLauncher)
             await until(pilot, lambda found=found: chosen(app) == found)  # type: ignore[misc]
         await pilot.press("escape")
         assert title(app) == "Log"
-
-
-async def test_escape_leaves_the_search_and_digits_are_text_there(launcher: FakeLauncher) -> None:
-    add(launcher.paths.log, a_run())
-    async with running(launcher) as (pilot, app):
-        lines = await opened(pilot, app)
-        await pilot.press("slash", *"[red]1")
-        assert app.screen.query_one("#find", Input).value == "[red]1" and "Esc leaves" in subtitle(app)
-        await pilot.press("enter")
-        await until(pilot, lambda: "search: [red]1" in picture(app))
-        await pilot.press("slash", "escape", "escape")
-        assert lines.has_focus and title(app) == "Log"
-        await pilot.press("1")
-        await until(pilot, lambda: not isinstance(app.screen, Logs))
 
 
 async def test_the_whole_record_is_below_enter_shows_it_alone_and_c_copies_it(launcher: FakeLauncher) -> None:

@@ -36,7 +36,6 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
 
 
 def tell(launcher: FakeLauncher, **changes: Any) -> None:
-    """Change the swarm of the node."""
     launcher.node.tell(swarm={**launcher.node.status_now["swarm"], **changes})
 
 
@@ -66,7 +65,7 @@ def title(screen: Peers) -> str:
     return screen.peers.render_line(0).text
 
 
-async def test_the_state_of_the_swarm_is_shown(launcher: FakeLauncher) -> None:
+async def test_the_swarm_is_shown_and_on_their_screen_the_rollouts_of_a_peer(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         for words in (
             "● connected to the open swarm starter; you connect to others", "at  /ip4/192.0.2.1/tcp/40123",
@@ -85,10 +84,21 @@ async def test_the_state_of_the_swarm_is_shown(launcher: FakeLauncher) -> None:
             "waiting, because of a limit in the settings: upload", "and 34 more reasons",
         ):  # fmt: skip
             await until(pilot, lambda words=words: words in picture(pilot.app))  # type: ignore[misc]
+        await pilot.press("a")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Rollouts))
+        other = pilot.app.screen
+        assert isinstance(other, Rollouts)
+        await until(pilot, lambda: {row.author for row in other.browser.pages.rows} == {FRIEND})
+        await until(pilot, lambda: f"a {readable_name(FRIEND)}" in picture(pilot.app))
+        # Again, when the other screen already shows a rollout, for a peer of which there is none.
+        await pilot.press("enter", "3", "down", "down", "a")
+        await until(pilot, lambda: "No rollout matches" in picture(pilot.app))
+        await pilot.press("3")
+        assert pilot.app.screen is screen and screen.peers.cursor == 2
     assert "faults  pull 2; 1 restart" in str(swarm_text(launcher.node.status()["swarm"], SwarmCard()))
 
 
-async def test_one_peer_is_shown_with_everything_and_can_be_copied(launcher: FakeLauncher) -> None:
+async def test_one_peer_is_shown_whole_and_copied_and_the_cursor_follows_it(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("down")
         for words in (
@@ -105,9 +115,20 @@ async def test_one_peer_is_shown_with_everything_and_can_be_copied(launcher: Fak
         assert screen.peers.display and screen.peers.has_focus
         await pilot.press("enter", "enter")
         assert screen.peers.display
+        before = launcher.node.status_now["swarm"]["peers"]
+        tell(launcher, peers=[{**before[2], "peer_id": "new", "since": BEGAN - 50}, *before[1:]])
+        await polled(pilot, screen, launcher)
+        assert screen.peers.chosen is not None and screen.peers.chosen["peer_id"] == STRANGER
+        tell(launcher, peers=before[2:3])
+        await polled(pilot, screen, launcher)
+        assert screen.peers.chosen["peer_id"] == before[2]["peer_id"] and screen.peers.cursor == 0
+        tell(launcher, peers=[{**before[0], "peer_id": f"p{number}", "received": number} for number in range(400)])
+        await polled(pilot, screen, launcher)
+        await pilot.press("end")
+        assert screen.peers.cursor == 399
 
 
-async def test_every_column_can_be_sorted_by(launcher: FakeLauncher) -> None:
+async def test_every_column_can_be_sorted_by_and_a_click_on_its_title_does_too(launcher: FakeLauncher) -> None:
     async with opened(launcher, (120, 40)) as (pilot, screen):
         assert "for▼" in title(screen)
         kept = screen.peers.chosen
@@ -122,10 +143,6 @@ async def test_every_column_can_be_sorted_by(launcher: FakeLauncher) -> None:
         assert screen.peers.sorted_by == "received" and names(screen)[0].startswith("evil")
         await pilot.press("O")
         assert names(screen)[-1].startswith("evil") and "got▲" in title(screen)
-
-
-async def test_a_click_on_a_title_sorts_and_on_a_line_chooses(launcher: FakeLauncher) -> None:
-    async with opened(launcher) as (pilot, screen):
         await pilot.click("#peers", offset=(title(screen).index("refused"), 0))
         await until(pilot, lambda: screen.peers.sorted_by == "refused")
         assert names(screen)[0].startswith("evil") and names(screen)[1] == readable_name(STRANGER)
@@ -140,71 +157,28 @@ async def test_a_click_on_a_title_sorts_and_on_a_line_chooses(launcher: FakeLaun
         await until(pilot, lambda: screen.has_class("-open"))
 
 
-async def test_the_cursor_follows_its_peer(launcher: FakeLauncher) -> None:
+async def test_without_peers_the_search_for_a_first_member_is_shown_and_what_to_do(launcher: FakeLauncher) -> None:
+    tell(launcher, state="alone", peers=[])
     async with opened(launcher) as (pilot, screen):
-        await pilot.press("down")
-        before = launcher.node.status_now["swarm"]["peers"]
-        tell(launcher, peers=[{**before[2], "peer_id": "new", "since": BEGAN - 50}, *before[1:]])
+        for search, words in (
+            (None, "No other node is connected yet."),
+            (Search(NOW - 30, 2, last=LastSeen(1, 1_800_014_400)),
+             "Looking for the swarm ... 2 addresses found, dialling (last found on 2027-01-15: 1 member)."),
+            (Search(NOW - 61, 2),
+             "Nobody else learns this now; this node goes on alone, and joins when somebody comes (2 addresses found, "
+             "none of a member)."),
+            (Search(NOW - 61, trouble="names"), "The names of the first contacts of BitTorrent's public table"),
+            (Search(NOW - 61, trouble="library"), "Libtorrent is not installed"),
+        ):  # fmt: skip
+            tell(launcher, search=search and asdict(search))
+            await polled(pilot, screen, launcher)
+            await until(pilot, lambda words=words: words in " ".join(picture(pilot.app).split()))  # type: ignore[misc]
+            shown = " ".join(picture(pilot.app).split())
+            assert "i makes an invite here" in shown and "what to do." in shown
+        tell(launcher, search=None, reachable=None)
         await polled(pilot, screen, launcher)
-        assert screen.peers.chosen is not None and screen.peers.chosen["peer_id"] == STRANGER
-        tell(launcher, peers=before[2:3])
-        await polled(pilot, screen, launcher)
-        assert screen.peers.chosen["peer_id"] == before[2]["peer_id"] and screen.peers.cursor == 0
-        tell(launcher, peers=[{**before[0], "peer_id": f"p{number}", "received": number} for number in range(400)])
-        await polled(pilot, screen, launcher)
-        await pilot.press("end")
-        assert screen.peers.cursor == 399
-
-
-async def test_the_rollouts_of_a_peer_are_shown_on_their_screen(launcher: FakeLauncher) -> None:
-    async with opened(launcher) as (pilot, screen):
-        await pilot.press("a")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Rollouts))
-        other = pilot.app.screen
-        assert isinstance(other, Rollouts)
-        await until(pilot, lambda: {row.author for row in other.browser.pages.rows} == {FRIEND})
-        await until(pilot, lambda: f"a {readable_name(FRIEND)}" in picture(pilot.app))
-        # Again, when the other screen already shows a rollout, for a peer of which there is none.
-        await pilot.press("enter", "3", "down", "down", "a")
-        await until(pilot, lambda: "No rollout matches" in picture(pilot.app))
-        await pilot.press("3")
-        assert pilot.app.screen is screen and screen.peers.cursor == 2
-
-
-@pytest.mark.parametrize(
-    ("search", "words"),
-    [
-        (None, "No other node is connected yet."),
-        (Search(NOW - 30, 2, last=LastSeen(1, 1_800_014_400)),
-         "Looking for the swarm ... 2 addresses found, dialling (last found on 2027-01-15: 1 member)."),
-        (Search(NOW - 61, 2),
-         "Nobody else learns this now; this node goes on alone, and joins when somebody comes (2 addresses found, none "
-         "of a member)."),
-        (Search(NOW - 61, trouble="names"), "The names of the first contacts of BitTorrent's public table"),
-        (Search(NOW - 61, trouble="library"), "Libtorrent is not installed"),
-    ],
-)  # fmt: skip
-async def test_the_search_for_a_first_member_is_shown_while_there_is_none(
-    launcher: FakeLauncher, search: Search | None, words: str
-) -> None:
-    tell(launcher, state="alone", peers=[], search=search and asdict(search))
-    async with opened(launcher) as (pilot, _):
-        shown = " ".join(picture(pilot.app).split())
-        assert words in shown and "i makes an invite here" in shown and "what to do." in shown
-
-
-async def test_a_node_alone_says_how_to_join(alone: FakeLauncher) -> None:
-    async with opened(alone) as (pilot, screen):
-        assert "This node works alone" in picture(pilot.app) and "u joins one with an invite" in picture(pilot.app)
-        await pilot.press("enter", "o", "a", "c", "O", "down")
-        assert pilot.app.screen is screen and not screen.has_class("-open") and pilot.app.clipboard == ""
-
-
-async def test_a_swarm_without_peers_says_what_to_do(launcher: FakeLauncher) -> None:
-    tell(launcher, peers=[], state="alone", reachable=None)
-    async with opened(launcher) as (pilot, screen):
         for words in ("○ no peer yet", "not known yet", "another machine", "i makes an invite", "sapo doctor"):
-            assert words in picture(pilot.app), words
+            await until(pilot, lambda words=words: words in picture(pilot.app))  # type: ignore[misc]
         assert "clock" not in picture(pilot.app).splitlines()[4]
         tell(launcher, peers=[dict(launcher.node.peers_now[0])], state="connected")
         await polled(pilot, screen, launcher)
@@ -215,6 +189,13 @@ async def test_a_swarm_without_peers_says_what_to_do(launcher: FakeLauncher) -> 
         await until(pilot, lambda: "✗ the connection to the swarm failed" in picture(pilot.app))
         assert not screen.has_class("-open")
         assert screen.peers.has_focus
+
+
+async def test_a_node_alone_says_how_to_join(alone: FakeLauncher) -> None:
+    async with opened(alone) as (pilot, screen):
+        assert "This node works alone" in picture(pilot.app) and "u joins one with an invite" in picture(pilot.app)
+        await pilot.press("enter", "o", "a", "c", "O", "down")
+        assert pilot.app.screen is screen and not screen.has_class("-open") and pilot.app.clipboard == ""
 
 
 async def test_without_a_node_no_peers_are_shown(launcher: FakeLauncher) -> None:
@@ -231,8 +212,9 @@ async def test_without_a_node_no_peers_are_shown(launcher: FakeLauncher) -> None
 
 
 async def test_text_of_peers_is_harmless(launcher: FakeLauncher) -> None:
-    for terminal in ((80, 24), (120, 40)):
-        async with opened(launcher, terminal) as (pilot, screen):
+    async with opened(launcher) as (pilot, screen):
+        for size in ((80, 24), (120, 40)):
+            await pilot.resize_terminal(*size)
             for index in range(len(PEERS)):
                 await pilot.press("home", *["down"] * index)
                 await pilot.pause()

@@ -18,13 +18,10 @@ def round_clock(clock: Clock) -> RoundClock:
     return RoundClock(clock=clock)
 
 
-def test_the_time_is_unknown_before_the_first_progress(round_clock: RoundClock) -> None:
-    assert round_clock.left() is None and [round_clock.share(step) for step in STEPS] == [0.0, 0.0, 0.0]
-
-
-def test_loading_is_not_part_of_a_round(round_clock: RoundClock) -> None:
-    round_clock.progress("load", 3, 10, "MB")
-    assert round_clock.left() is None and [round_clock.share(step) for step in STEPS] == [0.0, 0.0, 0.0]
+def test_the_time_is_unknown_before_the_first_progress_and_loading_is_none(round_clock: RoundClock) -> None:
+    for _ in range(2):
+        assert round_clock.left() is None and [round_clock.share(step) for step in STEPS] == [0.0, 0.0, 0.0]
+        round_clock.progress("load", 3, 10, "MB")
 
 
 def test_the_time_of_the_first_round_is_known_in_its_last_phase(round_clock: RoundClock, clock: Clock) -> None:
@@ -95,14 +92,8 @@ def test_a_phase_that_takes_longer_than_last_time_has_no_time_left(round_clock: 
     round_clock.progress("generate", 1, 32, "answers")
     clock.now += 100
     assert round_clock.left() == pytest.approx(3)
-
-
-def test_the_next_round_starts_from_zero(round_clock: RoundClock, clock: Clock) -> None:
-    round_clock.round_finished(4.0, 3.0)
-    round_clock.progress("generate", 30, 32, "answers")
-    clock.now += 50
     round_clock.progress("generate", 0, 32, "answers")
-    assert round_clock.left() == pytest.approx(7)
+    assert round_clock.left() == pytest.approx(7), "the next round starts from zero"
 
 
 def test_shares_of_phases(round_clock: RoundClock) -> None:

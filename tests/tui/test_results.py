@@ -70,15 +70,11 @@ async def end(pilot: Pilot[Any], app: SapoApp, launcher: FakeLauncher, rounds: i
     await until(pilot, lambda: app.state.standing is Standing.ENDED)
 
 
-async def test_a_phone_shows_all_buttons(launcher: FakeLauncher) -> None:
-    async with running(launcher, (43, 39), ready=opened) as (_pilot, app):
-        regions = [button.region for button in app.screen.query(Button)]
-        assert len(regions) == 5 and all(region.width > 5 and region.right <= 43 for region in regions)
-        assert all(words in screen(app) for words in ("x Export", "4 Chat", "y Test", "u More", "P Picture"))
-
-
-async def test_it_shows_before_and_now_tasks_questions_and_the_adapter(launcher: FakeLauncher) -> None:
-    async with running(launcher, (120, 40), ready=opened) as (_pilot, app):
+async def test_it_shows_before_and_now_until_the_test_questions_replace_them(
+    launcher: FakeLauncher,
+) -> None:
+    launcher.replies["eval"] = JobResult(EVAL)
+    async with running(launcher, (120, 40), ready=opened) as (pilot, app):
         seen = screen(app)
         assert "What was learned in 30 rounds; 40 rounds are done" in seen
         assert "4 of 100" in seen and "68 of 100" in seen and "It got better: +64 points of 100" in seen
@@ -86,6 +82,26 @@ async def test_it_shows_before_and_now_tasks_questions_and_the_adapter(launcher:
         assert "3 + 4 =" in seen and "✓ 7" in seen and "✗ I think" in seen
         assert "2 became right, 0 wrong" in seen and "/home/somebody/checkpoints/round-000030" in seen
         assert "\x1b" not in seen and "\\x1b[31m[bold]greatest[/bold]" in seen
+        launcher.hold_jobs = True
+        await pilot.press("y")
+        await until(pilot, lambda: "test questions (" in text(app, "#job"))
+        await pilot.press("y", "escape")
+        await until(pilot, lambda: "it was stopped" in text(app, "#job"))
+        assert len(launcher.jobs) == 1 and launcher.jobs[0].closed and app.current_mode == "results"
+        await pilot.press("escape")
+        await until(pilot, lambda: app.current_mode == "dashboard")
+        launcher.hold_jobs = False
+        await pilot.press("8")
+        await until(pilot, lambda: isinstance(app.screen, Results))
+        await pilot.press("y")
+        await until(pilot, lambda: "41 of 50" in screen(app))
+        assert launcher.commands == 2 * [(("eval",), "")] and "+72 points of 100 (95 %: +60 to +80)" in screen(app)
+        assert "chose nothing" in screen(app) and "3 + 4 =" in screen(app)
+        await pilot.resize_terminal(43, 39)
+        buttons = ("x Export", "4 Chat", "y Test", "u More", "P Picture")
+        await until(pilot, lambda: all(words in screen(app) for words in buttons))
+        regions = [button.region for button in app.screen.query(Button)]
+        assert len(regions) == 5 and all(region.width > 5 and region.right <= 43 for region in regions)
 
 
 async def test_before_the_first_round_it_says_what_is_missing(fresh: FakeLauncher) -> None:
@@ -95,12 +111,17 @@ async def test_before_the_first_round_it_says_what_is_missing(fresh: FakeLaunche
         assert fresh.commands == [] and isinstance(app.screen, Results)
 
 
-async def test_it_opens_when_the_run_ends(launcher: FakeLauncher) -> None:
+async def test_it_opens_when_the_run_ends_and_gives_it_forty_rounds_more(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
         await end(pilot, app, launcher, 40)
         await until(pilot, lambda: isinstance(app.screen, Results) and "It got better" in screen(app))
         await pilot.press("escape")
         await until(pilot, lambda: app.current_mode == "dashboard")
+        await pilot.press("8")
+        await until(pilot, lambda: isinstance(app.screen, Results))
+        await pilot.press("u")
+        await until(pilot, lambda: launcher.starts == 1 and app.state.standing is Standing.ATTACHED)
+        assert launcher.changes == [("rounds", "80")]
 
 
 async def test_it_does_not_open_over_a_dialog(launcher: FakeLauncher) -> None:
@@ -118,53 +139,9 @@ async def test_it_does_not_open_when_a_run_without_an_end_is_stopped(launcher: F
         assert app.current_mode == "dashboard"
 
 
-async def test_the_test_questions_replace_the_figures(launcher: FakeLauncher) -> None:
-    launcher.replies["eval"] = JobResult(EVAL)
-    async with running(launcher, (120, 40), ready=opened) as (pilot, app):
-        await pilot.press("y")
-        await until(pilot, lambda: "41 of 50" in screen(app))
-        assert launcher.commands == [(("eval",), "")] and "+72 points of 100 (95 %: +60 to +80)" in screen(app)
-        assert "chose nothing" in screen(app) and "3 + 4 =" in screen(app)
-
-
-async def test_escape_stops_the_test_questions_first(launcher: FakeLauncher) -> None:
-    launcher.replies["eval"] = JobResult(EVAL)
-    launcher.hold_jobs = True
-    async with running(launcher, ready=opened) as (pilot, app):
-        await pilot.press("y")
-        await until(pilot, lambda: "test questions (" in text(app, "#job"))
-        await pilot.press("y", "escape")
-        await until(pilot, lambda: "it was stopped" in text(app, "#job"))
-        assert len(launcher.jobs) == 1 and launcher.jobs[0].closed and app.current_mode == "results"
-        await pilot.press("escape")
-        await until(pilot, lambda: app.current_mode == "dashboard")
-
-
-async def test_forty_rounds_more_of_a_running_node(launcher: FakeLauncher) -> None:
-    async with running(launcher, ready=opened) as (pilot, app):
-        await pilot.press("u")
-        await until(pilot, lambda: "stops after round 80" in text(app, "#job"))
-        assert launcher.changes == [("rounds", "80")]
-        assert "set rounds=80" in launcher.node.asked and launcher.starts == 0
-
-
-async def test_forty_rounds_more_of_a_run_that_has_ended(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
-        await end(pilot, app, launcher, 40)
-        await until(pilot, lambda: isinstance(app.screen, Results) and "It got better" in screen(app))
-        await pilot.press("u")
-        await until(pilot, lambda: launcher.starts == 1 and app.state.standing is Standing.ATTACHED)
-        assert launcher.changes == [("rounds", "80")]
-
-
-async def test_a_setting_that_cannot_be_written_is_explained(launcher: FakeLauncher) -> None:
-    async with running(launcher, ready=opened) as (pilot, app):
-        launcher.refusal = ConfigError("the disk is full", "free some space")
-        await pilot.press("u")
-        await until(pilot, lambda: "the disk is full; free some space" in text(app, "#job"))
-
-
-async def test_the_picture_is_saved(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_the_picture_is_saved_and_a_node_gets_more_rounds(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("sapo_edge.tui.app.user_downloads_path", lambda: tmp_path)
     svg, png = (tmp_path / f"{PICTURE}.{end}" for end in ("svg", "png"))
     async with running(launcher, ready=opened) as (pilot, app):
@@ -177,6 +154,13 @@ async def test_the_picture_is_saved(launcher: FakeLauncher, monkeypatch: pytest.
         png.mkdir()
         await pilot.press("P")
         await until(pilot, lambda: "Is a directory" in notices(app))
+        await pilot.press("u")
+        await until(pilot, lambda: "stops after round 80" in text(app, "#job"))
+        assert launcher.changes == [("rounds", "80")]
+        assert "set rounds=80" in launcher.node.asked and launcher.starts == 0
+        launcher.refusal = ConfigError("the disk is full", "free some space")
+        await pilot.press("u")
+        await until(pilot, lambda: "the disk is full; free some space" in text(app, "#job"))
 
 
 def test_a_long_name_leaves_the_figures_in_the_picture() -> None:
@@ -232,25 +216,9 @@ def test_every_format_of_the_command_can_be_chosen() -> None:
     assert merged == {str(form) for form in Quantisation}
 
 
-async def test_an_export_says_how_to_load_it(launcher: FakeLauncher, tmp_path: Path) -> None:
-    launcher.replies["export"] = JobResult(
-        {"path": "/x/\x1b[31madapter.gguf", "usage": {"llama.cpp": "llama-cli --lora [b]x[/b]"}}
-    )
-    async with running(launcher) as (pilot, app):
-        await exporting(pilot, app, tmp_path)
-        formats = app.screen.query_one("#formats", OptionList)
-        formats.highlighted = formats.get_option_index("gguf")
-        await pilot.press("enter")
-        await until(pilot, lambda: "llama-cli --lora [b]x[/b]" in screen(app))
-        assert launcher.commands == [(("export", str(tmp_path), "--to", "gguf"), "")]
-        assert "written: /x/\\x1b[31madapter.gguf" in screen(app)
-        await pilot.press("c")
-        assert app.clipboard == "llama-cli --lora [b]x[/b]"
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Results))
-
-
-async def test_a_failed_export_says_why_and_escape_stops_one(launcher: FakeLauncher, tmp_path: Path) -> None:
+async def test_an_export_says_why_it_failed_stops_by_escape_or_says_how_to_load_it(
+    launcher: FakeLauncher, tmp_path: Path
+) -> None:
     launcher.replies["export"] = ConfigError("the disk is full", "free some space")
     async with running(launcher) as (pilot, app):
         await exporting(pilot, app, tmp_path)
@@ -262,6 +230,21 @@ async def test_a_failed_export_says_why_and_escape_stops_one(launcher: FakeLaunc
         await pilot.press("escape")
         await until(pilot, lambda: launcher.jobs[-1].closed)
         assert isinstance(app.screen, Export)
+        await until(pilot, lambda: "it was stopped" in screen(app))
+        launcher.hold_jobs = False
+        launcher.replies["export"] = JobResult(
+            {"path": "/x/\x1b[31madapter.gguf", "usage": {"llama.cpp": "llama-cli --lora [b]x[/b]"}}
+        )
+        formats = app.screen.query_one("#formats", OptionList)
+        formats.highlighted = formats.get_option_index("gguf")
+        await pilot.press("enter")
+        await until(pilot, lambda: "llama-cli --lora [b]x[/b]" in screen(app))
+        assert launcher.commands[-1] == (("export", str(tmp_path), "--to", "gguf"), "")
+        assert "written: /x/\\x1b[31madapter.gguf" in screen(app)
+        await pilot.press("c")
+        assert app.clipboard == "llama-cli --lora [b]x[/b]"
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, Results))
 
 
 # Words and the picture.

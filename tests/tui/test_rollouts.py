@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,6 @@ async def opened(
 
 
 async def read(pilot: Pilot[Any], screen: Rollouts) -> None:
-    """Wait until the answers are there."""
     await until(pilot, lambda: screen.in_detail and screen.detail.chosen is not None)
     await pilot.pause()
 
@@ -85,7 +83,7 @@ async def test_scrolling_loads_the_rest(tmp_path: Path) -> None:
     launcher.close()
 
 
-async def test_filters_narrow_the_list(launcher: FakeLauncher) -> None:
+async def test_filters_narrow_the_list_by_keys_clicks_and_from_another_screen(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
 
         async def filtered(key: str) -> set[tuple[bool, bool, str]]:
@@ -110,16 +108,27 @@ async def test_filters_narrow_the_list(launcher: FakeLauncher) -> None:
         assert "any task" in chip(screen, "entry")
         await filtered("d")
         assert "anybody" in chip(screen, "author") and len({row.author for row in screen.browser.pages.rows}) > 2
-
-
-async def test_a_filter_that_matches_nothing_can_be_cleared(launcher: FakeLauncher) -> None:
-    async with opened(launcher) as (pilot, screen):
         screen.browser.filter(replace(screen.browser.pages.filter, entry="another"))
         await until(pilot, lambda: settled(screen) and "No rollout matches" in picture(pilot.app))
         await pilot.press("enter", "a", "down", "c", "j")
         assert not screen.in_detail
         await pilot.press("d")
         await until(pilot, lambda: len(places(screen)) > 20)
+        await pilot.press("b", "enter")
+        await read(pilot, screen)
+        screen.show_author(STRANGER, readable_name(STRANGER))
+        await until(pilot, lambda: settled(screen) and not screen.in_detail)
+        assert {row.author for row in screen.browser.pages.rows} == {STRANGER}
+        assert screen.browser.pages.filter.origin == "any"
+        await pilot.press("d")
+        await until(pilot, lambda: settled(screen) and "anybody" in chip(screen, "author"))
+        for name, words in (
+            ("origin", "own only"), ("level", "only what teaches"), ("entry", "chain_sum"), ("author", "-newt-")
+        ):  # fmt: skip
+            await pilot.click(f"FilterBar .{name}")
+            await until(pilot, lambda name=name, words=words: settled(screen) and words in chip(screen, name))  # type: ignore[misc]
+        await pilot.click("FilterBar .search")
+        assert screen.browser.searching
 
 
 async def test_a_search_looks_through_questions_and_answers(launcher: FakeLauncher) -> None:
@@ -143,34 +152,20 @@ async def test_a_search_looks_through_questions_and_answers(launcher: FakeLaunch
         assert '/ "[bold red]"' in picture(pilot.app)
 
 
-async def test_filters_can_be_clicked(launcher: FakeLauncher) -> None:
+async def test_a_rollout_is_shown_and_copied_and_its_neighbours_reached(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
-        for name, words in (
-            ("origin", "own only"), ("level", "only what teaches"), ("entry", "chain_sum"), ("author", "-newt-")
-        ):  # fmt: skip
-            await pilot.click(f"FilterBar .{name}")
-            await until(pilot, lambda name=name, words=words: settled(screen) and words in chip(screen, name))  # type: ignore[misc]
-        await pilot.click("FilterBar .search")
-        assert screen.browser.searching
-
-
-async def test_list_filters_and_detail_are_kept_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
-    async with opened(launcher) as (pilot, screen):
-        await pilot.press("b", "b")
-        await until(pilot, lambda: settled(screen) and screen.browser.pages.filter.origin == "external")
-        await pilot.press("down", "down", "1", "2")
-        assert pilot.app.screen is screen
-        chosen = screen.browser.chosen
-        assert screen.browser.list.cursor == 2 and chosen is not None and not chosen.own
+        await pilot.press("c")
+        assert pilot.app.clipboard == ""
         await pilot.press("enter")
         await read(pilot, screen)
-        await pilot.press("down", "3", "2")
-        await pilot.pause()
-        assert screen.in_detail and screen.detail.row == chosen and screen.detail.chosen is screen.detail.answers[1]
-
-
-async def test_a_rollout_is_shown_with_everything(launcher: FakeLauncher) -> None:
-    async with opened(launcher) as (pilot, screen):
+        await pilot.press("c")
+        assert pilot.app.clipboard == "50 plus 8 makes 58.\n<answer>58</answer>"
+        await pilot.press("j")
+        await until(pilot, lambda: screen.detail.row is not None and screen.detail.row.key == HOSTILE_PLACE)
+        await read(pilot, screen)
+        await pilot.press("c")
+        assert "\x1b" not in pilot.app.clipboard and pilot.app.clipboard.startswith("\\x1b[2J")
+        await pilot.press("escape", "home")
         await pilot.press("enter")
         await read(pilot, screen)
         shown = picture(pilot.app)
@@ -185,10 +180,22 @@ async def test_a_rollout_is_shown_with_everything(launcher: FakeLauncher) -> Non
         assert "#3  reward 0.00  advantage -1.00  cut off" in picture(pilot.app)
         await pilot.press("escape")
         assert not screen.in_detail and screen.browser.list.has_focus
-
-
-async def test_answers_come_best_first_worst_first_or_as_sampled(launcher: FakeLauncher) -> None:
-    async with opened(launcher) as (pilot, screen):
+        await pilot.press("enter")
+        await read(pilot, screen)
+        for place in places(screen)[1 : 2 * EACH]:
+            await pilot.press("j")
+            await read(pilot, screen)
+            assert screen.detail.row is not None and screen.detail.row.key == place
+        await pilot.press("k")
+        await read(pilot, screen)
+        assert screen.detail.row is not None and screen.detail.row.key == places(screen)[2 * EACH - 2]
+        await pilot.press("escape")
+        assert screen.browser.list.cursor == 2 * EACH - 2
+        await pilot.press("home", "enter")
+        await read(pilot, screen)
+        await pilot.press("k")
+        assert screen.detail.row is not None and screen.detail.row.key == (40, 5)
+        await pilot.press("escape")
         await pilot.press("enter")
         await read(pilot, screen)
 
@@ -206,41 +213,7 @@ async def test_answers_come_best_first_worst_first_or_as_sampled(launcher: FakeL
         assert numbers() == [1, 2, 3, 4]
 
 
-async def test_neighbours_are_reached_without_leaving(launcher: FakeLauncher) -> None:
-    async with opened(launcher) as (pilot, screen):
-        await pilot.press("enter")
-        await read(pilot, screen)
-        for place in places(screen)[1 : 2 * EACH]:
-            await pilot.press("j")
-            await read(pilot, screen)
-            assert screen.detail.row is not None and screen.detail.row.key == place
-        await pilot.press("k")
-        await read(pilot, screen)
-        assert screen.detail.row is not None and screen.detail.row.key == places(screen)[2 * EACH - 2]
-        await pilot.press("escape")
-        assert screen.browser.list.cursor == 2 * EACH - 2
-        await pilot.press("home", "enter")
-        await read(pilot, screen)
-        await pilot.press("k")
-        assert screen.detail.row is not None and screen.detail.row.key == (40, 5)
-
-
-async def test_the_chosen_answer_is_copied_as_it_is_shown(launcher: FakeLauncher) -> None:
-    async with opened(launcher) as (pilot, screen):
-        await pilot.press("c")
-        assert pilot.app.clipboard == ""
-        await pilot.press("enter")
-        await read(pilot, screen)
-        await pilot.press("c")
-        assert pilot.app.clipboard == "50 plus 8 makes 58.\n<answer>58</answer>"
-        await pilot.press("j")
-        await until(pilot, lambda: screen.detail.row is not None and screen.detail.row.key == HOSTILE_PLACE)
-        await read(pilot, screen)
-        await pilot.press("c")
-        assert "\x1b" not in pilot.app.clipboard and pilot.app.clipboard.startswith("\\x1b[2J")
-
-
-async def test_a_click_opens_a_rollout_and_chooses_an_answer(launcher: FakeLauncher) -> None:
+async def test_a_click_opens_a_rollout_and_a_dropped_one_is_an_error(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.click("#list", offset=(10, 3))
         await read(pilot, screen)
@@ -253,9 +226,14 @@ async def test_a_click_opens_a_rollout_and_chooses_an_answer(launcher: FakeLaunc
         await pilot.click("#asked", offset=(10, 1))
         await pilot.press("escape")
         assert not screen.in_detail
+        launcher.node._reader.rollout = lambda round, position: None  # type: ignore[method-assign]
+        await pilot.press("enter")
+        await until(pilot, lambda: "not kept (any more)" in picture(pilot.app))
+        await pilot.press("c", "o", "v", "down", "right", "pagedown", "escape")
+        assert not screen.in_detail
 
 
-@pytest.mark.parametrize("size", [(60, 20), (80, 24), (200, 60)])
+@pytest.mark.parametrize("size", [(60, 20), (200, 60)])
 async def test_one_answer_can_be_read_alone(launcher: FakeLauncher, size: tuple[int, int]) -> None:
     async with opened(launcher, size) as (pilot, screen):
         await pilot.press("enter")
@@ -314,22 +292,22 @@ async def test_the_newest_are_loaded_at_the_top_and_offered_elsewhere(launcher: 
         assert places(screen) == [(44 - place // EACH, EACH - 1 - place % EACH) for place in range(len(places(screen)))]
 
 
-def is_open(screen: Rollouts, place: tuple[int, int]) -> bool:
-    return screen.detail.row is not None and screen.detail.row.key == place
-
-
 async def test_text_of_others_is_harmless(launcher: FakeLauncher) -> None:
-    for size in ((80, 24), (120, 40)):
-        async with opened(launcher, size) as (pilot, screen):
+    async with opened(launcher) as (pilot, screen):
+        for size in ((80, 24), (120, 40)):
+            await pilot.resize_terminal(*size)
             await pilot.press("down", "enter")
-            await until(pilot, partial(is_open, screen, HOSTILE_PLACE))
+            await until(pilot, lambda: screen.detail.row is not None and screen.detail.row.key == HOSTILE_PLACE)
             for _ in HOSTILE_ANSWERS:
                 await read(pilot, screen)
                 seen = picture(pilot.app)
                 assert is_harmless(pilot.app) and seen.count("red]markup") == seen.count("[bold red]markup")
                 await pilot.press("down")
             await pilot.press("escape", "a")
-            await until(pilot, lambda screen=screen: settled(screen) and places(screen) == [HOSTILE_PLACE])  # type: ignore[misc]
+            await until(pilot, lambda: settled(screen) and places(screen) == [HOSTILE_PLACE])
+            await pilot.press("d")
+            await until(pilot, lambda: settled(screen) and len(places(screen)) > 20)
+            await pilot.press("home")
 
 
 async def test_a_fresh_node_says_when_there_will_be_something(fresh: FakeLauncher) -> None:
@@ -365,22 +343,32 @@ async def test_the_list_stays_without_a_node_and_is_loaded_again_with_the_next(l
         await until(pilot, lambda: "Press s" not in picture(pilot.app))
 
 
-async def test_the_cursor_stays_where_it_was_when_a_node_comes_back(launcher: FakeLauncher) -> None:
+async def test_list_filters_and_detail_are_kept(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press(*["down"] * 9)
         kept = screen.browser.chosen
         screen.browser.attached()
         await until(pilot, lambda: settled(screen))
         assert screen.browser.chosen == kept and screen.browser.list.cursor == 9
-
-
-async def test_a_rollout_that_the_journal_dropped_is_an_error(launcher: FakeLauncher) -> None:
-    async with opened(launcher) as (pilot, screen):
-        launcher.node._reader.rollout = lambda round, position: None  # type: ignore[method-assign]
+        await pilot.press("home")
+        await pilot.press("b", "b")
+        await until(pilot, lambda: settled(screen) and screen.browser.pages.filter.origin == "external")
+        await pilot.press("down", "down", "1", "2")
+        assert pilot.app.screen is screen
+        chosen = screen.browser.chosen
+        assert screen.browser.list.cursor == 2 and chosen is not None and not chosen.own
         await pilot.press("enter")
-        await until(pilot, lambda: "not kept (any more)" in picture(pilot.app))
-        await pilot.press("c", "o", "v", "down", "right", "pagedown", "escape")
-        assert not screen.in_detail
+        await read(pilot, screen)
+        await pilot.press("down", "3", "2")
+        await pilot.pause()
+        assert screen.in_detail and screen.detail.row == chosen and screen.detail.chosen is screen.detail.answers[1]
+        await pilot.press("escape")
+        listed = screen.browser.list
+        whole = " ".join(screen.browser.pages.rows[0].question.split())
+        await pilot.resize_terminal(200, 40)
+        await until(pilot, lambda: listed.cell(0, "question")[0] == whole)
+        await pilot.resize_terminal(60, 24)
+        await until(pilot, lambda: listed.cell(0, "question")[0] != whole)
 
 
 async def test_the_largest_rollout_is_bounded_and_can_be_read(launcher: FakeLauncher) -> None:
@@ -394,34 +382,16 @@ async def test_the_largest_rollout_is_bounded_and_can_be_read(launcher: FakeLaun
         advantages=(0.0,) * MAX_ANSWERS,
     )
     node.journal.record(finished(41), [large])
-    for size in ((80, 24), (160, 48)):
-        async with opened(launcher, size) as (pilot, screen):
-            assert places(screen)[0] == (41, 0)
+    async with opened(launcher) as (pilot, screen):
+        assert places(screen)[0] == (41, 0)
+        for size in ((80, 24), (160, 48)):
+            await pilot.resize_terminal(*size)
             await pilot.press("enter")
             await read(pilot, screen)
             assert len(screen.detail.answers) == MAX_ANSWERS and screen.detail.answers[0].number == MAX_ANSWERS
             await pilot.press("down", "down", "right", "pagedown", "pagedown", "c")
             assert len(screen.detail.answers[0].text) <= 4 * SHOWN_CHARACTERS
-
-
-async def test_a_question_that_fits_is_whole(launcher: FakeLauncher) -> None:
-    async with opened(launcher) as (pilot, screen):
-        listed = screen.browser.list
-        whole = " ".join(screen.browser.pages.rows[0].question.split())
-        await pilot.resize_terminal(200, 40)
-        await until(pilot, lambda: listed.cell(0, "question")[0] == whole)
-        await pilot.resize_terminal(60, 24)
-        await until(pilot, lambda: listed.cell(0, "question")[0] != whole)
-
-
-async def test_another_screen_can_show_one_author(launcher: FakeLauncher) -> None:
-    async with opened(launcher) as (pilot, screen):
-        await pilot.press("b", "enter")
-        await read(pilot, screen)
-        screen.show_author(STRANGER, readable_name(STRANGER))
-        await until(pilot, lambda: settled(screen) and not screen.in_detail)
-        assert {row.author for row in screen.browser.pages.rows} == {STRANGER}
-        assert screen.browser.pages.filter.origin == "any"
+            await pilot.press("escape")
 
 
 def test_texts_are_bounded_and_printable() -> None:

@@ -63,18 +63,15 @@ def listing(app: SapoApp) -> SettingList:
 
 
 def chosen(app: SapoApp) -> str:
-    """The name of the highlighted setting."""
     row = listing(app).row
     return "" if row is None else row.name
 
 
 async def asked(pilot: Pilot[Any], app: SapoApp) -> None:
-    """Wait for a dialog."""
     await until(pilot, lambda: isinstance(app.screen, Ask))
 
 
 async def go_to(pilot: Pilot[Any], app: SapoApp, name: str) -> None:
-    """Highlight a setting."""
     listing(app).highlighted = listing(app).get_option_index(name)
     await until(pilot, lambda: name == str(app.screen.query_one("#panel").border_title))
 
@@ -177,18 +174,6 @@ def test_the_settings_of_the_app_need_no_restart_of_the_node(launcher: FakeLaunc
 # Seeing.
 
 
-async def test_the_panel_shows_value_source_bounds_and_effect(launcher: FakeLauncher) -> None:
-    launcher.set("own", "6")
-    async with running(launcher, ready=opened) as (pilot, app):
-        assert listing(app).has_focus and "Sharing" in picture(app)
-        await go_to(pilot, app, "own")
-        shown = picture(app)
-        assert "6 rollouts, from config.toml; default 4 rollouts" in shown and "an integer from 1 to 256" in shown
-        assert "The paper's I" in shown and "from the next round of a running node" in shown
-        assert "▲ running node: 4 rollouts, after a restart: 6 rollouts" in shown
-        assert "▲ 1 setting needs a restart: r" in shown
-
-
 async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None:
     async with running(launcher, ready=opened) as (pilot, app):
         await pilot.press("slash", *"battery 1")
@@ -205,7 +190,8 @@ async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None
         await until(pilot, lambda: not isinstance(app.screen, SettingsView))
 
 
-async def test_the_first_click_highlights_and_the_second_edits(launcher: FakeLauncher) -> None:
+async def test_a_click_highlights_another_edits_and_the_panel_explains(launcher: FakeLauncher) -> None:
+    launcher.set("own", "6")
     async with running(launcher, ready=opened) as (pilot, app):
         await pilot.click(listing(app), offset=(5, 5))
         await pilot.click(listing(app), offset=(5, 7))
@@ -213,31 +199,21 @@ async def test_the_first_click_highlights_and_the_second_edits(launcher: FakeLau
         assert chosen(app) == "quiet_hours" and not isinstance(app.screen, Ask)
         await pilot.click(listing(app), offset=(5, 7))
         await until(pilot, lambda: isinstance(app.screen, Ask) and "22:00-07:00" in screen(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, SettingsView))
+        assert listing(app).has_focus and "Sharing" in picture(app)
+        await go_to(pilot, app, "own")
+        shown = picture(app)
+        assert "6 rollouts, from config.toml; default 4 rollouts" in shown and "an integer from 1 to 256" in shown
+        assert "The paper's I" in shown and "from the next round of a running node" in shown
+        assert "▲ running node: 4 rollouts, after a restart: 6 rollouts" in shown
+        assert "▲ 1 setting needs a restart: r" in shown
 
 
 # Changing.
 
 
 async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLauncher) -> None:
-    async with at(launcher, "own") as (pilot, app):
-        await type_over(pilot, app, "8")
-        await until(pilot, lambda: "next round" in result(app))
-        assert result(app) == "own = 8 rollouts: written to config.toml; in effect from the next round"
-        assert launcher.changes == [("own", "8")]
-        assert "set own=8" in launcher.node.asked
-        assert listing(app).has_focus and "running node" not in explanation(app)
-
-
-async def test_other_settings_need_a_restart(launcher: FakeLauncher) -> None:
-    async with at(launcher, "threads") as (pilot, app):
-        await type_over(pilot, app, "3")
-        await until(pilot, lambda: "after a restart" in result(app))
-        assert result(app) == "threads = 3 threads: written to config.toml; in effect after a restart of the node"
-        assert "▲ running node: chosen for this machine, after a restart: 3 threads" in explanation(app)
-        assert not [item for item in launcher.node.asked if item.startswith("set")]
-
-
-async def test_a_value_that_is_not_allowed_is_refused_while_it_is_typed(launcher: FakeLauncher) -> None:
     async with at(launcher, "own") as (pilot, app):
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.focused, Input))
@@ -247,10 +223,12 @@ async def test_a_value_that_is_not_allowed_is_refused_while_it_is_typed(launcher
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, SettingsView))
         assert not launcher.changes
-
-
-async def test_an_error_of_the_file_and_a_refusal_by_the_node_are_shown(launcher: FakeLauncher) -> None:
-    async with at(launcher, "own") as (pilot, app):
+        await type_over(pilot, app, "8")
+        await until(pilot, lambda: "next round" in result(app))
+        assert result(app) == "own = 8 rollouts: written to config.toml; in effect from the next round"
+        assert launcher.changes == [("own", "8")]
+        assert "set own=8" in launcher.node.asked
+        assert listing(app).has_focus and "running node" not in explanation(app)
         launcher.refusal = ConfigError(f"can't write {HOSTILE}", "free some space")
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "free some space" in result(app))
@@ -258,10 +236,22 @@ async def test_an_error_of_the_file_and_a_refusal_by_the_node_are_shown(launcher
         launcher.refusal, launcher.node.refuse_settings = None, True
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "refused it" in result(app))
-        assert "written to config.toml" in result(app) and launcher.changes == [("own", "8")]
+        assert "written to config.toml" in result(app) and launcher.changes == 2 * [("own", "8")]
+        launcher.node.refuse_settings = False
+        await pilot.press("d")
+        await until(pilot, lambda: "removed from" in result(app))
+        assert launcher.changes[-1] == ("own", None) and "own = 4 rollouts: removed from config.toml" in result(app)
+        assert "set own=4" in launcher.node.asked
+        await pilot.press("d")
+        assert result(app) == "own already has its default" and len(launcher.changes) == 3
+        await type_over(pilot, app, "5")
+        await until(pilot, lambda: "own = 5" in result(app))
+        await type_over(pilot, app, "")
+        await until(pilot, lambda: "own = 4 rollouts: removed from" in result(app))
+        assert launcher.changes[-1] == ("own", None), "nothing typed is the default"
 
 
-async def test_choices_are_chosen_from_a_list(launcher: FakeLauncher) -> None:
+async def test_choices_are_chosen_from_a_list_and_some_need_a_restart(launcher: FakeLauncher) -> None:
     async with at(launcher, "strategy") as (pilot, app):
         await pilot.press("enter")
         await until(pilot, lambda: "informative (default)" in picture(app) and isinstance(app.focused, OptionList))
@@ -274,51 +264,13 @@ async def test_choices_are_chosen_from_a_list(launcher: FakeLauncher) -> None:
         assert app.screen.query_one("#values", OptionList).highlighted == 1
         await pilot.press("escape")
         await until(pilot, lambda: listing(app).has_focus)
-
-
-async def test_d_removes_a_setting_from_the_file(launcher: FakeLauncher) -> None:
-    launcher.set("own", "6")
-    async with at(launcher, "own") as (pilot, app):
-        await pilot.press("d")
-        await until(pilot, lambda: "removed from" in result(app))
-        assert launcher.changes[-1] == ("own", None) and "own = 4 rollouts: removed from config.toml" in result(app)
-        assert "set own=4" in launcher.node.asked
-        await pilot.press("d")
-        assert result(app) == "own already has its default" and len(launcher.changes) == 2
-        await type_over(pilot, app, "5")
-        await until(pilot, lambda: "own = 5" in result(app))
-        await type_over(pilot, app, "")
-        await until(pilot, lambda: "own = 4 rollouts: removed from" in result(app))
-        assert launcher.changes[-1] == ("own", None), "nothing typed is the default"
-
-
-async def test_d_says_that_the_file_lacks_what_the_state_decides(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = [replace(row, value=8, source="state") if row.name == "rank" else row for row in launcher.settings()]
-    monkeypatch.setattr(launcher, "settings", lambda: rows)
-    async with at(launcher, "rank") as (pilot, app):
-        await pilot.press("d")
-        assert result(app) == "rank is not in config.toml: it comes from the state" and launcher.changes == []
-
-
-async def test_a_source_that_overrides_it_is_named(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = launcher.settings
-
-    def settings() -> list[SettingRow]:
-        over = "environment SAPO_EDGE_OWN"
-        return [replace(row, value=5, source=over) if row.name == "own" else row for row in read()]
-
-    monkeypatch.setattr(launcher, "settings", settings)
-    async with at(launcher, "own") as (pilot, app):
-        assert "environment SAPO_EDGE_OWN overrides config.toml: a change of the file has no effect" in explanation(app)
-        await type_over(pilot, app, "8")
-        await until(pilot, lambda: "overrides it" in result(app))
-        assert "written to config.toml, but environment SAPO_EDGE_OWN overrides it" in result(app)
-
-
-async def test_a_theme_applies_immediately_and_is_sent_to_no_node(launcher: FakeLauncher) -> None:
-    async with at(launcher, "theme") as (pilot, app):
+        await go_to(pilot, app, "threads")
+        await type_over(pilot, app, "3")
+        await until(pilot, lambda: "after a restart" in result(app))
+        assert result(app) == "threads = 3 threads: written to config.toml; in effect after a restart of the node"
+        assert "▲ running node: chosen for this machine, after a restart: 3 threads" in explanation(app)
+        assert "set threads=3" not in launcher.node.asked
+        await go_to(pilot, app, "theme")
         await pilot.press("enter")
         await asked(pilot, app)
         values = ["", *sorted(app.available_themes)]
@@ -326,10 +278,33 @@ async def test_a_theme_applies_immediately_and_is_sent_to_no_node(launcher: Fake
         await pilot.press("enter")
         await until(pilot, lambda: app.theme == "nord")
         await until(pilot, lambda: "in effect now" in result(app))
-        assert launcher.changes == [("theme", "nord")] and "running node" not in explanation(app)
+        assert launcher.changes[-1] == ("theme", "nord") and "running node" not in explanation(app)
         await pilot.press("d")
         await until(pilot, lambda: app.theme == "sapo-dark")
         assert launcher.changes[-1] == ("theme", None)
+
+
+async def test_what_the_state_decides_or_another_source_overrides_is_said(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = launcher.settings
+    others = {"rank": (8, "state"), "own": (5, "environment SAPO_EDGE_OWN")}
+
+    def settings() -> list[SettingRow]:
+        rows = {row.name: row for row in read()}
+        for name, (value, source) in others.items():
+            rows[name] = replace(rows[name], value=value, source=source)
+        return list(rows.values())
+
+    monkeypatch.setattr(launcher, "settings", settings)
+    async with at(launcher, "rank") as (pilot, app):
+        await pilot.press("d")
+        assert result(app) == "rank is not in config.toml: it comes from the state" and launcher.changes == []
+        await go_to(pilot, app, "own")
+        assert "environment SAPO_EDGE_OWN overrides config.toml: a change of the file has no effect" in explanation(app)
+        await type_over(pilot, app, "8")
+        await until(pilot, lambda: "overrides it" in result(app))
+        assert "written to config.toml, but environment SAPO_EDGE_OWN overrides it" in result(app)
 
 
 # Restarting.

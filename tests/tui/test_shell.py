@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +34,6 @@ from sapo_edge.tui.node.history import MAX_POINTS
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs.ended import NodeEnded
 from sapo_edge.tui.screens.dialogs.quit import Quit
-from sapo_edge.tui.screens.first_run.screen import FirstRun
 from sapo_edge.tui.screens.view import VIEWS, Change, View
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FINISHED, FakeLauncher, hosted
@@ -77,21 +75,6 @@ def shows_dialog(app: SapoApp) -> bool:
 # A node is found, started, lost.
 
 
-async def test_it_starts_a_node_if_none_runs(idle: FakeLauncher) -> None:
-    async with following(idle):
-        pass
-    assert idle.starts == 1 and idle.running, "the node outlives the app"
-
-
-async def test_nothing_starts_without_consent(tmp_path: Path) -> None:
-    launcher = FakeLauncher(tmp_path, agreed=False, running=False)
-    async with running(launcher) as (pilot, app):
-        await until(pilot, lambda: isinstance(app.screen, FirstRun))
-        await pilot.pause(1)
-        assert launcher.starts == 0 and app.keeper.link is None
-    assert launcher.starts == 0
-
-
 async def test_a_node_that_can_not_start_shows_error_and_remedy(idle: FakeLauncher) -> None:
     idle.refusal = BackendError("no model is installed", "install one with pip")
     async with running(idle) as (pilot, app):
@@ -100,6 +83,7 @@ async def test_a_node_that_can_not_start_shows_error_and_remedy(idle: FakeLaunch
         idle.refusal = None
         await pilot.press("enter")
         await attached(pilot, app)
+    assert idle.starts == 1 and idle.running, "the node outlives the app"
 
 
 async def test_a_node_that_dies_at_its_start_shows_its_last_lines(idle: FakeLauncher, quick: None) -> None:
@@ -162,8 +146,8 @@ async def test_a_node_that_stops_may_take_long_to_end(
         assert launcher.starts == 0
 
 
-async def test_after_a_crash_it_says_why_and_the_curve_continues(
-    launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
+async def test_after_a_crash_it_says_why_waits_for_s_and_the_curve_continues(
+    launcher: FakeLauncher, quick: None
 ) -> None:
     async with following(launcher) as (pilot, app):
         for number in (41, 42):
@@ -174,7 +158,13 @@ async def test_after_a_crash_it_says_why_and_the_curve_continues(
         await until(pilot, lambda: shows_dialog(app))
         assert "The node was killed (SIGKILL" in screen(app) and "by itself in" in screen(app)
         assert app.state.standing is Standing.ENDED and app.state.history.last_round == 42
-        await pilot.press("enter")
+        assert abs(app.state.ended_at - time.time()) < 30, "when its connection broke"
+        await pilot.press("escape")
+        await until(pilot, lambda: not shows_dialog(app) and "no node runs" in text(app, "#head"))
+        await until(pilot, lambda: "No node runs: the node was killed" in text(app, "#progress"))
+        await pilot.pause(0.5)
+        assert launcher.starts == 0
+        await pilot.press("s")
         await attached(pilot, app)
         assert launcher.starts == 1 and app.state.history.curves.own == before
         launcher.node.emit(launcher.node.finished(43))
@@ -216,23 +206,8 @@ async def test_crashes_long_ago_do_not_count(
         assert not app.keeper.crashed_often
 
 
-async def test_without_a_restart_it_waits_for_s(launcher: FakeLauncher, quick: None) -> None:
+async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: None) -> None:
     async with following(launcher) as (pilot, app):
-        launcher.die()
-        await until(pilot, lambda: shows_dialog(app))
-        assert abs(app.state.ended_at - time.time()) < 30, "when its connection broke"
-        await pilot.press("escape")
-        await until(pilot, lambda: not shows_dialog(app) and "no node runs" in text(app, "#head"))
-        await until(pilot, lambda: "No node runs: the node was killed" in text(app, "#progress"))
-        await pilot.pause(0.5)
-        assert launcher.starts == 0
-        await pilot.press("s")
-        await attached(pilot, app)
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: None, size: tuple[int, int]) -> None:
-    async with following(launcher, size) as (pilot, app):
         for key in ("escape", "n"):
             await pilot.press("s")
             await until(pilot, lambda: isinstance(app.screen, Ask) and "nothing is lost" in screen(app))
@@ -287,11 +262,8 @@ async def test_a_slow_request_does_not_hold_up_pause_resume_and_stop(
         free.set()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(
-    launcher: FakeLauncher, quick: None, size: tuple[int, int]
-) -> None:
-    async with following(launcher, size) as (pilot, app):
+async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(launcher: FakeLauncher, quick: None) -> None:
+    async with following(launcher) as (pilot, app):
         assert "left" in screen(app) and "1.4 GB" in screen(app)
         stopped = events.NodeStopped(reason="all 40 rounds are done", rounds=40)
         launcher.node.emit(stopped)
@@ -469,17 +441,19 @@ async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> 
         stuck.go_on()
 
 
-@pytest.mark.parametrize("mode", VIEWS)
-async def test_news_at_the_end_of_the_app_break_nothing(launcher: FakeLauncher, mode: str) -> None:
+async def test_news_at_the_end_of_the_app_break_nothing(launcher: FakeLauncher) -> None:
+    views = []
     async with following(launcher) as (pilot, app):
-        await pilot.press(str([*VIEWS].index(mode) + 1))
-        await until(pilot, lambda: app.current_mode == mode and app.screen.is_mounted)
-        view = app.screen
-        assert isinstance(view, View)
-    # Its widgets are gone, and it is still mounted.
-    assert view.is_mounted
+        for mode in VIEWS:
+            await app.switch_mode(mode)
+            await until(pilot, lambda: app.screen.is_mounted)
+            assert isinstance(app.screen, View)
+            views.append(app.screen)
     app.keeper.link = None
-    view.refresh_node(Change.ALL)
+    for view in views:
+        # Its widgets are gone, and it is still mounted.
+        assert view.is_mounted
+        view.refresh_node(Change.ALL)
 
 
 async def test_an_answer_at_the_end_of_the_app_breaks_nothing(
@@ -648,13 +622,15 @@ async def test_hostile_texts_are_escaped_in_head_and_panels(launcher: FakeLaunch
         assert "[bold red]" in text(app, "#head")
 
 
-@pytest.mark.parametrize("number", range(1, len(VIEWS) + 1), ids=list(VIEWS))
-async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launcher: FakeLauncher, number: int) -> None:
+async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launcher: FakeLauncher) -> None:
     async def drawn(environ: dict[str, str]) -> list[str]:
+        found: list[str] = []
         async with following(launcher, (100, 30), environ) as (pilot, app):
-            await switch(pilot, number)
-            await pilot.pause(0.8)
-            return lines(app)
+            for number in range(1, len(VIEWS) + 1):
+                await switch(pilot, number)
+                await still(pilot, 40)
+                found += lines(app)
+        return found
 
     # Without progress that moves on between the two: both draw the same.
     launcher.node.pause_for("asked to pause")
@@ -669,19 +645,21 @@ async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launche
 
 
 @pytest.mark.parametrize(
-    ("environ", "theme", "ansi"),
+    ("environ", "theme"),
     [
-        ({"TERM": "linux", "LANG": "en_US.UTF-8"}, "ansi-dark", True),
-        ({"TERM": "vt100"}, "ansi-dark", True),
-        (TRUECOLOR, themes.DARK.name, False),
-        ({"TERM": "xterm-256color", "LANG": "en_US.UTF-8"}, themes.DARK.name, False),
+        ({"TERM": "linux", "LANG": "en_US.UTF-8"}, "ansi-dark"),
+        ({"TERM": "vt100"}, "ansi-dark"),
+        (TRUECOLOR, themes.DARK.name),
+        ({"TERM": "xterm-256color", "LANG": "en_US.UTF-8"}, themes.DARK.name),
     ],
 )
-async def test_a_console_of_16_colours_gets_its_own_theme(
-    launcher: FakeLauncher, environ: dict[str, str], theme: str, ansi: bool
-) -> None:
-    async with following(launcher, (80, 24), environ) as (pilot, app):
-        assert app.theme == theme and app.native_ansi_color == ansi
+def test_a_console_of_16_colours_gets_its_own_theme(environ: dict[str, str], theme: str) -> None:
+    assert themes.default_theme(environ) == theme
+
+
+async def test_every_screen_is_drawn_on_a_console_of_16_colours(launcher: FakeLauncher) -> None:
+    async with following(launcher, (80, 24), {"TERM": "linux", "LANG": "en_US.UTF-8"}) as (pilot, app):
+        assert app.theme == "ansi-dark" and app.native_ansi_color
         for number in range(1, len(VIEWS) + 1):
             await switch(pilot, number)
             await pilot.pause(0.1)

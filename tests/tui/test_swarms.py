@@ -52,7 +52,10 @@ async def opened(pilot: Pilot[Any], app: SapoApp, keys: str = "") -> None:
         await until(pilot, lambda: app.screen.is_modal)
 
 
-async def test_an_invite_is_shown_copied_and_drawn(launcher: FakeLauncher) -> None:
+async def test_an_invite_is_shown_copied_drawn_and_said_as_a_short_code(launcher: FakeLauncher) -> None:
+    launcher.replies["swarm invite --code"] = JobResult(
+        {"code": "7-guitar-revolver", "commands": [{"command": "sapo swarm join 7", "where": "on the same network"}]}
+    )
     launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": True}, NOTES)
     async with running(launcher, (120, 50)) as (pilot, app):
         await opened(pilot, app, "i")
@@ -67,41 +70,17 @@ async def test_an_invite_is_shown_copied_and_drawn(launcher: FakeLauncher) -> No
         await until(pilot, lambda: "sapo://join" in screen(app) and isinstance(app.screen, Invite))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, Peers))
+        await pilot.press("i")
+        await until(pilot, lambda: "sapo://join/v=1" in screen(app))
+        await pilot.press("w")
+        await until(pilot, lambda: "Say this code: 7-guitar-revolver" in screen(app))
+        await until(pilot, lambda: "the other side has the invite" in screen(app))
+        assert [words for words, _ in launcher.commands] == [*2 * [("swarm", "invite")], ("swarm", "invite", "--code")]
 
 
 def test_notes_for_a_shell_are_those_of_the_command() -> None:
     source = re.sub(r"\(\s+", "(", inspect.getsource(sapo_edge.cli.swarm))
     assert [begin for begin in (*TOLD, *HERE) if f'narrate("{begin}' not in source] == []
-
-
-async def test_a_short_code_is_shown_while_it_waits(launcher: FakeLauncher) -> None:
-    launcher.replies["swarm invite --code"] = JobResult(
-        {"code": "7-guitar-revolver", "commands": [{"command": "sapo swarm join 7", "where": "on the same network"}]}
-    )
-    launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": False})
-    async with running(launcher, (100, 30)) as (pilot, app):
-        await opened(pilot, app, "i")
-        await until(pilot, lambda: "sapo://join/v=1" in screen(app))
-        await pilot.press("w")
-        await until(pilot, lambda: "Say this code: 7-guitar-revolver" in screen(app))
-        await until(pilot, lambda: "the other side has the invite" in screen(app))
-        assert [words for words, _ in launcher.commands] == [("swarm", "invite"), ("swarm", "invite", "--code")]
-
-
-async def test_joining_never_puts_the_invite_into_arguments(launcher: FakeLauncher) -> None:
-    launcher.replies["swarm join"] = JobResult({"joined": True})
-    launcher.set("network", "solo")
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app, "u")
-        app.screen.query_one(Input).value = INVITE
-        launcher.card = PRIVATE
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
-        assert launcher.commands == [(("swarm", "join"), f"{INVITE}\n\n")]
-        assert launcher.changes[-1] == ("network", "swarm"), "who joins wants to take part"
-        assert "open swarm starter → private swarm starter" in screen(app)
-        await pilot.press("y")
-        await until(pilot, lambda: launcher.starts == 1)
 
 
 async def test_a_swarm_joined_while_the_help_is_open_closes_the_dialog_after_it(launcher: FakeLauncher) -> None:
@@ -125,7 +104,9 @@ async def test_a_swarm_joined_while_the_help_is_open_closes_the_dialog_after_it(
         await until(pilot, lambda: isinstance(app.screen, Peers))
 
 
-async def test_an_invite_broken_into_lines_is_pasted_whole(launcher: FakeLauncher) -> None:
+async def test_an_invite_is_pasted_whole_refused_or_joined(launcher: FakeLauncher) -> None:
+    launcher.replies["swarm join"] = ConfigError("the invite is cut off at its end", "ask for the line again")
+    launcher.set("network", "solo")
     async with running(launcher) as (pilot, app):
         await opened(pilot, app, "u")
         app.post_message(Paste(f"\n {INVITE[:40]}\n{INVITE[40:]} \n"))
@@ -135,24 +116,43 @@ async def test_an_invite_broken_into_lines_is_pasted_whole(launcher: FakeLaunche
         app.post_message(Paste(" 7 guitar revolver\n"))
         await until(pilot, lambda: app.screen.query_one(Input).value)
         assert app.screen.query_one(Input).value == "7 guitar revolver", "spaces may stand for hyphens"
-
-
-async def test_a_refused_invite_says_why_and_stays(launcher: FakeLauncher) -> None:
-    launcher.replies["swarm join"] = ConfigError("the invite is cut off at its end", "ask for the line again")
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app, "u")
         app.screen.query_one(Input).value = "sapo://join/x"
         await pilot.press("enter")
         await until(pilot, lambda: "cut off at its end; ask for the line again" in screen(app))
         assert isinstance(app.screen, Join)
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, Peers))
+        launcher.replies["swarm join"] = JobResult({"joined": True})
+        await pilot.press("u")
+        await until(pilot, lambda: isinstance(app.screen, Join))
+        app.screen.query_one(Input).value = INVITE
+        launcher.card = PRIVATE
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, Ask))
+        # The invite is never among the arguments, which anybody on this machine can read.
+        assert launcher.commands[1:] == [(("swarm", "join"), f"{INVITE}\n\n")]
+        assert launcher.changes[-1] == ("network", "swarm"), "who joins wants to take part"
+        assert "open swarm starter → private swarm starter" in screen(app)
+        await pilot.press("y")
+        await until(pilot, lambda: launcher.starts == 1)
 
 
-async def test_a_swarm_is_found_looked_at_and_joined(launcher: FakeLauncher) -> None:
-    launcher.replies |= {"swarm find": FOUND, "swarm join": JobResult({"joined": True})}
+async def test_what_was_found_stays_when_the_search_is_stopped_and_is_joined(launcher: FakeLauncher) -> None:
+    launcher.replies["swarm find"] = ConfigError("it was stopped", "start it again when you like")
+    launcher.printed = FOUND.record
     async with running(launcher) as (pilot, app):
         await opened(pilot, app, "F")
+        await until(pilot, lambda: "3 members" in screen(app) and "it was stopped" in screen(app))
+        found_nobody = JobResult({"swarms": [], "shared": ""})
+        launcher.replies |= {"swarm find": found_nobody, "swarm join": JobResult({"joined": True})}
+        launcher.printed = {}
+        await pilot.press("r")
+        await until(pilot, lambda: "nobody was seen" in screen(app))
+        await pilot.press("enter")
+        assert isinstance(app.screen, FindSwarms)
+        launcher.replies["swarm find"] = FOUND
+        await pilot.press("r")
+        await until(pilot, lambda: "letters" in screen(app) and "nobody was seen" not in screen(app))
         await until(pilot, lambda: "3 members    sums and words" in screen(app))
         assert "* starter" in screen(app) and "  letters" in screen(app) and is_harmless(app)
         await pilot.press("down", "enter")
@@ -169,49 +169,21 @@ async def test_a_swarm_is_found_looked_at_and_joined(launcher: FakeLauncher) -> 
         assert "At last?" not in said
         await pilot.press(*["down"] * 20)
         await until(pilot, lambda: "At last?" in screen(app))
-        assert is_harmless(app) and launcher.commands == [(("swarm", "find"), "")], "nothing is joined before"
+        assert is_harmless(app) and launcher.commands == 3 * [(("swarm", "find"), "")], "nothing is joined before"
         launcher.card = PRIVATE
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, Ask))
         assert launcher.commands[-1] == (("swarm", "join"), f"{SWARMS[1]['invite']}\n\n")
 
 
-async def test_what_was_found_stays_when_the_search_is_stopped(launcher: FakeLauncher) -> None:
-    launcher.replies["swarm find"] = ConfigError("it was stopped", "start it again when you like")
-    launcher.printed = FOUND.record
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app, "F")
-        await until(pilot, lambda: "3 members" in screen(app) and "it was stopped" in screen(app))
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Peers))
-
-
-async def test_who_finds_nobody_is_told_what_that_means(launcher: FakeLauncher) -> None:
-    launcher.replies["swarm find"] = JobResult({"swarms": [], "shared": ""})
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app, "F")
-        await until(pilot, lambda: "nobody was seen" in screen(app))
-        await pilot.press("enter")
-        assert isinstance(app.screen, FindSwarms)
-        launcher.replies["swarm find"] = FOUND
-        await pilot.press("r")
-        await until(pilot, lambda: "letters" in screen(app) and "nobody was seen" not in screen(app))
-
-
-@pytest.mark.parametrize(
-    ("keys", "enter", "words"),
-    [("n", ("enter",), ("swarm", "create", "--private")), ("n", ("right", "enter"), ("swarm", "create", "--open"))],
-)
-async def test_a_swarm_is_created(
-    launcher: FakeLauncher, keys: str, enter: tuple[str, ...], words: tuple[str, ...]
-) -> None:
+async def test_an_open_swarm_is_created(launcher: FakeLauncher) -> None:
     launcher.replies["swarm create"] = JobResult({"joined": True})
     async with running(launcher) as (pilot, app):
-        await opened(pilot, app, keys)
+        await opened(pilot, app, "n")
         launcher.card = PRIVATE
-        await pilot.press(*enter)
+        await pilot.press("right", "enter")
         await until(pilot, lambda: isinstance(app.screen, Ask))
-        assert launcher.commands == [(words, "")]
+        assert launcher.commands == [(("swarm", "create", "--open"), "")]
 
 
 async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: FakeLauncher) -> None:
@@ -222,6 +194,7 @@ async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: Fa
         launcher.card = PRIVATE
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, Ask))
+        assert launcher.commands == [(("swarm", "create", "--private"), "")]
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, Peers))
         said = text(app, "#swarm").replace("\n", " ")

@@ -62,7 +62,6 @@ async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
 
 
 async def give(pilot: Pilot[Any], app: SapoApp, path: str) -> None:
-    """Type a path where the app asks for the questions."""
     await pilot.press("n")
     await until(pilot, lambda: isinstance(app.screen, NewQuestions))
     app.screen.query_one(Input).value = path
@@ -82,13 +81,6 @@ async def with_new(pilot: Pilot[Any], app: SapoApp) -> None:
     await until(pilot, lambda: "written: " in text(app, "#job"))
 
 
-async def test_a_path_below_the_home_of_an_unknown_user_is_taken_as_it_is(launcher: FakeLauncher) -> None:
-    launcher.replies["tasks new"] = WRITTEN
-    async with running(launcher) as (pilot, app):
-        await with_file(pilot, app, path="~nobody-here/mine")
-        assert (("tasks", "new", str(Path("~nobody-here/mine").absolute())), "") in launcher.commands
-
-
 async def test_what_can_not_be_taken_is_said_where_the_path_is_typed(launcher: FakeLauncher, tmp_path: Path) -> None:
     launcher.replies |= {"tasks new": ConfigError("/q can't be written", "give another directory")}
     photo = tmp_path / "photo.jpg"
@@ -104,15 +96,27 @@ async def test_what_can_not_be_taken_is_said_where_the_path_is_typed(launcher: F
         assert app.screen.query_one(Input).value.endswith("pq"), "letters are text, not keys"
         assert launcher.node.asked == []
         assert [words for words, _ in launcher.commands] == [("tasks", "list"), ("tasks", "new", "/q")]
+        # A path below the home of an unknown user is taken as it is.
+        app.screen.query_one(Input).value = "~nobody-here/mine"
+        await pilot.press("enter")
+        mine = ("tasks", "new", str(Path("~nobody-here/mine").absolute()))
+        await until(pilot, lambda: (mine, "") in launcher.commands)
 
 
-async def test_mistakes_are_listed_with_remedies_and_do_not_stand_under_the_name_of_the_next_file(
+async def test_manifests_are_listed_and_so_are_mistakes_until_the_next_file(
     launcher: FakeLauncher, tmp_path: Path
 ) -> None:
-    file = tmp_path / "x.toml"
+    file, questions = tmp_path / "x.toml", tmp_path / "TASKS.CSV"
     file.touch()
+    questions.touch()
     launcher.replies |= {"tasks check": ManifestError("x.toml has 2 mistakes", "mend them"), "tasks new": WRITTEN}
     async with running(launcher, (100, 30), ready=opened) as (pilot, app):
+        seen = screen(app)
+        assert seen.count("starter") == 2, "in the top line and the list: not what only continues earlier states"
+        assert "* starter" in seen and "sums and words, comes with sapo" in seen and "12 questions of your own" in seen
+        assert "\x1b" not in seen and "\\x1b[31m[bold]x" in seen
+        await pilot.press("r", "y", "u", "e")
+        assert [words for words, _ in launcher.commands] == [("tasks", "list")], "there is no file yet"
         mistakes = [{"text": f"tasks.jsonl, line {number}: no answer", "remedy": "give one"} for number in (2, 9)]
         launcher.printed = {"mistakes": mistakes}
         await give(pilot, app, str(file))
@@ -122,16 +126,13 @@ async def test_mistakes_are_listed_with_remedies_and_do_not_stand_under_the_name
         await give(pilot, app, "/q")
         await until(pilot, lambda: "Your own questions: /q/manifest.toml" in screen(app))
         assert "line 9" not in screen(app) and "2 mistakes" not in screen(app)
-
-
-async def test_what_can_be_trained_is_listed(launcher: FakeLauncher) -> None:
-    async with running(launcher, (100, 30), ready=opened) as (pilot, app):
-        seen = screen(app)
-        assert seen.count("starter") == 2, "in the top line and the list: not what only continues earlier states"
-        assert "* starter" in seen and "sums and words, comes with sapo" in seen and "12 questions of your own" in seen
-        assert "\x1b" not in seen and "\\x1b[31m[bold]x" in seen
-        await pilot.press("r", "y", "u", "e")
-        assert [words for words, _ in launcher.commands] == [("tasks", "list")], "there is no file yet"
+        # A file may have a name in capitals.
+        launcher.replies["tasks check"] = CHECKED
+        await give(pilot, app, str(questions))
+        await until(pilot, lambda: "no mistakes" in screen(app))
+        assert (("tasks", "check", str(questions)), "") in launcher.commands
+        await pilot.press("u")
+        await until(pilot, lambda: "questions alone can't be trained on" in text(app, "#job"))
 
 
 async def test_new_questions_are_written_checked_and_tried(launcher: FakeLauncher) -> None:
@@ -149,18 +150,6 @@ async def test_new_questions_are_written_checked_and_tried(launcher: FakeLaunche
         commands = [words for words, _ in launcher.commands if words[1] != "list"]
         file = "/q/manifest.toml"
         assert commands == [("tasks", "new", "/q"), ("tasks", "check", file), ("tasks", "preview", file)]
-
-
-async def test_a_file_may_have_a_name_in_capitals(launcher: FakeLauncher, tmp_path: Path) -> None:
-    launcher.replies["tasks check"] = CHECKED
-    file = tmp_path / "TASKS.CSV"
-    file.touch()
-    async with running(launcher, (100, 30)) as (pilot, app):
-        await with_file(pilot, app, path=str(file))
-        await until(pilot, lambda: "no mistakes" in screen(app))
-        assert (("tasks", "check", str(file)), "") in launcher.commands
-        await pilot.press("u")
-        await until(pilot, lambda: "questions alone can't be trained on" in text(app, "#job"))
 
 
 @pytest.mark.parametrize(

@@ -22,35 +22,23 @@ def history(*evaluations: tuple[int, float], rounds: Sequence[float] = ()) -> Hi
 TEACHES = {"informative_share": 0.4, "role": "trainer"}
 
 
-def test_it_works_if_the_intervals_are_apart() -> None:
-    mood, text = is_it_working(history((0, 0.1), (10, 0.2), (20, 0.5)), TEACHES)
-    assert (mood, text) == ("good", "held-out 0.10 → 0.50 in 20 rounds; 40 % of questions teach")
-
-
-def test_it_got_worse() -> None:
-    mood, text = is_it_working(history((0, 0.5), (20, 0.2)), TEACHES)
-    assert mood == "bad" and "held-out 0.50 → 0.20 in 20 rounds: it got worse; it was 0.50 after round 0" in text
-
-
-def test_an_earlier_better_checkpoint_is_named() -> None:
-    mood, text = is_it_working(history((0, 0.1), (10, 0.7), (20, 0.4)), TEACHES)
-    assert mood == "unsure" and "it was 0.70 after round 10, which is kept" in text and "got worse" not in text
-
-
-@pytest.mark.parametrize("later", [(), ((20, 0.7),)])
-def test_a_rise_is_no_alarm(later: tuple[tuple[int, float], ...]) -> None:
-    mood, text = is_it_working(history((0, 0.04), *later, (40, 0.47)), TEACHES)
-    assert mood == ("unsure" if later else "good") and "held-out 0.04 → 0.47 in 40 rounds" in text
-
-
-def test_a_fall_below_the_start_is_an_alarm_whatever_came_between() -> None:
-    mood, _ = is_it_working(history((0, 0.5), (10, 0.9), (20, 0.2)), TEACHES)
-    assert mood == "bad"
-
-
-def test_overlapping_intervals_are_too_close_to_tell() -> None:
-    mood, text = is_it_working(history((0, 0.4), (10, 0.45)), TEACHES)
-    assert mood == "unsure" and "too close to tell" in text
+@pytest.mark.parametrize(
+    ("evaluations", "mood", "words"),
+    [
+        (((0, 0.1), (10, 0.2), (20, 0.5)), "good", "held-out 0.10 → 0.50 in 20 rounds; 40 % of questions teach"),
+        (((0, 0.5), (20, 0.2)), "bad", "0.50 → 0.20 in 20 rounds: it got worse; it was 0.50 after round 0"),
+        # A fall below the start is an alarm whatever came between, a rise is none.
+        (((0, 0.5), (10, 0.9), (20, 0.2)), "bad", "it got worse"),
+        (((0, 0.1), (10, 0.7), (20, 0.4)), "unsure", "20 rounds; it was 0.70 after round 10, which is kept"),
+        (((0, 0.04), (40, 0.47)), "good", "held-out 0.04 → 0.47 in 40 rounds"),
+        (((0, 0.04), (20, 0.7), (40, 0.47)), "unsure", "held-out 0.04 → 0.47 in 40 rounds"),
+        (((0, 0.4), (10, 0.45)), "unsure", "too close to tell"),
+        (((0, 0.1), (1, 0.5)), "good", "in 1 round;"),
+    ],
+)
+def test_the_intervals_decide(evaluations: tuple[tuple[int, float], ...], mood: str, words: str) -> None:
+    found, text = is_it_working(history(*evaluations), TEACHES)
+    assert found == mood and words in text
 
 
 @pytest.mark.parametrize("rounds", [0, 1, ENOUGH_ROUNDS - 1])
@@ -83,7 +71,3 @@ def test_a_generator_does_not_learn(reward: float | None) -> None:
     mood, text = is_it_working(history((0, 0.1), (20, 0.9)), status)
     assert mood == "early" and text.startswith("a generator answers and shares, it does not learn")
     assert ("0.25" in text) == (reward is not None)
-
-
-def test_one_round_is_singular() -> None:
-    assert "in 1 round;" in is_it_working(history((0, 0.1), (1, 0.5)), TEACHES)[1]

@@ -60,7 +60,6 @@ class Link:
             stack.pop_all()
 
     def follow(self) -> None:
-        """Start the thread that reads events."""
         threading.Thread(target=self._read_events, name="node-events", daemon=True).start()
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None, timeout: float = 10.0) -> Any:

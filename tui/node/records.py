@@ -47,7 +47,6 @@ class Record:
 
     @property
     def line(self) -> str:
-        """Source and words."""
         return f"{self.source}  {self.text}" if self.source else self.text
 
     @property
@@ -80,12 +79,6 @@ class Level(StrEnum):
     ALL = "all"
     WARNINGS = "warnings and errors"
     ERRORS = "errors"
-
-    @property
-    def next(self) -> Level:
-        """The level that follows; the first one after the last."""
-        levels = list(Level)
-        return levels[(levels.index(self) + 1) % len(levels)]
 
     def admits(self, record: Record) -> bool:
         """Whether a record is shown. One without a level always is: it may be the rest of an error."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -109,22 +109,13 @@ class Prose:
 
 
 class WordsScreen(Pages):
-    """Explains words.
-
-    Args:
-        here: the words that the screen below shows.
-    """
+    """Explains words, first those that a screen shows now."""
 
     heading = "What the words mean"
 
-    def __init__(self, here: Iterable[str]) -> None:
+    def __init__(self, screen: Screen[Any]) -> None:
         super().__init__()
-        self._here = list(here)
-
-    @classmethod
-    def of(cls, screen: Screen[Any]) -> WordsScreen:
-        """The glossary over a screen in its current state."""
-        return cls(shown_in(screen_text(screen)))
+        self._here = shown_in(screen_text(screen))
 
     def matching(self, search: str) -> Iterator[RenderableType]:
         others = [name for name in GLOSSARY if name not in self._here]
@@ -167,10 +158,6 @@ class HelpKey:
     does: str
     id: str
 
-    def matches(self, search: str) -> bool:
-        """Whether it contains the searched text."""
-        return search in f"{self.keys} {self.does} {self.id}".casefold()
-
 
 def keys_of(screen: Screen[Any]) -> dict[str, list[HelpKey]]:
     """The keys that work now, by place; those of the focused widget first."""
@@ -192,32 +179,24 @@ def keys_of(screen: Screen[Any]) -> dict[str, list[HelpKey]]:
 
 
 class HelpScreen(Pages):
-    """The help for a screen."""
+    """The help for a screen in its current state."""
 
-    def __init__(
-        self, heading: str, about: Sequence[str], keys: Mapping[str, Sequence[HelpKey]], keys_file: Path
-    ) -> None:
+    def __init__(self, screen: Screen[Any], keys_file: Path) -> None:
         super().__init__()
-        self.heading = heading
-        self.about = "\n\n".join(text.strip() for text in about if text.strip())
-        self._keys = keys
-        self._keys_file = keys_file
-
-    @classmethod
-    def of(cls, screen: Screen[Any], keys_file: Path) -> HelpScreen:
-        """The help for a screen in its current state."""
         about = [getattr(screen, "HELP_TEXT", "") or ("" if isinstance(screen, View) else DIALOG)]
         focused = screen.focused
         if focused is not None:
             about.append(getattr(focused, "HELP_TEXT", "") or focused.HELP or "")
-        title = f"Help: {VIEWS.get(screen.MODE, '')}" if isinstance(screen, View) else "Help"
-        return cls(title, about, keys_of(screen), keys_file)
+        self.heading = f"Help: {VIEWS.get(screen.MODE, '')}" if isinstance(screen, View) else "Help"
+        self.about = "\n\n".join(text.strip() for text in about if text.strip())
+        self._keys = keys_of(screen)
+        self._keys_file = keys_file
 
     def matching(self, search: str) -> Iterator[RenderableType]:
         if search in self.about.casefold():
             yield Prose(self.about)
         for where, keys in self._keys.items():
-            rows = [(key.keys, key.does, key.id) for key in keys if key.matches(search)]
+            rows = [row for key in keys if search in " ".join(row := (key.keys, key.does, key.id)).casefold()]
             yield from self.section(where, rows)
         how = [("", text, "") for text in self._how() if search in text.casefold()]
         yield from self.section("Other keys", how, names=0)

@@ -132,7 +132,6 @@ class View(ScrollingScreen[None]):
             self.add_class(max((least, name) for least, name in breakpoints or () if least <= size)[1], update=False)
 
     def content(self) -> ComposeResult:
-        """The screen's own widgets."""
         raise NotImplementedError
 
     def node_changed(self, change: Change) -> None:
@@ -155,7 +154,6 @@ class View(ScrollingScreen[None]):
         return self.is_mounted and self.display
 
     def refresh_node(self, change: Change) -> None:
-        """Show changes, the head first."""
         if not self.has_widgets:
             return
         if change & (Change.STANDING | Change.STATUS | Change.ROUND | Change.PROGRESS):

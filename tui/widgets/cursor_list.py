@@ -198,7 +198,6 @@ class CursorList(ScrollView, can_focus=True):
         return Style(bgcolor=style.bgcolor, bold=style.bold, reverse=style.reverse)
 
     def fitting(self) -> list[tuple[Column, int]]:
-        """The columns that fit, with their widths."""
         width = self.scrollable_content_region.width
         shown = [column for column in self.COLUMNS if column.needs <= width]
         fixed = sum(column.width + 1 for column in shown if column.width)

@@ -20,7 +20,6 @@ def ticks(last: int, most: int, first: int = 0) -> list[int]:
 def points_within(
     rounds: Sequence[int], values: Sequence[float], first: int, last: int
 ) -> tuple[list[int], list[float]]:
-    """The points of some rounds, without gaps."""
     pairs = [
         (number, value)
         for number, value in zip(rounds, values, strict=True)

@@ -89,14 +89,12 @@ class Waiting(Static):
         self._timer = self.set_interval(TICK_SECONDS, self._tick, pause=self._since is None)
 
     def begin(self) -> None:
-        """Count from now."""
         self._since = self.clock()
         self._tick()
         if self._timer is not None:
             self._timer.resume()
 
     def done(self, text: str) -> None:
-        """Show a result."""
         self._since = None
         if self._timer is not None:
             self._timer.pause()

@@ -12,9 +12,8 @@ from sapo_edge.state.detail import EXAMPLES, Example
 
 MAX_QUESTION = 240
 """Most characters shown of a question."""
-NONE = (
-    "Nothing can be compared yet: the questions are asked before training, every few rounds, and after the last one. "
-    f"Each evaluation keeps its first {EXAMPLES} answers."
+NOTHING = (
+    "Nothing can be compared yet: the questions are asked before training, every few rounds, and after the last one."
 )
 
 Pairs = Sequence[tuple[Example, Example]]
@@ -22,7 +21,6 @@ Pairs = Sequence[tuple[Example, Example]]
 
 
 def changes_text(pairs: Pairs) -> str:
-    """How many became right, and wrong."""
     changes = [(before.right, now.right) for before, now in pairs]
     learned, lost = changes.count((False, True)), changes.count((True, False))
     return f"{counted(len(changes), 'question is', 'questions are')} kept: {learned} became right, {lost} wrong"
@@ -36,7 +34,7 @@ def all_examples_text(pairs: Pairs, entry: str) -> Text:
     """
     kept = [pair for pair in pairs if entry in ("", pair[0].entry)]
     if not pairs:
-        return Text(NONE, "dim")
+        return Text(f"{NOTHING} Each evaluation keeps its first {EXAMPLES} answers.", "dim")
     text = Text()
     of = f" of the task {printable(entry)}" if entry else ""
     text.append(f"Held-out questions{of}, before training and now\n", "bold")
@@ -46,7 +44,6 @@ def all_examples_text(pairs: Pairs, entry: str) -> Text:
 
 
 def add_examples(text: Text, pairs: Pairs) -> None:
-    """Append questions, each with both answers."""
     for before, now in pairs:
         text.append(f"  {one_line(before.question, MAX_QUESTION)}\n")
         for name, example in (("then", before), ("now", now)):

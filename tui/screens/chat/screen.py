@@ -287,10 +287,7 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
         if self._answering is not None:
             self._stop()
         else:
-            self._leave()
-
-    def _leave(self) -> None:
-        self._rest.focus()
+            self._rest.focus()
 
     @property
     def _rest(self) -> Widget:

@@ -15,7 +15,7 @@ from sapo_edge.tui.node.clock import STEPS
 from sapo_edge.tui.node.history import History
 from sapo_edge.tui.node.machine import Load
 from sapo_edge.tui.node.state import NodeState, Standing
-from sapo_edge.tui.widgets.bars import add_tasks
+from sapo_edge.tui.widgets.bars import add_bar, add_tasks
 
 if TYPE_CHECKING:
     from sapo_edge.care.power import Source
@@ -94,9 +94,7 @@ def _progress_text(state: NodeState, width: int) -> Text:
         share = clock.share(step)
         style = "bold green" if clock.phase == step else "" if share else "dim"
         text.append(f"{PHASES[step]} ", style=style)
-        filled = round(share * bar)
-        text.append("━" * filled, style="green")
-        text.append("─" * (bar - filled), style="dim")
+        add_bar(text, share, bar, "green")
         text.append(f" {counts[step]}")
     return text.append(tail, style="dim")
 
@@ -107,9 +105,8 @@ def _head_start_text(state: NodeState, width: int) -> Text:
     title, count = "head start  ", f" {clock.done}/{clock.total} updates  "
     tail = "" if last is None else f"held-out {last.accuracy:.2f} after {last.updates}"
     bar = max(0, min(MOST_BAR, width - len(title) - len(count) - len(tail)))
-    filled = round(bar * clock.done / max(1, clock.total))
     text = Text(no_wrap=True, overflow="ellipsis").append(title, style="bold")
-    text.append("━" * filled, style="green").append("─" * (bar - filled), style="dim")
+    add_bar(text, clock.done / max(1, clock.total), bar, "green")
     return text.append(count).append(tail, style="dim")
 
 

@@ -255,7 +255,6 @@ class FoundRow(Static):
 
 
 def is_roomy(widget: Widget) -> bool:
-    """Whether the terminal has room for whole sentences."""
     size = widget.app.size
     return size.width >= ROOMY_COLUMNS and size.height >= ROOMY_LINES
 

@@ -170,7 +170,8 @@ only errors. `/` searches the whole log, older files included, and marks matches
 
     def action_level(self) -> None:
         """Show the next level, from the chosen record on."""
-        self._level = self._level.next
+        levels = list(Level)
+        self._level = levels[(levels.index(self._level) + 1) % len(levels)]
         self._show_records(keep_view=False)
 
     def action_copy(self) -> None:

@@ -10,7 +10,7 @@ from sapo_edge.control.event_words import describe_place
 from sapo_edge.control.report_words import CHOSEN, FAIR, counts, describe_work, exact, verdict
 from sapo_edge.plain import printable
 from sapo_edge.tui.widgets.bars import add_bar, add_tasks, bar_columns
-from sapo_edge.tui.widgets.then_and_now import add_examples, changes_text
+from sapo_edge.tui.widgets.then_and_now import NOTHING, Pairs, add_examples, changes_text
 
 if TYPE_CHECKING:
     from sapo_edge.control.report import Report, TaskCourse
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 EXAMPLES = 3
 """Questions shown with the answers before and now."""
-NOTHING = (
-    "Nothing can be compared yet: the questions are asked before training, every few rounds, and after the last one."
-)
 
 
 def report_text(run: RunReport, report: Report | None, width: int) -> Text:
@@ -35,8 +32,9 @@ def report_text(run: RunReport, report: Report | None, width: int) -> Text:
     else:
         _add_total(text, report, width)
         _add_tasks(text, report.tasks, width)
-        _add_examples(text, report)
-        _add_own(text, report)
+        _add_examples(text, "Questions, answered then and now", report.examples, EXAMPLES)
+        # Whether the owner's questions that were trained on were learned, not whether others were.
+        _add_examples(text, "Your questions that it was trained on", report.own)
     _add_steps(text, run)
     _add_adapter(text, run)
     return text
@@ -63,21 +61,11 @@ def _add_tasks(text: Text, tasks: tuple[TaskCourse, ...], width: int) -> None:
     add_tasks(text, tasks, width)
 
 
-def _add_examples(text: Text, report: Report) -> None:
-    if not report.examples:
-        return
-    text.append("\nQuestions, answered then and now\n", "bold")
-    text.append(f"{changes_text(report.examples)}; changed ones first\n", "dim")
-    add_examples(text, report.examples[:EXAMPLES])
-
-
-def _add_own(text: Text, report: Report) -> None:
-    """The owner's questions that were trained on: whether they were learned, not whether others were."""
-    if not report.own:
-        return
-    text.append("\nYour questions that it was trained on\n", "bold")
-    text.append(f"{changes_text(report.own)}; changed ones first\n", "dim")
-    add_examples(text, report.own)
+def _add_examples(text: Text, title: str, pairs: Pairs, most: int | None = None) -> None:
+    if pairs:
+        text.append(f"\n{title}\n", "bold")
+        text.append(f"{changes_text(pairs)}; changed ones first\n", "dim")
+        add_examples(text, pairs[:most])
 
 
 def _add_steps(text: Text, run: RunReport) -> None:

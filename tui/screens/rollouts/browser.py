@@ -78,7 +78,7 @@ class RolloutBrowser(Vertical):
     def attached(self) -> None:
         """Load everything again: it is another node, or one that was started from an earlier checkpoint."""
         self._no_node = ""
-        self._begin(self.pages.filter, keep=True)
+        self.filter(self.pages.filter, keep=True)
 
     def detached(self, reason: str) -> None:
         """Show why no node answers; the rows stay."""
@@ -93,13 +93,9 @@ class RolloutBrowser(Vertical):
 
     # The user.
 
-    def filter(self, filter: Filter) -> None:
-        """Show other rollouts, starting with the newest."""
-        self._begin(filter)
-
     def newest(self) -> None:
         if self._has_newer or self._failure:
-            self._begin(self.pages.filter)
+            self.filter(self.pages.filter)
         else:
             self.list.go(0)
 
@@ -129,7 +125,8 @@ class RolloutBrowser(Vertical):
 
     # Loading.
 
-    def _begin(self, filter: Filter, *, keep: bool = False) -> None:
+    def filter(self, filter: Filter, *, keep: bool = False) -> None:
+        """Show other rollouts, starting with the newest; or keep the cursor on its rollout."""
         self._kept = self.chosen if keep else None
         self.pages.begin(filter)
         self._has_newer, self._failure = False, None

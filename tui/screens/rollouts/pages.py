@@ -43,11 +43,7 @@ class Filter:
         params: dict[str, Any] = {"limit": PAGE}
         if self.origin != "any":
             params["origin"] = self.origin
-        if self.informative:
-            params["informative"] = True
-        if self.gave:
-            params["gave"] = True
-        for name in ("author", "entry", "search"):
+        for name in ("informative", "gave", "author", "entry", "search"):
             if value := getattr(self, name):
                 params[name] = value
         return params

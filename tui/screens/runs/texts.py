@@ -23,7 +23,6 @@ BAR = 20
 
 
 def best_text(run: RunView) -> str:
-    """The best held-out accuracy, in a few columns."""
     return "-" if run.best is None else f"{run.best.right / max(1, run.best.questions):.2f}"
 
 
