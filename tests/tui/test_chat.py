@@ -356,7 +356,7 @@ async def test_the_transcript_and_its_answers_are_bounded(launcher: FakeLauncher
         turn = await ask(pilot, screen, "hello")
         assert len(turn.boxes[0].answer) == MAX_SHOWN and "not shown" in str(turn.boxes[0].visual)
         assert str(turn.boxes[1].visual) == "an empty answer"
-        launcher.chats[0].answers = ("only the base model",)
+        launcher.chats[0].answers = ("only the base model",)  # type: ignore[assignment]
         turn = await ask(pilot, screen, "hello")
         assert turn.boxes[0].answer and str(turn.boxes[1].visual) == "no adapter: nothing is trained yet"
         launcher.chats[0].answers = ("a", "b")

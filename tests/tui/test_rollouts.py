@@ -226,7 +226,7 @@ async def test_a_click_opens_a_rollout_and_a_dropped_one_is_an_error(launcher: F
         await pilot.click("#asked", offset=(10, 1))
         await pilot.press("escape")
         assert not screen.in_detail
-        launcher.node._reader.rollout = lambda round, position: None  # type: ignore[method-assign]
+        launcher.node._reader.rollout = lambda round, position: None
         await pilot.press("enter")
         await until(pilot, lambda: "not kept (any more)" in picture(pilot.app))
         await pilot.press("c", "o", "v", "down", "right", "pagedown", "escape")

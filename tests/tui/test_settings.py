@@ -281,7 +281,7 @@ async def test_choices_are_chosen_from_a_list_and_some_need_a_restart(launcher: 
         assert launcher.changes[-1] == ("theme", "nord") and "running node" not in explanation(app)
         await pilot.press("d")
         await until(pilot, lambda: app.theme == "sapo-dark")
-        assert launcher.changes[-1] == ("theme", None)
+        assert launcher.changes[-1:] == [("theme", None)]
 
 
 async def test_what_the_state_decides_or_another_source_overrides_is_said(
