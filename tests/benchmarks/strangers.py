@@ -47,6 +47,8 @@ KEY, MEMBER = bytes(20), ("20.2.0.1", 4001)
 NETWORKS = LocalNetworks((), (), loopback=False)
 LIFE, REACHABLE, HOSTILE = 8 * 3600.0, 0.3, 0.01
 """Of a swarm: mean seconds for which a node stays, share of those that others reach, and of hostile ones."""
+JOIN_SECONDS, JOINS_PER_SECOND = LIFE / 24, 10.0
+"""In which a swarm begins, unless more nodes than that would join in a second."""
 LOOKUP_BYTES, ANNOUNCE_BYTES = 22_700, 13_500
 """Sent and received for a lookup, and for an announcement beside it, by measurement (`tests.benchmarks helper`)."""
 
@@ -213,7 +215,7 @@ def number_of(place: Place) -> int:
 
 
 class Swarm:
-    """A swarm in simulated time. All join in the first `LIFE` / 24, then others take the places of those that leave."""
+    """A swarm in simulated time. All join in the first seconds, then others take the places of those that leave."""
 
     def __init__(self, nodes: int) -> None:
         self.rng = random.Random(nodes)
@@ -225,8 +227,9 @@ class Swarm:
         self.dialled: Counter[int] = Counter()
         self._born = 0
         self._events: list[tuple[float, int, str]] = []
+        self.begun = max(JOIN_SECONDS, nodes / JOINS_PER_SECOND)
         for _ in range(nodes):
-            self._at(self.rng.uniform(0, LIFE / 24), -1, "join")
+            self._at(self.rng.uniform(0, self.begun), -1, "join")
 
     def _at(self, when: float, number: int, what: str) -> None:
         heapq.heappush(self._events, (when, number, what))
@@ -342,9 +345,9 @@ class Swarm:
 
 
 def swarm(nodes: int, hours: float) -> None:
-    """Print what a swarm of so many comes to, after so many hours; figures are those after the first half hour."""
-    began, settled = time.process_time(), LIFE / 24 + 600.0
-    one = Swarm(nodes)
+    """Print what a swarm of so many comes to in so many hours, which begin ten minutes after all have joined."""
+    began, one = time.process_time(), Swarm(nodes)
+    settled = one.begun + 600.0
     one.run(settled)
     lookups, announcements, one.dialled, one.refused = one.lookups, one.announcements, Counter(), 0
     one.run(settled + 3600 * hours)

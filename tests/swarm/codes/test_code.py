@@ -191,6 +191,7 @@ HELLO = Inviter(Offer(CODE, LINE)).hello
         # With points of small order, somebody could choose the key without knowing the code.
         *(b"A" + bytes.fromhex(point) for point in ("01" + "00" * 31, "ec" + "ff" * 30 + "7f", "00" * 32, ORDER_8)),
     ],
+    ids=range(7),
 )
 def test_what_is_no_first_message_of_an_inviter_is_a_wrong_code(hello: bytes) -> None:
     with pytest.raises(WrongCodeError):

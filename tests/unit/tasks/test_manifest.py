@@ -281,6 +281,7 @@ print("matplotlib" in sys.modules)
 
 
 def test_importing_manifests_and_tasks_loads_no_library_and_drawing_none_for_plots() -> None:
+    pytest.importorskip("reasoning_gym")
     done = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["[]", "False"]
 
