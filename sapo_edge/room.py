@@ -46,7 +46,7 @@ class Room:
         self._lengths: tuple[float, ...] = ()
 
     def update(self, budget: int, others: float) -> None:
-        """Set both, at the end of each round: the budget of a round is shared by so many authors."""
+        """Set both, at the end of each round: a budget of others' rollouts a round is shared by so many authors."""
         now = self._clock()
         self._lengths = (*self._lengths[1 - ROUNDS :], max(1e-3, now - self._last))
         self._last = now

@@ -191,7 +191,10 @@ def sample_external(
 def training_group(
     scored: ScoredRollout, prompt_for: Callable[[str], Prompt], rule: ExternalRule | None = None
 ) -> TrainingGroup:
-    """A rollout with its advantages, as a policy trains on it; by a rule if it is another node's."""
+    """A rollout with its advantages, as a policy trains on it; by a rule if it is another node's.
+
+    Only own answers have token ids and log-probabilities.
+    """
     advantages = group_advantages(scored.rewards) if rule is None else external_advantages(scored.rewards, rule)
     answers = tuple(
         TrainingAnswer(answer.text, answer.ended, advantage, answer.token_ids, answer.logprobs)

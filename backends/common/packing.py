@@ -152,7 +152,7 @@ class Segment:
     """Branches that attend alike: the prefix of all groups, a group's prompt, or its answers.
 
     Attributes:
-        queries: (branches, l) indices of tokens; a short branch is padded with its own first token.
+        queries: (branches, l) indices of tokens; a short branch is padded with one of its own.
         keys: (branches, k) indices of the tokens they may attend to, padded likewise.
         visible: (branches, l, k), True where a query sees a key. Each query sees at least one.
     """

@@ -1,7 +1,7 @@
 """llama.cpp's low-level API behind two classes that own their native memory.
 
-Only this module, `model/llama_library.py` and `model/vocabularies.py` call llama.cpp. The high-level `llama_cpp.Llama`
-decodes one sequence at a time, which costs two thirds of the rate that group sampling can have.
+Only this module and `llama_library.py`, `vocabularies.py` and `ggml.py` in `model/` call llama.cpp. The high-level
+`llama_cpp.Llama` decodes one sequence at a time, which costs two thirds of the rate that group sampling can have.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class TorchLearner(PackedLearner):
     def _take_less(self) -> bool:
         """Learn in packs of half the size from now on, and split groups; False if all is as small as on a CPU."""
         tokens = max(PACK_TOKENS, self.pack_tokens // 2)
-        if self.group_tokens == tokens:
+        if self.pack_tokens <= tokens >= self.group_tokens:
             return False
         _LOGGER.warning(
             "the memory of %s is full: learning in packs of %d tokens from now on", self.place.device, tokens

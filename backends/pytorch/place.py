@@ -229,8 +229,9 @@ def learning_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:
     # Answers that end early make smaller packs, whose activations are kept: they may take more than the largest pack's.
     kept = activation_bytes(shape, min(tokens, place.checkpointed_tokens), checkpointed=False)
     checkpointed = activation_bytes(shape, tokens, checkpointed=True) if tokens > place.checkpointed_tokens else 0
-    # On a GPU one layer's attention at a time is computed again: per branch queries, keys, values, and their gradients.
-    branches = 0 if place.on_cpu else size.answers * (size.prompt_tokens + size.max_tokens)
+    # On a GPU one layer's attention at a time is computed again: per branch queries, keys, values, and their gradients,
+    # padded to twice as much where segments are joined.
+    branches = 0 if place.on_cpu else 2 * size.answers * (size.prompt_tokens + size.max_tokens)
     attention = 4 * branches * 6 * shape.queries
     return max(kept, checkpointed) + attention + logit_bytes(shape, min(place.logit_rows, tokens))
 

@@ -92,7 +92,10 @@ def _plausible(entries: Sequence[Any]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class _Counters:
-    """Seconds of all cores since the system started, and of those the own ones: of the process and its children."""
+    """Seconds of all cores since the system started, and of those the own ones: of the process and its children.
+
+    `time` is the monotonic clock's at the reading.
+    """
 
     time: float
     total: float

@@ -123,7 +123,7 @@ def set_value(file: Path, name: str, value: str | None) -> int | float | str | N
 def set_values(
     file: Path, values: Mapping[str, object], source: str = "command line"
 ) -> dict[str, int | float | str | None]:
-    """Write several settings into `config.toml` at once, as `set_value` writes one.
+    """Write several settings into `config.toml` at once, keeping comments, order and line endings.
 
     Args:
         file: created, with its directory, if missing.

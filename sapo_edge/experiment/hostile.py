@@ -105,7 +105,7 @@ class Attacker(ABC):
         return True
 
     def texts(self, question: Question) -> list[str]:
-        """The answers to a question: 1 to `MAX_ANSWERS`."""
+        """The answers to a question: 1 to `MAX_ANSWERS`; by default half of them are right."""
         return self.half_right(question, wrapped(question.right))
 
     def wrong(self, question: Question, count: int) -> list[str]:

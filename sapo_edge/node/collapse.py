@@ -22,7 +22,7 @@ MOST_UNDONE = 4
 
 
 def collapsed(rounds: Sequence[RoundFinished]) -> tuple[float, float] | None:
-    """The mean rewards before and after a collapse in the last `ROUNDS` of some rounds; None without one."""
+    """The mean rewards before and after a collapse in the last `ROUNDS` of rounds, oldest first; None: no collapse."""
     last, before = rounds[-ROUNDS:], rounds[:-ROUNDS]
     if len(before) < ROUNDS:
         return None

@@ -93,7 +93,11 @@ class TaskSource:
         return derive_seed("shown", self.manifest.digest)
 
     def draw(self, seed: int, index: int) -> Task:
-        """The task at an index of a node's sequence; it may be held out. Seldom raises an UnknownTaskError."""
+        """The task at an index of a node's sequence; it may be held out. Seldom raises an UnknownTaskError.
+
+        Args:
+            seed, index: 0 to 2**63 - 1.
+        """
         entry = self._drawn_entry(seed, index)
         return self.regenerate(TaskRef(entry, generator_version(self._entries[entry].generator), seed, index))
 

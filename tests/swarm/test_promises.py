@@ -23,7 +23,7 @@ from sapo_edge.swarm.finding.outside import AGREE
 from sapo_edge.swarm.host import gossip, hardening, host, identify, traffic, work
 from sapo_edge.swarm.joining import identity
 from sapo_edge.swarm.judging import external, reputation
-from sapo_edge.swarm.member import pull, session
+from sapo_edge.swarm.member import pull
 from sapo_edge.swarm.rendezvous import rendezvous
 from sapo_edge.swarm.router import mapping, program
 from sapo_edge.swarm.visits import find
@@ -207,15 +207,8 @@ OTHERS = (
 ATTACKS: dict[str, bool] = {
     "four requests at a time, 20 s each": (pull.MAX_PULLS, pull.PULLS.answer_seconds) == (4, 20),
     "24 connections at most": traffic.MAX_SOCKETS_PER_ADDRESS == 24,
-    "0.3 s are free at the beginning": work.COMMON_BURST == 0.3,
-    "0.6 s are free at the beginning": round(work.COMMON_BURST + work.ARRIVING_BURST + session.NEWCOMERS_CHECK_BURST, 9)
-    == 0.6,
-    "looked at every 50 ms at most": traffic.SHORTEST_DELAY == 0.05,
+    "0.5 s for each address and 0.3 s for all are free": (work.SHARE_BURST, work.COMMON_BURST) == (0.5, 0.3),
     "first 5 minutes and 4 rollouts": (reputation.ESTABLISHED_SECONDS, reputation.ESTABLISHED_AFTER) == (300, 4),
-    "newcomers' 600 rollouts a minute": reputation.RATE == 600,
-    "120 a minute of the network": reputation.NETWORK_RATE == 120,
-    "more than 16 others these are an eighth": (room.FEW, room.NEWCOMERS) == (16, 1 / 8),
-    "a fifth of that": reputation.NETWORK_RATE / reputation.RATE == 1 / 5,
     "in a round of a minute among 1,000 authors for a quarter of an hour": 840 < 1000 / (SHARE / 60) < 960,
     "up to 3 MiB each": min(hardening.MAX_BUFFERED, traffic.UNREAD_BYTES // 2) == 3 * MIB,
     "7 MiB together": traffic.UNREAD_BYTES * 9 / 8 < 7 * MIB,

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sapo_edge.backends.common import draw as categorical
 from sapo_edge.backends.common.request import AnswerInProgress, Request
+from sapo_edge.backends.pytorch import steps
 from sapo_edge.backends.pytorch.attention import CachedAttention
 from sapo_edge.backends.pytorch.place import CPU
 from sapo_edge.backends.pytorch.policy import TorchPolicy
@@ -198,10 +199,11 @@ def test_recordings_of_a_pair_of_caches_share_a_pool_of_memory(monkeypatch: pyte
     handles = iter(range(9))
     fakes = {
         "graph_pool_handle": lambda: next(handles), "synchronize": lambda: None, "graph": graph,
-        "Stream": MagicMock, "current_stream": MagicMock, "stream": lambda _: nullcontext(), "CUDAGraph": MagicMock,
+        "current_stream": MagicMock, "stream": lambda _: nullcontext(), "CUDAGraph": MagicMock,
     }  # fmt: skip
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(steps, "_side_stream", MagicMock)
     first, second = cuda_recorder(), cuda_recorder()
     for record in (first, first, second):
         record(lambda: torch.zeros(1))
