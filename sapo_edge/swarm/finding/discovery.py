@@ -39,6 +39,8 @@ SAVE_SECONDS = 60.0
 """Time between two writes of the file of known peers."""
 LOOK_SECONDS = 10.0
 """Time between two checks of the machine's networks."""
+LONELY_SECONDS = 30.0
+"""After which a node without a member asks strangers' relays for some, although others reach it."""
 PLACES_LEFT = 64
 """Connections up to the most at which a node announces itself no longer."""
 MAX_OWN = 2
@@ -72,7 +74,7 @@ class Discovery:
         self._port = listen_port(host)
         self._networks = find_local_networks(config.listen)
         self._ask_due: dict[str, float] = {}
-        self._saved = time.monotonic()
+        self._saved = self._began = time.monotonic()
         self.outside = Outside()
         self.mapping = Mapping(self._port, self.outside.record_router, tally, ports)
         self._inbound = InboundWatch(host, self.outside)
@@ -172,9 +174,15 @@ class Discovery:
         return not self._networks.loopback and self.outside.reaches(4) is not True
 
     def _needs_volunteers(self) -> bool:
-        """Whether nobody can dial this node, and no member or relay of its swarm carries connections to it."""
-        if not self._needs_relay() or self._announced_port():
+        """Whether nobody can dial this node, and no member or relay of its swarm carries connections to it.
+
+        A node that others reach has volunteers while it is alone: who has the other version of IP can't dial it.
+        """
+        if self._networks.loopback:
             return False
+        if not self._needs_relay() or self._announced_port():
+            is_lonely = not self.dialler.members and time.monotonic() - self._began > LONELY_SECONDS
+            return is_lonely and not self._config.is_volunteer
         relays = [address.relay or "" for address in self.relays.addresses()]
         known = [self.book.peers[relay] for relay in relays if relay in self.book.peers]
         is_named = any(peer.origin is Origin.BOOTSTRAP for peer in known)

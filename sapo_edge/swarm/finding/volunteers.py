@@ -102,8 +102,8 @@ class Volunteers:
         if address is None or self._is_member(address.peer_id) or not await self._dialler.dial(address):
             return False
         if not self._held:
-            text = "nobody is known to reach this node: a stranger's relay introduces it to its swarm"
-            self._tally.notice("info", f"{text}, and can't read what it carries", "volunteers")
+            text = "a stranger's relay introduces this node to its swarm, and can't read what it carries"
+            self._tally.notice("info", text, "volunteers")
         self._held[address.peer_id] = Held(place, time.monotonic())
         self._tally.count("volunteers")
         return True

@@ -21,7 +21,7 @@ from sapo_edge.swarm.addresses import Address, direct_address, region
 from sapo_edge.swarm.config import SwarmConfig
 from sapo_edge.swarm.finding import discovery as discovery_module
 from sapo_edge.swarm.finding.circuit import MAX_VOLUNTEERS
-from sapo_edge.swarm.finding.discovery import REACHED_SECONDS, Discovery
+from sapo_edge.swarm.finding.discovery import LONELY_SECONDS, REACHED_SECONDS, Discovery
 from sapo_edge.swarm.finding.hop import STRANGERS, STRANGERS_OF_NETWORK
 from sapo_edge.swarm.finding.outside import View
 from sapo_edge.swarm.finding.peerbook import Origin
@@ -255,6 +255,13 @@ def test_a_node_needs_volunteers_while_nobody_of_its_swarm_carries_for_it(monkey
     assert discovery._needs_volunteers()
     make_reached(discovery)
     assert not discovery._needs_volunteers(), "others can dial it"
+    dialler: Any = SimpleNamespace(members=set())
+    discovery.dialler = dialler
+    assert not discovery._needs_volunteers()
+    discovery._began -= LONELY_SECONDS
+    assert discovery._needs_volunteers(), "but who has the other version of IP alone"
+    dialler.members.add(OTHER)
+    assert not discovery._needs_volunteers()
 
 
 def test_strangers_get_half_of_a_volunteers_places_and_a_network_half_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
