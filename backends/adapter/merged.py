@@ -54,6 +54,7 @@ def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation
     """
     direct = form in DIRECT
     if not direct:
+        # Missing, it is an error before anything is written.
         llama_library()
     weights = sum(int(np.prod(info.shape)) for info in header.tensors.values())
     _check_space(file.parent, int(weights * (BITS[form] / 8 + (0 if direct else 4))))
