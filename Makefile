@@ -3,8 +3,8 @@
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
 VENV ?= .venv
 ROUNDS ?= 40
-# no: installs without a compiler, and torch samples instead of llama.cpp.
-COMPILE ?= yes
+# yes: compiles llama.cpp for this processor, which takes minutes and samples faster where it has AVX-512.
+COMPILE ?= no
 # Processes that share the tests, file by file: some files make one costly thing for all of their tests.
 # Four on two cores, because the tests of the terminal app and of swarms wait for most of their time.
 WORKERS ?= 4
@@ -58,10 +58,10 @@ size:
 # The tests need all that a run needs, and more: installed at once.
 $(VENV)/.installed: EXTRAS = starter,llama,serve
 $(VENV)/.installed-test: EXTRAS = starter,llama,test
-$(VENV)/.installed $(VENV)/.installed-test: pyproject.toml constraints.txt packaging/system-packages.sh packaging/install.sh
+$(VENV)/.installed $(VENV)/.installed-test: pyproject.toml constraints.txt packaging/system-packages.sh packaging/install.sh packaging/wheels.py
 	COMPILE=$(COMPILE) sh packaging/system-packages.sh $(PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo 'installing into $(VENV): 1.7 GB, about 7 minutes the first time, because llama.cpp is compiled'
+	@echo 'installing into $(VENV): 1.6 GB, a minute or two'
 	@COMPILE=$(COMPILE) sh packaging/install.sh $(BIN)/python $(EXTRAS)
 	touch $(VENV)/.installed $@
 

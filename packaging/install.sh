@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs this clone into an environment, and says every 20 seconds what pip is doing.
-# Where llama.cpp, or something else, can't be compiled, or with COMPILE=no, torch samples instead.
+# Nothing is compiled, unless with COMPILE=yes llama.cpp.
 # Usage: install.sh PYTHON EXTRAS, in the root of the repository
 set -u
 python=$1
@@ -31,12 +31,9 @@ pip_install() {
 if [ "$(uname -s)" = Linux ] && [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
     pip_install --retries 1 --no-deps --index-url https://download.pytorch.org/whl/cpu torch
 fi
-if [ "${COMPILE:-yes}" != no ]; then
-    pip_install --editable ".[$extras]" && exit 0
-    grep -q 'Failed building wheel for' "$log" || { cat "$log" >&2; exit 1; }
-    grep 'Failed building wheel for' "$log" >&2
-    echo "not everything can be compiled here: installing without llama.cpp, so that torch samples, slower" >&2
-fi
-"$python" packaging/wheels.py slim || exit 1
-without=$(echo ",$extras," | sed 's/,llama,/,/; s/^,//; s/,$//')
-pip_install --find-links dist --editable ".[$without]" || { cat "$log" >&2; exit 1; }
+# With a C++ compiler, llama.cpp for this processor: pip prefers the wheel +sapo.native.
+kinds=slim
+[ "${COMPILE:-no}" != yes ] || kinds="slim native"
+# shellcheck disable=SC2086 -- the kinds are words
+"$python" packaging/wheels.py $kinds || exit 1
+pip_install --find-links dist --editable ".[$extras]" || { cat "$log" >&2; exit 1; }

@@ -1,8 +1,7 @@
 #!/bin/sh
-# Checks what pip can't install: a C++ compiler for llama-cpp-python, the headers of GMP and Python for fastecdsa, which
-# libp2p needs (both are source distributions on Linux), and Python's venv module.
+# Checks what pip can't install: Python's venv module, and with COMPILE=yes a C++ compiler for llama.cpp.
 # Installs it with apt where that needs no password; otherwise names the command and ends.
-# Usage: system-packages.sh PYTHON; with COMPILE=no only what compiles nothing
+# Usage: system-packages.sh PYTHON
 set -u
 python=${1:-python3}
 
@@ -14,16 +13,8 @@ fi
 missing=""
 "$python" -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
 command -v make >/dev/null 2>&1 || missing="$missing make"
-if [ "${COMPILE:-yes}" != no ]; then
+if [ "${COMPILE:-no}" = yes ]; then
     command -v c++ >/dev/null 2>&1 || command -v g++ >/dev/null 2>&1 || missing="$missing g++"
-    if [ "$(uname -s)" = Linux ] && command -v c++ >/dev/null 2>&1; then
-        echo '#include <gmp.h>' | c++ -E -x c++ - >/dev/null 2>&1 || missing="$missing libgmp-dev"
-        headers=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
-        [ -e "$headers/Python.h" ] ||
-            missing="$missing $("$python" -c 'import sys; print("python%d.%d-dev" % sys.version_info[:2])')"
-    elif [ "$(uname -s)" = Linux ]; then
-        missing="$missing libgmp-dev python3-dev"
-    fi
 fi
 [ -z "$missing" ] && exit 0
 
@@ -34,7 +25,6 @@ if command -v apt-get >/dev/null 2>&1; then
         run="sudo -n"
     else
         echo "sapo-edge needs system packages. Install them with: sudo apt-get install$missing" >&2
-        echo "Without a compiler, 'make run COMPILE=no' trains, too, slower." >&2
         exit 1
     fi
     echo "installing system packages:$missing" >&2
@@ -43,6 +33,5 @@ if command -v apt-get >/dev/null 2>&1; then
     echo "apt-get failed. Install by hand:$missing" >&2
     exit 1
 fi
-echo "sapo-edge needs:$missing. Install them with your system's package manager (on macOS: xcode-select --install;" \
-    "on Fedora libgmp-dev is gmp-devel)" >&2
+echo "sapo-edge needs:$missing. Install them with your system's package manager (on macOS: xcode-select --install)" >&2
 exit 1

@@ -6,17 +6,19 @@
 app     this program. `pipx install ./dist/sapo_edge-*.whl --pip-args='--find-links ./dist'` then finds the others.
 core    the same without what trains, for a relay or a generator: version +core.
 slim    libraries without requirements that this program does not use, and without their commands: version +sapo.
-native  llama-cpp-python, fastecdsa and pycosat, compiled for this machine: PyPI has only their sources.
+        llama-cpp-python without the llama.cpp that would be compiled; it requires xllamacpp, whose wheel has one.
+native  llama-cpp-python with llama.cpp compiled for this machine: version +sapo.native, which pip prefers.
 sdist   this program as sources, which pip installs, too.
 
-By default all but sdist. A local version such as 0.8.1+sapo satisfies `libp2p==0.8.1`, pip prefers it to PyPI's 0.8.1,
-and PyPI accepts no upload of one: nobody can slip in a wheel of that name. What a slim wheel leaves out is its extra
-`full`.
-Needs pip and the network, no other package; `native` needs a C++ compiler and the headers of GMP and Python.
+By default app, core and slim, which run on every machine. A local version such as 0.8.1+sapo satisfies `libp2p==0.8.1`,
+pip prefers it to PyPI's 0.8.1, and PyPI accepts no upload of one: nobody can slip in a wheel of that name. What a slim
+wheel leaves out is its extra `full`.
+Needs pip and the network, no other package; `native` needs a C++ compiler. xllamacpp's llama.cpp uses AVX2 where a
+processor has it; compiled for one with AVX-512, llama.cpp samples up to 1.8 times as fast.
 
-`--for aarch64` compiles for 64-bit Raspberry Pis and machines like them, with Debian's g++-aarch64-linux-gnu: llama.cpp
-alone, since with the slim wheels the other two are not needed. It uses what all of them have (armv8-a); for a Pi 5 set
-CMAKE_ARGS=-DGGML_CPU_ARM_ARCH=armv8.2-a+dotprod+fp16. The machine's system must not be older than the compiler's.
+`--for aarch64` compiles for 64-bit Raspberry Pis and machines like them, with Debian's g++-aarch64-linux-gnu. It uses
+what all of them have (armv8-a); for a Pi 5 set CMAKE_ARGS=-DGGML_CPU_ARM_ARCH=armv8.2-a+dotprod+fp16. The machine's
+system must not be older than the compiler's.
 """
 
 from __future__ import annotations
@@ -44,10 +46,14 @@ SLIM = {
 """Distributions, and requirements of theirs that `sapo_edge/swarm/host/absent.py` answers, or nothing here reaches."""
 CROSS = {"aarch64": {"GGML_CPU_ARM_ARCH": "armv8-a"}}
 """Other kinds of machines, with what CMake is told about their processors."""
-NATIVE = ("fastecdsa", "llama-cpp-python", "pycosat")
+LLAMA = "llama-cpp-python"
 NOTE = """
 This is PyPI's wheel of the version before the plus sign, with the same code. sapo-edge changed its metadata: {what} are
 required by the extra `full` alone, and commands are left out. Outside sapo-edge, take the original.
+"""
+LLAMA_NOTE = """
+This is the Python code of PyPI's sources of the version before the plus sign, without llama.cpp. sapo-edge loads the
+library of xllamacpp's wheel in its place. Outside sapo-edge, take the original.
 """
 MODEL_NOTE = "This wheel carries the model file for sapo-edge; as a plug-in of llm, take the original.\n"
 
@@ -63,7 +69,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.to.mkdir(parents=True, exist_ok=True)
     makers = MAKERS | ({"native": lambda to: cross(to, arguments.machine)} if arguments.machine else {})
-    for kind in arguments.kinds or ("app", "core", "slim", "native"):
+    for kind in arguments.kinds or ("app", "core", "slim"):
         for wheel in makers[kind](arguments.to):
             print(f"{wheel.stat().st_size / 1e6:7.1f} MB  {wheel}", flush=True)
 
@@ -88,13 +94,23 @@ def slim(to: Path) -> Iterable[Path]:
             command = ("download", "--no-deps", "--only-binary", ":all:", "--dest", directory)
             wheel = _pip(*command, f"{name}=={_version(name)}", to=source)
             yield rewrite(wheel, to, "sapo", lambda lines, unused=unused: without(lines, unused))
+    with tempfile.TemporaryDirectory() as directory:
+        # scikit-build-core reads the variable: nothing is compiled.
+        wheel = _llama(Path(directory), SKBUILD_WHEEL_CMAKE="false")
+        yield rewrite(wheel, to, "sapo", with_prebuilt)
 
 
 def native(to: Path) -> Iterable[Path]:
-    """Wheels of what PyPI has as sources alone. CMAKE_ARGS of the environment is passed to llama.cpp's build."""
-    for name in NATIVE:
-        print(f"compiling {name}{', some minutes' if name == 'llama-cpp-python' else ''}", flush=True)
-        yield _pip("wheel", "--no-deps", "--wheel-dir", str(to), f"{name}=={_version(name)}", to=to)
+    """llama-cpp-python, compiled for this machine. CMAKE_ARGS of the environment is passed to llama.cpp's build."""
+    print("compiling llama.cpp, some minutes", flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        yield rewrite(_llama(Path(directory)), to, "sapo.native", list)
+
+
+def _llama(to: Path, **variables: str) -> Path:
+    """A wheel of llama-cpp-python from its sources: pip's cache may hold one that was made in another way."""
+    command = ("wheel", "--no-deps", "--no-cache-dir", "--no-binary", LLAMA, "--wheel-dir", str(to))
+    return _pip(*command, f"{LLAMA}=={_version(LLAMA)}", to=to, **variables)
 
 
 def cross(to: Path, machine: str) -> Iterable[Path]:
@@ -107,10 +123,9 @@ def cross(to: Path, machine: str) -> Iterable[Path]:
     for tool in ("gcc", "g++"):
         if shutil.which(f"{machine}-linux-gnu-{tool}") is None:
             raise SystemExit(f"there is no {machine}-linux-gnu-{tool}: apt-get install g++-{machine}-linux-gnu")
-    print(f"compiling llama-cpp-python for {machine}, some minutes", flush=True)
-    # pip's cache would give out a wheel for this machine, or another processor's.
-    command = ("wheel", "--no-deps", "--no-cache-dir", "--wheel-dir", str(to))
-    yield _pip(*command, f"llama-cpp-python=={_version('llama-cpp-python')}", to=to, **cross_variables(machine))
+    print(f"compiling llama.cpp for {machine}, some minutes", flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        yield rewrite(_llama(Path(directory), **cross_variables(machine)), to, "sapo.native", list)
 
 
 def cross_variables(machine: str) -> dict[str, str]:
@@ -180,6 +195,13 @@ def without(lines: Metadata, unused: Iterable[str]) -> Metadata:
         raise SystemExit(f"the wheel does not require {', '.join(sorted(left))}: update SLIM")
     note = MODEL_NOTE if "llm" in unused else NOTE.format(what=", ".join(sorted(unused)))
     return [*result, "Provides-Extra: full", "", *note.splitlines(), *lines[lines.index("") :]]
+
+
+def with_prebuilt(lines: Metadata) -> Metadata:
+    """Metadata of llama-cpp-python that requires the wheel which brings its library, and says so."""
+    end = lines.index("")
+    requirement = f"Requires-Dist: xllamacpp=={_version('xllamacpp')}"
+    return [*lines[:end], requirement, "", *LLAMA_NOTE.splitlines(), *lines[end:]]
 
 
 def rewrite(wheel: Path, to: Path, local: str, change: Callable[[Metadata], Metadata]) -> Path:

@@ -8,10 +8,14 @@ each file has to.
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,20 +26,27 @@ from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays, read_adapter, 
 from sapo_edge.backends.adapter.gguf import REMEDY, fits, pairs_of
 from sapo_edge.backends.machine.disk import nearest_existing
 from sapo_edge.backends.model.architectures import rope_heads, to_gguf_rows
-from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.ggml import quantise, widen
+from sapo_edge.backends.model.gguf_header import MAGIC, GgufHeader, raw_values
 from sapo_edge.backends.model.hf_directory import HfDirectory
-from sapo_edge.backends.model.llama_library import convert_file, llama_library
+from sapo_edge.backends.model.llama_library import llama_library
 from sapo_edge.backends.model.mlx_settings import mlx_settings
 from sapo_edge.errors import CheckpointError, ModelError, StateError
 
 if TYPE_CHECKING:
     import torch
+    from gguf import GGMLQuantizationType
 
 SPARE = 100_000_000
 """Bytes of disk space that an export leaves free."""
 DIRECT = ("f16", "bf16", "q8_0")
 """Formats that are written without llama.cpp."""
+SENSITIVE = r"blk\.(\d+)\.(?:attn_v|attn_qkv|ffn_down)\.weight"
+WITHOUT_BLOCKS = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+"""What llama.cpp takes instead where a row is no whole number of blocks of 256."""
 TYPE_FIELDS = ("general.file_type", "general.quantization_version")
+UINT32 = 4
+"""GGUF's number of that type of value."""
 
 
 def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation) -> Path:
@@ -47,88 +58,101 @@ def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation
         file: to write; replaced atomically.
 
     Raises:
-        BackendError: if llama.cpp, which writes the narrower formats, is missing.
-        ModelError: if llama.cpp can't convert the file.
+        BackendError: if llama.cpp, which rounds to the narrower formats, is missing.
         StateError: if the disk has too little space.
         OSError: if the file can't be written.
     """
-    direct = form in DIRECT
-    if not direct:
+    if form not in DIRECT:
         # Missing, it is an error before anything is written.
         llama_library()
-    weights = sum(int(np.prod(info.shape)) for info in header.tensors.values())
-    _check_space(file.parent, int(weights * (BITS[form] / 8 + (0 if direct else 4))))
+    weights = sum(math.prod(info.shape) for info in header.tensors.values())
+    _check_space(file.parent, int(weights * BITS[form] / 8))
     pairs, (rank, alpha) = pairs_of(header, read_adapter(adapter)), read_alpha(adapter)
-    wide, narrow = (file.with_name(f".{file.name}.{kind}.part") for kind in ("wide", "narrow"))
+    part = file.with_name(f".{file.name}.part")
     try:
-        _write_gguf(header, pairs, alpha / rank, narrow if direct else wide, form)
-        if not direct and not convert_file(wide, narrow, form):
-            raise ModelError(
-                f"llama.cpp could not write {narrow} as {form}", "free some disk space, or take another format"
-            )
-        os.replace(narrow, file)
+        write_gguf(header, part, form, pairs, alpha / rank)
+        os.replace(part, file)
     finally:
-        for part in (wide, narrow):
-            part.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
     return file
 
 
-def _write_gguf(header: GgufHeader, pairs: Mapping[str, Arrays], scale: float, file: Path, form: Quantisation) -> None:
-    """Write the model with its adapted tensors in it.
+def write_gguf(
+    header: GgufHeader, file: Path, form: str, pairs: Mapping[str, Arrays] = MappingProxyType({}), scale: float = 0.0
+) -> None:
+    """Write a model with its matrices in another number format.
 
     Args:
-        form: of all matrices, if it is one of `DIRECT`; else the adapted ones are float32 and all others as they are.
+        header: of the model's file.
+        form: one of `Quantisation`.
+        pairs: A and B of an adapter, by the name of the tensor that they change.
+        scale: of the adapter.
+
+    Raises:
+        OSError: if the file can't be written.
     """
-    from gguf import (
-        GGML_QUANT_SIZES,
-        GGML_QUANT_VERSION,
-        GGMLQuantizationType,
-        GGUFReader,
-        GGUFValueType,
-        GGUFWriter,
-        LlamaFileType,
-    )
-    from gguf.quants import dequantize, quant_shape_to_byte_shape, quantize
+    from gguf.constants import GGML_QUANT_SIZES, GGML_QUANT_VERSION, GGMLQuantizationType, LlamaFileType
 
-    def kind_of(name: str, shape: Sequence[int], before: GGMLQuantizationType) -> GGMLQuantizationType:
-        if form in DIRECT and len(shape) == 2:
-            kind = GGMLQuantizationType[form.upper()]
-            return kind if shape[-1] % GGML_QUANT_SIZES[kind][0] == 0 else GGMLQuantizationType.F16
-        return GGMLQuantizationType.F32 if name in pairs else before
+    types = zip(TYPE_FIELDS, (LlamaFileType[f"MOSTLY_{form.upper()}"], GGML_QUANT_VERSION), strict=True)
+    values = raw_values(header.path, TYPE_FIELDS) + [
+        _text(key) + struct.pack("<II", UINT32, value) for key, value in types
+    ]
+    alignment = int(header.metadata.get("general.alignment", 32))
+    source, kinds, infos, end = np.memmap(header.path, np.uint8, "r"), {}, [], 0
+    for name, info in header.tensors.items():
+        kinds[name] = kind = GGMLQuantizationType(number_format(header, name, form) or info.type)
+        count, size = GGML_QUANT_SIZES[kind]
+        infos.append(
+            _text(name) + struct.pack(f"<I{len(info.shape)}QIQ", len(info.shape), *info.shape[::-1], kind, end)
+        )
+        end += -(-math.prod(info.shape) // count * size // alignment) * alignment
+    with file.open("wb") as target:
+        target.write(MAGIC + struct.pack("<IQQ", 3, len(infos), len(values)) + b"".join(values + infos))
+        for name, info in header.tensors.items():
+            target.write(bytes(-target.tell() % alignment))
+            data, pair = source[info.offset : info.offset + info.bytes], pairs.get(name)
+            if pair is not None or kinds[name] != info.type:
+                wide = np.empty(info.shape, np.float32)
+                widen(info.type, data, wide)
+                if pair is not None:
+                    wide += scale * (to_gguf_rows(pair["lora_b"], rope_heads(header, name)) @ pair["lora_a"])
+                data = quantise(kinds[name], wide)
+            target.write(data.data)
+        target.write(bytes(-target.tell() % alignment))
 
-    reader = GGUFReader(header.path)
-    writer = GGUFWriter(file, header.architecture)
-    for field in reader.fields.values():
-        # The writer sets the first ones itself, and the type of the file is another one now.
-        if field.name == "general.architecture" or field.name.startswith("GGUF.") or field.name in TYPE_FIELDS:
-            continue
-        kind = field.types[0]
-        part = field.types[-1] if kind == GGUFValueType.ARRAY else None
-        writer.add_key_value(field.name, field.contents(), kind, sub_type=part)
-    if form in DIRECT:
-        writer.add_file_type(LlamaFileType[f"MOSTLY_{form.upper()}"])
-        writer.add_quantization_version(GGML_QUANT_VERSION)
-    kinds = {}
-    for tensor in reader.tensors:
-        shape = header.tensors[tensor.name].shape
-        kind = kinds[tensor.name] = kind_of(tensor.name, shape, tensor.tensor_type)
-        plain = {GGMLQuantizationType.F32: np.float32, GGMLQuantizationType.F16: np.float16}.get(kind)
-        stored = shape if plain else quant_shape_to_byte_shape(shape, kind)
-        dtype = np.dtype(plain or np.uint8)
-        writer.add_tensor_info(tensor.name, stored, dtype, dtype.itemsize * int(np.prod(stored)), kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_ti_data_to_file()
-    for tensor in reader.tensors:
-        kind, data = kinds[tensor.name], tensor.data
-        if tensor.name in pairs or kind != tensor.tensor_type:
-            values = dequantize(data, tensor.tensor_type).reshape(header.tensors[tensor.name].shape)
-            if (pair := pairs.get(tensor.name)) is not None:
-                change = to_gguf_rows(pair["lora_b"], rope_heads(header, tensor.name)) @ pair["lora_a"]
-                values = values.astype(np.float32, copy=False) + scale * change
-            data = quantize(values.astype(np.float32, copy=False), kind)
-        writer.write_tensor_data(data)
-    writer.close()
+
+def _text(text: str) -> bytes:
+    return struct.pack("<Q", len(text.encode())) + text.encode()
+
+
+def number_format(header: GgufHeader, name: str, form: str) -> GGMLQuantizationType | None:
+    """A tensor's number format in a file of a form, by the rules of llama.cpp's own conversion; None as it is.
+
+    Those rules give the output's matrix, and in the forms on M what is most sensitive, more bits than the others.
+    """
+    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    shape = header.tensors[name].shape
+    if len(shape) != 2:
+        return None
+    kind = form.removesuffix("_m").upper()
+    if form not in DIRECT:
+        output = "output.weight" if "output.weight" in header.tensors else "token_embd.weight"
+        sensitive = re.fullmatch(SENSITIVE, name) if form.endswith("_m") else None
+        if name == output or (sensitive and _has_more_bits(int(sensitive[1]), header)):
+            kind = "Q6_K"
+    # Blocks of 256 values don't fit every width.
+    for narrow in (kind, WITHOUT_BLOCKS.get(kind, "F16"), "F16"):
+        if shape[-1] % GGML_QUANT_SIZES[GGMLQuantizationType[narrow]][0] == 0:
+            break
+    return GGMLQuantizationType[narrow]
+
+
+def _has_more_bits(block: int, header: GgufHeader) -> bool:
+    """llama.cpp's choice of blocks: the first and last eighth, and every third between them."""
+    blocks = int(header.metadata[f"{header.architecture}.block_count"])
+    eighth = blocks // 8
+    return block < eighth or block >= 7 * blocks // 8 or (block - eighth) % 3 == 2
 
 
 def merge_directory(adapter: Path, directory: HfDirectory, target: Path) -> Path:

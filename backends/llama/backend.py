@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sapo_edge.backends.backend import Backend, OpenOptions, RoundShape, Support
 from sapo_edge.backends.machine.host import Host
+from sapo_edge.backends.model.llama_library import COMPILED, too_old_for_prebuilt
 from sapo_edge.backends.pytorch.backend import TORCH_PACKAGES
 from sapo_edge.installing import how_to_install
 from sapo_edge.policy import MemoryEstimate
@@ -22,9 +23,11 @@ def look(host: Host, model: Path | None) -> Support:
     if not host.installed("llama_cpp"):
         return Support(
             False, PREFERENCE, "llama-cpp-python is not installed", PREFERENCE,
-            missing="llama.cpp samples two to three times as fast on this CPU, but llama-cpp-python is not installed",
+            missing="llama.cpp samples up to twice as fast on this CPU, but llama-cpp-python is not installed",
             remedy=f"{how_to_install('llama-cpp-python')}, which takes a C++ compiler some minutes",
         )  # fmt: skip
+    if lacking := too_old_for_prebuilt():
+        return Support(False, PREFERENCE, lacking, PREFERENCE, missing=f"{lacking}, for llama.cpp", remedy=COMPILED)
     if model is not None and model.is_dir():
         return Support(
             False, PREFERENCE, "llama.cpp reads GGUF files, not directories", remedy="give a GGUF file of the model"
@@ -61,6 +64,6 @@ BACKEND = Backend(
     look,
     open_policy,
     estimate,
-    probe="import llama_cpp",
+    probe="from sapo_edge.backends.model.llama_library import llama_library; llama_library()",
     packages=("llama-cpp-python", "torch"),
 )

@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from sapo_edge.backends.adapter.merged import write_gguf
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.machine.disk import nearest_existing
 from sapo_edge.backends.machine.host import processor
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
-from sapo_edge.backends.model.llama_library import convert_file
 from sapo_edge.errors import ModelError
 
 CANDIDATES = ("original", "bf16", "f16", "q8_0")
@@ -183,12 +183,10 @@ def convert(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
     # Named after this process: `sapo eval` may be measuring at the same time.
     temporary = directory / f"{name}.gguf.{os.getpid()}.part"
     try:
-        if not convert_file(header.path, temporary, name):
-            raise ModelError(
-                f"llama.cpp could not convert {header.path} to {name}",
-                "free some disk space, or use another model file",
-            )
+        write_gguf(header, temporary, name)
         os.replace(temporary, path)
+    except NotImplementedError as error:
+        raise ModelError(f"{header.path} can't be converted to {name}: {error}", "use another model file") from error
     finally:
         # What a full disk cut off would stay for ever: the next process has another number.
         temporary.unlink(missing_ok=True)

@@ -89,11 +89,16 @@ def multiplies_bfloat16(processors: Path = PROCESSORS) -> bool:
 
     It may multiply float32 faster all the same.
     """
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(processor_flags(processors))
+
+
+def processor_flags(processors: Path = PROCESSORS) -> frozenset[str]:
+    """What an x86 processor can do, by Linux's names of it; empty elsewhere."""
     try:
         flags = re.search(r"^flags\s*:(.*)$", processors.read_text(errors="replace"), re.MULTILINE)
     except OSError:
-        return False
-    return flags is not None and not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags[1].split())
+        return frozenset()
+    return frozenset(flags[1].split()) if flags is not None else frozenset()
 
 
 def is_installed(name: str) -> bool:

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.machine.host import is_installed
-from sapo_edge.backends.model.llama_library import llama_library
+from sapo_edge.backends.model.llama_library import has_llama, llama_library
 
 QUANTISED_ROWS = 512
 """Rows that a thread quantises at a time."""
@@ -24,16 +23,13 @@ QUANTISED_ROWS = 512
 
 @lru_cache(maxsize=1)
 def _library() -> Any:
-    llama_library()
-    from llama_cpp import _ggml
-
-    return _ggml.libggml
+    return llama_library().llama_cpp._lib
 
 
 @lru_cache(maxsize=64)
 def _widener(kind: int) -> Any:
     """The C function (blocks, values, count) of a number format; None if the library has none, or is not installed."""
-    if not is_installed("llama_cpp"):
+    if not has_llama():
         return None
     from gguf.constants import GGMLQuantizationType
 
@@ -94,6 +90,7 @@ def quantise(kind: int, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8
 
     Raises:
         ValueError: if the layout does not fit.
+        NotImplementedError: if llama.cpp is not installed, and numpy knows no such format.
     """
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
@@ -101,6 +98,11 @@ def quantise(kind: int, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8
     rows, columns = values.shape
     if columns % count or not values.flags.c_contiguous:
         raise ValueError(f"rows of {columns} values have no blocks of {count}")
+    if not has_llama():
+        from gguf.quants import quantize
+
+        rounded: npt.NDArray[np.uint8] = quantize(values, GGMLQuantizationType(kind)).view(np.uint8)
+        return rounded
     function = _library().ggml_quantize_chunk
     function.restype = ctypes.c_size_t
     function.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p]

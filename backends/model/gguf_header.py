@@ -258,6 +258,30 @@ def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
     return arrays
 
 
+def raw_values(path: Path, without: Sequence[str]) -> list[bytes]:
+    """The metadata of a GGUF file as its bytes, a value each with its key, apart from some.
+
+    Args:
+        path: of a file that `parse_header` accepts.
+        without: keys to leave out.
+    """
+    with path.open("rb") as file:
+        reader = _Reader(file, path.stat().st_size, path)
+        reader.kept = 0
+        reader.take(8)
+        reader.count("tensors")
+        values = []
+        for _ in range(reader.count("values")):
+            start = file.tell()
+            key = reader.text()
+            reader.value(reader.scalar("<I"))
+            end = file.tell()
+            file.seek(start)
+            if (value := file.read(end - start)) and key not in without:
+                values.append(value)
+    return values
+
+
 def _unreadable(path: Path, error: OSError) -> ModelError:
     return ModelError(f"can't read the model file {path}: {error.strerror}", "check the path given as --model")
 

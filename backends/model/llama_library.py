@@ -1,21 +1,37 @@
-"""llama.cpp's library: it samples for its own backend, tokenises GGUF files for the others, and converts them."""
+"""llama.cpp's library: it samples for its own backend, tokenises GGUF files for the others, and converts numbers.
+
+llama-cpp-python is on PyPI as sources alone, and compiling llama.cpp takes minutes. `packaging/wheels.py` makes a wheel
+of its Python code that compiles nothing: llama.cpp then comes from xllamacpp's wheel, of which no Python code is run.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
+import importlib.util
 import os
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from sapo_edge.backends.machine.host import processor_flags
 from sapo_edge.errors import BackendError
 from sapo_edge.installing import how_to_install
 
 GGML_LOG_LEVEL_ERROR = 4
 """From ggml.h; the binding does not export it."""
+
+NEEDED_FLAGS = {"avx2", "bmi2", "f16c", "fma"}
+"""What xllamacpp's library was compiled for on x86-64: without them the process would be killed."""
+PREBUILT_VERSION = "2026.10.11549"
+"""Of xllamacpp, whose llama.cpp is some days younger than that of llama-cpp-python 0.3.36: what differs is known."""
+ABSENT = ("llama_max_parallel_sequences", "llama_model_quantize", "llama_model_quantize_default_params")
+"""Functions that llama-cpp-python names and xllamacpp's library leaves out; nothing here calls them."""
+COMPILED = "llama.cpp has to be compiled for this processor: docs/install.md says how; or use --backend torch"
 
 _log_callback: Any = None
 _held = threading.local()
@@ -35,6 +51,42 @@ def print_error(text: str) -> None:
     sys.stderr.write(text)
 
 
+def _directory_of(package: str) -> Path | None:
+    """Where a package is installed; does not import it."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+@lru_cache(maxsize=1)
+def prebuilt_library() -> Path | None:
+    """The library that llama-cpp-python is to use because it has none of its own; None if it has, or there is none."""
+    binding, prebuilt = _directory_of("llama_cpp"), _directory_of("xllamacpp")
+    if binding is None or prebuilt is None or (binding / "lib").is_dir():
+        return None
+    return next(prebuilt.glob("xllamacpp*.so"), None)
+
+
+def too_old_for_prebuilt() -> str:
+    """What this processor lacks of what the prebuilt library needs, in words; "" if nothing, or none is used."""
+    flags = processor_flags()
+    lacking = NEEDED_FLAGS - flags if flags and prebuilt_library() is not None else set()
+    return f"this processor has no {', '.join(sorted(lacking)).upper()}" if lacking else ""
+
+
+def faster_if_compiled() -> str:
+    """That compiling llama.cpp would pay here, in words; "" if it was compiled, or would not."""
+    pays = prebuilt_library() is not None and "avx512f" in processor_flags()
+    return "; compiled for AVX-512, up to 1.8 times as fast (docs/install.md)" if pays else ""
+
+
+def has_llama() -> bool:
+    """Whether llama.cpp is installed and this processor is new enough for it; does not load it."""
+    return _directory_of("llama_cpp") is not None and not too_old_for_prebuilt()
+
+
 def llama_library() -> Any:
     """The `llama_cpp` module, which then logs errors alone.
 
@@ -44,12 +96,22 @@ def llama_library() -> Any:
     global _log_callback
     # As in `require_torch`: OpenMP reads it when the first library that uses it loads.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if lacking := too_old_for_prebuilt():
+        raise BackendError(f"{lacking}, which llama.cpp in xllamacpp's wheel needs", COMPILED)
     try:
+        library = prebuilt_library() if "llama_cpp" not in sys.modules else None
+        if library is not None:
+            _use(library)
         import llama_cpp
+
+        if library is not None:
+            _add_new_field(llama_cpp)
     except (ImportError, OSError, RuntimeError) as error:
         raise BackendError(
             f"llama-cpp-python can't be loaded ({error})",
-            how_to_install("llama-cpp-python"),
+            "install GNU's OpenMP: apt install libgomp1"
+            if "libgomp" in str(error)
+            else how_to_install("llama-cpp-python"),
         ) from error
     if _log_callback is None:
 
@@ -67,10 +129,47 @@ def llama_library() -> Any:
     return llama_cpp
 
 
-def convert_file(source: Path, target: Path, form: str) -> bool:
-    """Write a GGUF file in another number format, by llama.cpp's name of it; False if llama.cpp can't."""
-    library = llama_library()
-    parameters = library.llama_model_quantize_default_params()
-    parameters.allow_requantize = True
-    parameters.ftype = getattr(library, f"LLAMA_FTYPE_MOSTLY_{form.upper()}")
-    return bool(library.llama_model_quantize(str(source).encode(), str(target).encode(), parameters) == 0)
+class _Prebuilt(ctypes.CDLL):
+    """xllamacpp's library, with functions that fail in place of those that it leaves out."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ABSENT:
+            return super().__getattr__(name)
+
+        def absent(*_: object) -> None:
+            raise NotImplementedError(f"xllamacpp's library has no {name}")
+
+        return absent
+
+
+def _use(path: Path) -> None:
+    """From now on, llama-cpp-python loads this library, wherever it looks for one."""
+    try:
+        library = _Prebuilt(str(path))
+    except OSError as error:
+        # Not every system has GNU's OpenMP; torch brings one for itself.
+        openmp = (_directory_of("torch") or Path()) / "lib/libgomp.so.1"
+        if "libgomp" not in str(error) or not openmp.exists():
+            raise
+        ctypes.CDLL(str(openmp), ctypes.RTLD_GLOBAL)
+        library = _Prebuilt(str(path))
+    if (version := importlib.metadata.version("xllamacpp")) != PREBUILT_VERSION:
+        raise ImportError(f"xllamacpp {version} is installed, which has another layout than {PREBUILT_VERSION}")
+    name = "llama_cpp._ctypes_extensions"
+    spec = importlib.util.spec_from_file_location(
+        name, (_directory_of("llama_cpp") or Path()) / "_ctypes_extensions.py"
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    vars(module)["load_shared_library"] = lambda _name, _directory: library
+    sys.modules[name] = module
+
+
+def _add_new_field(library: Any) -> None:
+    """Give the parameters of a context the one field that the prebuilt library's have and the binding's lack."""
+    fields = list(library.llama_context_params._fields_)
+    fields.insert([name for name, _ in fields].index("embeddings"), ("moe_cache_size", ctypes.c_size_t))
+    parameters = type("llama_context_params", (ctypes.Structure,), {"_fields_": fields})
+    library.llama_context_default_params.restype = parameters
+    library.llama_init_from_model.argtypes = [library.llama_model_p_ctypes, parameters]

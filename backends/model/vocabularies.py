@@ -11,11 +11,10 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.backends.machine.host import is_installed
 from sapo_edge.backends.model.chat_template import Layout, Turns, lay_out, text_after_answer, with_fixed_date
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.hf_directory import REMEDY, HfDirectory
-from sapo_edge.backends.model.llama_library import llama_library
+from sapo_edge.backends.model.llama_library import has_llama, llama_library
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import Prompt
@@ -41,7 +40,7 @@ def open_vocabulary(source: ModelSource, *, thinking: bool = False) -> Vocabular
     """
     if isinstance(source, HfDirectory):
         return HfVocabulary(source, thinking=thinking)
-    if is_installed("llama_cpp"):
+    if has_llama():
         return GgufVocabulary(source, thinking=thinking)
     return PlainGgufVocabulary(source, thinking=thinking)
 

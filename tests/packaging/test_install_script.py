@@ -1,4 +1,4 @@
-"""`packaging/install.sh` with a program in pip's place: progress, and an install without a compiler."""
+"""`packaging/install.sh` with a program in pip's place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ case "$*" in
 *" torch") exit {torch} ;;
 esac
 case "$*" in
-*llama*) echo "ERROR: Failed building wheel for llama-cpp-python"; exit 1 ;;
+*native*) echo "there is no compiler" >&2; exit 1 ;;
 *broken*) echo "ERROR: No matching distribution found"; exit 1 ;;
 esac
 """
@@ -36,7 +36,7 @@ def program(file: Path, text: str) -> None:
 
 
 def install(
-    tmp_path: Path, extras: str, *, torch: int = 0, compiles: bool = True
+    tmp_path: Path, extras: str, *, torch: int = 0, compiles: bool = False
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     python, calls = tmp_path / "python", tmp_path / "calls"
     program(python, PYTHON.format(calls=calls, torch=torch))
@@ -56,22 +56,18 @@ def install(
 
 
 @pytest.mark.parametrize("torch", [0, 1])
-def test_what_can_be_compiled_is_installed_at_once(tmp_path: Path, torch: int) -> None:
+def test_wheels_are_made_that_compile_nothing_and_installed(tmp_path: Path, torch: int) -> None:
     """Also where PyTorch's index can't be reached."""
-    ended, calls = install(tmp_path, "starter,serve", torch=torch)
+    ended, calls = install(tmp_path, "starter,llama,serve", torch=torch)
     assert ended.returncode == 0 and ended.stderr == ""
-    assert len(calls) == 1 and calls[0].endswith("-c constraints.txt --editable .[starter,serve]")
+    assert len(calls) == 2 and calls[0] == "packaging/wheels.py slim"
+    assert calls[1].endswith("-c constraints.txt --find-links dist --editable .[starter,llama,serve]")
 
 
-@pytest.mark.parametrize("compiles", [True, False])
-def test_without_a_compiler_slim_wheels_replace_what_is_compiled(tmp_path: Path, compiles: bool) -> None:
-    extras = "starter,llama,serve" if compiles else "llama,starter,serve"
-    ended, calls = install(tmp_path, extras, compiles=compiles)
-    assert ended.returncode == 0
-    assert ("torch samples" in ended.stderr) == compiles
-    assert calls[-2:][0] == "packaging/wheels.py slim"
-    assert calls[-1].endswith("--find-links dist --editable .[starter,serve]")
-    assert len(calls) == (3 if compiles else 2)
+def test_compiling_is_asked_for(tmp_path: Path) -> None:
+    ended, calls = install(tmp_path, "starter,llama", compiles=True)
+    assert ended.returncode == 1 and "there is no compiler" in ended.stderr
+    assert calls == ["packaging/wheels.py slim native"]
 
 
 def test_pip_ends_with_the_script(tmp_path: Path) -> None:
@@ -90,4 +86,4 @@ def test_pip_ends_with_the_script(tmp_path: Path) -> None:
 
 def test_another_failure_is_shown_and_final(tmp_path: Path) -> None:
     ended, calls = install(tmp_path, "broken,starter")
-    assert ended.returncode == 1 and "No matching distribution" in ended.stderr and len(calls) == 1
+    assert ended.returncode == 1 and "No matching distribution" in ended.stderr and len(calls) == 2

@@ -54,7 +54,7 @@ def test_a_container_is_made_of_files_that_exist() -> None:
     for name, value in stages()["wheels"]:
         if name == "COPY":
             assert all((ROOT / source).exists() for source in value.split()[:-1]), value
-    kinds = re.findall(r"wheels\.py --to /wheels (.*)", (PACKAGING / "Dockerfile").read_text())
+    kinds = re.findall(r"wheels\.py --to /wheels *(.*)", (PACKAGING / "Dockerfile").read_text())
     assert kinds and all(f"\n{kind} " in (PACKAGING / "wheels.py").read_text() for kind in kinds[0].split())
     text = (PACKAGING / "Dockerfile").read_text()
     variables = set(re.findall(rf"{PREFIX}[A-Z_]+", text)) - OTHER_VARIABLES

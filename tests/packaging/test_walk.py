@@ -13,7 +13,7 @@ def test_the_walk_goes_through_every_command_of_the_readme_in_its_order() -> Non
     check(README)
     assert all(bool(step.what) != bool(step.left_out) for step in WALK.values())
     # `python -m tests.walk` uses what the text says of this one.
-    assert "make run ROUNDS=" in README and "make run COMPILE=no" in README
+    assert "make run ROUNDS=" in README and "COMPILE=yes" in README
 
 
 @pytest.mark.parametrize(

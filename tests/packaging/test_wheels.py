@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from sapo_edge.backends.model.llama_library import PREBUILT_VERSION
 from sapo_edge.tasks import library
 from tests.packaging.script import load_script
 
@@ -90,6 +91,13 @@ def test_the_core_requires_no_extra_of_its_own_and_keeps_its_commands(wheels: An
         wheels.without_own_extras(["Requires-Dist: other", ""])
 
 
+def test_llama_cpp_python_without_llama_cpp_requires_the_library_that_is_known_to_fit(wheels: Any) -> None:
+    lines = wheels.with_prebuilt(["Version: 1", "Requires-Dist: numpy", "", "A text."])
+    assert lines[2] == f"Requires-Dist: xllamacpp=={PREBUILT_VERSION}" and lines[-1] == "A text."
+    assert "take the original" in " ".join(lines)
+    assert Version("0.3.36+sapo.native") > Version("0.3.36+sapo") > Version("0.3.36"), "pip takes the highest"
+
+
 def test_a_requirement_that_is_gone_is_noticed(wheels: Any) -> None:
     with pytest.raises(SystemExit, match="does not require gone"):
         wheels.without(METADATA.splitlines(), ("big-library", "gone"))
@@ -131,10 +139,12 @@ def test_llama_cpp_is_compiled_for_another_machine(
     def pip(command: list[str], *, check: bool, env: dict[str, str]) -> None:
         assert check
         called.append((command, env))
-        (tmp_path / "llama_cpp_python-1-py3-none-linux_aarch64.whl").touch()
+        with zipfile.ZipFile(Path(command[-2]) / "llama_cpp_python-1-py3-none-linux_aarch64.whl", "w") as archive:
+            archive.writestr("llama_cpp_python-1.dist-info/METADATA", "Version: 1\n\n")
 
     monkeypatch.setattr(wheels.subprocess, "run", pip)
-    assert list(wheels.cross(tmp_path, "aarch64")) == [tmp_path / "llama_cpp_python-1-py3-none-linux_aarch64.whl"]
+    made = tmp_path / "llama_cpp_python-1+sapo.native-py3-none-linux_aarch64.whl"
+    assert list(wheels.cross(tmp_path, "aarch64")) == [made] and made.exists()
     ((command, environment),) = called
     assert "--no-cache-dir" in command and command[-1].startswith("llama-cpp-python==")
     assert environment["_PYTHON_HOST_PLATFORM"] == "linux-aarch64"

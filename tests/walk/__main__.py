@@ -57,7 +57,7 @@ class Walk:
 
     def make_run(self) -> None:
         words = [f"ROUNDS={self.rounds}"] if self.rounds is not None else []
-        words += [] if self.compiles else ["COMPILE=no"]
+        words += ["COMPILE=yes"] if self.compiles else []
         command = " ".join(["make run", *words])
         began, started = used(), time.monotonic()
         terminal = self.terminal(command)
@@ -123,7 +123,7 @@ def ended(terminal: Terminal, command: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.walk", description=__doc__)
     parser.add_argument("--rounds", type=int, help="of `make run`, in place of its 40")
-    parser.add_argument("--no-compile", dest="compiles", action="store_false", help="run `make run COMPILE=no`")
+    parser.add_argument("--compile", dest="compiles", action="store_true", help="run `make run COMPILE=yes`")
     parser.add_argument("--base", type=Path, help="directory of a Debian to copy, made if it is missing")
     parser.add_argument("--into", type=Path, help="document that gets the table between its marks")
     options = parser.parse_args()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -15,7 +16,6 @@ import pytest
 from sapo_edge.backends.llama import requantise as llama_requantise
 from sapo_edge.backends.llama.requantise import CANDIDATES, SamplerChoice, choose_sampler, fixed_sampler
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
-from sapo_edge.backends.model.llama_library import llama_library
 from sapo_edge.errors import ModelError
 
 Narration = list[str]
@@ -163,13 +163,26 @@ def test_what_a_full_disk_cut_off_is_removed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def cut_off(_source: bytes, target: bytes, _parameters: object) -> int:
-        Path(target.decode()).write_bytes(bytes(1000))
-        return 1
+    def cut_off(_header: GgufHeader, target: Path, _form: str) -> None:
+        target.write_bytes(bytes(1000))
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(llama_library(), "llama_model_quantize", cut_off)
-    assert choose([]).path == header.path
-    assert [path.name for path in derived(tmp_path, header).iterdir()] == ["choice.json"]
+    monkeypatch.setattr(llama_requantise, "write_gguf", cut_off)
+    choice = choose([])
+    assert choice.path == header.path and "No space left" in choice.reason
+    assert not list(derived(tmp_path, header).iterdir())
+
+
+def test_a_format_that_can_not_be_made_is_left_out(
+    choose: Choose, header: GgufHeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(_header: GgufHeader, _target: Path, _form: str) -> None:
+        raise NotImplementedError("no such format")
+
+    monkeypatch.setattr(llama_requantise, "write_gguf", unknown)
+    narration: Narration = []
+    assert choose(narration).format == "original"
+    assert sum("can't be converted" in text for text in narration) == 3
 
 
 def test_a_cache_that_can_not_be_written_keeps_the_original(choose: Choose, header: GgufHeader, tmp_path: Path) -> None:
