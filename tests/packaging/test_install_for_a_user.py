@@ -1,0 +1,89 @@
+"""`install.sh` with programs in the places of uv and PyPI: what it asks of them, and what it says."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.script import ROOT
+
+UV = """#!/bin/sh
+echo "$* links=$UV_FIND_LINKS torch=${{UV_TORCH_BACKEND:-}}" >> {calls}
+[ "$1 $2" != "tool dir" ] || echo /tools
+"""
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone with its wheels, and a uv that notes what it is asked."""
+    place = tmp_path / "a clone"
+    (place / "dist").mkdir(parents=True)
+    for name in ("sapo_edge-1", "sapo_edge-1+core", "llama_cpp_python-1+sapo"):
+        (place / f"dist/{name}-py3-none-any.whl").touch()
+    shutil.copy(ROOT / "install.sh", place)
+    (place / "constraints.txt").touch()
+    (tmp_path / "uv").write_text(UV.format(calls=tmp_path / "calls"))
+    (tmp_path / "uv").chmod(0o755)
+    return place
+
+
+def install(clone: Path, *words: str, **variables: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """Ended with these calls of uv."""
+    base = clone.parent
+    environment = {"PATH": f"{base}:/usr/bin:/bin", "HOME": str(base / "home"), **variables}
+    command = ["sh", str(clone / "install.sh"), *words]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    calls = base / "calls"
+    return ended, calls.read_text().splitlines() if calls.exists() else []
+
+
+def test_what_learns_gets_torch_for_this_machine(clone: Path) -> None:
+    ended, (wheels, tool, *_) = install(clone, UV_FIND_LINKS="/mirror")
+    assert ended.returncode == 0 and "begin with: /tools/sapo" in ended.stderr
+    assert wheels.startswith(f"run --quiet --no-project --with pip python {clone}/packaging/wheels.py")
+    assert tool.startswith("tool install --quiet --force ") and "--torch-backend auto" in tool
+    assert f"{clone}/dist/sapo_edge-1-py3-none-any.whl[starter,llama]" in tool
+    assert f"links={clone}/dist,/mirror torch=" in tool
+
+
+def test_torchs_build_can_be_chosen(clone: Path) -> None:
+    assert "--torch-backend cpu" in install(clone, UV_TORCH_BACKEND="cpu")[1][1]
+    assert "torch-backend" not in install(clone, UV_TORCH_BACKEND="none")[1][-4]
+
+
+def test_a_generator_has_no_torch(clone: Path) -> None:
+    tool = install(clone, "--generator")[1][1]
+    assert f"{clone}/dist/sapo_edge-1+core-py3-none-any.whl[swarm,tui,llama,starter]" in tool
+
+
+def test_a_folder_needs_no_network(clone: Path) -> None:
+    folder = clone.parent / "folder"
+    # Brings uv, also for those others.
+    (clone.parent / "python3").write_text('#!/bin/sh\necho "python3 $*" >> "$(dirname "$0")/calls"\n')
+    (clone.parent / "python3").chmod(0o755)
+    ended, calls = install(clone, "--folder", str(folder))
+    assert ended.returncode == 0 and f"sh {folder}/install.sh --from {folder}" in ended.stderr
+    brought, _, torch, rest = calls
+    assert brought.startswith("python3 - ") and brought.endswith(str(folder))
+    assert "/whl/cpu torch links" in torch and f"--dest {folder} {clone}/dist/sapo_edge-1-py3-none-any.whl" in rest
+    assert {"install.sh", "constraints.txt", "llama_cpp_python-1+sapo-py3-none-any.whl"} <= {
+        path.name for path in folder.iterdir()
+    }
+    ended, calls = install(folder, "--from", str(folder))
+    tool = next(call for call in calls if call.startswith("tool install"))
+    assert ended.returncode == 0 and "--offline --no-index" in tool and f"links={folder} " in tool
+
+
+def test_it_goes_as_it_came(clone: Path) -> None:
+    ended, calls = install(clone, "--uninstall")
+    assert ended.returncode == 0 and [call.split(" links")[0] for call in calls] == ["tool uninstall sapo-edge"]
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--from",)])
+def test_what_it_does_not_know_is_said(clone: Path, words: tuple[str, ...]) -> None:
+    ended, calls = install(clone, *words)
+    assert ended.returncode in (1, 2) and not calls
+    assert "sh install.sh --generator" in ended.stderr or "needs a directory" in ended.stderr
