@@ -1,4 +1,4 @@
-"""Installs the wheels with pipx and uv where no compiler is, learns, upgrades, removes: `python -m tests.install`.
+"""Installs by install.sh, pipx and uv where no compiler is, learns, upgrades, removes: `python -m tests.install`.
 
 Installs the sdist with pip, too. Times and weighs each step, and prints a table for docs/records. Takes minutes and
 5 GB of disk for a while; nothing outside a temporary directory changes. The version before is built from git.
@@ -23,9 +23,9 @@ from tests.install.weight import megabytes
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS = "[starter,llama]"
-BEFORE = "0df0d66"
-"""A commit whose state directories are to be continued: the newest with another list of requirements."""
-PROGRAMS = ("sh", "env", "uname", "git")
+BEFORE = "2578a52"
+"""A commit whose state directories are to be continued: the first that compiles nothing."""
+PROGRAMS = ("cat", "cp", "dirname", "env", "git", "grep", "ls", "mkdir", "rm", "sed", "sh", "uname")
 """What a clean machine has of the commands that an installer may call; no compiler."""
 QUICK = ("--solo", "--rounds", "1", "--set", "held_out=0", "--agree")
 
@@ -90,22 +90,33 @@ class Clean:
         print(row(*self.rows[-1]), flush=True)
         return done.stdout
 
-    def place(self, wheel: Path) -> list[str]:
+    def place(self) -> list[str]:
         """Options of pip that name the wheels to install one with, and the versions that the tests passed with."""
-        wheels = self.wheels
-        if wheel.parent != wheels:
-            # Slim wheels lack what the version before needs.
-            wheels = self.directory / "native"
-            wheels.mkdir(exist_ok=True)
-            for path in self.wheels.glob("*.whl"):
-                if "+" not in path.name and not path.name.startswith("sapo_edge"):
-                    shutil.copy(path, wheels)
-        links = [word for link in (str(wheels), *self.links) for word in ("--find-links", link)]
+        links = [word for link in (str(self.wheels), *self.links) for word in ("--find-links", link)]
         return [*links, "-c", str(ROOT / "constraints.txt")]
 
 
 def row(step: str, seconds: float, used: float, weight: float) -> str:
     return f"| {step} | {seconds:.0f} | {used:.0f} | {f'{weight:.0f}' if weight else ''} |"
+
+
+def script(clean: Clean) -> None:
+    """Install by install.sh, which finds no uv, learn, remove."""
+    bare = clean.directory / "bare"
+    bare.mkdir()
+    for name in PROGRAMS:
+        (bare / name).symlink_to(clean.directory / "bin" / name)
+    (bare / "python3").symlink_to(sys.executable)
+    tools = clean.directory / "home/.local/share/uv/tools"
+    command = ("env", f"PATH={bare}", f"UV_PYTHON={sys.executable}", "sh", str(ROOT / "install.sh"))
+    clean.run("install.sh: install", *command, weigh=tools)
+    sapo = str(clean.directory / "home/.local/bin/sapo")
+    home = ("--home", str(clean.directory / "home/node-script"))
+    clean.run("install.sh: its first round", sapo, "run", *QUICK, *home, weigh=tools)
+    clean.run("install.sh: `sapo export`", sapo, "export", "--to", "merged", f"{home[1]}-model", *home)
+    clean.run("install.sh: install again", *command)
+    clean.run("install.sh: remove it", *command, "--uninstall")
+    assert not Path(sapo).exists() and not (tools / "sapo-edge").exists(), "something of the program is left"
 
 
 def pipx(clean: Clean) -> None:
@@ -115,7 +126,7 @@ def pipx(clean: Clean) -> None:
     def install(step: str, wheel: Path, *options: str) -> None:
         clean.run(
             step, "pipx", "install", *options, f"{wheel}{EXTRAS}",
-            f"--pip-args={' '.join(clean.place(wheel))}", weigh=environment,
+            f"--pip-args={' '.join(clean.place())}", weigh=environment,
         )  # fmt: skip
 
     _live(clean, "pipx", install, ("pipx", "uninstall", "sapo-edge"), environment)
@@ -128,7 +139,7 @@ def uv(clean: Clean) -> None:
     def install(step: str, wheel: Path, *options: str) -> None:
         python = ("--python", sys.executable)
         clean.run(
-            step, "uv", "tool", "install", *python, *clean.place(wheel), *options, f"{wheel}{EXTRAS}", weigh=environment
+            step, "uv", "tool", "install", *python, *clean.place(), *options, f"{wheel}{EXTRAS}", weigh=environment
         )  # fmt: skip
 
     _live(clean, "uv tool", install, ("uv", "tool", "uninstall", "sapo-edge"), environment)
@@ -140,7 +151,7 @@ def sdist(clean: Clean) -> None:
     environment = clean.directory / "home/sdist"
     clean.run("sdist: make an environment", sys.executable, "-m", "venv", str(environment))
     pip = (str(environment / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    clean.run("sdist: install", *pip, *clean.place(archive), f"{archive}{EXTRAS}", weigh=environment)
+    clean.run("sdist: install", *pip, *clean.place(), f"{archive}{EXTRAS}", weigh=environment)
     sapo = str(environment / "bin/sapo")
     assert archive.name.removeprefix("sapo_edge-").removesuffix(".tar.gz") in clean.run(
         "sdist: version", sapo, "--version"
@@ -185,11 +196,11 @@ def before(directory: Path, commit: str) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.install", description=__doc__)
-    parser.add_argument("tools", nargs="*", choices=["pipx", "uv", "sdist", "platforms", "aarch64", []])
+    parser.add_argument("tools", nargs="*", choices=["script", "pipx", "uv", "sdist", "platforms", "aarch64", []])
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="made by packaging/wheels.py")
     parser.add_argument("--find-links", action="append", default=[], help="more places of wheels; repeatable")
     arguments = parser.parse_args()
-    tools: dict[str, Callable[[Clean], None]] = {"pipx": pipx, "uv": uv, "sdist": sdist}
+    tools: dict[str, Callable[[Clean], None]] = {"script": script, "pipx": pipx, "uv": uv, "sdist": sdist}
     lists = {"platforms": platforms.resolve_platforms, "aarch64": platforms.resolve_aarch64}
     if asked := [name for name in arguments.tools if name in lists]:
         for name in asked:
