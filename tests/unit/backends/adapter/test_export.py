@@ -9,6 +9,7 @@ import json
 import shutil
 import sys
 import warnings
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from gguf import GGMLQuantizationType, LlamaFileType
 
 from sapo_edge.backends.adapter.export import ExportFormat, Quantisation, export, usage
 from sapo_edge.backends.adapter.files import ADAPTER_FILE, read_adapter, write_state, write_tensors
+from sapo_edge.backends.adapter.merged import number_format
 from sapo_edge.backends.llama.runtime import LlamaModel
-from sapo_edge.backends.model.gguf_header import read_header
+from sapo_edge.backends.model.gguf_header import GgufHeader, TensorInfo, read_header
 from sapo_edge.errors import BackendError, CheckpointError, ModelError, StateError
 from sapo_edge.policy import LoraSettings, Message
 from tests import needs
@@ -165,6 +167,33 @@ def test_the_usual_formats_need_no_llama_cpp(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(BackendError, match="llama"):
         export(adapter, tmp_path / "out", ExportFormat.MERGED, base, quantisation=Quantisation.Q4_K_M)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("form", "counts"),
+    [
+        ("q6_k", {"Q8_0": 181, "Q6_K": 30}),
+        ("q5_k_m", {"Q5_1": 166, "Q5_K": 16, "Q8_0": 15, "Q6_K": 14}),
+        ("q4_k_m", {"Q5_0": 166, "Q4_K": 16, "Q8_0": 15, "Q6_K": 14}),
+        ("q4_0", {"Q4_0": 210, "Q8_0": 1}),
+    ],
+)
+def test_narrow_formats_are_mixed_as_llama_cpp_mixes_them(form: str, counts: dict[str, int]) -> None:
+    """What llama.cpp's own conversion made of the embedded model, whose tensors then were equal to the byte, too."""
+    width, inner = 576, 1536
+    shapes = {
+        "attn_q": (width, width), "attn_k": (192, width), "attn_v": (192, width), "attn_output": (width, width),
+        "ffn_gate": (inner, width), "ffn_up": (inner, width), "ffn_down": (width, inner), "attn_norm": (width,),
+    }  # fmt: skip
+    tensors = {"token_embd.weight": TensorInfo("token_embd.weight", (49152, width), 3, 0, 0)}
+    for block in range(30):
+        for name, shape in shapes.items():
+            tensors[f"blk.{block}.{name}.weight"] = TensorInfo(name, shape, 3, 0, 0)
+    header = GgufHeader(Path("m.gguf"), {"general.architecture": "llama", "llama.block_count": 30}, tensors)
+    kinds = [number_format(header, name, form) for name in tensors]
+    assert Counter(kind.name for kind in kinds if kind is not None) == counts and kinds.count(None) == 30
+    more = [block for block in range(30) if number_format(header, f"blk.{block}.ffn_down.weight", "q4_k_m") == 14]
+    assert more == [0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 26, 27, 28, 29]
 
 
 def test_the_modelfile_has_the_prompt_of_the_training(tmp_path: Path) -> None:
