@@ -113,7 +113,11 @@ def script(clean: Clean) -> None:
     sapo = str(clean.directory / "home/.local/bin/sapo")
     home = ("--home", str(clean.directory / "home/node-script"))
     clean.run("install.sh: its first round", sapo, "run", *QUICK, *home, weigh=tools)
+    print(
+        f"from the first line to the first round: {sum(row[1] for row in clean.rows) / 60:.1f} minutes", file=sys.stderr
+    )
     clean.run("install.sh: `sapo export`", sapo, "export", "--to", "merged", f"{home[1]}-model", *home)
+    clean.run("install.sh: `sapo chat`", sapo, "chat", "What is 3 + 4?", *home)
     clean.run("install.sh: install again", *command)
     clean.run("install.sh: remove it", *command, "--uninstall")
     assert not Path(sapo).exists() and not (tools / "sapo-edge").exists(), "something of the program is left"
