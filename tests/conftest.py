@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import sapo_edge.swarm  # noqa: F401 - lets libp2p do without libraries that it names
 import tests.machines  # noqa: F401 - the profile `long`
 from tests.hub import hub, repositories  # noqa: F401 - fixtures
 from tests.undisturbed import UNDISTURBED

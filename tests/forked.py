@@ -28,12 +28,13 @@ if TYPE_CHECKING:
     import pytest
 
 HEAVY = [
-    "torch", "transformers", "peft", "llama_cpp", "reasoning_gym", "libp2p", "libp2p.pubsub.gossipsub",
+    "torch", "transformers", "peft", "tests.llama_loaded", "reasoning_gym", "sapo_edge.swarm", "libp2p",
+    "libp2p.pubsub.gossipsub",
     "libp2p.relay.circuit_v2.protocol", "libp2p.stream_muxer.yamux.yamux", "multiaddr", "nacl.bindings", "trio",
     "zeroconf", "sapo_edge.cli.main", "sapo_edge.cli.narrator", "sapo_edge.control.server",
     "sapo_edge.node.controlled",
 ]  # fmt: skip
-"""Libraries; our own modules are for `tests.cli.process.run` alone."""
+"""Libraries, and what loads or leaves out some of them; our other modules are for `tests.cli.process.run` alone."""
 _CLONE_NEWNET = 0x40000000
 """Of Linux' `sched.h`."""
 

@@ -99,13 +99,7 @@ def llama_library() -> Any:
     if lacking := too_old_for_prebuilt():
         raise BackendError(f"{lacking}, which llama.cpp in xllamacpp's wheel needs", COMPILED)
     try:
-        library = prebuilt_library() if "llama_cpp" not in sys.modules else None
-        if library is not None:
-            _use(library)
-        import llama_cpp
-
-        if library is not None:
-            _add_new_field(llama_cpp)
+        llama_cpp = import_binding()
     except (ImportError, OSError, RuntimeError) as error:
         raise BackendError(
             f"llama-cpp-python can't be loaded ({error})",
@@ -126,6 +120,22 @@ def llama_library() -> Any:
         _log_callback = log
         llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
+    return llama_cpp
+
+
+def import_binding() -> Any:
+    """The `llama_cpp` module with its own library, or else with that of xllamacpp's wheel.
+
+    Raises:
+        ImportError, OSError, RuntimeError: if it can't be loaded.
+    """
+    library = prebuilt_library() if "llama_cpp" not in sys.modules else None
+    if library is not None:
+        _use(library)
+    import llama_cpp
+
+    if library is not None:
+        _add_new_field(llama_cpp)
     return llama_cpp
 
 

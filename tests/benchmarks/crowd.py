@@ -11,6 +11,9 @@ every observer is the worst case: where neighbours refuse one, it goes no furthe
 
 from __future__ import annotations
 
+import sapo_edge.swarm  # noqa: F401 -- lets libp2p do without libraries that it names
+
+# isort: split
 import gc
 import hashlib
 import heapq

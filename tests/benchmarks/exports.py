@@ -34,9 +34,9 @@ def cut(text: str) -> str:
 
 def with_llama(adapter: Path, manifest: Manifest) -> Answer:
     """Plain llama-cpp-python, its chat template and its own loop."""
-    import llama_cpp
+    from sapo_edge.backends.model.llama_library import import_binding
 
-    llama = llama_cpp.Llama(str(find_model("")), lora_path=str(adapter), n_ctx=512, verbose=False)
+    llama = import_binding().Llama(str(find_model("")), lora_path=str(adapter), n_ctx=512, verbose=False)
 
     def answer(prompt: Prompt) -> str:
         messages = [{"role": message.role, "content": message.content} for message in prompt]
@@ -48,13 +48,14 @@ def with_llama(adapter: Path, manifest: Manifest) -> Answer:
 
 def with_peft(adapter: Path, manifest: Manifest) -> Answer:
     """Plain transformers and PEFT. Tokens are llama.cpp's: transformers splits this model's digits otherwise."""
-    import llama_cpp
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
+    from sapo_edge.backends.model.llama_library import import_binding
+
     path = find_model("")
-    vocabulary = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
+    vocabulary = import_binding().Llama(str(path), vocab_only=True, verbose=False)
     base = AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, dtype=torch.float32)
     model = PeftModel.from_pretrained(base, str(adapter)).eval()
 

@@ -6,6 +6,9 @@ processes of `PER_PROCESS`, and connect from several addresses of 127.0.0.0/8 wh
 
 from __future__ import annotations
 
+import sapo_edge.swarm  # noqa: F401 -- lets libp2p do without libraries that it names
+
+# isort: split
 import json
 import logging
 import os

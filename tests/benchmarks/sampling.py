@@ -33,12 +33,13 @@ def prompts() -> list[Prompt]:
 
 
 def run(repeats: int, path: Path) -> None:
-    import llama_cpp
     import torch
     from transformers import DynamicCache  # noqa: F401  -- loaded before it is timed
 
+    from sapo_edge.backends.model.llama_library import import_binding
     from sapo_edge.backends.pytorch.model import load_base
 
+    llama_cpp = import_binding()
     cores = available_cores()
     with tempfile.TemporaryDirectory() as workspace:
         options = OpenOptions(path, Paths.default().cache, Path(workspace), threads=cores, trainable=False)

@@ -9,6 +9,9 @@ of others from them, as `Directory` introduces them: 16 at most.
 
 from __future__ import annotations
 
+import sapo_edge.swarm  # noqa: F401 -- lets libp2p do without libraries that it names
+
+# isort: split
 import heapq
 import math
 import random

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sapo_edge.swarm  # noqa: F401 -- lets libp2p do without libraries that it names
+
+# isort: split
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast

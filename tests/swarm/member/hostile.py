@@ -6,6 +6,9 @@ with `{"id": 1, "result": {...}}`. Attacks run side by side.
 
 from __future__ import annotations
 
+import sapo_edge.swarm  # noqa: F401 -- lets libp2p do without libraries that it names
+
+# isort: split
 import contextlib
 import itertools
 import json

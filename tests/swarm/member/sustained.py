@@ -5,6 +5,9 @@ Each attack takes `seconds`. What it needs is made first; then it waits for the 
 
 from __future__ import annotations
 
+import sapo_edge.swarm  # noqa: F401 -- lets libp2p do without libraries that it names
+
+# isort: split
 import contextlib
 import itertools
 import random
