@@ -26,7 +26,9 @@ NEED_THEM = (
     "tests/unit/backends/choose/test_detect.py",
     "tests/unit/backends/llama/",
     "tests/unit/backends/model/test_find.py",
+    "tests/unit/backends/model/test_ggml.py",
     "tests/unit/backends/model/test_hf_directory.py",
+    "tests/unit/backends/model/test_llama_library.py",
     "tests/unit/doctor/test_backends.py",
     "tests/unit/experiment/test_report.py",
 )
