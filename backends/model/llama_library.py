@@ -31,6 +31,8 @@ PREBUILT_VERSION = "2026.10.11549"
 """Of xllamacpp, whose llama.cpp is some days younger than that of llama-cpp-python 0.3.36: what differs is known."""
 ABSENT = ("llama_max_parallel_sequences", "llama_model_quantize", "llama_model_quantize_default_params")
 """Functions that llama-cpp-python names and xllamacpp's library leaves out; nothing here calls them."""
+LOADER = "_ctypes_extensions.py"
+"""The file of llama-cpp-python that finds and loads the library."""
 COMPILED = "llama.cpp has to be compiled for this processor: docs/install.md says how; or use --backend torch"
 
 _log_callback: Any = None
@@ -64,7 +66,7 @@ def _directory_of(package: str) -> Path | None:
 def prebuilt_library() -> Path | None:
     """The library that llama-cpp-python is to use because it has none of its own; None if it has, or there is none."""
     binding, prebuilt = _directory_of("llama_cpp"), _directory_of("xllamacpp")
-    if binding is None or prebuilt is None or (binding / "lib").is_dir():
+    if binding is None or prebuilt is None or (binding / "lib").is_dir() or not (binding / LOADER).is_file():
         return None
     return next(prebuilt.glob("xllamacpp*.so"), None)
 

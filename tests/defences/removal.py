@@ -24,7 +24,7 @@ from tests.defences.defence import Defence
 LIMIT_SECONDS = 60.0
 """Time for the tests of one defence."""
 COPIED = ("sapo_edge", "backends", "tui", "tests", "docs", "pyproject.toml", "SECURITY.md")
-LOADED_ONCE = (
+LOADED_ONCE = ("sapo_edge.swarm", 
     "hypothesis", "libp2p", "libp2p.pubsub.gossipsub", "libp2p.relay.circuit_v2.protocol",
     "libp2p.stream_muxer.yamux.yamux", "msgpack", "multiaddr", "nacl.bindings", "numpy", "psutil", "reasoning_gym",
     "trio", "zeroconf",
