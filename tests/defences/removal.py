@@ -24,7 +24,7 @@ from tests.defences.defence import Defence
 LIMIT_SECONDS = 60.0
 """Time for the tests of one defence."""
 COPIED = ("sapo_edge", "backends", "tui", "tests", "docs", "pyproject.toml", "SECURITY.md")
-LOADED_ONCE = ("sapo_edge.swarm", 
+LOADED_ONCE = (
     "hypothesis", "libp2p", "libp2p.pubsub.gossipsub", "libp2p.relay.circuit_v2.protocol",
     "libp2p.stream_muxer.yamux.yamux", "msgpack", "multiaddr", "nacl.bindings", "numpy", "psutil", "reasoning_gym",
     "trio", "zeroconf",
@@ -91,8 +91,15 @@ def run(tasks: Sequence[tuple[Defence | None, tuple[str, ...]]], root: Path, job
         root: the repository.
         jobs: runs at the same time.
     """
+    before = set(sys.modules)
+    # Lets libp2p do without libraries that it names.
+    importlib.import_module("sapo_edge.swarm")
     for library in LOADED_ONCE:
         importlib.import_module(library)
+    # Each fork reads our own modules from its copy.
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] == "sapo_edge":
+            del sys.modules[name]
     with (
         tempfile.TemporaryDirectory(prefix="sapo-defences-") as directory,
         ProcessPoolExecutor(jobs, _FORK, _make_copy, (root, directory)) as executor,
