@@ -25,8 +25,8 @@ LIMIT_SECONDS = 60.0
 """Time for the tests of one defence."""
 COPIED = ("sapo_edge", "backends", "tui", "tests", "docs", "pyproject.toml", "SECURITY.md")
 LOADED_ONCE = (
-    "hypothesis", "libp2p", "libp2p.pubsub.gossipsub", "libp2p.relay.circuit_v2.protocol",
-    "libp2p.stream_muxer.yamux.yamux", "msgpack", "multiaddr", "nacl.bindings", "numpy", "psutil", "reasoning_gym",
+    "tests.loaded", "hypothesis", "libp2p", "libp2p.pubsub.gossipsub", "libp2p.relay.circuit_v2.protocol",
+    "libp2p.stream_muxer.yamux.yamux", "msgpack", "multiaddr", "nacl.bindings", "numpy", "psutil",
     "trio", "zeroconf",
 )  # fmt: skip
 """Libraries that take seconds to load: each run is a fork of a process that has them, but none of our own modules."""
@@ -92,13 +92,11 @@ def run(tasks: Sequence[tuple[Defence | None, tuple[str, ...]]], root: Path, job
         jobs: runs at the same time.
     """
     before = set(sys.modules)
-    # Lets libp2p do without libraries that it names.
-    importlib.import_module("sapo_edge.swarm")
     for library in LOADED_ONCE:
         importlib.import_module(library)
     # Each fork reads our own modules from its copy.
     for name in set(sys.modules) - before:
-        if name.partition(".")[0] == "sapo_edge":
+        if name.partition(".")[0] in ("sapo_edge", "tests"):
             del sys.modules[name]
     with (
         tempfile.TemporaryDirectory(prefix="sapo-defences-") as directory,
