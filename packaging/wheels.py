@@ -13,8 +13,8 @@ sdist   this program as sources, which pip installs, too.
 By default app, core and slim, which run on every machine. A local version such as 0.8.1+sapo satisfies `libp2p==0.8.1`,
 pip prefers it to PyPI's 0.8.1, and PyPI accepts no upload of one: nobody can slip in a wheel of that name. What a slim
 wheel leaves out is its extra `full`.
-Needs pip and the network, no other package; `native` needs a C++ compiler. xllamacpp's llama.cpp uses AVX2 where a
-processor has it; compiled for one with AVX-512, llama.cpp samples up to 1.8 times as fast.
+Needs pip and the network, no other package; `native` needs a C++ compiler. xllamacpp's llama.cpp needs AVX2
+on x86; compiled for a processor with AVX-512, llama.cpp samples up to 1.8 times as fast.
 
 `--for aarch64` compiles for 64-bit Raspberry Pis and machines like them, with Debian's g++-aarch64-linux-gnu. It uses
 what all of them have (armv8-a); for a Pi 5 set CMAKE_ARGS=-DGGML_CPU_ARM_ARCH=armv8.2-a+dotprod+fp16. The machine's

@@ -42,6 +42,17 @@ def _widener(kind: int) -> Any:
     return function
 
 
+@lru_cache(maxsize=1)
+def _quantiser() -> Any:
+    """The C function that rounds values to a number format; None if llama.cpp is not installed."""
+    if not has_llama():
+        return None
+    function = _library().ggml_quantize_chunk
+    function.restype = ctypes.c_size_t
+    function.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p]
+    return function
+
+
 def can_widen(kind: int) -> bool:
     """Whether ggml widens a number format quickly, given as `gguf.GGMLQuantizationType`."""
     return _widener(kind) is not None
@@ -98,14 +109,12 @@ def quantise(kind: int, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8
     rows, columns = values.shape
     if columns % count or not values.flags.c_contiguous:
         raise ValueError(f"rows of {columns} values have no blocks of {count}")
-    if not has_llama():
+    function = _quantiser()
+    if function is None:
         from gguf.quants import quantize
 
         rounded: npt.NDArray[np.uint8] = quantize(values, GGMLQuantizationType(kind)).view(np.uint8)
         return rounded
-    function = _library().ggml_quantize_chunk
-    function.restype = ctypes.c_size_t
-    function.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p]
     blocks = np.empty((rows, columns // count * size), np.uint8)
     parts = range(0, rows, QUANTISED_ROWS)
 
