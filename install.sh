@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the commands `sapo` and `sapo-edge` for this user, from this clone, without a compiler and without root.
+# Installs the commands `sapo` and `sapo-edge` for this user, without a compiler and without root: from the clone or the
+# release that this script lies in.
 #
 #   sh install.sh                  what learns: the app, torch for this machine, llama.cpp, the embedded model
 #   sh install.sh --generator      what only answers and relays, without torch, for small machines
@@ -83,8 +84,10 @@ fi
 [ -x "$uv" ] && [ -z "$folder" ] || bring_uv "$from" "$folder"
 [ -x "$uv" ] || uv=$place/uv
 
-links=${from:-$here/dist}
-if [ -z "$from" ]; then
+links=${from:-$here}
+# A release has its wheels beside this script.
+if [ -z "$from" ] && [ -f "$here/packaging/wheels.py" ]; then
+    links=$here/dist
     say "making wheels of what PyPI has as sources alone"
     "$uv" run --quiet --no-project --with pip python "$here/packaging/wheels.py" >/dev/null
 fi

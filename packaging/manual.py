@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from sapo_edge import __version__
+import sapo_edge
 from sapo_edge.cli.main import app
 from sapo_edge.errors import ExitCode
 
@@ -25,7 +25,7 @@ _CODES: Mapping[ExitCode, str] = {
 def page(program: Any) -> str:
     """The manual page of a program in roff, with every command and option."""
     lines = [
-        f'.TH SAPO 1 "" "sapo-edge {__version__}" "User Commands"',
+        f'.TH SAPO 1 "" "sapo-edge {sapo_edge.__version__}" "User Commands"',
         ".SH NAME",
         "sapo \\- post\\-train a small language model, alone or in a swarm that shares rollouts",
         ".SH SYNOPSIS",

@@ -32,6 +32,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterable
 from email.parser import BytesParser
@@ -75,7 +76,8 @@ def main() -> None:
 
 
 def app(to: Path) -> Iterable[Path]:
-    """This program's wheel."""
+    """This program's wheel; those of other versions go, so that an installer finds one."""
+    _clear(to, r"sapo_edge-[^+]+\.whl")
     yield _pip("wheel", "--no-deps", "--wheel-dir", str(to), str(ROOT), to=to)
 
 
@@ -83,6 +85,7 @@ def core(to: Path) -> Iterable[Path]:
     """This program's wheel without the extras that plain `sapo-edge` brings."""
     with tempfile.TemporaryDirectory() as directory:
         (wheel,) = app(Path(directory))
+        _clear(to, r"sapo_edge-.*\+core-.*\.whl")
         yield rewrite(wheel, to, "core", without_own_extras)
 
 
@@ -144,9 +147,10 @@ def cross_variables(machine: str) -> dict[str, str]:
 
 def sdist(to: Path, tree: Path = ROOT) -> Iterable[Path]:
     """This program's sources; building them leaves files in the tree."""
+    _clear(to, r"sapo_edge-.*\.tar\.gz")
     with tempfile.TemporaryDirectory() as directory:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "--target", directory, "setuptools>=77"], check=True)
+        subprocess.run([*pip, "--target", directory, *_build_requirements(tree)], check=True)
         yield from build_sdist(to, tree, PYTHONPATH=directory)
 
 
@@ -241,6 +245,17 @@ def requirements(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as source:
         name = next(name for name in source.namelist() if name.endswith(".dist-info/METADATA"))
         return [str(line) for line in BytesParser().parsebytes(source.read(name)).get_all("Requires-Dist") or ()]
+
+
+def _clear(to: Path, pattern: str) -> None:
+    for path in to.iterdir():
+        if re.fullmatch(pattern, path.name):
+            path.unlink()
+
+
+def _build_requirements(tree: Path) -> list[str]:
+    requires: list[str] = tomllib.loads((tree / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
+    return requires
 
 
 def _version(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from sapo_edge import __version__
+import sapo_edge
 from sapo_edge.cli.commands import PLACES, Program
 from sapo_edge.cli.ending import run_to_end
 from sapo_edge.cli.options import Home
@@ -31,7 +31,7 @@ app = typer.Typer(
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        print(f"sapo-edge {__version__}")
+        print(f"sapo-edge {sapo_edge.__version__}")
         raise typer.Exit
 
 

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sapo_edge import __version__, events
+import sapo_edge
+from sapo_edge import events
 from sapo_edge.control.protocol import (
     MAX_REPLY_BYTES,
     MAX_REQUEST_BYTES,
@@ -272,7 +273,7 @@ class ControlServer:
                 self._admit(Client(end))
 
     def _admit(self, client: Client) -> None:
-        client.push(encode({"v": VERSION, "hello": PRODUCT, "version": __version__, "pid": os.getpid()}))
+        client.push(encode({"v": VERSION, "hello": PRODUCT, "version": sapo_edge.__version__, "pid": os.getpid()}))
         with self._lock:
             self._clients.add(client)
             if len(self._clients) > MAX_CLIENTS:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sapo_edge import __version__
+import sapo_edge
 from sapo_edge.care.sensors import peak_memory
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full
@@ -53,7 +53,7 @@ class NodeControl:
         comparison = node.comparison
         return {
             "v": STATUS_VERSION,
-            "version": __version__,
+            "version": sapo_edge.__version__,
             "pid": os.getpid(),
             "since": self._started,
             "state": self._state(),

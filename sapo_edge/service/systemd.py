@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from sapo_edge import __version__
+import sapo_edge
 from sapo_edge.errors import ConfigError
 from sapo_edge.plain import printable
 from sapo_edge.service.manager import Manager
@@ -38,7 +38,7 @@ def render(plan: ServicePlan, *, version: int, namespaces: bool = True) -> str:
     """
     system = bool(plan.user)
     values = {
-        "version": __version__,
+        "version": sapo_edge.__version__,
         "edit": f"systemctl {'' if system else '--user '}edit {plan.name}",
         "home": _specifiers(_checked(str(plan.paths.state))),
         "order": "After=network-online.target\nWants=network-online.target" if system else "",

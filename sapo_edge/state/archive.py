@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from sapo_edge import __version__
+import sapo_edge
 from sapo_edge.errors import StateError
 from sapo_edge.fields import check_integer, check_list, check_map, check_number, check_text
 from sapo_edge.state.durable import (
@@ -160,7 +160,7 @@ def _write(paths: Paths, stream: IO[bytes], directory: Path, *, with_identity: b
                     _copy_journal(run.journal, copy)
                     name = _name_of(paths, run.journal)
                     files[name] = _add(archive, name, copy)
-        backup = Backup(__version__, time.time(), files)
+        backup = Backup(sapo_edge.__version__, time.time(), files)
         record = {"v": FORMAT_VERSION, "program": backup.program, "time": backup.time, "files": files}
         archive.writestr(INDEX, json.dumps(record))
     return backup

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sapo_edge import __version__
+import sapo_edge
 from sapo_edge.state.durable import reported, write_atomically
 
 TERMS = 1
@@ -68,7 +68,7 @@ def write_consent(file: Path, how: str, choices: Mapping[str, object] | None = N
         choices: what else was chosen at the same time.
     """
     record = {
-        "v": _VERSION, "terms": TERMS, "program": __version__, "time": time.time(), "how": how,
+        "v": _VERSION, "terms": TERMS, "program": sapo_edge.__version__, "time": time.time(), "how": how,
         "agreed": dict(choices or {}),
     }  # fmt: skip
     with reported("write", file):

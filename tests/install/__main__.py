@@ -100,15 +100,22 @@ def row(step: str, seconds: float, used: float, weight: float) -> str:
     return f"| {step} | {seconds:.0f} | {used:.0f} | {f'{weight:.0f}' if weight else ''} |"
 
 
-def script(clean: Clean) -> None:
-    """Install by install.sh, which finds no uv, learn, remove."""
+def release(clean: Clean) -> None:
+    """The same from the files of a release: `packaging/release.py 0.1.0 --dry-run --to DIR`, then `--wheels DIR`."""
+    archive = clean.wheels / "sapo-edge.tar"
+    shutil.unpack_archive(archive, clean.directory, filter="data")
+    script(clean, clean.directory / "sapo-edge/install.sh")
+
+
+def script(clean: Clean, installer: Path = ROOT / "install.sh") -> None:
+    """Install by install.sh, which finds no uv, learn two rounds, remove."""
     bare = clean.directory / "bare"
     bare.mkdir()
     for name in PROGRAMS:
         (bare / name).symlink_to(clean.directory / "bin" / name)
     (bare / "python3").symlink_to(sys.executable)
     tools = clean.directory / "home/.local/share/uv/tools"
-    command = ("env", f"PATH={bare}", f"UV_PYTHON={sys.executable}", "sh", str(ROOT / "install.sh"))
+    command = ("env", f"PATH={bare}", f"UV_PYTHON={sys.executable}", "sh", str(installer))
     clean.run("install.sh: install", *command, weigh=tools)
     sapo = str(clean.directory / "home/.local/bin/sapo")
     home = ("--home", str(clean.directory / "home/node-script"))
@@ -116,6 +123,8 @@ def script(clean: Clean) -> None:
     print(
         f"from the first line to the first round: {sum(row[1] for row in clean.rows) / 60:.1f} minutes", file=sys.stderr
     )
+    goal = [word.replace("1", "2") for word in QUICK]
+    clean.run("install.sh: the next round, from its state", sapo, "run", *goal, *home)
     clean.run("install.sh: `sapo export`", sapo, "export", "--to", "merged", f"{home[1]}-model", *home)
     clean.run("install.sh: `sapo chat`", sapo, "chat", "What is 3 + 4?", *home)
     clean.run("install.sh: install again", *command)
@@ -200,11 +209,15 @@ def before(directory: Path, commit: str) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.install", description=__doc__)
-    parser.add_argument("tools", nargs="*", choices=["script", "pipx", "uv", "sdist", "platforms", "aarch64", []])
+    parser.add_argument(
+        "tools", nargs="*", choices=["script", "release", "pipx", "uv", "sdist", "platforms", "aarch64", []]
+    )
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="made by packaging/wheels.py")
     parser.add_argument("--find-links", action="append", default=[], help="more places of wheels; repeatable")
     arguments = parser.parse_args()
-    tools: dict[str, Callable[[Clean], None]] = {"script": script, "pipx": pipx, "uv": uv, "sdist": sdist}
+    tools: dict[str, Callable[[Clean], None]] = {
+        "script": script, "release": release, "pipx": pipx, "uv": uv, "sdist": sdist,
+    }  # fmt: skip
     lists = {"platforms": platforms.resolve_platforms, "aarch64": platforms.resolve_aarch64}
     if asked := [name for name in arguments.tools if name in lists]:
         for name in asked:
@@ -214,7 +227,7 @@ def main() -> None:
         clean = Clean(Path(directory), arguments.wheels.resolve(), arguments.find_links)
         clean.prepare()
         print("| step | seconds | seconds of processors | MB on disk |\n|---|---|---|---|")
-        for name in arguments.tools or tools:
+        for name in arguments.tools or [name for name in tools if name != "release"]:
             tools[name](clean)
 
 

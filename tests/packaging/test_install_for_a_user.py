@@ -25,6 +25,8 @@ def clone(tmp_path: Path) -> Path:
         (place / f"dist/{name}-py3-none-any.whl").touch()
     shutil.copy(ROOT / "install.sh", place)
     (place / "constraints.txt").touch()
+    (place / "packaging").mkdir()
+    (place / "packaging/wheels.py").touch()
     (tmp_path / "uv").write_text(UV.format(calls=tmp_path / "calls"))
     (tmp_path / "uv").chmod(0o755)
     return place
@@ -57,6 +59,16 @@ def test_torchs_build_can_be_chosen(clone: Path) -> None:
 def test_a_generator_has_no_torch(clone: Path) -> None:
     tool = install(clone, "--generator")[1][1]
     assert f"{clone}/dist/sapo_edge-1+core-py3-none-any.whl[swarm,tui,llama,starter]" in tool
+
+
+def test_a_release_has_its_wheels_beside_the_script(clone: Path) -> None:
+    release = clone.parent / "sapo-edge"
+    (clone / "dist").rename(release)
+    for name in ("install.sh", "constraints.txt"):
+        (clone / name).rename(release / name)
+    ended, calls = install(release)
+    assert ended.returncode == 0 and not [call for call in calls if "wheels.py" in call]
+    assert f"{release}/sapo_edge-1-py3-none-any.whl[starter,llama]" in calls[0] and f"links={release} " in calls[0]
 
 
 def test_a_folder_needs_no_network(clone: Path) -> None:

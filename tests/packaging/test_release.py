@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
-import sys
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from packaging.utils import canonicalize_name
 
 from tests.packaging.script import ROOT, load_script
 
-CODE = 'x = 1\n__version__ = "0.1.0"\n'
 CHANGES = "# Changes\n\n## [Unreleased]\n\n### Added\n\n- A thing.\n\n## [0.0.9] - 2026-01-01\n\n- Older.\n"
 
 
@@ -24,48 +22,59 @@ def release() -> Any:
     return load_script("release")
 
 
-def test_a_release_takes_its_notes_from_the_changelog(release: Any) -> None:
-    code, notes, changes = release.prepared("0.2.0", CODE, CHANGES)
-    assert code == 'x = 1\n__version__ = "0.2.0"\n'
-    assert notes == "### Added\n\n- A thing.\n"
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A repository of one commit, and a CHANGELOG alone."""
+    directory = tmp_path / "tree"
+    directory.mkdir()
+    (directory / "CHANGELOG.md").write_text(CHANGES)
+    for words in (
+        ("init", "--quiet"), ("config", "user.name", "somebody"), ("config", "user.email", "some@body"),
+        ("add", "--all"), ("commit", "--quiet", "--message", "Begin"),
+    ):  # fmt: skip
+        git(directory, *words)
+    return directory
+
+
+def git(tree: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=tree, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_a_tag_has_the_notes_of_the_changelog(release: Any, tree: Path) -> None:
+    release.mark(tree, "0.2.0")
+    changes = (tree / "CHANGELOG.md").read_text()
     assert re.search(r"## \[Unreleased\]\n\n## \[0\.2\.0\] - \d{4}-\d\d-\d\d\n\n### Added", changes)
     assert changes.endswith("- A thing.\n\n## [0.0.9] - 2026-01-01\n\n- Older.\n")
+    assert git(tree, "status", "--porcelain") == ""
+    assert git(tree, "tag", "--points-at", "HEAD", "--format=%(contents)") == "### Added\n\n- A thing."
     with pytest.raises(SystemExit, match="nothing under Unreleased"):
-        release.prepared("0.3.0", code, changes)
+        release.mark(tree, "0.3.0")
     with pytest.raises(SystemExit, match=r"0\.2\.0 is not above 0\.2\.0"):
-        release.prepared("0.2.0", code, changes.replace("## [Unreleased]\n", "## [Unreleased]\n\n- More.\n"))
+        release.mark(tree, "0.2.0")
 
 
-def test_what_an_earlier_attempt_left_is_named_before_anything_changes(
-    release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = {"VERSION": CODE, "CHANGELOG": CHANGES}
-    for name, content in files.items():
-        (tmp_path / name).write_text(content)
-        monkeypatch.setattr(release, name, tmp_path / name)
-    monkeypatch.setattr(sys, "argv", ["release.py", "0.2.0", "--to", str(tmp_path / "dist")])
-    (tmp_path / "dist" / "0.2.0").mkdir(parents=True)
-    for tags in ("", "v0.2.0"):
-        monkeypatch.setattr(release, "git", lambda *words, tags=tags: tags if words[0] == "tag" else "")
-        with pytest.raises(SystemExit, match="earlier attempt"):
-            release.main()
-        assert {name: (tmp_path / name).read_text() for name in files} == files
-        shutil.rmtree(tmp_path / "dist", ignore_errors=True)
+def test_nothing_changes_where_the_tree_has_changes_or_the_version_does_not_fit(release: Any, tree: Path) -> None:
+    for version in ("2", "0.2.0rc1", "v0.2.0", "0.0.0"):
+        with pytest.raises(SystemExit):
+            release.mark(tree, version)
+    (tree / "CHANGELOG.md").write_text(f"{CHANGES}more\n")
+    with pytest.raises(SystemExit, match="commit them first"):
+        release.mark(tree, "0.2.0")
+    assert git(tree, "tag") == "" and git(tree, "rev-list", "--count", "HEAD") == "1"
 
 
-@pytest.mark.parametrize("version", ["0.0.9", "2", "0.2.0rc1", "v0.2.0"])
-def test_a_version_that_does_not_fit_is_refused(release: Any, version: str) -> None:
-    with pytest.raises(SystemExit):
-        release.prepared(version, CODE, CHANGES)
-
-
-def test_the_first_release_may_have_the_version_of_the_tree(release: Any) -> None:
-    assert release.prepared("0.1.0", CODE, CHANGES)[0] == CODE
+def test_files_are_of_a_tag_and_join_none_of_an_earlier_attempt(release: Any, tree: Path, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no release is checked out"):
+        release.make(tree, tmp_path / "dist")
+    release.mark(tree, "0.2.0")
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist/old.whl").touch()
+    with pytest.raises(SystemExit, match="is not empty"):
+        release.make(tree, tmp_path / "dist")
 
 
 def test_the_changelog_of_this_tree_can_be_released(release: Any) -> None:
-    read = [(ROOT / name).read_text("utf-8") for name in ("sapo_edge/__init__.py", "CHANGELOG.md")]
-    _, notes, changes = release.prepared("99.0.0", *read)
+    notes, changes = release.prepared("99.0.0", [], (ROOT / "CHANGELOG.md").read_text("utf-8"))
     assert len(notes) > 1000 and "## [99.0.0]" in changes
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 import signal
@@ -15,30 +14,27 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge import __version__
 from tests.packaging.script import ROOT, load_script
 
 SOURCES = {"sapo_edge": ROOT / "sapo_edge", "sapo_edge.backends": ROOT / "backends", "sapo_edge.tui": ROOT / "tui"}
 LINKS = {"backends", "tui"}
-try:
-    # Offline where the installed setuptools is new enough, else pip fetches one.
-    HAS_SETUPTOOLS = int(importlib.metadata.version("setuptools").split(".")[0]) >= 77
-except importlib.metadata.PackageNotFoundError:
-    HAS_SETUPTOOLS = False
+VERSION = "1.2.3"
 
 
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources of a copy of the tree: a build leaves files behind."""
+    """The sources of a copy of the tree at a tag: a build leaves files behind."""
     directory = tmp_path_factory.mktemp("sdist")
     copy = directory / "copy"
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("sapo_edge", "backends", "tui"):
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
-    wheels = load_script("wheels")
-    (file,) = wheels.build_sdist(directory, copy) if HAS_SETUPTOOLS else wheels.sdist(directory, copy)
+    git = ("git", "-c", "user.name=somebody", "-c", "user.email=some@body")
+    for words in (("init", "-q"), ("add", "--all"), ("commit", "-qm", "All"), ("tag", "-am", "", f"v{VERSION}")):
+        subprocess.run([*git, *words], cwd=copy, check=True)
+    (file,) = load_script("wheels").build_sdist(directory, copy)
     return Path(file)
 
 
@@ -46,9 +42,8 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheel_file(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel of the sources: what they lack, it lacks, too."""
     directory = tmp_path_factory.mktemp("wheel")
-    isolation = ["--no-build-isolation"] if HAS_SETUPTOOLS else []
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
-    command = [*pip, "--no-deps", *isolation, "--wheel-dir", "dist", str(sdist)]
+    command = [*pip, "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", str(sdist)]
     built = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=200, check=False)
     assert built.returncode == 0, built.stderr
     (file,) = (directory / "dist").iterdir()
@@ -128,7 +123,7 @@ def test_it_holds_every_module_of_the_tree_once_and_the_files_beside_them(wheel:
 
 
 def test_the_installed_commands_work(installed: Path, tmp_path: Path) -> None:
-    assert run_installed(installed, tmp_path, "sapo", "--version").split()[-1] == __version__
+    assert run_installed(installed, tmp_path, "sapo", "--version").split()[-1] == VERSION
     assert "Usage: sapo" in run_installed(installed, tmp_path, "sapo", "--help")
     assert str(tmp_path / "home") in run_installed(installed, tmp_path, "sapo-edge", "paths")
 
