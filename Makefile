@@ -68,7 +68,7 @@ $(VENV)/.installed $(VENV)/.installed-test: pyproject.toml constraints.txt packa
 # The documentation as a static site, in build/site.
 site:
 	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
-	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'mkdocs>=1.6.1,<2'
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'zensical>=0.0.73,<0.1'
 	.venv-docs/bin/python packaging/pages.py
 
 clean:
