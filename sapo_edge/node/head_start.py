@@ -38,7 +38,8 @@ AVERAGING = 4.0
 """At a validation the policy goes on from the average of its weights since the one before, in which late ones count
 most (polynomial decay, Shamir and Zhang, arXiv 1212.1824; this is its eta + 1). A high rate does no harm then."""
 FIRST = 20
-"""Updates before the first validation, which shows within a minute or two that something is learned."""
+"""Updates before the first validation, which shows within a minute or two that something is learned; a head start that
+is asked to stop is validated once more if it made as many since the last time."""
 GROWTH = 1.5
 """From one validation to the next, the updates grow by this factor ..."""
 MAX_SECONDS = 240.0

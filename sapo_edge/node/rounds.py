@@ -32,7 +32,7 @@ from sapo_edge.node.draws import Draws
 from sapo_edge.node.effort import Effort
 from sapo_edge.node.evaluations import Evaluations
 from sapo_edge.node.guard import Guard
-from sapo_edge.node.head_start import ENOUGH, FEWEST, VAIN, HeadStart, HeadStartState, known_answer
+from sapo_edge.node.head_start import ENOUGH, FEWEST, FIRST, VAIN, HeadStart, HeadStartState, known_answer
 from sapo_edge.plain import counted
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.pool.pool import Pool, PoolOutcome
@@ -437,10 +437,11 @@ class Node:
             state = replace(state, best=base.correct, answers=base.answers)
             self._save_head_start(state, (base.accuracy, base.questions, base.question_set))
         while not state.over:
+            before = state.updates
             state = self._advance(head_start, state, state.next_updates(limit, head_start.seconds))
-            if self.stop.finish.is_set():
-                self._inform("head start: stopped; the next start continues from its best validation")
-                return
+            # Minutes of learning are worth the validation that keeps them.
+            if self.stop.finish.is_set() and state.updates < before + FIRST:
+                break
             result = self._evaluations.ask_validation()
             state = state.judged(result.marks, limit)
             if state.best_updates == state.updates:
@@ -463,6 +464,10 @@ class Node:
                 answers=answers,
             )
             self.emit(self.head_start, {VAIN: state.vain + state.updates - state.best_updates})
+            if self.stop.finish.is_set():
+                break
+        if not state.over:
+            self._inform("head start: stopped; the next start continues from its best validation")
 
     def _correction(self, task: Task) -> str | None:
         """What a question teaches to which all own answers are wrong; None if that is nothing."""

@@ -186,6 +186,15 @@ def test_a_node_that_is_stopped_goes_on_from_the_best_validation(tmp_path: Path)
     assert not validations(run(tmp_path / "generator", generator, source(*OWN), FakePolicy()))
 
 
+def test_what_was_learned_since_the_last_validation_is_kept_when_it_is_stopped(tmp_path: Path) -> None:
+    policy = Rising({0: 0, 20: 1, 85: 2})
+    machine = run(tmp_path, AUTO, Judged(policy), policy, stops_at(85))
+    assert notices(machine) == [STOPPED] and validations(machine)[-1][0] == 85
+    with Store(Paths.default(tmp_path)) as store:
+        best = store.checkpoints.best()
+    assert best is not None and best.cursor["head_start"]["updates"] == 85
+
+
 def test_a_head_start_that_does_harm_is_not_kept(tmp_path: Path) -> None:
     policy = Rising({0: 2, 20: 1})
     last = run(tmp_path, AUTO, Judged(policy), policy).of(events.HeadStart)[-1]
