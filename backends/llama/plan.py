@@ -56,9 +56,14 @@ DEFAULT = Plan()
 ROOMY = replace(PACKED, pack_tokens=768)
 """Packs of several groups, which share what all prompts begin with: that saves an eighth to a quarter of the tokens of
 `starter`. Still longer ones save little more, and with the embedded model each further 256 tokens take 0.3 GB."""
+WIDE = replace(ROOMY, keeps_wide=True)
+"""Weights that are widened once: an update of the embedded model then takes three quarters of the time."""
+WIDE_SHARE = 0.125
+"""Part of the free memory that wide weights may take: what they save is not worth another program's memory."""
 CHECKPOINTED = replace(PACKED, checkpointed_tokens=0)
 SMALLEST = replace(CHECKPOINTED, group_tokens=384, logit_rows=64)
 PLANS = (
+    Plan(WIDE),
     Plan(ROOMY),
     Plan(learning="learning in small packs"),
     Plan(own_file=True, sampling="sampling from the model's own file", learning="learning in small packs"),
@@ -84,7 +89,9 @@ def fitting_plan(header: GgufHeader, size: RoundShape, free: int) -> Plan:
     Args:
         free: bytes of memory.
     """
-    fitting = (plan for plan in PLANS if estimate_memory(header, size, plan).total <= SHARE * free)
+    has_room = _wide_bytes(header) <= WIDE_SHARE * free
+    plans = PLANS if has_room and size.trainable else PLANS[1:]
+    fitting = (plan for plan in plans if estimate_memory(header, size, plan).total <= SHARE * free)
     return next(fitting, PLANS[-1])
 
 
@@ -109,7 +116,13 @@ def estimate_memory(
     adapter = size.rank * shape.adapter_edges * 4 * 4
     # Sampling and learning take turns.
     working = max(learning_bytes(shape, size, plan.place), sampling)
-    return MemoryEstimate(sampler_bytes, packed_bytes(header), adapter, working, RUNTIME_BYTES)
+    learner = packed_bytes(header) + (_wide_bytes(header) if plan.place.keeps_wide else 0)
+    return MemoryEstimate(sampler_bytes, learner, adapter, working, RUNTIME_BYTES)
+
+
+def _wide_bytes(header: GgufHeader) -> int:
+    """Bytes of all blocks' weights in float32, which is the most that products are made in."""
+    return 4 * ModelShape.of_gguf(header).block_weights
 
 
 def _file_bytes(header: GgufHeader, *, rearranged: bool) -> int:

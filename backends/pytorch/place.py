@@ -64,6 +64,7 @@ class Place:
         checkpointed_tokens: a longer pack keeps only each layer's input.
         logit_rows: vocabulary-sized rows of logits that the learner has in memory at a time.
         slots: answers decoded in parallel.
+        keeps_wide: whether packed weights of the blocks stay as wide as they are multiplied, once they were used.
         graphs: whether decode steps are recorded and replayed.
     """
 
@@ -75,6 +76,7 @@ class Place:
     checkpointed_tokens: int = CHECKPOINTED_TOKENS
     logit_rows: int = LOGIT_ROWS
     slots: int = SLOTS
+    keeps_wide: bool = False
     graphs: bool = False
     reason: str = "torch on the CPU in float32"
 
