@@ -17,7 +17,7 @@ import torch
 from peft import get_peft_model
 
 from sapo_edge.backends.common.packing import EncodedGroup, pack, packs
-from sapo_edge.backends.llama.plan import ROOMY
+from sapo_edge.backends.llama.plan import ROOMY, WIDE
 from sapo_edge.backends.machine.host import multiplies_bfloat16
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
@@ -118,7 +118,9 @@ def run(repeats: int, path: Path, count: int, answers: int, tokens: int, threads
     """Print the tables, and how far the gradients are from the padded one; no threads: one a core."""
     threads = threads or available_cores()
     header, batch = read_header(path), random_groups(count, answers, tokens, PROMPT)
-    learners = {name: TorchLearner(header, LoraSettings(), threads, replace(ROOMY, products=name)) for name in FORMATS}
+    learners = {name: TorchLearner(header, LoraSettings(), threads, replace(WIDE, products=name)) for name in FORMATS}
+    again = f"{FORMATS[0]}, weights widened each time"
+    learners[again] = TorchLearner(header, LoraSettings(), threads, replace(ROOMY, products=FORMATS[0]))
     fastest = learners[FORMATS[0]]
     fastest.update(batch[:1], replace(SETTINGS, learning_rate=1e-3), CallHandle())  # B is no longer zero
     for learner in learners.values():
@@ -130,7 +132,11 @@ def run(repeats: int, path: Path, count: int, answers: int, tokens: int, threads
     candidates: dict[str, Callable[[], object]] = {
         f"sapo-edge ({name})": partial(gradient, learner, batch) for name, learner in learners.items()
     }
-    candidates |= {f"floor: products in {name}": products_alone(learner, batch) for name, learner in learners.items()}
+    candidates |= {
+        f"floor: products in {name}": products_alone(learner, batch)
+        for name, learner in learners.items()
+        if name != again
+    }
     candidates["padded batch, transformers and PEFT, float32"] = partial(padded_gradient, plain, batch)
     title = f"{header.model_name}: update of {count} groups of {answers} x {tokens} tokens, prompts of {PROMPT}"
     _report(title, candidates, repeats, threads)
@@ -142,7 +148,10 @@ def run(repeats: int, path: Path, count: int, answers: int, tokens: int, threads
         fastest.pack_tokens = size
         gradient(fastest, short)
 
-    sizes = {f"packs of {size}": partial(in_packs, size) for size in (ROOMY.pack_tokens, PACK_TOKENS)}
+    sizes: dict[str, Callable[[], object]] = {
+        f"packs of {size}": partial(in_packs, size) for size in (WIDE.pack_tokens, PACK_TOKENS)
+    }
+    sizes |= {f"packs of {WIDE.pack_tokens}, weights widened each time": partial(gradient, learners[again], short)}
     shared = f"{SHARED} of {PROMPT} of the prompts in common"
     title = f"{header.model_name}: update of {SHORT_GROUPS} groups of {answers} x {SHORT} tokens, {shared}"
     _report(title, sizes, repeats, threads)
