@@ -22,10 +22,9 @@ VERSION = "1.2.3"
 
 
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources of a copy of the tree at a tag: a build leaves files behind."""
-    directory = tmp_path_factory.mktemp("sdist")
-    copy = directory / "copy"
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree at a tag: a build leaves files behind."""
+    copy = tmp_path_factory.mktemp("tree") / "copy"
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("sapo_edge", "backends", "tui"):
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
@@ -34,20 +33,29 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git = ("git", "-c", "user.name=somebody", "-c", "user.email=some@body")
     for words in (("init", "-q"), ("add", "--all"), ("commit", "-qm", "All"), ("tag", "-am", "", f"v{VERSION}")):
         subprocess.run([*git, *words], cwd=copy, check=True)
-    (file,) = load_script("wheels").build_sdist(directory, copy)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def sdist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (file,) = load_script("wheels").build_sdist(tmp_path_factory.mktemp("sdist"), tree)
     return Path(file)
+
+
+def build(source: Path, directory: Path) -> Path:
+    """The wheel of sources."""
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
+    command = [*pip, "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", str(source)]
+    built = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=200, check=False)
+    assert built.returncode == 0, built.stderr
+    (file,) = (directory / "dist").iterdir()
+    return file
 
 
 @pytest.fixture(scope="module")
 def wheel_file(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel of the sources: what they lack, it lacks, too."""
-    directory = tmp_path_factory.mktemp("wheel")
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
-    command = [*pip, "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", str(sdist)]
-    built = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=200, check=False)
-    assert built.returncode == 0, built.stderr
-    (file,) = (directory / "dist").iterdir()
-    return file
+    return build(sdist, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +128,13 @@ def test_it_holds_every_module_of_the_tree_once_and_the_files_beside_them(wheel:
     assert len(manifests) >= 2 and {f"sapo_edge/{name}" for name in (*beside, *manifests)} <= set(wheel)
     assert {"LICENSE", "entry_points.txt"} <= {name.rpartition("/")[2] for name in wheel}
     assert not [name for name in wheel if "tests" in name or "__pycache__" in name or name.endswith((".pyc", ".gguf"))]
+
+
+def test_a_wheel_of_a_clone_is_that_of_the_sdist(tree: Path, wheel_file: Path, tmp_path: Path) -> None:
+    cloned = build(tree, tmp_path)
+    assert cloned.name == wheel_file.name
+    held, other = (set(zipfile.ZipFile(file).namelist()) for file in (cloned, wheel_file))
+    assert held == other
 
 
 def test_the_installed_commands_work(installed: Path, tmp_path: Path) -> None:
