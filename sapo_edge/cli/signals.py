@@ -86,7 +86,7 @@ class StopSignals:
         self._stop.after_round()
         # The signal may interrupt a line that is being written, or the terminal may be closed.
         with contextlib.suppress(OSError, RuntimeError):
-            self._say("finishing this round and saving it; press again to stop immediately and lose it")
+            self._say("finishing this step and saving it; press again to stop immediately and lose it")
 
 
 def _has_terminal() -> bool:
