@@ -89,8 +89,8 @@ def fitting_plan(header: GgufHeader, size: RoundShape, free: int) -> Plan:
     Args:
         free: bytes of memory.
     """
-    has_room = _wide_bytes(header) <= WIDE_SHARE * free
-    plans = PLANS if has_room and size.trainable else PLANS[1:]
+    may_be_wide = size.trainable and _wide_bytes(header) <= WIDE_SHARE * free
+    plans = (plan for plan in PLANS if may_be_wide or not plan.place.keeps_wide)
     fitting = (plan for plan in plans if estimate_memory(header, size, plan).total <= SHARE * free)
     return next(fitting, PLANS[-1])
 

@@ -436,7 +436,7 @@ class Node:
             # What is no better than the untrained policy is not kept.
             state = replace(state, best=base.correct, answers=base.answers)
             self._save_head_start(state, (base.accuracy, base.questions, base.question_set))
-        while not state.over:
+        while not state.over and not self.stop.finish.is_set():
             before = state.updates
             state = self._advance(head_start, state, state.next_updates(limit, head_start.seconds))
             # Minutes of learning are worth the validation that keeps them.
@@ -464,8 +464,6 @@ class Node:
                 answers=answers,
             )
             self.emit(self.head_start, {VAIN: state.vain + state.updates - state.best_updates})
-            if self.stop.finish.is_set():
-                break
         if not state.over:
             self._inform("head start: stopped; the next start continues from its best validation")
 

@@ -28,6 +28,7 @@ BEFORE = "2578a52"
 PROGRAMS = ("cat", "cp", "dirname", "env", "git", "grep", "ls", "mkdir", "rm", "sed", "sh", "uname")
 """What a clean machine has of the commands that an installer may call; no compiler."""
 QUICK = ("--solo", "--rounds", "1", "--set", "held_out=0", "--agree")
+NEXT = tuple(word.replace("1", "2") for word in QUICK)
 
 
 @dataclass(slots=True)
@@ -123,8 +124,7 @@ def script(clean: Clean, installer: Path = ROOT / "install.sh") -> None:
     print(
         f"from the first line to the first round: {sum(row[1] for row in clean.rows) / 60:.1f} minutes", file=sys.stderr
     )
-    goal = [word.replace("1", "2") for word in QUICK]
-    clean.run("install.sh: the next round, from its state", sapo, "run", *goal, *home)
+    clean.run("install.sh: the next round, from its state", sapo, "run", *NEXT, *home)
     clean.run("install.sh: `sapo export`", sapo, "export", "--to", "merged", f"{home[1]}-model", *home)
     clean.run("install.sh: `sapo chat`", sapo, "chat", "What is 3 + 4?", *home)
     clean.run("install.sh: install again", *command)
@@ -183,8 +183,7 @@ def _live(clean: Clean, tool: str, install: Callable[..., None], removal: tuple[
     clean.run(f"{tool}: its first round", sapo, "run", *QUICK, *home, weigh=environment)
     install(f"{tool}: replace it by this version", wheel, "--force")
     clean.run(f"{tool}: `sapo doctor`", sapo, "doctor", *home)
-    goal = [word.replace("1", "2") for word in QUICK]
-    clean.run(f"{tool}: the next round, from its state", sapo, "run", *goal, *home, weigh=environment)
+    clean.run(f"{tool}: the next round, from its state", sapo, "run", *NEXT, *home, weigh=environment)
     rounds = clean.run(f"{tool}: `sapo history`", sapo, "history", *home).splitlines()
     assert [line.partition(",")[0] for line in rounds] == ["round", "1", "2"], rounds
     clean.run(f"{tool}: `sapo export`", sapo, "export", "--to", "peft", f"{home[1]}-adapter", *home)
