@@ -265,9 +265,28 @@ class Matches(Check):
         return right / len(self.texts)
 
 
+@dataclass(frozen=True, slots=True)
+class Code(Check):
+    """A function that this machine's owner brings by its name: `TaskSource` is given it, and calls it.
+
+    A manifest holds the name alone, and a source without the function refuses the manifest. So whoever sends one can't
+    choose code, and such questions are only for a node that works alone. By itself, no answer is worth anything.
+    """
+
+    code: str
+    option: ClassVar[str] = "code"
+
+    def __post_init__(self) -> None:
+        named = check_text("code", self.code, MAX_CHOICE_BYTES).strip() != ""
+        require(named, "code is empty", "write the name of the function")
+
+    def score(self, expected: str, answer: str) -> float:
+        return 0.0
+
+
 CHECKS: Mapping[str, type[Check]] = {
     "exact": Exact, "number": Number, "choice": Choice, "set": Set, "regex": Pattern,
-    "json": Json, "calls": Calls, "lines": Lines, "matches": Matches,
+    "json": Json, "calls": Calls, "lines": Lines, "matches": Matches, "code": Code,
 }  # fmt: skip
 """Checks by their name in a file of questions and in a manifest."""
 

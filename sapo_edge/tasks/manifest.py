@@ -25,6 +25,7 @@ from sapo_edge.errors import ManifestError
 from sapo_edge.policy import Message, Prompt
 from sapo_edge.tasks.allowed import ConfigValue, Flag, Integer, Real, check_config, check_generator, nearest, shorten
 from sapo_edge.tasks.answers import extract_answer
+from sapo_edge.tasks.checks import Code
 from sapo_edge.tasks.question_data import MAX_DATA_BYTES, MAX_DATA_QUESTIONS, QuestionData
 from sapo_edge.tasks.question_file import SUFFIXES, TooManyError, resolve_questions
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, split_questions
@@ -186,6 +187,13 @@ class Manifest:
     def data(self) -> tuple[QuestionData, ...]:
         """What it says of questions that it names by digest."""
         return tuple(entry.questions for entry in self.tasks if isinstance(entry.questions, QuestionData))
+
+    @cached_property
+    def functions(self) -> frozenset[str]:
+        """Names of the functions that judge its questions; only a node that works alone may have some."""
+        held = (entry.questions for entry in self.tasks if isinstance(entry.questions, tuple))
+        checks = (question.check for questions in held for question in questions)
+        return frozenset(check.code for check in checks if isinstance(check, Code))
 
     @cached_property
     def digest(self) -> str:

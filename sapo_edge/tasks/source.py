@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ import msgpack
 from sapo_edge.errors import ManifestError, UnknownTaskError
 from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG, extract_answer
+from sapo_edge.tasks.checks import Code
 from sapo_edge.tasks.held_out import SAMPLES, Split, choose_held_out
 from sapo_edge.tasks.library import Dataset, generate, generator_version, library_version, make_dataset
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
@@ -41,6 +43,9 @@ MAX_SKIPPED = 200
 JUDGED = "content2"
 """Name of the way in which `judge` decides; accuracies by another one are not comparable."""
 _ATTEMPTS = 8
+
+Function = Callable[[str, str, str], float]
+"""Judges a completion: (question, expected answer, completion) -> 0 to 1; 1 is right. Of this machine's owner."""
 
 
 def derive_seed(purpose: str, *parts: str | int | bytes) -> int:
@@ -65,14 +70,23 @@ class Judgement:
 class TaskSource:
     """Generates and verifies the tasks of one manifest. Thread-safe.
 
+    Args:
+        functions: of this machine's owner, by the names that its questions have for them.
+
     Attributes:
         own: own questions by their use, by the name of their entry.
         verifier_errors: answers that scored 0 because their verifier raised an unexpected exception; not 0 means a bug.
+
+    Raises:
+        ManifestError: if its questions name a function that is not given.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, functions: Mapping[str, Function] | None = None) -> None:
         self.manifest = manifest
         self.verifier_errors = 0
+        self._functions = functions or {}
+        for name in manifest.functions - self._functions.keys():
+            raise self._lacks(name)
         self._entries = {entry.name: entry for entry in manifest.tasks}
         self.own = {entry.name: self._split(entry) for entry in manifest.tasks if entry.questions}
         self._datasets: dict[str, Dataset] = {}
@@ -195,6 +209,8 @@ class TaskSource:
     def score(self, task: Task, text: str) -> float:
         """The reward of a completion, in [0, 1]. No text raises an error, and none is evaluated as code."""
         entry, question = self._entry(task), self._generated(task)
+        if (called := self._call(question, task, text)) is not None:
+            return called
         reading = _reading(entry, question) if entry.reading == FIT else entry.reading
         score, answer = self._best(entry, question, _answers(reading, task, text))
         # Exactly 1: some verifiers add shares of a wrong answer up to almost 1.
@@ -204,6 +220,8 @@ class TaskSource:
     def judge(self, task: Task, text: str) -> Judgement:
         """Whether a completion is right, in any form and in the one that the manifest asks for."""
         entry, question = self._entry(task), self._generated(task)
+        if (called := self._call(question, task, text)) is not None:
+            return Judgement(called == 1.0, called == 1.0)
         score, answer = self._best(entry, question, _answers(_reading(entry, question), task, text))
         if entry.reading == TAGS:
             formed = self._best(entry, question, read(TAGS, text))[0] == 1.0
@@ -229,6 +247,32 @@ class TaskSource:
 
     def _generated(self, task: Task) -> Mapping[str, Any]:
         return task.generated or self.regenerate(task.ref).generated
+
+    def _call(self, generated: Mapping[str, Any], task: Task, text: str) -> float | None:
+        """What the function that a question names gives; None for another question.
+
+        Raises:
+            ManifestError: if it fails, or gives something else than 0 to 1.
+        """
+        check = generated["own"].check if "own" in generated else None
+        if not isinstance(check, Code):
+            return None
+        if (function := self._functions.get(check.code)) is None:
+            raise self._lacks(check.code)
+        try:
+            score = float(function(task.question, task.ground_truth, text))
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            raise ManifestError(f"the function {check.code} failed on an answer: {what}", "mend it") from error
+        if math.isnan(score) or not 0.0 <= score <= 1.0:
+            raise ManifestError(f"the function {check.code} gave {score}", "let it give a number from 0 to 1")
+        return score
+
+    def _lacks(self, function: str) -> ManifestError:
+        return ManifestError(
+            f"answers to {self.manifest.name} are judged by {function}, a function of whoever made it",
+            "use it from Python, and give the function as check: docs/python.md",
+        )
 
     def _best(self, entry: TaskEntry, generated: Mapping[str, Any], answers: tuple[str, ...]) -> tuple[float, str]:
         """The best score of two ways to read one answer, and that answer."""

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sapo_edge.errors import ConfigError
+from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.swarm.addresses import Address, is_public, parse_address
 
 if TYPE_CHECKING:
@@ -83,7 +83,14 @@ class Swarm:
 
     @classmethod
     def of(cls, manifest: Manifest, bootstrap: tuple[str, ...] = (), key: bytes | None = None) -> Swarm:
-        """The open swarm of a manifest, or the private one with a key."""
+        """The open swarm of a manifest, or the private one with a key.
+
+        Raises:
+            ManifestError: if functions of this machine judge its answers: nobody else has them.
+        """
+        if manifest.functions:
+            judged = f"answers to {manifest.name} are judged by a function of this machine, so nobody can join it"
+            raise ManifestError(judged, "train on it alone, or let its questions have another check")
         return cls(bytes.fromhex(manifest.digest), manifest.name, bootstrap, key)
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from sapo_edge.errors import ManifestError
-from sapo_edge.tasks.checks import CHECKS, Pattern
+from sapo_edge.tasks.checks import CHECKS, Code, Pattern
 from sapo_edge.tasks.questions import OwnQuestion, make_check
 from tests.fuzzing.target import KIB, Target
 
@@ -24,7 +24,7 @@ def check(data: bytes) -> None:
     except ManifestError:
         return
     assert 0.0 <= question.score(answer.strip()) <= 1.0
-    assert isinstance(question.check, Pattern) or question.score(expected.strip()) == 1.0
+    assert isinstance(question.check, Pattern | Code) or question.score(expected.strip()) == 1.0
     assert OwnQuestion.from_list(question.as_list()) == question
 
 
@@ -62,6 +62,7 @@ def seeds() -> list[bytes]:
         "json": ('0.5\0{"a": {"b": [1, "C"]}}\0{"a": {"b": [1.2, "c "]}}', "0\0{}\0" + '{"a":' * 300),
         "calls": ('\0{"name": "f", "arguments": {"x": 1}}\0{"function": {"name": "f", "arguments": "{\\"x\\": 1}"}}',),
         "lines": ("\0a\nB c\0A\n\nb  C\n", "\0\n\0\n"),
+        "code": ("mine\0a\0a", "\0a\0a"),
         "matches": ("2026|!26|!x\0\\d{4}\0[0-9]+", "a|!b\0a\0(((a{9}){9}){9}){9}"),
     }
     return [bytes([NAMES.index(name)]) + text.encode() for name, texts in questions.items() for text in texts]

@@ -1,0 +1,69 @@
+"""Answers that a function of this machine judges: only where it is given, and never for a swarm."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from sapo_edge.errors import ManifestError
+from sapo_edge.swarm.joining.invite import Swarm
+from sapo_edge.tasks.manifest import Manifest
+from sapo_edge.tasks.source import Function, TaskSource
+
+JUDGED = Manifest.from_toml(
+    'name = "judged"\n[[tasks]]\nname = "mine"\nquestions = ['
+    + ", ".join(f'{{question = "q{n}", answer = "a{n}", check = "code", code = "mine"}}' for n in range(12))
+    + "]\n"
+)
+
+
+def judged_by(function: Function) -> TaskSource:
+    return TaskSource(JUDGED, {"mine": function})
+
+
+def test_a_function_sees_question_expected_answer_and_the_whole_completion() -> None:
+    seen = []
+
+    def check(question: str, expected: str, completion: str) -> float:
+        seen.append((question, expected, completion))
+        return 0.25
+
+    source = judged_by(check)
+    task = source.held_out("test", 1)[0]
+    assert source.score(task, "so, <answer>it</answer>\n") == 0.25
+    assert seen == [(task.question, task.ground_truth, "so, <answer>it</answer>\n")]
+
+
+@pytest.mark.parametrize(("given", "right"), [(True, True), (1, True), (0.99, False), (False, False)])
+def test_one_is_right_and_less_is_a_reward_alone(given: float, right: bool) -> None:
+    source = judged_by(lambda *_: given)
+    task = source.held_out("test", 1)[0]
+    assert source.judge(task, "x").right is right
+    assert source.score(task, "x") == float(given)
+
+
+def test_a_known_answer_is_one_that_the_function_takes() -> None:
+    source = judged_by(lambda _, expected, text: text == expected)
+    task = source.held_out("test", 1)[0]
+    assert source.right_answer(task) == task.ground_truth
+    assert judged_by(lambda *_: 0).right_answer(task) is None
+
+
+def fails(*_: str) -> float:
+    raise KeyError("oops")
+
+
+@pytest.mark.parametrize("function", [fails, lambda *_: 1.5, lambda *_: math.nan, lambda *_: -0.1, lambda *_: "yes"])
+def test_a_function_that_fails_is_an_error_and_not_a_wrong_answer(function: Function) -> None:
+    source = judged_by(function)
+    with pytest.raises(ManifestError, match="the function mine"):
+        source.score(source.held_out("test", 1)[0], "x")
+
+
+def test_without_the_function_there_is_no_source_and_no_swarm() -> None:
+    with pytest.raises(ManifestError, match="judged by mine"):
+        TaskSource(JUDGED)
+    with pytest.raises(ManifestError, match="nobody can join"):
+        Swarm.of(JUDGED)
+    assert Manifest.from_bytes(JUDGED.to_bytes()).functions == {"mine"}
