@@ -14,8 +14,9 @@ from sapo_edge.backends.adapter.export import ExportFormat, Quantisation
 from sapo_edge.cli.options import Adapter, Backend, Home, Json, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.progress import answering
-from sapo_edge.cli.workspace import Workspace, open_workspace
+from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import CheckpointError, ConfigError
+from sapo_edge.library.workspace import Workspace
 
 if TYPE_CHECKING:
     from sapo_edge.evaluate import Evaluation, Gain

@@ -15,8 +15,9 @@ from sapo_edge.cli.adapters import best_adapter, check_model, find_adapter, find
 from sapo_edge.cli.conversation import MAX_TEMPERATURE, Conversation, Models
 from sapo_edge.cli.options import Adapter, Backend, Home, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate
-from sapo_edge.cli.workspace import Workspace, open_workspace
+from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError
+from sapo_edge.library.workspace import Workspace
 from sapo_edge.plain import printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 

@@ -11,7 +11,7 @@ from sapo_edge.errors import SapoError
 from sapo_edge.plain import table
 
 if TYPE_CHECKING:
-    from sapo_edge.cli.workspace import Workspace
+    from sapo_edge.library.workspace import Workspace
     from sapo_edge.swarm.addresses import Address
     from sapo_edge.swarm.codes.code import Code
 

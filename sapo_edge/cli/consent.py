@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sapo_edge.backends.hub.name import HUB
 from sapo_edge.cli.output import ask_yes, can_ask, narrate
-from sapo_edge.cli.workspace import Workspace
+from sapo_edge.library.workspace import Workspace
 from sapo_edge.state.consent import agreed_to_share, write_consent
 
 _ALONE = "this node works alone until its owner agrees to share"

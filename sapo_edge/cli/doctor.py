@@ -8,9 +8,10 @@ import typer
 
 from sapo_edge.cli.options import Backend, Home, Json, ManifestName, Model
 from sapo_edge.cli.output import emit
-from sapo_edge.cli.workspace import Workspace, open_workspace
+from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import ExitCode, SapoError
+from sapo_edge.library.workspace import Workspace
 
 
 def doctor(

@@ -11,8 +11,9 @@ import typer
 from sapo_edge.cli.options import Backend, Home, Json
 from sapo_edge.cli.output import ask_yes, emit, narrate, print_json, report
 from sapo_edge.cli.progress import DownloadReport
-from sapo_edge.cli.workspace import Workspace, open_workspace
+from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ModelError, SapoError
+from sapo_edge.library.workspace import Workspace
 from sapo_edge.plain import size, table
 
 if TYPE_CHECKING:

@@ -73,8 +73,8 @@ def _unset_others(paths: Paths, checkpoint: Checkpoint | None) -> None:
     Args:
         checkpoint: the current run's last one, with other values of which no node continues it; None without one.
     """
-    from sapo_edge.cli.workspace import STATE_SETTINGS
     from sapo_edge.config.layers import read_file, set_values
+    from sapo_edge.library.workspace import STATE_SETTINGS
 
     values = read_file(paths.config_file)
     made_with = {} if checkpoint is None else checkpoint.settings
@@ -91,8 +91,8 @@ def _unset_others(paths: Paths, checkpoint: Checkpoint | None) -> None:
 
 
 def _digest(paths: Paths, manifest: str) -> str:
-    from sapo_edge.cli.workspace import find_manifest
     from sapo_edge.errors import ManifestError
+    from sapo_edge.library.workspace import find_manifest
     from sapo_edge.swarm.joining.membership import Membership
 
     with suppress(ManifestError):

@@ -13,10 +13,11 @@ import typer
 from sapo_edge.cli import codes, finding
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.workspace import Workspace, open_workspace
+from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.control.client import START_SECONDS, ControlClient, connect, node_runs
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import ConfigError, NoNodeError, StateError
+from sapo_edge.library.workspace import Workspace
 from sapo_edge.plain import counted, line
 
 if TYPE_CHECKING:

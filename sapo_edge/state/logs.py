@@ -11,6 +11,8 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -103,13 +105,7 @@ def configure(level: str = "warning", file: Path | None = None, *, stderr: bool 
     number = getattr(logging, level.upper())
     handlers: list[logging.Handler] = []
     if file is not None:
-        with reported("write the log", file):
-            log_file = _LogFile(
-                file, maxBytes=MAX_BYTES, backupCount=OLDER_FILES, encoding="utf-8", errors="backslashreplace"
-            )
-        log_file.setFormatter(_JsonLines())
-        log_file.setLevel(min(number, logging.INFO))
-        handlers.append(log_file)
+        handlers.append(_log_file(file, min(number, logging.INFO)))
     if stderr:
         stream = logging.StreamHandler()
         stream.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
@@ -118,3 +114,28 @@ def configure(level: str = "warning", file: Path | None = None, *, stderr: bool 
     # Without a handler, Python's handler of last resort would write to the terminal.
     logging.basicConfig(level=logging.WARNING, handlers=handlers or [logging.NullHandler()], force=True)
     logging.getLogger("sapo_edge").setLevel(min(number, logging.INFO))
+
+
+@contextmanager
+def written(file: Path) -> Iterator[None]:
+    """Write this program's records to a file until the block ends, and leave all other logging as it is."""
+    logger, handler = logging.getLogger("sapo_edge"), _log_file(file, logging.INFO)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def _log_file(file: Path, level: int) -> logging.Handler:
+    with reported("write the log", file):
+        handler = _LogFile(
+            file, maxBytes=MAX_BYTES, backupCount=OLDER_FILES, encoding="utf-8", errors="backslashreplace"
+        )
+    handler.setFormatter(_JsonLines())
+    handler.setLevel(level)
+    return handler

@@ -61,12 +61,12 @@ def _node(arguments: list[str], output: str) -> None:
     """The process that is killed: `sapo run` with `Resending` for its swarm."""
     import sys
 
-    from sapo_edge.cli import run
     from sapo_edge.cli.main import main
+    from sapo_edge.library import session
 
     os.environ.update({"SAPO_EDGE_NETWORK": "swarm", "OMP_NUM_THREADS": "1"})
     reward_by_length()
-    run.open_transport = lambda *_: (Resending(), None)
+    session.open_transport = lambda *_: (Resending(), None)
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)

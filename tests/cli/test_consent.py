@@ -14,7 +14,8 @@ import pytest
 from sapo_edge import __version__
 from sapo_edge.cli.consent import ask_for_consent
 from sapo_edge.cli.service import offer_start_at_login
-from sapo_edge.cli.workspace import Workspace, open_workspace
+from sapo_edge.cli.workspace import open_workspace
+from sapo_edge.library.workspace import Workspace
 from sapo_edge.state import consent
 from sapo_edge.state.consent import agreed_to_share, read_consent, write_consent
 from sapo_edge.state.paths import Paths

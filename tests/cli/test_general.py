@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sapo_edge.cli.adapters import forgotten
-from sapo_edge.cli.workspace import Workspace
 from sapo_edge.evaluate import Gain
+from sapo_edge.library.workspace import Workspace
 from sapo_edge.policy import Prompt, Sample
 from sapo_edge.tasks.general import general_source
 from tests.cli.inprocess import Invoke

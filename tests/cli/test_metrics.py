@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sapo_edge.cli.metrics import REQUESTS_BURST, REQUESTS_PER_SECOND, serve_metrics
 from sapo_edge.errors import StateError
+from sapo_edge.library.metrics import REQUESTS_BURST, REQUESTS_PER_SECOND, serve_metrics
 from tests.cli.test_control_commands import STATUS
 
 ROOT = Path(__file__).parents[2]

@@ -15,6 +15,7 @@ from sapo_edge.cli.main import main
 from sapo_edge.cli.output import priority
 from sapo_edge.cli.run import _print_result
 from sapo_edge.events import NodeStopped
+from sapo_edge.library.session import Outcome
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
 
@@ -44,7 +45,8 @@ def test_commands_at_the_end_of_a_run_can_be_pasted(
     home = tmp_path / "my home"
     saved = Checkpoints(home / "checkpoints").save(Checkpoint(1, "m", "n", 0), lambda directory: None)
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "my env" / "sapo"), "run"])
-    _print_result(NodeStopped(reason="", rounds=1, adapter=str(saved.directory), done=True), None, None, False, home)
+    stopped = NodeStopped(reason="", rounds=1, adapter=str(saved.directory), done=True)
+    _print_result(Outcome(stopped, None, None, was_done=False, interrupted=False), home)
     commands = [shlex.split(line)[:4] for line in capsys.readouterr().err.splitlines() if "--home" in line]
     assert [sys.argv[0], "chat", "--home", str(home)] in commands and len(commands) == 6
 

@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from sapo_edge import events
-from sapo_edge.cli.run import open_transport
-from sapo_edge.cli.workspace import Workspace
 from sapo_edge.config.settings import Settings
+from sapo_edge.library.session import open_transport
+from sapo_edge.library.workspace import Workspace
 from sapo_edge.room import Room
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths

@@ -11,11 +11,12 @@ import trio
 
 from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.choose import detect
-from sapo_edge.cli import workspace as workspace_module
-from sapo_edge.cli.workspace import Workspace, open_workspace
+from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.doctor import machine
 from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import ConfigError, ManifestError, NoNodeError
+from sapo_edge.library import workspace as workspace_module
+from sapo_edge.library.workspace import Workspace
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.joining.membership import Membership

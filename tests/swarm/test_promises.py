@@ -9,9 +9,9 @@ from pathlib import Path
 
 from sapo_edge import room, selection
 from sapo_edge.backends.model import gguf_header
-from sapo_edge.cli import metrics
 from sapo_edge.cli.web import serve, server
 from sapo_edge.config.settings import Settings
+from sapo_edge.library import metrics
 from sapo_edge.pool import authors
 from sapo_edge.pool.pool import PoolLimits
 from sapo_edge.swarm import config

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sapo_edge.cli.workspace import Workspace, find_manifest, open_workspace, storable
+from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.config.layers import set_value
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import ConfigError, SapoError
+from sapo_edge.library.workspace import Workspace, find_manifest, storable
 from sapo_edge.node.background import Background, Ended
 from sapo_edge.state.consent import read_consent, write_consent
 from sapo_edge.state.durable import reported, write_atomically

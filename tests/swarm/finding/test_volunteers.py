@@ -13,8 +13,8 @@ import pytest
 import trio
 from libp2p.peer.id import ID
 
-from sapo_edge.cli.run import open_transport
 from sapo_edge.config.settings import Settings
+from sapo_edge.library.session import open_transport
 from sapo_edge.room import Room
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.addresses import Address, direct_address, region

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable
 
-from sapo_edge.cli.output import discard_output
 from sapo_edge.events import Event, Progress, to_json
 
 Receiver = Callable[[Event], None]
@@ -62,5 +61,4 @@ class EventFanout:
             self._show(event)
         except OSError:
             self._show = None
-            discard_output()
             self._on_closed()
