@@ -31,7 +31,7 @@ HEAVY = [
     "torch", "transformers", "peft", "tests.loaded", "libp2p",
     "libp2p.pubsub.gossipsub",
     "libp2p.relay.circuit_v2.protocol", "libp2p.stream_muxer.yamux.yamux", "multiaddr", "nacl.bindings", "trio",
-    "zeroconf", "sapo_edge.cli.main", "sapo_edge.cli.narrator", "sapo_edge.control.server",
+    "zeroconf", "sapo_edge.cli.main", "sapo_edge.library.narrator", "sapo_edge.control.server",
     "sapo_edge.node.controlled",
 ]  # fmt: skip
 """Libraries, and what loads or leaves out some of them; our other modules are for `tests.cli.process.run` alone."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,14 +10,12 @@ import typer
 from sapo_edge.backends.adapter.export import ExportFormat, Quantisation
 from sapo_edge.cli.options import Adapter, Backend, Home, Json, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.progress import answering
 from sapo_edge.cli.workspace import open_workspace
-from sapo_edge.errors import CheckpointError, ConfigError
-from sapo_edge.library.workspace import Workspace
+from sapo_edge.errors import ConfigError
+from sapo_edge.library.adapters import check_model, evaluate_both, find_adapter, find_record
 
 if TYPE_CHECKING:
     from sapo_edge.evaluate import Evaluation, Gain
-    from sapo_edge.state.checkpoint import Checkpoint
     from sapo_edge.tasks.manifest import Manifest
 
 
@@ -44,7 +39,7 @@ def evaluate(
     name = "general" if general else workspace.require_manifest().name
     directory = find_adapter(workspace, adapter)
     may_have_seen = not general and _may_have_seen(directory, workspace.require_manifest())
-    results, examples = _evaluate_both(workspace, directory, general=general)
+    results, examples = evaluate_both(workspace, directory, general=general)
     gain = paired_gain(results["base"], results["adapter"])
     if json:
         record = {model: _as_dict(result) for model, result in results.items()}
@@ -112,94 +107,6 @@ def export(
         narrate(f"  {program:12} {command}")
     if to is ExportFormat.MERGED and path.is_file():
         narrate("the Modelfile has the prompt of the training; in other programs, set its system text and examples")
-
-
-def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
-    """The adapter in a directory that the user names, or the best one of the state directory, verified."""
-    if directory is not None:
-        if not os.path.isfile(directory / "adapter_config.json"):
-            raise CheckpointError(
-                f"{directory} holds no adapter", "give the directory of a checkpoint or of a PEFT adapter"
-            )
-        checkpoint = find_record(directory)
-        if checkpoint is not None:
-            checkpoint.verify_files()
-        return directory
-    best = best_adapter(workspace)
-    if best is None:
-        raise CheckpointError(
-            "nothing is trained yet", "train first with: sapo run --rounds 40, or give --adapter DIRECTORY"
-        )
-    return best
-
-
-def best_adapter(workspace: Workspace) -> Path | None:
-    """The best checkpoint of this state directory, or the newest if none was evaluated; None before the first."""
-    from sapo_edge.state.checkpoints import Checkpoints
-
-    checkpoints = Checkpoints(workspace.paths.checkpoints)
-    checkpoint = checkpoints.best() or checkpoints.latest()
-    return None if checkpoint is None else checkpoint.directory
-
-
-def find_record(adapter: Path) -> Checkpoint | None:
-    """The record of a checkpoint; None for a PEFT adapter that is no checkpoint."""
-    from sapo_edge.state.checkpoint import RECORD, read_record
-
-    return read_record(adapter) if (adapter / RECORD).is_file() else None
-
-
-def check_model(adapter: Path, digest: str) -> None:
-    """Make sure that a checkpoint was made with this model; another one may have weights of the same shapes.
-
-    Args:
-        adapter: directory of a verified checkpoint, or of a PEFT adapter, which doesn't name its model.
-        digest: SHA-256 (hex) of the model's file.
-    """
-    checkpoint = find_record(adapter)
-    if checkpoint is not None and checkpoint.model_digest != digest:
-        raise CheckpointError(f"{adapter} was made with another model", "give the one it was made with as --model")
-
-
-def _evaluate_both(workspace: Workspace, adapter: Path, *, general: bool) -> tuple[dict[str, Evaluation], int]:
-    """Evaluations of base model and adapter, by name, and what the base was shown beyond.
-
-    Args:
-        general: both are asked the general questions instead, alike.
-    """
-    from sapo_edge.backends.adapter.files import read_alpha
-    from sapo_edge.evaluate import evaluate, evaluate_base
-    from sapo_edge.tasks.general import general_source
-    from sapo_edge.tasks.source import TaskSource
-
-    source = general_source() if general else TaskSource(workspace.require_manifest())
-    manifest, examples = source.manifest, 0
-    tasks = source.own_tasks() if general else source.held_out("test", workspace.settings.held_out)
-    if not tasks:
-        raise ConfigError(
-            f"there are no test questions of {manifest.name} to answer",
-            "give --questions 1 or more, or a manifest whose tasks have more distinct questions",
-        )
-    limit = manifest.max_tokens if general else workspace.settings.max_tokens or manifest.max_tokens
-    ask = partial(evaluate, tasks=tasks, prompt_for=manifest.prompt_for, judge=source.judge, max_tokens=limit)
-    # A damaged adapter fails here, before the model is loaded.
-    read_alpha(adapter)
-    results = {}
-    with tempfile.TemporaryDirectory(prefix="sapo-eval-") as temporary:
-        policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0)
-        try:
-            check_model(adapter, policy.model_digest)
-            policy.load(adapter)
-            with answering("base") as handle:
-                if general:
-                    results["base"] = ask(policy, handle=handle, use_adapter=False)
-                else:
-                    results["base"], examples = evaluate_base(policy, source, tasks, limit, lambda: handle)
-            with answering("adapter") as handle:
-                results["adapter"] = ask(policy, handle=handle)
-        finally:
-            policy.close()
-    return results, examples
 
 
 def _may_have_seen(adapter: Path, manifest: Manifest) -> bool:

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sapo_edge.cli.adapters import best_adapter, check_model, find_adapter, find_record
-from sapo_edge.cli.conversation import MAX_TEMPERATURE, Conversation, Models
 from sapo_edge.cli.options import Adapter, Backend, Home, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError
-from sapo_edge.library.workspace import Workspace
+from sapo_edge.library.adapters import open_conversation
+from sapo_edge.library.conversation import MAX_TEMPERATURE
 from sapo_edge.plain import printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 
@@ -65,37 +60,3 @@ def chat(
             return
         narrate(printable(models.title))
         session.run()
-
-
-@contextmanager
-def open_conversation(
-    workspace: Workspace, adapter: Path | None, say: Callable[[str], None], *, base: bool = True
-) -> Iterator[tuple[Conversation, Models]]:
-    """Load model and adapter until the block ends, without torch where another backend runs.
-
-    Args:
-        adapter: a directory that the user names; None for the best adapter.
-        say: receives messages about what takes time.
-        base: whether the base model answers beside the adapter.
-    """
-    from sapo_edge.backends.model.source import open_source
-
-    manifest = workspace.require_manifest()
-    model = open_source(workspace.model, mlx=True).model_name
-    directory = best_adapter(workspace) if adapter is None else find_adapter(workspace, adapter)
-    with tempfile.TemporaryDirectory(prefix="sapo-chat-") as temporary:
-        say(f"loading {printable(model)}")
-        policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0, say=say)
-        try:
-            models = Models(model, manifest.name)
-            if directory is not None:
-                check_model(directory, policy.model_digest)
-                policy.load(directory)
-                checkpoint = find_record(directory)
-                about = () if checkpoint is None else (checkpoint.round, checkpoint.accuracy)
-                models = Models(model, manifest.name, str(directory), *about)
-            limit = workspace.own_max_tokens
-            adapted = directory is not None
-            yield Conversation(policy, manifest, adapted=adapted, base=base, max_tokens=limit), models
-        finally:
-            policy.close()

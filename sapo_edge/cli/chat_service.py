@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
-from sapo_edge.cli.conversation import MAX_TEMPERATURE, Conversation, Models, Piece
 from sapo_edge.cli.output import SCHEMA
 from sapo_edge.errors import Cancelled, SapoError
+from sapo_edge.library.conversation import MAX_TEMPERATURE, Conversation, Models, Piece
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 
 MAX_LINE_BYTES = 128 * 1024

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.signals import until_signal
 from sapo_edge.errors import SapoError
+from sapo_edge.library.signals import until_signal
 from sapo_edge.plain import table
 
 if TYPE_CHECKING:

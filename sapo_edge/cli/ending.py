@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from sapo_edge.cli.output import discard_output, priority
+from sapo_edge.cli.output import discard_output
 from sapo_edge.errors import ExitCode, SapoError
 from sapo_edge.state.durable import state_error
+from sapo_edge.state.logs import priority
 
 _OF_A_PATH = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EIO,

@@ -13,8 +13,8 @@ import typer
 
 from sapo_edge.cli.options import Home, JsonEvents
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.signals import ending_signals, handling
 from sapo_edge.errors import ConfigError, StateError
+from sapo_edge.library.signals import ending_signals, handling
 from sapo_edge.plain import did_you_mean
 
 if TYPE_CHECKING:

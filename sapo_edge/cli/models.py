@@ -10,9 +10,9 @@ import typer
 
 from sapo_edge.cli.options import Backend, Home, Json
 from sapo_edge.cli.output import ask_yes, emit, narrate, print_json, report
-from sapo_edge.cli.progress import DownloadReport
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ModelError, SapoError
+from sapo_edge.library.progress import DownloadReport
 from sapo_edge.library.workspace import Workspace
 from sapo_edge.plain import size, table
 
@@ -87,7 +87,7 @@ def pull(name: Name, home: Home = None, json: Json = False) -> None:
     """Download a model, or what is missing of it; `sapo run --model NAME` does it, too."""
     from sapo_edge.backends.hub.find import hub_model
 
-    progress = DownloadReport(name)
+    progress = DownloadReport(name, narrate)
     try:
         path = hub_model(_hub_name(name), fetch=True, progress=progress)
     finally:

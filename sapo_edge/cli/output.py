@@ -21,21 +21,6 @@ def narrate(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def priority(level: str) -> str:
-    """The prefix that makes a line on stderr an error or a warning in systemd's journal; empty for another stderr."""
-    mark = {"error": "<3>", "warning": "<4>"}.get(level, "")
-    return mark if mark and _is_journal() else ""
-
-
-def _is_journal() -> bool:
-    try:
-        status = os.fstat(2)
-    except OSError:
-        return False
-    # Inherited by programs that redirect stderr: see systemd.exec(5).
-    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
-
-
 def print_json(record: Mapping[str, object]) -> None:
     """Print a result as one line of JSON on stdout, with the schema version unless the record has its own."""
     print(json.dumps({"v": SCHEMA, **record}), flush=True)

@@ -2,90 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from sapo_edge.cli.output import narrate
-from sapo_edge.plain import duration, size
+from sapo_edge.library.progress import BAR_WIDTH, new_bar
+from sapo_edge.plain import duration
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from sapo_edge.experiment.plan import Job
     from sapo_edge.experiment.runner import Step
-    from sapo_edge.policy import CallHandle
 
-STEP = 10
-"""Without a terminal, a line about a download comes at so many per cent."""
 LINE_SECONDS = 60.0
 """Without a terminal, a line about an experiment comes at least so often, and at once when a swarm is finished."""
-BAR_WIDTH = 24
-
-
-def new_bar(*columns: Any, **options: Any) -> Progress:
-    """A bar on stderr, which is gone when it ends; where stderr is no terminal it shows nothing.
-
-    Args:
-        columns: of `rich.progress`, or texts with `{task...}`.
-    """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True, highlight=False)
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal, **options)
-
-
-@contextmanager
-def answering(name: str) -> Iterator[CallHandle]:
-    """Show how many questions a policy has answered."""
-    from rich.progress import BarColumn
-
-    from sapo_edge.policy import CallHandle
-
-    with new_bar(name, BarColumn(BAR_WIDTH), "{task.completed:.0f}/{task.total:.0f} questions") as bar:
-        task = bar.add_task(name, total=1)
-        yield CallHandle(lambda done, total: bar.update(task, completed=done, total=total))
-
-
-class DownloadReport:
-    """Told about a download, as `sapo_edge.backends.hub.download.Progress`; shows nothing until it begins."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._shown = -1
-        self._bar: Progress | None = None
-
-    def __call__(self, done: int, total: int) -> None:
-        if self._shown < 0:
-            narrate(f"downloading {self._name}, {size(total)}; the Hugging Face hub sees this machine's address")
-            if sys.stderr.isatty():
-                self._bar = _download_bar(total)
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=done)
-            self._bar.refresh()
-        percent = 100 * done // total if total else 100
-        if self._bar is None and percent // STEP > max(self._shown, 0) // STEP:
-            narrate(f"{percent} % of {self._name}")
-        self._shown = percent
-        if done >= total:
-            self.close()
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-
-def _download_bar(total: int) -> Progress:
-    from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    bar = new_bar(BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), auto_refresh=False)
-    bar.add_task("", total=total)
-    bar.start()
-    return bar
 
 
 class Forecast:

@@ -95,9 +95,9 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     from sapo_edge.care.garbage import set_libraries_aside
     from sapo_edge.care.priority import lower_priority
     from sapo_edge.care.stop import Stop
-    from sapo_edge.cli.narrator import Narrator
-    from sapo_edge.cli.signals import StopSignals
+    from sapo_edge.library.narrator import Narrator
     from sapo_edge.library.session import Around, run_session
+    from sapo_edge.library.signals import StopSignals
     from sapo_edge.service.notify import ServiceManager
 
     workspace.check_swarm()

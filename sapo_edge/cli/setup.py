@@ -117,8 +117,8 @@ def _write_settings(paths: Paths, plan: Plan) -> None:
 
 
 def _join(home: Path | None, invite: str) -> None:
-    from sapo_edge.cli.swarm import join
     from sapo_edge.cli.workspace import open_workspace
+    from sapo_edge.library.joining import join
 
     workspace = open_workspace(home)
     before = workspace.membership.current

@@ -17,13 +17,13 @@ from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.control.client import START_SECONDS, ControlClient, connect, node_runs
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import ConfigError, NoNodeError, StateError
+from sapo_edge.library.joining import check_state, is_code, join
 from sapo_edge.library.workspace import Workspace
 from sapo_edge.plain import counted, line
 
 if TYPE_CHECKING:
     from sapo_edge.state.paths import Paths
     from sapo_edge.swarm.joining.invite import Swarm
-    from sapo_edge.swarm.joining.membership import Membership
     from sapo_edge.tasks.manifest import Manifest
 
 PASTED_CHARACTERS = 1000
@@ -56,7 +56,7 @@ def create(
         private = tasks.own_questions > 0
     key = secrets.token_bytes(KEY_BYTES) if private else None
     swarm = Swarm.of(tasks, tuple(check_address(address) for address in bootstrap or ()), key)
-    _check_state(workspace.paths, workspace.membership, swarm)
+    check_state(workspace.paths, workspace.membership, swarm)
     workspace.paths.create()
     workspace.membership.keep_manifest(tasks.to_bytes(), swarm.manifest, tasks.store)
     _print_swarms(workspace, workspace.membership.join(swarm), as_json=json)
@@ -196,41 +196,6 @@ def describe_questions(manifest: Manifest, swarm: Swarm | None) -> tuple[str, ..
         )
     readers = "those who have the invite of" if swarm.is_private else "ANYBODY, because this swarm is open:"
     return (f"what is shared of your {count}, with {readers} {manifest.name}: {contents}",)
-
-
-def is_code(membership: Membership, text: str) -> bool:
-    """Whether a text is a code, and no name of a known swarm."""
-    from sapo_edge.swarm.codes.code import looks_like_code
-
-    return looks_like_code(text) and all(swarm.name != text.strip() for swarm in membership.swarms)
-
-
-def join(paths: Paths, membership: Membership, text: str) -> Swarm:
-    """Join the swarm of an invite, or a known one by its name or id, without output."""
-    from sapo_edge.swarm.joining.invite import PREFIX, parse_invite
-
-    if is_code(membership, text):
-        raise ConfigError("this is a code, not an invite", "give it to `sapo swarm join`")
-    is_known = not text.strip().lower().startswith((PREFIX, "sapo:")) and len(text) <= 64
-    swarm = membership.find(text.strip()) if is_known else parse_invite(text)
-    _check_state(paths, membership, swarm)
-    paths.create()
-    return membership.join(swarm)
-
-
-def _check_state(paths: Paths, membership: Membership, swarm: Swarm) -> None:
-    """Make sure that the checkpoints of this state directory were trained on the swarm's manifest."""
-    from sapo_edge.state.checkpoints import Checkpoints
-
-    checkpoint = Checkpoints(paths.checkpoints).newest_record()
-    if checkpoint is None or checkpoint.manifest_digest == swarm.manifest.hex():
-        return
-    other = membership.manifest(bytes.fromhex(checkpoint.manifest_digest))
-    raise StateError(
-        f"{paths.state} holds {counted(checkpoint.round, 'round')} on {other.name if other else 'another manifest'}, "
-        f"and this swarm trains on {swarm.name}",
-        "`sapo runs new` begins another run beside it; --home DIR is a second node",
-    )
 
 
 def _own_addresses(paths: Paths, swarm: Swarm) -> list[str] | None:

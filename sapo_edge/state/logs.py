@@ -116,6 +116,21 @@ def configure(level: str = "warning", file: Path | None = None, *, stderr: bool 
     logging.getLogger("sapo_edge").setLevel(min(number, logging.INFO))
 
 
+def priority(level: str) -> str:
+    """The prefix that makes a line on stderr an error or a warning in systemd's journal; empty for another stderr."""
+    mark = {"error": "<3>", "warning": "<4>"}.get(level, "")
+    return mark if mark and _is_journal() else ""
+
+
+def _is_journal() -> bool:
+    try:
+        status = os.fstat(2)
+    except OSError:
+        return False
+    # Inherited by programs that redirect stderr: see systemd.exec(5).
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
+
+
 @contextmanager
 def written(file: Path) -> Iterator[None]:
     """Write this program's records to a file until the block ends, and leave all other logging as it is."""

@@ -15,9 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.cli.adapters import find_adapter
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.evaluate import Evaluation, evaluate, evaluate_base, paired_gain
+from sapo_edge.library.adapters import find_adapter
 from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.checks import Calls
 from sapo_edge.tasks.manifest import load_manifest

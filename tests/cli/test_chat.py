@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 from sapo_edge.cli import chat as chat_module
-from sapo_edge.cli.conversation import Models
 from sapo_edge.cli.terminal.processes import ChatProcess
 from sapo_edge.errors import SapoError
+from sapo_edge.library.conversation import Models
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 from sapo_edge.tui.node.launcher import ChatAnswer
 from tests.cli.inprocess import Invoke

@@ -8,8 +8,8 @@ from typing import ClassVar
 import pytest
 
 from sapo_edge.care.sensors import OthersLoad
-from sapo_edge.cli.narrator import Narrator
 from sapo_edge.events import NodeStarted, Paused
+from sapo_edge.library.narrator import Narrator
 from sapo_edge.library.session import _others
 from tests.fakes import round_event
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.cli.main import main
-from sapo_edge.cli.output import priority
 from sapo_edge.cli.run import _print_result
 from sapo_edge.events import NodeStopped
 from sapo_edge.library.session import Outcome
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.state.logs import priority
 
 
 def test_only_the_journal_gets_priorities(monkeypatch: pytest.MonkeyPatch) -> None:

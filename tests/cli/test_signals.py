@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.care.stop import Stop
-from sapo_edge.cli.signals import StopSignals
+from sapo_edge.library.signals import StopSignals
 
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
@@ -57,7 +57,7 @@ def test_a_closed_terminal_does_not_keep_a_signal_from_stopping_the_node() -> No
 IGNORING = """
 import os, signal, sys
 from sapo_edge.care.stop import Stop
-from sapo_edge.cli.signals import StopSignals
+from sapo_edge.library.signals import StopSignals
 ignored = int(sys.argv[1])
 for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
     signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapo_edge.cli.chat_session import ChatSession
-from sapo_edge.cli.conversation import PLAIN_TOKENS, Conversation, Models, Piece
 from sapo_edge.errors import Cancelled
+from sapo_edge.library.conversation import PLAIN_TOKENS, Conversation, Models, Piece
 from sapo_edge.policy import STOP_TEXT, Message, Prompt
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from tests.fakes import FakePolicy

@@ -131,7 +131,7 @@ class ProgramLauncher:
             for name, value in settings.items():
                 set_value(self._paths.config_file, name, value)
             if consent.network == "invite":
-                from sapo_edge.cli.swarm import join
+                from sapo_edge.library.joining import join
                 from sapo_edge.swarm.joining.membership import Membership
 
                 join(self._paths, Membership(self._paths.state), consent.invite)

@@ -14,8 +14,8 @@ import typer
 from sapo_edge.children import python_command
 from sapo_edge.cli.options import Home
 from sapo_edge.cli.output import narrate
-from sapo_edge.cli.signals import ending_signals
 from sapo_edge.errors import SapoError
+from sapo_edge.library.signals import ending_signals
 from sapo_edge.plain import printable
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 

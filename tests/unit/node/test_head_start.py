@@ -16,7 +16,7 @@ from sapo_edge.backends.common.loss import LossSums, PackLoss, Update
 from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, pack
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import read_report
-from sapo_edge.node.head_start import FEWEST, TRIES, WAIT, HeadStart, HeadStartState
+from sapo_edge.node.head_start import FEWEST, FIRST, TRIES, WAIT, HeadStart, HeadStartState
 from sapo_edge.node.rounds import Node
 from sapo_edge.policy import CallHandle, ExternalRule, Prompt, UpdateSettings
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
@@ -212,7 +212,8 @@ def test_all_updates_that_the_owner_asked_for_count_where_nothing_can_be_validat
 
 def test_a_node_that_is_stopped_again_and_again_gets_to_its_rounds(tmp_path: Path) -> None:
     starts = (
-        run(tmp_path, AUTO, Judged(policy), policy, stops_at(30)) for policy in (Rising({0: 0}) for _ in range(6))
+        run(tmp_path, AUTO, Judged(policy), policy, stops_at(30))
+        for policy in (Rising({0: 0}) for _ in range(WAIT // FIRST))
     )
     assert any(machine.rounds for machine in starts), "it began again with the same updates each time"
 

@@ -9,8 +9,6 @@ from types import TracebackType
 from rich.progress import BarColumn
 
 from sapo_edge import events
-from sapo_edge.cli.output import priority
-from sapo_edge.cli.progress import BAR_WIDTH, new_bar
 from sapo_edge.control.event_words import (
     PHASES,
     describe_event,
@@ -20,7 +18,9 @@ from sapo_edge.control.event_words import (
     is_comparable,
     round_figures,
 )
+from sapo_edge.library.progress import BAR_WIDTH, new_bar
 from sapo_edge.plain import duration
+from sapo_edge.state.logs import priority
 
 RECENT = 10
 """Rounds over which the time of a round is averaged."""

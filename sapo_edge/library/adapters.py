@@ -1,0 +1,147 @@
+"""A trained adapter: which one counts, whether it fits, how it compares with its base model, and talking to it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sapo_edge.errors import CheckpointError, ConfigError
+from sapo_edge.library.conversation import Conversation, Models
+from sapo_edge.library.progress import answering
+from sapo_edge.plain import printable
+
+if TYPE_CHECKING:
+    from sapo_edge.evaluate import Evaluation
+    from sapo_edge.library.workspace import Workspace
+    from sapo_edge.state.checkpoint import Checkpoint
+    from sapo_edge.tasks.source import Function
+
+
+def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
+    """The adapter in a directory that the user names, or the best one of the state directory, verified."""
+    if directory is not None:
+        if not os.path.isfile(directory / "adapter_config.json"):
+            raise CheckpointError(
+                f"{directory} holds no adapter", "give the directory of a checkpoint or of a PEFT adapter"
+            )
+        checkpoint = find_record(directory)
+        if checkpoint is not None:
+            checkpoint.verify_files()
+        return directory
+    best = best_adapter(workspace)
+    if best is None:
+        raise CheckpointError(
+            "nothing is trained yet", "train first with: sapo run --rounds 40, or give --adapter DIRECTORY"
+        )
+    return best
+
+
+def best_adapter(workspace: Workspace) -> Path | None:
+    """The best checkpoint of this state directory, or the newest if none was evaluated; None before the first."""
+    from sapo_edge.state.checkpoints import Checkpoints
+
+    checkpoints = Checkpoints(workspace.paths.checkpoints)
+    checkpoint = checkpoints.best() or checkpoints.latest()
+    return None if checkpoint is None else checkpoint.directory
+
+
+def find_record(adapter: Path) -> Checkpoint | None:
+    """The record of a checkpoint; None for a PEFT adapter that is no checkpoint."""
+    from sapo_edge.state.checkpoint import RECORD, read_record
+
+    return read_record(adapter) if (adapter / RECORD).is_file() else None
+
+
+def check_model(adapter: Path, digest: str) -> None:
+    """Make sure that a checkpoint was made with this model; another one may have weights of the same shapes.
+
+    Args:
+        adapter: directory of a verified checkpoint, or of a PEFT adapter, which doesn't name its model.
+        digest: SHA-256 (hex) of the model's file.
+    """
+    checkpoint = find_record(adapter)
+    if checkpoint is not None and checkpoint.model_digest != digest:
+        raise CheckpointError(f"{adapter} was made with another model", "give the one it was made with as --model")
+
+
+def evaluate_both(
+    workspace: Workspace, adapter: Path, *, general: bool = False, functions: Mapping[str, Function] | None = None
+) -> tuple[dict[str, Evaluation], int]:
+    """Evaluations of base model and adapter, by name, and what the base was shown beyond.
+
+    Args:
+        general: both are asked the general questions instead, alike.
+        functions: of this machine's owner, which judge answers, by their names.
+    """
+    from sapo_edge.backends.adapter.files import read_alpha
+    from sapo_edge.evaluate import evaluate, evaluate_base
+    from sapo_edge.tasks.general import general_source
+    from sapo_edge.tasks.source import TaskSource
+
+    source = general_source() if general else TaskSource(workspace.require_manifest(), functions)
+    manifest, examples = source.manifest, 0
+    tasks = source.own_tasks() if general else source.held_out("test", workspace.settings.held_out)
+    if not tasks:
+        raise ConfigError(
+            f"there are no test questions of {manifest.name} to answer",
+            "give --questions 1 or more, or a manifest whose tasks have more distinct questions",
+        )
+    limit = manifest.max_tokens if general else workspace.settings.max_tokens or manifest.max_tokens
+    ask = partial(evaluate, tasks=tasks, prompt_for=manifest.prompt_for, judge=source.judge, max_tokens=limit)
+    # A damaged adapter fails here, before the model is loaded.
+    read_alpha(adapter)
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="sapo-eval-") as temporary:
+        policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0)
+        try:
+            check_model(adapter, policy.model_digest)
+            policy.load(adapter)
+            with answering("base") as handle:
+                if general:
+                    results["base"] = ask(policy, handle=handle, use_adapter=False)
+                else:
+                    results["base"], examples = evaluate_base(policy, source, tasks, limit, lambda: handle)
+            with answering("adapter") as handle:
+                results["adapter"] = ask(policy, handle=handle)
+        finally:
+            policy.close()
+    return results, examples
+
+
+@contextmanager
+def open_conversation(
+    workspace: Workspace, adapter: Path | None, say: Callable[[str], None], *, base: bool = True
+) -> Iterator[tuple[Conversation, Models]]:
+    """Load model and adapter until the block ends, without torch where another backend runs.
+
+    Args:
+        adapter: a directory that the user names; None for the best adapter.
+        say: receives messages about what takes time.
+        base: whether the base model answers beside the adapter.
+    """
+    from sapo_edge.backends.model.source import open_source
+
+    manifest = workspace.require_manifest()
+    model = open_source(workspace.model, mlx=True).model_name
+    directory = best_adapter(workspace) if adapter is None else find_adapter(workspace, adapter)
+    with tempfile.TemporaryDirectory(prefix="sapo-chat-") as temporary:
+        say(f"loading {printable(model)}")
+        policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0, say=say)
+        try:
+            models = Models(model, manifest.name)
+            if directory is not None:
+                check_model(directory, policy.model_digest)
+                policy.load(directory)
+                checkpoint = find_record(directory)
+                about = () if checkpoint is None else (checkpoint.round, checkpoint.accuracy)
+                models = Models(model, manifest.name, str(directory), *about)
+            limit = workspace.own_max_tokens
+            adapted = directory is not None
+            yield Conversation(policy, manifest, adapted=adapted, base=base, max_tokens=limit), models
+        finally:
+            policy.close()
