@@ -12,7 +12,7 @@ from sapo_edge.cli.options import Adapter, Backend, Home, Json, ManifestName, Mo
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError
-from sapo_edge.library.adapters import check_model, evaluate_both, find_adapter, find_record
+from sapo_edge.library.adapters import evaluate_both, export_adapter, find_adapter, find_record
 
 if TYPE_CHECKING:
     from sapo_edge.evaluate import Evaluation, Gain
@@ -83,22 +83,16 @@ def export(
     adapter: Adapter = None, model: Model = None, home: Home = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Write the best adapter, alone or merged with its model, in a format that other programs read."""
-    from sapo_edge.backends.adapter import export as exporter
-    from sapo_edge.backends.model.source import open_source
+    from sapo_edge.backends.adapter.export import usage
 
     workspace = open_workspace(home, {"model": model})
-    source = find_adapter(workspace, adapter)
-    file = workspace.model
-    check_model(source, open_source(file, mlx=True).digest)
-    if quantisation is not None and to is not ExportFormat.MERGED:
-        raise ConfigError(f"--quantisation means nothing with --to {to}", "leave it out, or give --to merged")
-    prompt = workspace.manifest.prompt_for("")[:-1] if workspace.manifest is not None else ()
     if to is ExportFormat.MERGED:
         narrate("merging: this takes some seconds for each gigabyte")
-    path = exporter.export(source, directory, to, file, quantisation=quantisation, prompt=prompt)
-    commands = exporter.usage(path, to, file)
+    source = find_adapter(workspace, adapter)
+    path = export_adapter(workspace, source, to, directory, quantisation)
+    commands = usage(path, to, workspace.model)
     if json:
-        record = {"format": to, "path": str(path), "adapter": str(source), "model": str(file)}
+        record = {"format": to, "path": str(path), "adapter": str(source), "model": str(workspace.model)}
         print_json({**record, "usage": dict(commands)})
         return
     print(path)

@@ -113,6 +113,31 @@ def evaluate_both(
     return results, examples
 
 
+def export_adapter(
+    workspace: Workspace, adapter: Path | None, to: str, directory: Path, quantisation: str | None = None
+) -> Path:
+    """Write an adapter for other programs; returns what to give them: see `backends.adapter.export.export`.
+
+    Args:
+        adapter: None for the best one of the state directory.
+        to, quantisation: an `ExportFormat`, and of a merged GGUF file a `Quantisation`.
+    """
+    from sapo_edge.backends.adapter.export import ExportFormat, Quantisation, export
+    from sapo_edge.backends.model.source import open_source
+
+    try:
+        form, numbers = ExportFormat(to), None if quantisation is None else Quantisation(quantisation)
+    except ValueError as error:
+        kinds = ExportFormat if to not in list(ExportFormat) else Quantisation
+        raise ConfigError(f"{error}", f"choose one of {', '.join(kinds)}") from error
+    source, file = find_adapter(workspace, adapter), workspace.model
+    check_model(source, open_source(file, mlx=True).digest)
+    if numbers is not None and form is not ExportFormat.MERGED:
+        raise ConfigError(f"--quantisation means nothing with --to {form}", "leave it out, or give --to merged")
+    prompt = workspace.manifest.prompt_for("")[:-1] if workspace.manifest is not None else ()
+    return export(source, directory, form, file, quantisation=numbers, prompt=prompt)
+
+
 @contextmanager
 def open_conversation(
     workspace: Workspace, adapter: Path | None, say: Callable[[str], None], *, base: bool = True

@@ -1,0 +1,192 @@
+"""The Python interface: with a tiny model, in this process, beside what the commands give."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sapo_edge as sapo
+from sapo_edge.library.python import Tasks
+from sapo_edge.state.paths import Paths
+from tests.cli.process import run as command
+from tests.models import SHAPES, write_model
+
+ROWS = [{"question": f"word {number}?", "answer": str(number)} for number in range(12)]
+WEIGHTS = ("adapter_model.safetensors", "optimizer.safetensors")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model") / "tiny.gguf", SHAPES["llama-gqa"])
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def by_length(_question: str, _expected: str, text: str) -> float:
+    return min(1.0, len(text) / 16)
+
+
+def quick(model: Path, home: Path, **more: Any) -> dict[str, Any]:
+    """Arguments of a call whose rounds take a fraction of a second."""
+    small = {"own": 2, "external": 0, "answers": 4, "threads": 1, "seed": 3, "rank": 2, "max_tokens": 8, "held_out": 4}
+    learning = {"evaluate_every": 2, "learning_rate": 0.01, "warmup": 0, "head_start": "0"}
+    return {"model": model, "home": home, "show": False, **small, **learning, **more}
+
+
+def train(model: Path, home: Path, tasks: Tasks = ROWS, **more: Any) -> sapo.Run:
+    return sapo.train(tasks, **quick(model, home, **{"check": by_length, **more}))
+
+
+def files_of(run: sapo.Run) -> dict[str, bytes]:
+    assert run.adapter is not None
+    return {name: (run.adapter / name).read_bytes() for name in WEIGHTS}
+
+
+def test_a_call_gives_what_the_command_gives_file_for_file(model: Path, tmp_path: Path) -> None:
+    tasks = tmp_path / "mine.jsonl"
+    tasks.write_text("\n".join(map(json.dumps, ROWS)))
+    ours = sapo.train(tasks, rounds=2, **quick(model, tmp_path / "ours", head_start="2"))
+    settings = ("rank=2", "max_tokens=8", "held_out=4", "evaluate_every=2", "learning_rate=0.01", "warmup=0")
+    result = command(
+        [
+            "run", "--model", model, "--home", tmp_path / "theirs", "--manifest", tasks, "--rounds", "2", "--own", "2",
+            "--external", "0", "--answers", "4", "--threads", "1", "--seed", "3", "--head-start", "2", "--solo",
+            *(word for setting in settings for word in ("--set", setting)),
+        ],
+        tmp_path,
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    theirs = sapo.open_run(home=tmp_path / "theirs")
+    assert ours.adapter is not None and theirs.adapter is not None and ours.adapter.name == theirs.adapter.name
+    assert files_of(ours) == files_of(theirs)
+    assert ours.results == theirs.results and len(ours.rounds) == 2
+
+
+def test_events_and_rounds_are_told_while_it_trains(model: Path, tmp_path: Path) -> None:
+    told: list[sapo.Event] = []
+    rounds: list[int] = []
+    run = train(model, tmp_path, rounds=3, on_event=told.append, on_round=lambda event: rounds.append(event.round))
+    assert rounds == [1, 2, 3] and [event.round for event in run.rounds] == rounds
+    assert {"node_started", "round", "node_stopped"} <= {event.event for event in told}
+
+
+def test_a_run_goes_on_and_other_tasks_begin_another_beside_it(model: Path, tmp_path: Path) -> None:
+    first = train(model, tmp_path, rounds=1)
+    assert first.train(1, **{k: v for k, v in quick(model, tmp_path).items() if k != "home"}) is first
+    assert len(first.rounds) == 2
+    other = train(model, tmp_path, [*ROWS, {"question": "another?", "answer": "x"}], rounds=1)
+    assert (other.name, len(other.rounds)) == ("mine", 1) and other.directory != first.directory
+    again = train(model, tmp_path, rounds=3)
+    assert again.name == first.name and len(again.rounds) == 3
+    assert sapo.open_run("mine", home=tmp_path, check=by_length).adapter == other.adapter
+
+
+def test_a_run_is_asked_compared_and_exported(model: Path, tmp_path: Path) -> None:
+    with train(model, tmp_path, rounds=2) as run:
+        assert run.ask("word 3?", base=True) == run.ask("word 3?", base=True)
+        assert isinstance(run.ask("word 3?", plain=True), str)
+        compared = run.evaluate(2)
+        assert (compared.questions, compared.split) == (2, "test")
+        assert compared.gain == pytest.approx(compared.adapter - compared.base)
+        written = run.export("peft", tmp_path / "peft")
+        assert (written / WEIGHTS[0]).read_bytes() == files_of(run)[WEIGHTS[0]]
+        with pytest.raises(sapo.SapoError, match="choose one of"):
+            run.export("zip", tmp_path / "zip")
+
+
+def test_a_check_is_a_function_and_what_it_raises_comes_back(model: Path, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def check(question: str, expected: str, text: str) -> float:
+        seen.append(question)
+        return float(len(text) % 2)
+
+    train(model, tmp_path, [{"question": row["question"]} for row in ROWS], check=check, rounds=1)
+    assert set(seen) <= {row["question"] for row in ROWS} and len(seen) > 8
+
+    def broken(*_: str) -> float:
+        raise ZeroDivisionError("no")
+
+    with pytest.raises(sapo.SapoError, match="function broken failed on an answer: ZeroDivisionError: no"):
+        train(model, tmp_path / "broken", check=broken, rounds=1)
+
+
+def test_what_a_callback_raises_ends_the_run_in_order(model: Path, tmp_path: Path) -> None:
+    def stop_early(event: sapo.RoundFinished) -> None:
+        raise LookupError(f"enough after {event.round}")
+
+    with pytest.raises(LookupError, match="enough after 1"):
+        train(model, tmp_path, rounds=5, on_round=stop_early)
+    run = sapo.open_run(home=tmp_path, check=by_length)
+    assert len(run.rounds) == 1 and run.adapter is not None
+
+
+def test_ctrl_c_saves_the_round_and_raises_keyboard_interrupt(model: Path, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        train(model, tmp_path, rounds=50, on_round=lambda _: os.kill(os.getpid(), signal.SIGINT))
+    assert signal.getsignal(signal.SIGINT) is before
+    run = sapo.open_run(home=tmp_path, check=by_length)
+    assert 1 <= len(run.rounds) < 50 and run.adapter is not None
+
+
+def test_another_thread_trains_and_this_one_stops_it(model: Path, tmp_path: Path) -> None:
+    stop = sapo.Stop()
+
+    async def train_for_one_round() -> sapo.Run:
+        return await asyncio.to_thread(
+            train, model, tmp_path, rounds=50, stop=stop, on_round=lambda _: stop.after_round()
+        )
+
+    assert 1 <= len(asyncio.run(train_for_one_round()).rounds) < 50
+    assert threading.current_thread() is threading.main_thread()
+
+
+def test_a_home_has_one_node(model: Path, tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def again(_: sapo.RoundFinished) -> None:
+        try:
+            train(model, tmp_path, rounds=1)
+        except sapo.SapoError as error:
+            refused.append(str(error))
+
+    train(model, tmp_path, rounds=1, on_round=again)
+    assert len(refused) == 1 and "another node" in refused[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rounds": 0}, "give 1 or more"),
+        ({"onw": 3}, "own"),
+        ({"tasks": "statrer"}, "starter"),
+        ({"tasks": [{"question": "?", "answer": {1, 2}}]}, "row 1"),
+        ({"tasks": [{"question": "?"}], "check": None}, "^row 1: it has no answer"),
+        ({"tasks": "starter"}, "made by a generator"),
+        ({"swarm": "open"}, "leave out swarm"),
+        ({"swarm": "open", "check": None}, "agree=True"),
+        ({"name": "No Name"}, "small letters"),
+    ],
+)
+def test_mistakes_are_told_with_what_to_do(options: dict[str, Any], message: str, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(sapo.SapoError, match=message):
+        train(model, tmp_path, **options)
+    assert not Paths.default(tmp_path).journal.exists()
+
+
+def test_the_interface_has_these_names_and_loads_nothing_before_they_are_used() -> None:
+    assert set(sapo.__all__) < set(dir(sapo))
+    assert all(getattr(sapo, name) is not None for name in sapo.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'tran'"):
+        sapo.tran  # noqa: B018
