@@ -46,7 +46,9 @@ MAX_SECONDS = 240.0
 """... but they are this far apart at most."""
 WAIT = 150
 """It ends if validation did not rise in as many updates, and in half of all: to end too early costs more than to learn
-on. With 60, one of three runs of `starter` ended after 40 updates, at 0.51, where the others rose to 0.69."""
+on. With 60, one of three runs of `starter` ended after 40 updates, at 0.51, where the others rose to 0.69 ..."""
+WAIT_AGAIN = 60
+"""... but in so many where each question was learned from more than twice: a few questions have no more to teach."""
 VAIN = "head_start_vain"
 """The journal's counter of updates since its best."""
 ENOUGH = 0.98
@@ -91,8 +93,13 @@ class HeadStartState:
         """All fields by name."""
         return asdict(self)
 
-    def judged(self, answers: str, limit: int | None) -> HeadStartState:
-        """The state after a validation; the limit is what the owner asked for, None if validation decides."""
+    def judged(self, answers: str, limit: int | None, wait: int = WAIT) -> HeadStartState:
+        """The state after a validation.
+
+        Args:
+            limit: what the owner asked for; None if validation decides.
+            wait: updates without a rise after which it ends, then.
+        """
         state, questions = self, len(answers)
         right = questions - answers.count(WRONG)
         if right > self.best or (limit is not None and right == self.best):
@@ -102,7 +109,7 @@ class HeadStartState:
         if limit is not None:
             return replace(state, over=self.updates >= limit)
         stalled = self.updates - state.best_updates + state.vain
-        return replace(state, over=right >= ENOUGH * questions or stalled >= max(WAIT, self.updates / 2))
+        return replace(state, over=right >= ENOUGH * questions or stalled >= max(wait, self.updates / 2))
 
     def next_updates(self, limit: int | None, seconds: float) -> int:
         """Updates before the next validation, by the seconds of one update, 0 if not known yet."""
@@ -138,6 +145,7 @@ class HeadStart:
         self, policy: Policy, source: TaskSource, seed: int, batch: int, settings: UpdateSettings, sample: Sampler
     ) -> None:
         self.seconds = 0.0
+        self._asked = 0
         self.learned: set[str] = set()
         self.found: OrderedDict[str, TrainingGroup] = OrderedDict()
         self.others: OrderedDict[str, TrainingGroup] = OrderedDict()
@@ -163,6 +171,11 @@ class HeadStart:
                 break
             state = self._find(state, handle())
         return state
+
+    @property
+    def wait(self) -> int:
+        """Updates without a rise after which it ends."""
+        return WAIT if self._asked <= 2 * len(self.learned) else WAIT_AGAIN
 
     @property
     def answered(self) -> int:
@@ -199,6 +212,7 @@ class HeadStart:
             self._policy.update(list(groups.values()), settings, watch)
             spent += time.monotonic() - begin - watch.paused_seconds
             self.learned.update(groups)
+            self._asked += len(groups)
             made += 1
             for name, array in self._policy.weights().items():
                 average[name] += AVERAGING / (made - 1 + AVERAGING) * (array - average[name])

@@ -443,7 +443,7 @@ class Node:
             if self.stop.finish.is_set() and state.updates < before + FIRST:
                 break
             result = self._evaluations.ask_validation()
-            state = state.judged(result.marks, limit)
+            state = state.judged(result.marks, limit, head_start.wait)
             if state.best_updates == state.updates:
                 self._save_head_start(state, self._evaluations.as_recorded(result))
                 self._evaluations.keep_ahead(result)

@@ -16,14 +16,14 @@ from sapo_edge.backends.common.loss import LossSums, PackLoss, Update
 from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, pack
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import read_report
-from sapo_edge.node.head_start import FEWEST, FIRST, TRIES, WAIT, HeadStart, HeadStartState
+from sapo_edge.node.head_start import FEWEST, FIRST, TRIES, WAIT, WAIT_AGAIN, HeadStart, HeadStartState
 from sapo_edge.node.rounds import Node
 from sapo_edge.policy import CallHandle, ExternalRule, Prompt, UpdateSettings
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
 from sapo_edge.tasks.checks import Number, Pattern
-from sapo_edge.tasks.manifest import Manifest, TaskEntry
+from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.source import Judgement, TaskSource
 from tests.fakes import FakePolicy, make_rollout
@@ -148,7 +148,7 @@ def test_by_default_it_goes_on_while_validation_rises_and_keeps_the_best(tmp_pat
     assert course[:2] == [(20, 1, False), (40, 2, False)], (
         "the first validation comes soon, the others at growing distances"
     )
-    assert course[-1][2] and course[-1][0] - 40 >= WAIT and {right for _, right, _ in course[2:-1]} == {1}
+    assert course[-1][2] and course[-1][0] - 40 >= WAIT_AGAIN and {right for _, right, _ in course[2:-1]} == {1}
     last = machine.of(events.HeadStart)[-1]
     assert last.best_updates == 40
     assert (last.correct, last.accuracy, last.answers.count("0")) == (2, 2 / 3, 1), "told of the adapter that goes on"
@@ -195,6 +195,14 @@ def test_what_was_learned_since_the_last_validation_is_kept_when_it_is_stopped(t
     assert best is not None and best.cursor["head_start"]["updates"] == 85
 
 
+def test_it_waits_longer_where_new_questions_come() -> None:
+    stalled = replace(HeadStartState(), updates=41 + WAIT_AGAIN, best=2, best_updates=40)
+    assert stalled.judged("100", None, WAIT_AGAIN).over and not stalled.judged("100", None).over
+    assert replace(stalled, updates=40 + WAIT).judged("100", None).over
+    few, many = (advanced(FakePolicy(), tasks, 50) for tasks in (source(*OWN), TaskSource(load_manifest("starter"))))
+    assert (few.wait, many.wait) == (WAIT_AGAIN, WAIT)
+
+
 def test_a_head_start_that_does_harm_is_not_kept(tmp_path: Path) -> None:
     policy = Rising({0: 2, 20: 1})
     last = run(tmp_path, AUTO, Judged(policy), policy).of(events.HeadStart)[-1]
@@ -213,7 +221,7 @@ def test_all_updates_that_the_owner_asked_for_count_where_nothing_can_be_validat
 def test_a_node_that_is_stopped_again_and_again_gets_to_its_rounds(tmp_path: Path) -> None:
     starts = (
         run(tmp_path, AUTO, Judged(policy), policy, stops_at(30))
-        for policy in (Rising({0: 0}) for _ in range(WAIT // FIRST + 2))
+        for policy in (Rising({0: 0}) for _ in range(WAIT_AGAIN // FIRST + 2))
     )
     assert any(machine.rounds for machine in starts), "it began again with the same updates each time"
 
