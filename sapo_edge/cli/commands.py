@@ -16,7 +16,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Use what was learned": {
         "report": "report.report", "chat": "chat.chat", "eval": "adapters.evaluate", "export": "adapters.export",
-        "history": "report.history",
+        "push": "push.push", "pull": "push.pull", "history": "report.history",
     },
     "Tasks, models and runs": {
         "tasks": "tasks.app", "models": "models.app", "runs": "runs.app", "checkpoints": "checkpoints.app",
