@@ -146,7 +146,7 @@ class Hub:
 
     def _json(self, handler: BaseHTTPRequestHandler, record: dict[str, Any] | list[Any], status: int = 200) -> None:
         headers = {"Content-Type": "application/json"}
-        if "error" in record:
+        if isinstance(record, dict) and "error" in record:
             headers["X-Error-Message"] = str(record["error"])
         self._reply(handler, status, json.dumps(record).encode(), headers)
 
