@@ -11,7 +11,9 @@ from safetensors.numpy import load_file
 from sapo_edge.control.run_report import read_run_report
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
+from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.joining.membership import Membership
+from sapo_edge.tasks.manifest import load_manifest
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import Invoke
 from tests.cli.process import Result, assert_refused
@@ -238,3 +240,16 @@ def test_what_a_stranger_published_is_checked(
     weights.write_bytes(good[weights])
     assert invoke(*pull, "--model", model).code == 0
     assert json.loads(invoke(*pull, "--model", model, "--json").out)["run"] == "run-2"
+
+
+def test_a_home_in_a_swarm_of_another_manifest_begins_nothing(
+    mine: Hub, invoke: Invoke, home: Path, model: Path, tmp_path: Path
+) -> None:
+    assert invoke("push", NAME, "--home", home, "--yes").code == 0
+    other = tmp_path / "other"
+    Membership(other / "state").join(Swarm.of(load_manifest("arithmetic")))
+    refused = invoke("pull", NAME, "--home", other, "--model", model)
+    assert_refused(refused, 2, "this home's swarm trains on arithmetic, the adapter on starter", "sapo swarm leave")
+    assert not (other / "state" / "runs").exists()
+    Membership(other / "state").leave()
+    assert invoke("pull", NAME, "--home", other, "--model", model).code == 0
