@@ -56,7 +56,7 @@ size:
 	@$(PYTHON) packaging/size.py
 
 # The tests need all that a run needs, and more: installed at once.
-$(VENV)/.installed: EXTRAS = starter,llama,serve
+$(VENV)/.installed: EXTRAS = starter,llama,web
 $(VENV)/.installed-test: EXTRAS = starter,llama,test
 $(VENV)/.installed $(VENV)/.installed-test: pyproject.toml constraints.txt packaging/system-packages.sh packaging/install.sh packaging/wheels.py
 	COMPILE=$(COMPILE) sh packaging/system-packages.sh $(PYTHON)

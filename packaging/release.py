@@ -117,7 +117,7 @@ def described(tree: Path, to: Path, directory: Path) -> None:
     program, tools = directory / "program/bin/python", directory / "tools/bin/python"
     pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     constraints = ("--find-links", to, "--constraint", tree / "constraints.txt")
-    run(program, *pip, *constraints, f"{wheel}[starter,llama,serve]")
+    run(program, *pip, *constraints, f"{wheel}[starter,llama,web]")
     run(tools, *pip, "cyclonedx-bom>=7")
     run(tools, "-m", "cyclonedx_py", "environment", "--output-file", to / "sbom.cdx.json", program)
     with (to / "sapo.1").open("wb") as page:

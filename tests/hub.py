@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -19,12 +20,16 @@ from tests.models import SHAPES, write_model
 
 FILE = "/{repo_id}/resolve/{revision}/{filename}"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+OWNER, TOKEN = "me", "hf_of_the_owner"
+"""Who may upload."""
 
 
 class Hub:
-    """Serves the repositories below a directory, as "organisation/model" of it.
+    """Serves the repositories below a directory, as "organisation/model" of it, and takes uploads with `TOKEN`.
 
     Attributes:
+        private: repositories that only their owner sees.
+        full: whether the owner's storage is used up.
         directory: with the repositories.
         cuts: by file, after how many bytes a response ends; each once.
         damaged: files whose contents arrive changed.
@@ -33,6 +38,8 @@ class Hub:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.private: set[str] = set()
+        self.full = False
         self.cuts: dict[str, int] = {}
         self.damaged: set[str] = set()
         self.requests: list[tuple[str, str, str]] = []
@@ -45,6 +52,12 @@ class Hub:
             def do_GET(self) -> None:
                 hub.answer(self, body=True)
 
+            def do_POST(self) -> None:
+                hub.take(self)
+
+            def do_PUT(self) -> None:
+                hub.take(self)
+
             def log_message(self, *_arguments: Any) -> None:
                 """Nothing: the tests read `requests`."""
 
@@ -56,10 +69,86 @@ class Hub:
         self.requests.append((handler.command, path, handler.headers.get("Range", "")))
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(/revision/[^/]+)?", path):
             self._describe(handler, self.directory / match[1])
+        elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/main", path):
+            files = [file for file in (self.directory / match[1]).rglob("*") if file.is_file()]
+            names = [file.relative_to(self.directory / match[1]).as_posix() for file in files]
+            self._json(handler, [{"type": "file", "path": name, "size": 1, "oid": "b" * 40} for name in names])
         elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", path):
             self._send(handler, self.directory / match[1] / match[2], body=body)
         else:
             self._missing(handler, "EntryNotFound")
+
+    def take(self, handler: BaseHTTPRequestHandler) -> None:
+        """Answer what the hub's client sends when it uploads files."""
+        path = handler.path.partition("?")[0]
+        body = handler.rfile.read(int(handler.headers["Content-Length"]))
+        self.requests.append((handler.command, path, ""))
+        if match := re.fullmatch(r"/objects/([^/]+/[^/]+)/([0-9a-f]{64})", path):
+            # An address that is signed by itself.
+            assert hashlib.sha256(body).hexdigest() == match[2]
+            (self.directory / f".{match[2]}").write_bytes(body)
+            self._json(handler, {})
+        elif handler.headers.get("Authorization") != f"Bearer {TOKEN}":
+            self._json(handler, {"error": "Invalid user token."}, 401)
+        elif path == "/api/repos/create":
+            self._create(handler, json.loads(body))
+        elif path == "/api/validate-yaml":
+            self._json(handler, {"errors": [], "warnings": []})
+        elif match := re.fullmatch(r"/api/models/[^/]+/[^/]+/preupload/main", path):
+            modes = [
+                {
+                    "path": file["path"],
+                    "shouldIgnore": False,
+                    "uploadMode": "lfs" if is_large(Path(file["path"])) else "regular",
+                }
+                for file in json.loads(body)["files"]
+            ]
+            self._json(handler, {"files": modes})
+        elif match := re.fullmatch(r"/([^/]+/[^/]+)\.git/info/lfs/objects/batch", path):
+            upload = f"{self.url}/objects/{match[1]}"
+            objects = [
+                {**wanted, "actions": {"upload": {"href": f"{upload}/{wanted['oid']}"}}}
+                for wanted in json.loads(body)["objects"]
+            ]
+            self._json(handler, {"transfer": "basic", "objects": objects})
+        elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/commit/main", path):
+            self._commit(handler, match[1], [json.loads(line) for line in body.splitlines()])
+        else:
+            self._missing(handler, "EntryNotFound")
+
+    def _create(self, handler: BaseHTTPRequestHandler, wanted: dict[str, Any]) -> None:
+        name = f"{wanted.get('organization') or OWNER}/{wanted['name']}"
+        url = {"url": f"{self.url}/{name}", "name": name}
+        if not name.startswith(f"{OWNER}/"):
+            self._json(handler, {"error": "You don't have the rights to create a model under this namespace"}, 403)
+        elif (self.directory / name).exists():
+            self._json(handler, {"error": "You already created this model repo", **url}, 409)
+        else:
+            (self.directory / name).mkdir(parents=True)
+            if wanted.get("private") or wanted.get("visibility") == "private":
+                self.private.add(name)
+            self._json(handler, url)
+
+    def _commit(self, handler: BaseHTTPRequestHandler, name: str, lines: list[dict[str, Any]]) -> None:
+        if self.full:
+            self._json(handler, {"error": "Private repository storage limit reached"}, 403)
+            return
+        for line in lines:
+            value, target = line["value"], self.directory / name / line["value"].get("path", "")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if line["key"] == "file":
+                target.write_bytes(base64.b64decode(value["content"]))
+            elif line["key"] == "deletedFile":
+                target.unlink()
+            elif line["key"] == "lfsFile":
+                (self.directory / f".{value['oid']}").rename(target)
+        self._json(handler, {"commitUrl": f"{self.url}/{name}/commit/{COMMIT}", "commitOid": COMMIT, "success": True})
+
+    def _json(self, handler: BaseHTTPRequestHandler, record: dict[str, Any] | list[Any], status: int = 200) -> None:
+        headers = {"Content-Type": "application/json"}
+        if isinstance(record, dict) and "error" in record:
+            headers["X-Error-Message"] = str(record["error"])
+        self._reply(handler, status, json.dumps(record).encode(), headers)
 
     def _describe(self, handler: BaseHTTPRequestHandler, repository: Path) -> None:
         if not repository.is_dir():
@@ -74,7 +163,10 @@ class Hub:
                 sibling["lfs"] = {"sha256": digest, "size": len(content), "pointerSize": 130}
             siblings.append(sibling)
         name = repository.relative_to(self.directory).as_posix()
-        record = {"id": name, "modelId": name, "sha": COMMIT, "siblings": siblings, "tags": [], "downloads": 0}
+        record = {
+            "id": name, "modelId": name, "sha": COMMIT, "siblings": siblings, "tags": [], "downloads": 0,
+            "private": name in self.private,
+        }  # fmt: skip
         self._reply(handler, 200, json.dumps(record).encode(), {"Content-Type": "application/json"})
 
     def _send(self, handler: BaseHTTPRequestHandler, file: Path, *, body: bool) -> None:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sapo_edge.backends.hub.name import HubName, belongs
 from sapo_edge.errors import ModelError
@@ -133,10 +133,19 @@ def is_complete(directory: Path) -> bool:
 
 def _licence(snapshot: Path) -> str:
     """The licence that a model's page names; "" without one."""
+    return str(page_of(snapshot).get("license") or "")
+
+
+def page_of(directory: Path) -> dict[str, Any]:
+    """What a model's page in its directory says of it in front; empty without a page."""
     from huggingface_hub import ModelCard
 
+    page = directory / "README.md"
+    # Of a file that is missing, the library would ask the hub.
+    if not page.is_file():
+        return {}
     try:
-        card = ModelCard.load(snapshot / "README.md", ignore_metadata_errors=True)
+        card = ModelCard.load(page, ignore_metadata_errors=True)
     except (OSError, ValueError):
-        return ""
-    return str(card.data.license or "")
+        return {}
+    return dict(card.data.to_dict())

@@ -50,7 +50,7 @@ def download(name: HubName, progress: Progress) -> Path:
                 endpoint=constants.ENDPOINT, tqdm_class=_reporting(progress, done, total),
             )
         )  # fmt: skip
-        _check_sum(name, path, file)
+        check_sum(name, path, file)
         done += file.size or 0
         progress(done, total)
     _remember_newest(name, str(info.sha))
@@ -122,7 +122,7 @@ def _check_space(name: HubName, missing: int) -> None:
         )
 
 
-def _check_sum(name: HubName, path: Path, file: RepoSibling) -> None:
+def check_sum(name: HubName, path: Path, file: RepoSibling) -> None:
     """Compare a file with the hub's SHA-256, which it has of large ones; a damaged one is removed."""
     expected = file.lfs.sha256 if file.lfs is not None else None
     with path.open("rb") as opened:

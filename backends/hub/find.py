@@ -22,7 +22,7 @@ def hub_model(name: HubName, *, fetch: bool, progress: Progress | None = None) -
     """
     from huggingface_hub.utils._validators import validate_repo_id
 
-    with _explained(name, fetch=fetch):
+    with explained(name, fetch=fetch):
         validate_repo_id(name.repository)
         path = on_this_machine(name)
         if path is None and fetch:
@@ -36,13 +36,13 @@ def hub_model(name: HubName, *, fetch: bool, progress: Progress | None = None) -
 
 
 @contextmanager
-def _explained(name: HubName, *, fetch: bool) -> Iterator[None]:
+def explained(name: HubName, *, fetch: bool) -> Iterator[None]:
     """Turn errors of the hub's client into ones with a remedy."""
     from huggingface_hub import errors
 
     try:
         yield
-    except (OSError, ValueError, RuntimeError, _transport_error()) as error:
+    except (OSError, ValueError, RuntimeError, transport_error()) as error:
         if isinstance(error, errors.HFValidationError):
             problem, remedy = "is no name of a model on the hub", f"give {FORM}"
         elif isinstance(error, errors.GatedRepoError):
@@ -56,7 +56,7 @@ def _explained(name: HubName, *, fetch: bool) -> Iterator[None]:
         raise ModelError(f"the model {name} {problem}", remedy) from error
 
 
-def _transport_error() -> type[Exception]:
+def transport_error() -> type[Exception]:
     """Base class of errors of the library that the hub's client sends with, which depends on the client's version."""
     from huggingface_hub import hf_api
 

@@ -16,7 +16,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Use what was learned": {
         "report": "report.report", "chat": "chat.chat", "eval": "adapters.evaluate", "export": "adapters.export",
-        "history": "report.history",
+        "push": "push.push", "pull": "push.pull", "history": "report.history",
     },
     "Tasks, models and runs": {
         "tasks": "tasks.app", "models": "models.app", "runs": "runs.app", "checkpoints": "checkpoints.app",
@@ -28,13 +28,15 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "This machine": {
         "setup": "setup.setup", "config": "config.app", "doctor": "doctor.doctor", "bench": "bench.bench",
-        "service": "service.app", "serve": "web.serve.serve", "paths": "config.paths", "backup": "backup.backup",
+        "service": "service.app", "web": "web.serve.web", "paths": "config.paths", "backup": "backup.backup",
         "restore": "backup.restore", "uninstall": "uninstall.uninstall",
     },
     "Research": {"experiment": "experiment.experiment"},
 }  # fmt: skip
 """Module and function, or group of commands, under the headings and in the order of the help."""
 PLACES: Mapping[str, str] = {name: place for group in GROUPS.values() for name, place in group.items()}
+FORMER: Mapping[str, str] = {"serve": "web.serve.serve"}
+"""Earlier names of commands: they work, and no list has them."""
 
 
 class Commands(Mapping[str, Any]):
@@ -45,12 +47,12 @@ class Commands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
-            self._loaded[name] = _load(name, PLACES[name])
-            self._loaded[name].rich_help_panel = next(title for title, group in GROUPS.items() if name in group)
+            self._loaded[name] = _load(name, PLACES.get(name) or FORMER[name])
+            self._loaded[name].rich_help_panel = next((title for title, group in GROUPS.items() if name in group), None)
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in PLACES
+        return name in PLACES or name in FORMER
 
     def __iter__(self) -> Iterator[str]:
         return iter(PLACES)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from sapo_edge.backends.hub.name import HUB
 from sapo_edge.cli.output import ask_yes, can_ask, narrate
+from sapo_edge.config.curves import describe_curves
 from sapo_edge.library.workspace import Workspace
 from sapo_edge.state.consent import agreed_to_share, write_consent
 
@@ -52,6 +53,8 @@ def _asks_on_terminal(workspace: Workspace) -> bool:
     narrate("the questions, your model's answers as text, your node's public key and your IP address.")
     if workspace.settings.rendezvous != "off":
         narrate("Strangers of the swarm find that address in BitTorrent's public table; rendezvous = off keeps it out.")
+    if text := describe_curves(workspace.settings.curves):
+        narrate(f"Beside the swarm, {text}.")
     narrate("Never shared: weights, files, settings. What was sent can't be taken back (docs/privacy.md).")
     agreed = ask_yes("Share?")
     if not agreed:

@@ -80,6 +80,11 @@ def _lines(report: RunReport, home: Path | None) -> Iterator[str]:
     from sapo_edge.control.report_words import describe_work
 
     yield line("run", ", ".join(filter(None, (report.run.name, report.manifest, report.run.model))))
+    if report.origin:
+        # The test questions are asked of the base model itself.
+        is_first = report.learned is not None and report.learned.split != "test"
+        means = ', which "before training" means' if is_first else ""
+        yield line("", f"began with the adapter of {report.origin}{means}")
     for text in describe_work(report):
         yield line("", text)
     if report.learned is None:

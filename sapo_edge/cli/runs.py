@@ -52,7 +52,7 @@ def new(
         begin_run(paths, name)
     record = {"done": "new", "run": name, "directory": str(paths.run_of(name).directory)}
     report(record, f"the next `sapo run` begins the run {name}; the others stay as they are", json)
-    _unset_others(paths, None)
+    unset_others(paths, None)
 
 
 @app.command()
@@ -64,10 +64,10 @@ def use(name: Name, home: Home = None, json: Json = False) -> None:
     with explained_lock(paths):
         use_run(paths, name)
     report({"done": "use", "run": name}, f"the next `sapo run` continues the run {name}", json)
-    _unset_others(paths, Checkpoints(paths.checkpoints).newest_record())
+    unset_others(paths, Checkpoints(paths.checkpoints).newest_record())
 
 
-def _unset_others(paths: Paths, checkpoint: Checkpoint | None) -> None:
+def unset_others(paths: Paths, checkpoint: Checkpoint | None) -> None:
     """Remove from config.toml what belongs to another run, and say so.
 
     Args:

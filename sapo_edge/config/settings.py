@@ -14,6 +14,7 @@ from ipaddress import IPv6Address
 from typing import Any
 
 from sapo_edge.config import quiet_hours
+from sapo_edge.config.curves import check_library
 from sapo_edge.errors import ConfigError
 from sapo_edge.plain import did_you_mean
 
@@ -389,6 +390,13 @@ class Settings:
     download: int = _setting(0, "Download limit. 0: no limit.", low=0, high=1_000_000_000, unit="bytes/s")
     metrics_port: int = _setting(
         0, "Port on 127.0.0.1 that gives Prometheus the node's figures. 0: none.", low=0, high=65535, compared=False
+    )
+    curves: str = _setting(
+        "",
+        "Library that draws the figures of rounds; it gets no texts: tensorboard, trackio, wandb, mlflow. Empty: none.",
+        form="empty, tensorboard, trackio, wandb or mlflow",
+        parse=check_library,
+        compared=False,
     )
     seed: int | None = _setting(
         None, "Seed of tasks and sampling. Without one, it is derived from the node's identity.", low=0, high=MAX_SEED

@@ -21,6 +21,7 @@ from sapo_edge.state.detail import Example
 from sapo_edge.state.journal import JOULES, MEASURED, WORKED
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths
+from sapo_edge.state.runs import read_origin
 from sapo_edge.swarm.joining.membership import Membership
 
 FLAT = 3
@@ -58,6 +59,7 @@ class RunReport:
         watt_hours: that energy; None where nothing measures it.
         external: rollouts of others that were trained on.
         adapter: directory of the checkpoint that `sapo export` takes; "" before the first.
+        origin: adapter of others that it began with, in words; "" for the untrained model.
     """
 
     run: RunView
@@ -71,6 +73,7 @@ class RunReport:
     adapter: str = ""
     adapter_round: int = 0
     steps: tuple[Step, ...] = ()
+    origin: str = ""
 
     @property
     def learned(self) -> Report | None:
@@ -127,6 +130,7 @@ def read_run_report(paths: Paths, name: str) -> RunReport:
         int(external),
         "" if best is None else str(best.directory),
         0 if best is None else best.round,
+        origin=read_origin(run),
     )
     return replace(report, steps=tuple(_steps(report, evaluated)))
 

@@ -33,12 +33,17 @@ class EventFanout:
         self._show: Receiver | None = show
         self._on_closed = on_closed
         self._publish: Receiver = lambda event: None
+        self._draw: Receiver = lambda event: None
         # Re-entrant, because a signal handler may run while an event is printed.
         self._lock = threading.RLock()
 
     def publish_on(self, publish: Receiver) -> None:
         """Also deliver events to the control socket from now on."""
         self._publish = publish
+
+    def draw_on(self, draw: Receiver) -> None:
+        """Also deliver events to a receiver that draws their figures from now on; it must neither raise nor wait."""
+        self._draw = draw
 
     def record(self, event: Event) -> None:
         """Record an event in the journal and deliver it."""
@@ -52,6 +57,7 @@ class EventFanout:
                 _LOGGER.info(to_json(event))
             self._show_event(event)
         self._report(event)
+        self._draw(event)
         self._publish(event)
 
     def _show_event(self, event: Event) -> None:

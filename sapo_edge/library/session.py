@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sapo_edge import events
 from sapo_edge.care.stop import Stop
+from sapo_edge.config.curves import describe_curves, goes_to
 from sapo_edge.errors import StateError
 from sapo_edge.library.fanout import EventFanout, Receiver
 from sapo_edge.library.workspace import Workspace
@@ -117,9 +118,11 @@ def run_session(workspace: Workspace, stop: Stop, around: Around) -> Outcome:
         closing.callback(policy.close)
         show = closing.enter_context(around.watch(store))
         fanout = EventFanout(store.journal.record, show, around.on_closed, around.report)
+        fanout.draw_on(_open_curves(workspace, store, source, fanout, closing))
         room = Room()
         transport, status = open_transport(workspace, source, store.secret, fanout.record, closing, room)
         reasons = (*reasons, *around.reasons, *filter(None, [describe_pauses(settings)]), describe_sharing(workspace))
+        reasons += tuple(filter(None, [describe_curves(settings.curves)]))
         node = Node(settings, source, store, policy, transport, fanout.deliver, reasons, stop, room)
         node.after_first_round = around.after_first_round
         _serve_control(workspace, node, status, fanout, closing)
@@ -233,7 +236,7 @@ def open_transport(
 def describe_sharing(workspace: Workspace) -> str:
     """What a node shares and with whom, in one sentence."""
     if workspace.swarm is None or workspace.is_alone:
-        return "alone: nothing is sent to anybody"
+        return "alone: nothing is sent to " + ("other nodes" if goes_to(workspace.settings.curves) else "anybody")
     kind = "private swarm" if workspace.swarm.is_private else "open swarm"
     return f"{kind} {workspace.swarm.name}: questions and answers are shared as text, nothing else; --solo works alone"
 
@@ -265,6 +268,29 @@ def _serve_control(
     else:
         closing.callback(server.stop)
         fanout.publish_on(server.publish)
+
+
+def _open_curves(
+    workspace: Workspace, store: Store, source: TaskSource, fanout: EventFanout, closing: ExitStack
+) -> Receiver:
+    """What draws the figures, if the setting names a library; a node without it works, too."""
+    library = workspace.settings.curves
+    if not library:
+        return _do_nothing
+    from sapo_edge.library.curves import open_curves
+
+    def warn(text: str) -> None:
+        fanout.record(events.Notice(level="warning", text=text))
+
+    # Two homes that draw in one place have runs of the same name.
+    name = f"{source.manifest.name}-{store.run.directory.name}-{store.seed % 16**6:06x}"
+    try:
+        curves = open_curves(library, workspace.paths.state / "curves", name, warn)
+    except StateError as error:
+        warn(f"no curves: {error}")
+        return _do_nothing
+    closing.callback(curves.close)
+    return curves
 
 
 def _serve_metrics(port: int, control: NodeControl, fanout: EventFanout, closing: ExitStack) -> None:

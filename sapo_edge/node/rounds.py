@@ -393,10 +393,15 @@ class Node:
         return bool(every) and round % every == 0
 
     def _validate_at_start(self) -> None:
-        """Validate the untrained model, or the last checkpoint if a node that ended abruptly did not get to it."""
+        """Validate what the run begins with, or the last checkpoint if a node that ended abruptly did not get to it.
+
+        A run begins with the untrained model, or with an adapter of others: a checkpoint of round 0 without accuracy.
+        """
         latest = self.store.latest
         if self.trains and (
-            latest is None or (latest.round > 0 and latest.round == self.round and self._is_due(self.round))
+            latest is None
+            or (latest.round == 0 and latest.accuracy is None and self._head_start is None)
+            or (latest.round > 0 and latest.round == self.round and self._is_due(self.round))
         ):
             self._validate()
 

@@ -58,7 +58,7 @@ _RESTORING = ".restoring-"
 _SETTINGS = "config/config.toml"
 _JOURNAL = ("journal", "journal.sqlite")
 # Of each run, beside its journal.
-_OF_RUN = ("checkpoints", "pool", "rollback.json")
+_OF_RUN = ("checkpoints", "origin.json", "pool", "rollback.json")
 _KEPT = ("consent.json", "current-run", "manifests", "peers.json", "ports.json", "swarms.json")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _MAX_PARTS = 8

@@ -61,6 +61,8 @@ class RunPaths:
     """A return to an earlier checkpoint that is decided and not complete."""
     looked = _Below("directory", "looked")
     """The last round that somebody has seen in the terminal app."""
+    origin = _Below("directory", "origin.json")
+    """The adapter of others that the run began with; missing for a run that began with the untrained model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,23 @@ continue is the content of one file, so that a change happens completely or not 
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from itertools import count
 
 from sapo_edge.errors import ConfigError, StateError
+from sapo_edge.fields import check_map, check_text
 from sapo_edge.state.checkpoints import Checkpoints
-from sapo_edge.state.durable import make_private_directory, reported, write_atomically
+from sapo_edge.state.durable import make_private_directory, read_bounded, reported, write_atomically
 from sapo_edge.state.journal import SEQUENCE, Journal
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import FIRST_RUN, Paths, RunPaths, check_run_name
 from sapo_edge.state.store import GENERATOR_CURSOR, ROLLED_BACK_CURSOR
+
+MAX_ORIGIN_BYTES = 4096
+"""Largest file of a run's origin."""
 
 
 def run_names(paths: Paths) -> list[str]:
@@ -44,22 +49,30 @@ def unused(names: Collection[str]) -> str:
     return next(name for number in count(2) if (name := f"run-{number}") not in names)
 
 
-def begin_run(paths: Paths, name: str) -> None:
+def begin_run(paths: Paths, name: str, fill: Callable[[RunPaths], None] | None = None) -> None:
     """Begin a run beside the others: the next node starts it with the untrained model.
+
+    Args:
+        fill: writes what the run begins with instead, before it becomes the current one; it may then have the name of
+            an empty run.
 
     Raises:
         StateLockedError: if a node runs.
     """
     check_run_name(name)
     with _locked(paths):
-        if name in run_names(paths):
+        if name in run_names(paths) and (fill is None or paths.run_of(name).directory.exists()):
             raise ConfigError(f"there is a run {name} already", "choose another name; `sapo runs list` shows them")
         try:
+            if fill is not None:
+                for directory in (paths.runs, paths.run_of(name).directory):
+                    make_private_directory(directory)
+                fill(paths.run_of(name))
             _choose(paths, name)
         except BaseException:
             with suppress(OSError, StateError):
                 # A current run keeps its journal: it has the numbers that must not be used twice.
-                if paths.run_name != name:
+                if fill is not None or paths.run_name != name:
                     shutil.rmtree(paths.run_of(name).directory)
             raise
 
@@ -109,6 +122,28 @@ def write_looked(run: RunPaths, round: int) -> None:
     if run.directory.is_dir():
         with reported("write", run.looked):
             write_atomically(run.looked, f"{round}\n".encode("ascii"))
+
+
+def read_origin(run: RunPaths) -> str:
+    """The repository of the adapter that a run began with, and its rounds; "" for one that began untrained."""
+    with reported("read", run.origin):
+        if not run.origin.exists():
+            return ""
+        try:
+            record = check_map("origin", json.loads(read_bounded(run.origin, MAX_ORIGIN_BYTES)))
+            return check_text("origin", record["adapter"], 256)
+        except (ValueError, KeyError, RecursionError) as error:
+            raise StateError(f"{run.origin} is damaged", "remove it: only reports read it") from error
+
+
+def write_origin(run: RunPaths, adapter: str, commit: str) -> None:
+    """Remember the adapter that a run begins with.
+
+    Args:
+        commit: of its repository.
+    """
+    with reported("write", run.origin):
+        write_atomically(run.origin, json.dumps({"adapter": adapter, "commit": commit}).encode("ascii"))
 
 
 def check_run_exists(paths: Paths, name: str) -> None:

@@ -40,7 +40,7 @@ def test_settings(invoke: Invoke, tmp_path: Path, arguments: list[str], parts: l
 @pytest.mark.parametrize(
     "arguments",
     ["status", "config show", "runs list", "checkpoints list", "logs", "history", "report", "swarm show", "tasks list",
-     "answer", "identity show", "uninstall --dry-run", "start", "run", "rollback", "backup sapo.zip", "serve --port 0"],
+     "answer", "identity show", "uninstall --dry-run", "start", "run", "rollback", "backup sapo.zip", "web --port 0"],
 )  # fmt: skip
 def test_a_home_that_cannot_be_entered_is_an_error_with_a_remedy(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str
@@ -187,14 +187,23 @@ def test_the_extra_that_the_page_needs_is_named(
     for name in ("textual_serve", "textual_serve.app_service"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "sapo_edge.cli.web.server", raising=False)
-    assert_refused(invoke("serve", "--home", tmp_path), 1, "textual-serve>=1.1.3,<1.2")
+    assert_refused(invoke("web", "--home", tmp_path), 1, "textual-serve>=1.1.3,<1.2")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_earlier_name_of_the_page_works_and_says_the_present_one(invoke: Invoke, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = invoke("serve", "--home", tmp_path, "--port", str(taken.getsockname()[1]))
+    told, problem = result.err.splitlines()
+    assert "sapo web" in told and "choose another one with --port" in problem and result.code == 1
+    listed = invoke("--help").out
+    assert " web " in listed and " serve " not in listed
 
 
 def test_a_port_of_the_page_that_is_in_use_is_reported(invoke: Invoke, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert_refused(invoke("serve", "--home", tmp_path, "--port", port), 1, "choose another one with --port")
+        assert_refused(invoke("web", "--home", tmp_path, "--port", port), 1, "choose another one with --port")
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,18 @@ def test_without_a_terminal_it_stays_alone_and_says_how_to_agree(workspace: Call
     assert not before.paths.state.exists()
 
 
+def test_where_figures_are_sent_is_said_with_the_question(
+    workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = on_terminal(monkeypatch, "n\n")
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    ask_for_consent(workspace(curves="wandb"), agree=False)
+    assert "wandb sends figures of each round, no texts, to wandb.ai." in shown.getvalue()
+    shown = on_terminal(monkeypatch, "n\n")
+    ask_for_consent(workspace(), agree=False)
+    assert "figures" not in shown.getvalue()
+
+
 @pytest.mark.parametrize("typed", ["y\n", "YES\n", " y"])
 def test_yes_on_a_terminal_is_recorded_and_not_asked_again(
     workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch, typed: str

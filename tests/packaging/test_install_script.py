@@ -58,10 +58,10 @@ def install(
 @pytest.mark.parametrize("torch", [0, 1])
 def test_wheels_are_made_that_compile_nothing_and_installed(tmp_path: Path, torch: int) -> None:
     """Also where PyTorch's index can't be reached."""
-    ended, calls = install(tmp_path, "starter,llama,serve", torch=torch)
+    ended, calls = install(tmp_path, "starter,llama,web", torch=torch)
     assert ended.returncode == 0 and ended.stderr == ""
     assert len(calls) == 2 and calls[0] == "packaging/wheels.py slim"
-    assert calls[1].endswith("-c constraints.txt --find-links dist --editable .[starter,llama,serve]")
+    assert calls[1].endswith("-c constraints.txt --find-links dist --editable .[starter,llama,web]")
 
 
 def test_compiling_is_asked_for(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_the_installed_package_has_its_manifests_and_the_apps_stylesheet(install
 
 def test_the_installed_app_is_served_as_a_page(installed: Path, tmp_path: Path) -> None:
     pytest.importorskip("textual_serve")
-    command = [str(installed / "sapo"), "serve", "--port", "0"]
+    command = [str(installed / "sapo"), "web", "--port", "0"]
     with subprocess.Popen(command, cwd=tmp_path, env=outside(tmp_path), stdout=subprocess.PIPE, text=True) as serving:
         try:
             assert serving.stdout is not None

@@ -1,7 +1,7 @@
 """Pictures of all screens for the documents, of a real run: `python -m tests.tui.screenshots WORK docs/images`.
 
 One node trains the embedded model alone for some rounds. Then, in a new run, it and another one on this machine train
-in a private swarm until it has finished its rounds. A browser shows `sapo serve` for it while both continue, so
+in a private swarm until it has finished its rounds. A browser shows `sapo web` for it while both continue, so
 Chromium is needed. WORK, which pictures show as well, keeps the nodes: the command resumes, and takes new pictures of
 the same runs. The same fonts give the same look: Roboto Mono comes with textual-serve, missing characters come from
 DejaVu.

@@ -1,4 +1,4 @@
-"""`sapo serve` in a process of its own, and apps for it to show that need no terminal app."""
+"""`sapo web` in a process of its own, and apps for it to show that need no terminal app."""
 
 from __future__ import annotations
 

@@ -169,6 +169,17 @@ async def test_leaving_leaves_no_trace(launcher: FakeLauncher, how: str) -> None
     assert (sorted(launcher.paths.config.rglob("*")), sorted(launcher.paths.state.rglob("*"))) == before
 
 
+async def test_where_figures_are_sent_is_said_before_anything_starts(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "choices", lambda: Choices("solo", curves="wandb.ai"))
+    async with checked(launcher) as (pilot, app):
+        assert text(app, "#shared") == "figures of each round, to wandb.ai" and text(app, "#never") == "anything else"
+        await pilot.press("n")
+        await pilot.pause(0.1)
+        assert text(app, "#shared").startswith("with all who take part") and "to wandb.ai" in text(app, "#shared")
+
+
 async def test_the_choice_decides_what_is_shared(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
         for keys, network, shared in (

@@ -1,4 +1,4 @@
-"""`sapo serve`: who is let in, what becomes of the apps, and the app in a real browser."""
+"""`sapo web`: who is let in, what becomes of the apps, and the app in a real browser."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_without_the_token_there_is_nothing(served: Served, token: str) ->
         url = f"{served.origin}/{token.format(right)}/{path}"
         async with aiohttp.ClientSession() as session, session.get(url, headers={"Origin": served.origin}) as reply:
             text = await reply.text()
-            assert reply.status == 403 and "sapo serve" in text and right not in text
+            assert reply.status == 403 and "sapo web" in text and right not in text
     assert len(right) >= 43
 
 
@@ -260,7 +260,7 @@ def node(tmp_path: Path) -> Iterator[ScriptedNode]:
 @pytest.mark.slow
 @pytest.mark.skipif(chromium() is None, reason="there is no Chromium here; Debian: apt-get install chromium")
 async def test_the_app_is_drawn_and_heeds_keys_in_a_real_browser(tmp_path: Path, node: ScriptedNode) -> None:
-    command = [sys.executable, "-m", "sapo_edge", "serve", "--home", str(tmp_path / "home"), "--port", "0"]
+    command = [sys.executable, "-m", "sapo_edge", "web", "--home", str(tmp_path / "home"), "--port", "0"]
     with started(tmp_path, command) as served:
         async with browser(tmp_path) as page:
             await page.before_load(SCREEN)

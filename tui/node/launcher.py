@@ -68,6 +68,7 @@ class Choices:
         yield_to_others: pause while other programs need the processor.
         private: whether the questions are the user's own, which no open swarm gets.
         manifest: what is trained: a shipped name, or a file.
+        curves: where the figures of rounds are sent, by the setting `curves`; empty if nowhere.
     """
 
     network: Network = "swarm"
@@ -77,6 +78,7 @@ class Choices:
     yield_to_others: bool = False
     private: bool = False
     manifest: str = "starter"
+    curves: str = ""
 
 
 @dataclass(frozen=True, slots=True)

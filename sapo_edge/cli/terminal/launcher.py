@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sapo_edge.cli.workspace import open_workspace
+from sapo_edge.config.curves import goes_to
 from sapo_edge.config.layers import set_value
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.doctor.check import Check, Status
@@ -111,6 +112,7 @@ class ProgramLauncher:
             settings.busy > 0,
             private,
             settings.manifest,
+            goes_to(settings.curves),
         )
 
     def accept(self, consent: Consent) -> None:

@@ -1,1 +1,1 @@
-"""`sapo serve`: the terminal app in a browser."""
+"""`sapo web`: the terminal app in a browser."""

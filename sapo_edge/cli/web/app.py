@@ -1,4 +1,4 @@
-"""The terminal app as `sapo serve` runs it: one process for each page, which draws to a pipe."""
+"""The terminal app as `sapo web` runs it: one process for each page, which draws to a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sapo serve`: the terminal app in a browser on this machine."""
+"""`sapo web`: the terminal app in a browser on this machine."""
 
 from __future__ import annotations
 
@@ -29,12 +29,18 @@ COMMAND = python_command("-m", "sapo_edge.cli.web.app")
 """Starts the terminal app."""
 
 
-def serve(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port on 127.0.0.1; 0 for any.")] = DEFAULT_PORT,
-    home: Home = None,
-) -> None:
+Port = Annotated[int, typer.Option(min=0, max=65535, help="TCP port on 127.0.0.1; 0 for any.")]
+
+
+def web(port: Port = DEFAULT_PORT, home: Home = None) -> None:
     """Show the terminal app in a browser on this machine; print the address to open. Ctrl-C ends it, not the node."""
     serve_app(home, port=port)
+
+
+def serve(port: Port = DEFAULT_PORT, home: Home = None) -> None:
+    """The earlier name of `sapo web`."""
+    narrate("`sapo serve` is called `sapo web` now: it shows the terminal app in a browser, and serves no model")
+    web(port, home)
 
 
 def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[str] = COMMAND) -> None:

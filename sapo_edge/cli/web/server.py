@@ -1,4 +1,4 @@
-"""The page behind `sapo serve`: textual-serve's server, only for those who know its secret address.
+"""The page behind `sapo web`: textual-serve's server, only for those who know its secret address.
 
 Any user of this machine and any page in the owner's browser can reach a port on loopback. Therefore the first part of
 every path is a secret, and every request must name a loopback host and, if it has an Origin, this page's. The secret is
@@ -211,7 +211,7 @@ class PageServer(Server):
             return web.Response(status=403, text="other pages may not use this server\n")
         first = request.path.removeprefix("/").partition("/")[0]
         if first != "download" and not hmac.compare_digest(os.fsencode(first), self.token.encode()):
-            return web.Response(status=403, text="open the whole address that `sapo serve` printed\n")
+            return web.Response(status=403, text="open the whole address that `sapo web` printed\n")
         return await handler(request)
 
 

@@ -1,4 +1,4 @@
-"""Defences of the page of `sapo serve` in `sapo_edge/cli/web/`: against other pages, other users, and noise."""
+"""Defences of the page of `sapo web` in `sapo_edge/cli/web/`: against other pages, other users, and noise."""
 
 from __future__ import annotations
 

@@ -116,7 +116,9 @@ class Company(Vertical):
 
     async def offer(self, choices: Choices, network: Network) -> None:
         """Offer the networks again, after what is set has changed; choose one of them."""
+        self._choices = choices
         await self.query_one(OneOf).offer(_networks(choices), network)
+        self.explain()
 
     @property
     def network(self) -> Network:
@@ -145,8 +147,12 @@ class Company(Vertical):
         if network != "invite":
             self.remove_class("-wrong")
         self.query_one("#about", Static).update(ABOUT[network])
-        self.query_one("#shared", Static).update(SHARED[network][roomy])
-        self.query_one("#never", Static).update("anything at all" if network == "solo" else NEVER[roomy])
+        shared, never = SHARED[network][roomy], "anything at all" if network == "solo" else NEVER[roomy]
+        if self._choices.curves:
+            figures = f"figures of each round, to {self._choices.curves}"
+            shared, never = (figures, "anything else") if network == "solo" else (f"{shared}; {figures}", never)
+        self.query_one("#shared", Static).update(shared)
+        self.query_one("#never", Static).update(never)
 
     @on(Input.Changed)
     def _clear_error(self) -> None:

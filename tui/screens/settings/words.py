@@ -21,7 +21,7 @@ ADVANCED: Mapping[str, tuple[str, ...]] = {
     "The model": ("backend", "quantise", "precision", "thinking", "role", "seed", "nice"),
     "The round": (
         "own", "external", "protect", "answers", "strategy", "temperature", "max_tokens",
-        "evaluate_every", "held_out", "keep_checkpoints", "save_every",
+        "evaluate_every", "held_out", "keep_checkpoints", "save_every", "curves",
     ),
     "Learning": (
         "head_start", "corrections", "learning_rate", "warmup", "decay_after", "external_negatives", "rank", "alpha",

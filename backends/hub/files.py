@@ -1,0 +1,65 @@
+"""Chosen files of one version of a repository on the Hugging Face hub, each bounded before it is downloaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sapo_edge.backends.hub.download import check_sum
+from sapo_edge.backends.hub.find import explained
+from sapo_edge.backends.hub.name import HubName
+from sapo_edge.errors import ModelError
+
+
+class Repository:
+    """The newest version of a repository.
+
+    Attributes:
+        commit: of that version.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Ask the hub what there is.
+
+        Args:
+            name: "owner/name".
+
+        Raises:
+            ModelError: if there is no such repository, or the hub can't be reached.
+        """
+        from huggingface_hub import HfApi, constants
+
+        self.name = HubName(name)
+        with explained(self.name, fetch=True):
+            info = HfApi(endpoint=constants.ENDPOINT).model_info(name, files_metadata=True)
+        self.commit = str(info.sha)
+        self._files = {file.rfilename: file for file in info.siblings or ()}
+
+    def __contains__(self, file: str) -> bool:
+        return file in self._files
+
+    def fetch(self, file: str, directory: Path, limit: int) -> Path:
+        """Download a file into a directory, under its own name.
+
+        Args:
+            limit: most bytes that it may have.
+
+        Raises:
+            ModelError: if it is missing, larger or damaged.
+        """
+        from huggingface_hub import constants, hf_hub_download
+
+        if file not in self._files:
+            raise ModelError(f"{self.name} has no {file}", "name a repository that `sapo push` made")
+        size = self._files[file].size
+        if size is None or size > limit:
+            raise ModelError(f"{file} of {self.name} is too large: more than {limit} bytes", "use another repository")
+        with explained(self.name, fetch=True):
+            path = Path(
+                hf_hub_download(
+                    self.name.repository, file, revision=self.commit, local_dir=directory, endpoint=constants.ENDPOINT
+                )
+            )
+        check_sum(self.name, path, self._files[file])
+        if path.stat().st_size != size:
+            raise ModelError(f"{file} of {self.name} arrived incomplete", "try again")
+        return path

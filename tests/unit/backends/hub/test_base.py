@@ -1,0 +1,52 @@
+"""What is known of a base model, without the network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapo_edge.backends.hub.base import EMBEDDED, Base, base_of
+
+PAGE = "---\nlicense: mit\nlanguage:\n- en\n- de\n---\n# Of a model\n"
+
+
+def test_the_embedded_model_is_known() -> None:
+    assert base_of("", Path("/anywhere/file.gguf"), {"general.license": "other"}) == EMBEDDED
+
+
+def test_a_model_of_the_hub_is_named_by_its_repository_and_told_by_its_page(tmp_path: Path) -> None:
+    snapshot = tmp_path / "models--some--tiny" / "snapshots" / "0123"
+    (snapshot / "folder").mkdir(parents=True)
+    (snapshot / "README.md").write_text(PAGE)
+    file = snapshot / "folder" / "tiny-Q8_0.gguf"
+    known = base_of("hf:some/tiny:folder/tiny-Q8_0.gguf", file, {"general.license": "apache-2.0"})
+    assert known == Base("some/tiny:folder/tiny-Q8_0.gguf", "some/tiny", "mit", ("en", "de"))
+    assert base_of("hf:some/tiny", snapshot, {}) == Base("some/tiny", "some/tiny", "mit", ("en", "de"))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({}, Base("mine.gguf")),
+        (
+            {
+                "general.base_model.0.repo_url": "https://huggingface.co/some/tiny",
+                "general.license": "apache-2.0",
+                "general.languages": ["en"],
+            },
+            Base("mine.gguf", "some/tiny", "apache-2.0", ("en",)),
+        ),
+        # Arrays that are too long to keep are their length; anything may be written there.
+        (
+            {"general.license": "two\nlines", "general.languages": 40, "general.repo_url": "https://elsewhere.org/a/b"},
+            Base("mine.gguf"),
+        ),
+        ({"general.license": 7, "general.languages": [1, "e n", "fr"]}, Base("mine.gguf", "", "", ("fr",))),
+    ],
+)
+def test_a_file_of_one_s_own_is_told_by_what_it_says(tmp_path: Path, metadata: dict[str, Any], expected: Base) -> None:
+    # The page of a directory that a file happens to lie in is of something else.
+    (tmp_path / "README.md").write_text(PAGE)
+    assert base_of(str(tmp_path / "mine.gguf"), tmp_path / "mine.gguf", metadata) == expected
