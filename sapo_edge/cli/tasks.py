@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sapo_edge.cli.importing import import_questions
 from sapo_edge.cli.options import Backend, Home, Json, Model, Set, Threads
 from sapo_edge.cli.output import emit, narrate, print_json
 from sapo_edge.cli.progress import answering
@@ -37,8 +38,10 @@ PREVIEW_SEED = 0
 
 app = typer.Typer(no_args_is_help=True, help="Your own questions: write, check and preview them.")
 File = Annotated[
-    Path, typer.Argument(help="A manifest's TOML file, its directory, or a file of questions (.jsonl, .csv).")
+    Path, typer.Argument(help="A manifest's TOML file, its directory, or a file of questions (.jsonl, .csv, .parquet).")
 ]
+
+app.command("import")(import_questions)
 
 
 @app.command()

@@ -20,6 +20,7 @@ from sapo_edge.tasks.question_file import (
     SUFFIXES,
     find_mistakes_in,
     is_beside,
+    place_name,
     read_questions,
 )
 from sapo_edge.tasks.questions import OwnQuestion
@@ -98,7 +99,7 @@ def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) 
 
 def _placed_in(path: Path) -> Iterator[Placed]:
     for question, _, line in read_questions(path, *BY_DIGEST):
-        yield Placed(f"{path.name}, line {line}", question)
+        yield Placed(f"{path.name}, {place_name(path)} {line}", question)
 
 
 def _placed(task: dict[str, Any], manifest: Manifest, directory: Path) -> Iterator[Placed]:
