@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from sapo_edge.evaluate import Evaluation, Gain
     from sapo_edge.state.checkpoint import Checkpoint
     from sapo_edge.tasks.manifest import Manifest
+    from sapo_edge.tasks.source import Function
 
 
 def evaluate(
@@ -35,6 +37,7 @@ def evaluate(
     """Compare base model and adapter on the held-out test questions."""
     from dataclasses import asdict
 
+    from sapo_edge.cli.code import judging
     from sapo_edge.evaluate import paired_gain
 
     if general and (manifest is not None or questions is not None):
@@ -44,7 +47,8 @@ def evaluate(
     name = "general" if general else workspace.require_manifest().name
     directory = find_adapter(workspace, adapter)
     may_have_seen = not general and _may_have_seen(directory, workspace.require_manifest())
-    results, examples = _evaluate_both(workspace, directory, general=general)
+    with judging(workspace.paths, None if general else workspace.require_manifest()) as functions:
+        results, examples = _evaluate_both(workspace, directory, functions, general=general)
     gain = paired_gain(results["base"], results["adapter"])
     if json:
         record = {model: _as_dict(result) for model, result in results.items()}
@@ -161,10 +165,13 @@ def check_model(adapter: Path, digest: str) -> None:
         raise CheckpointError(f"{adapter} was made with another model", "give the one it was made with as --model")
 
 
-def _evaluate_both(workspace: Workspace, adapter: Path, *, general: bool) -> tuple[dict[str, Evaluation], int]:
+def _evaluate_both(
+    workspace: Workspace, adapter: Path, functions: Mapping[str, Function], *, general: bool
+) -> tuple[dict[str, Evaluation], int]:
     """Evaluations of base model and adapter, by name, and what the base was shown beyond.
 
     Args:
+        functions: which judge answers, by their names.
         general: both are asked the general questions instead, alike.
     """
     from sapo_edge.backends.adapter.files import read_alpha
@@ -172,7 +179,7 @@ def _evaluate_both(workspace: Workspace, adapter: Path, *, general: bool) -> tup
     from sapo_edge.tasks.general import general_source
     from sapo_edge.tasks.source import TaskSource
 
-    source = general_source() if general else TaskSource(workspace.require_manifest())
+    source = general_source() if general else TaskSource(workspace.require_manifest(), functions)
     manifest, examples = source.manifest, 0
     tasks = source.own_tasks() if general else source.held_out("test", workspace.settings.held_out)
     if not tasks:

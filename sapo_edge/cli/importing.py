@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sapo_edge.backends.hub.name import HUB
-from sapo_edge.cli.options import Json
+from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.progress import DownloadReport
+from sapo_edge.cli.workspace import parse_assignments
 from sapo_edge.errors import ConfigError
 from sapo_edge.plain import counted, printable, reasons
 
@@ -25,7 +26,11 @@ SHOWN = 600
 
 def import_questions(
     source: Annotated[
-        str, typer.Argument(help="A file (.parquet, .jsonl, .csv), or a data set of the hub: hf:OWNER/NAME.")
+        str,
+        typer.Argument(
+            help="A file (.parquet, .jsonl, .csv), a data set of the hub (hf:OWNER/NAME), or an installed environment "
+            "of the package verifiers (env:NAME)."
+        ),
     ],
     directory: Annotated[Path, typer.Argument(help="Where to write; it is created.")],
     question: Annotated[
@@ -43,9 +48,19 @@ def import_questions(
     configuration: Annotated[
         str | None, typer.Option("--configuration", metavar="NAME", help="Configuration of a data set of the hub.")
     ] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Option("--argument", metavar="NAME=VALUE", help="Of an environment; repeatable.")
+    ] = None,
+    agree_code: Annotated[
+        bool, typer.Option("--agree-code", help="Let the environment run on this machine, without a question.")
+    ] = False,
+    home: Home = None,
     json: Json = False,
 ) -> None:
-    """Make a manifest and a file of questions of a data set, and show how they will be asked and judged."""
+    """Make a manifest and questions of a data set or environment, and show how they will be asked and judged."""
+    from sapo_edge.cli.code import agrees_to_code
+    from sapo_edge.library.environments import ENVIRONMENT, Environments, code_of
+    from sapo_edge.state.paths import Paths
     from sapo_edge.tasks.importing import Importer, write_import
     from sapo_edge.tasks.manifest import name_like
 
@@ -54,9 +69,23 @@ def import_questions(
     if source.lower().endswith(".csv"):
         # A spreadsheet's columns are whatever their case.
         question, answer = (name and name.lower() for name in (question, answer))
-    importer = Importer(question, answer, check)
+    if source.startswith(ENVIRONMENT) and not (question is answer is check is None):
+        raise ConfigError("an environment has its own questions and rewards", "leave out --question, --answer, --check")
+    if not source.startswith(ENVIRONMENT) and (arguments or agree_code):
+        raise ConfigError("only an environment has arguments and code", "leave out --argument and --agree-code")
+    code = None
+    if source.startswith(ENVIRONMENT):
+        code = code_of(source.removeprefix(ENVIRONMENT), parse_assignments(arguments or ()))
+    importer = Importer(question, answer, check, code)
     with ExitStack() as stack:
-        what, records = _open(source, configuration, split, importer, stack)
+        if code is None:
+            what, records = _open(source, configuration, split, importer, stack)
+        else:
+            environments = Environments(
+                frozenset({code}), lambda name: agrees_to_code(Paths.default(home), name, agree=agree_code), narrate
+            )
+            stack.callback(environments.close)
+            what, records = source, environments.environment(code).rows()
         name = name_like(directory.resolve().name)
         manifest, lines = write_import(directory, name, importer.questions(records, what), importer)
     result = importer.result
@@ -88,7 +117,7 @@ def _open(
         return str(found), _rows(fetch_files(found, progress), names)
     path = Path(source).expanduser()
     if path.suffix.lower() not in SUFFIXES:
-        remedy = f"give a file ({', '.join(SUFFIXES)}), or hf:OWNER/NAME for a data set of the hub"
+        remedy = f"give a file ({', '.join(SUFFIXES)}), hf:OWNER/NAME, or env:NAME"
         raise ConfigError(f"{source} is nothing that can be imported", remedy)
     return str(path), _rows([path], names)
 

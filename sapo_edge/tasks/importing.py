@@ -22,7 +22,7 @@ from sapo_edge.errors import ConfigError, DataError, ManifestError
 from sapo_edge.plain import did_you_mean
 from sapo_edge.tasks.allowed import nearest
 from sapo_edge.tasks.checks import CHECKS, folded
-from sapo_edge.tasks.columns import Columns, fitting_check, guess_columns, read_row
+from sapo_edge.tasks.columns import Columns, Row, fitting_check, guess_columns, read_row
 from sapo_edge.tasks.question_data import MAX_DATA_BYTES, MAX_DATA_QUESTIONS
 from sapo_edge.tasks.question_file import KEYS, parse_question
 from sapo_edge.tasks.questions import SPLITS, OwnQuestion
@@ -73,15 +73,18 @@ class Importer:
     Args:
         question, answer: names of columns; None: guessed.
         check: of all questions; None: what a row says, or what fits its answer.
+        code: name of the function that judges all answers; None: checks do.
     """
 
-    def __init__(self, question: str | None = None, answer: str | None = None, check: str | None = None) -> None:
+    def __init__(
+        self, question: str | None = None, answer: str | None = None, check: str | None = None, code: str | None = None
+    ) -> None:
         if check is not None and check not in PLAIN_CHECKS:
             others = f"choose of {', '.join(PLAIN_CHECKS)}; others need an option in each line of tasks.jsonl"
             remedy = others if check in CHECKS else nearest(check, PLAIN_CHECKS)
             raise ConfigError(f"an import has no check {check}", remedy)
         self.result = Imported()
-        self._question, self._answer, self._check = question, answer, check
+        self._question, self._answer, self._check, self._code = question, answer, check, code
         self._seen: set[bytes] = set()
         self._systems: Counter[str] = Counter()
         self._earlier = self._long = 0
@@ -153,6 +156,10 @@ class Importer:
 
     def _read(self, record: Mapping[str, Any], columns: Columns) -> OwnQuestion:
         row = read_row(record, columns)
+        if self._code is not None:
+            texts = {"question": tidy(row.question), "answer": tidy(record[columns.answer])}
+            question, _ = parse_question({**texts, "check": "code", "code": self._code})
+            return self._note(question, row)
         taken = {key: record[key] for key in KEYS if key in record and key not in ("question", "answer")}
         if taken.get("split") not in SPLITS:
             # Of other data sets it may say anything.
@@ -160,8 +167,11 @@ class Importer:
         if self._check is not None or row.check or taken.get("check") not in CHECKS:
             check = {"check": self._check or row.check} if self._check or row.check else fitting_check(row.answer)
             taken = {**{key: value for key, value in taken.items() if key == "split"}, **check}
-        texts = {"question": _tidy(row.question), "answer": _tidy(row.answer)}
+        texts = {"question": tidy(row.question), "answer": tidy(row.answer)}
         question, _ = parse_question({**texts, **taken})
+        return self._note(question, row)
+
+    def _note(self, question: OwnQuestion, row: Row) -> OwnQuestion:
         self._systems[row.system] += 1
         self._earlier += bool(row.earlier)
         return question
@@ -179,7 +189,7 @@ class Importer:
         systems = [text for text in self._systems if text]
         if len(self._systems) == 1 and systems:
             try:
-                result.system = check_text("the system turn", _tidy(systems[0]))
+                result.system = check_text("the system turn", tidy(systems[0]))
             except ManifestError as error:
                 result.said.append(f"the system turn is left out: {error.message}")
         elif systems:
@@ -253,7 +263,7 @@ def _manifest(name: str, system: str) -> str:
     return tomlkit.dumps({**document, "tasks": [{"name": "mine", "questions": FILES[1]}]})
 
 
-def _tidy(text: Any) -> Any:
+def tidy(text: Any) -> Any:
     return text.replace("\r\n", "\n").replace("\r", "\n").strip() if isinstance(text, str) else text
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgpack
 
-from sapo_edge.errors import ManifestError, UnknownTaskError
+from sapo_edge.errors import ManifestError, SapoError, UnknownTaskError
 from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG, extract_answer
 from sapo_edge.tasks.checks import Code
@@ -261,6 +261,8 @@ class TaskSource:
             raise self._lacks(check.code)
         try:
             score = float(function(task.question, task.ground_truth, text))
+        except SapoError:
+            raise
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             raise ManifestError(f"the function {check.code} failed on an answer: {what}", "mend it") from error

@@ -53,7 +53,7 @@ def test_a_split_is_found_in_the_conversion_or_in_files_of_its_owner(
 def test_a_file_arrives_when_it_is_wanted_and_no_code_ever(hub: Hub, data: Path) -> None:
     files = fetch_files(find_split("hf:someone/sums", None, None), lambda *_: None)
     next(files)
-    files.close()
+    del files
     assert {path for _, path, _ in hub.requests if "resolve" in path} == {
         path for _, path, _ in hub.requests if path.endswith("main/train/0000.parquet")
     }
