@@ -97,7 +97,7 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     workspace, not_agreed = ask_for_consent(workspace, agree=agree)
     if is_first:
         offer_start_at_login(workspace)
-    with judging(workspace.paths, workspace.manifest) as functions:
+    with judging(workspace.paths, workspace.manifest if workspace.is_alone else None) as functions:
         return _run_node(workspace, functions, not_agreed, as_json=as_json)
 
 

@@ -177,7 +177,7 @@ class Environments(Mapping[str, Function]):
     """The environments that a manifest names, each loaded when it is first needed.
 
     Args:
-        agreed: whether the owner lets an environment of this name run.
+        agreed: whether the owner lets an environment of this name, with these arguments, run.
     """
 
     def __init__(self, names: frozenset[str], agreed: Callable[[str], bool], say: Callable[[str], None]) -> None:
@@ -192,10 +192,11 @@ class Environments(Mapping[str, Function]):
         if not code.startswith(CODE):
             raise KeyError(code)
         if code not in self._loaded:
-            name = code.removeprefix(CODE).partition("?")[0]
-            if not self._agreed(name):
+            # With its arguments: a manifest of somebody else must not choose what the environment is told, either.
+            named = code.removeprefix(CODE)
+            if not self._agreed(named):
                 remedy = "agree on a terminal, or once with `sapo tasks import env:NAME DIRECTORY --agree-code`"
-                raise ConfigError(f"{printable(name)} is code that would run on this machine to judge answers", remedy)
+                raise ConfigError(f"{printable(named)} is code that would run on this machine to judge answers", remedy)
             self._loaded[code] = Environment(code, self._say)
         return self._loaded[code]
 
@@ -211,7 +212,7 @@ class Environments(Mapping[str, Function]):
 
 
 def agreed_code(file: Path) -> frozenset[str]:
-    """Names of the environments that the owner has agreed to run."""
+    """Names of the environments that the owner has agreed to run, with their arguments."""
     return frozenset(_read(file))
 
 
