@@ -164,7 +164,7 @@ class Importer:
         if taken.get("split") not in SPLITS:
             # Of other data sets it may say anything.
             taken.pop("split", None)
-        if self._check is not None or row.check or taken.get("check") not in CHECKS:
+        if self._check is not None or row.check or taken.get("check") not in (*CHECKS,):
             check = {"check": self._check or row.check} if self._check or row.check else fitting_check(row.answer)
             taken = {**{key: value for key, value in taken.items() if key == "split"}, **check}
         texts = {"question": tidy(row.question), "answer": tidy(row.answer)}

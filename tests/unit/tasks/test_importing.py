@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sapo_edge.errors import ConfigError, DataError, ManifestError
 from sapo_edge.tasks import importing
 from sapo_edge.tasks.importing import Imported, Importer, write_import
 from sapo_edge.tasks.manifest import Manifest
-from sapo_edge.tasks.question_file import read_questions
+from sapo_edge.tasks.question_file import parse_question, read_questions
 from sapo_edge.tasks.questions import OwnQuestion
 
 SYSTEM, ASK, SAY = (
@@ -162,3 +164,29 @@ def test_plain_lines_of_these_forms_are_questions_without_an_import(tmp_path: Pa
         ManifestError, match="line 1: it has a system turn, which belongs to the manifest; `sapo tasks import"
     ):
         list(read_questions(path))
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("so\n#### 5"),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(("role", "content", "k")), inner, max_size=3)
+        | st.fixed_dictionaries({"role": st.sampled_from(("system", "user", "assistant")), "content": inner})
+    ),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(("question", "answer", "prompt", "completion", "messages", "check", "split", "choices", "id"))
+
+
+@given(st.lists(st.dictionaries(KEYS, VALUES, max_size=5) | VALUES, max_size=4))
+def test_any_rows_are_questions_or_are_counted(rows: list[Any]) -> None:
+    importer = Importer()
+    try:
+        kept = list(importer.questions(enumerate(rows), "rows"))
+    except DataError as error:
+        assert "can't be guessed" in error.message and not importer.result.kept
+        return
+    assert len(kept) == importer.result.kept and len(kept) + importer.result.left_out.total() == len(rows)
+    for question in kept:
+        assert OwnQuestion.from_list(question.as_list()) == question
+        assert parse_question(importing.as_record(question))[0].question == question.question
