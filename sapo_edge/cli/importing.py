@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,34 +59,27 @@ def import_questions(
     json: Json = False,
 ) -> None:
     """Make a manifest and questions of a data set or environment, and show how they will be asked and judged."""
-    from sapo_edge.cli.code import agrees_to_code
-    from sapo_edge.library.environments import ENVIRONMENT, Environments, code_of
-    from sapo_edge.state.paths import Paths
+    from sapo_edge.library.environments import ENVIRONMENT, code_of
     from sapo_edge.tasks.importing import Importer, write_import
     from sapo_edge.tasks.manifest import name_like
 
+    is_environment = source.startswith(ENVIRONMENT)
     if not source.startswith(HUB) and (split is not None or configuration is not None):
-        raise ConfigError("a file has no splits and configurations", "leave out --split and --configuration")
+        raise ConfigError("only a data set of the hub has splits here", "leave out --split and --configuration")
+    if is_environment and any(flag is not None for flag in (question, answer, check)):
+        raise ConfigError("an environment has its own questions and rewards", "leave out --question, --answer, --check")
+    if not is_environment and (arguments or agree_code):
+        raise ConfigError("only an environment has arguments and code", "leave out --argument and --agree-code")
     if source.lower().endswith(".csv"):
         # A spreadsheet's columns are whatever their case.
         question, answer = (name and name.lower() for name in (question, answer))
-    if source.startswith(ENVIRONMENT) and not (question is answer is check is None):
-        raise ConfigError("an environment has its own questions and rewards", "leave out --question, --answer, --check")
-    if not source.startswith(ENVIRONMENT) and (arguments or agree_code):
-        raise ConfigError("only an environment has arguments and code", "leave out --argument and --agree-code")
-    code = None
-    if source.startswith(ENVIRONMENT):
-        code = code_of(source.removeprefix(ENVIRONMENT), parse_assignments(arguments or ()))
+    code = code_of(source.removeprefix(ENVIRONMENT), parse_assignments(arguments or ())) if is_environment else None
     importer = Importer(question, answer, check, code)
     with ExitStack() as stack:
-        if code is None:
-            what, records = _open(source, configuration, split, importer, stack)
+        if code is not None:
+            what, records = source, _rows_of_environment(code, home, stack, agree=agree_code)
         else:
-            environments = Environments(
-                frozenset({code}), lambda name: agrees_to_code(Paths.default(home), name, agree=agree_code), narrate
-            )
-            stack.callback(environments.close)
-            what, records = source, environments.environment(code).rows()
+            what, records = _open(source, configuration, split, importer, stack)
         name = name_like(directory.resolve().name)
         manifest, lines = write_import(directory, name, importer.questions(records, what), importer)
     result = importer.result
@@ -99,6 +93,19 @@ def import_questions(
     narrate("look at them, then:")
     for command in ("tasks check", "tasks preview", "run --manifest"):
         narrate(f"  sapo {command} {manifest}")
+
+
+def _rows_of_environment(
+    code: str, home: Path | None, stack: ExitStack, *, agree: bool
+) -> Iterator[tuple[int, object]]:
+    from sapo_edge.cli.code import agrees_to_code
+    from sapo_edge.library.environments import Environments
+    from sapo_edge.state.paths import Paths
+
+    agreed = partial(agrees_to_code, Paths.default(home), agree=agree)
+    environments = Environments(frozenset({code}), agreed, narrate)
+    stack.callback(environments.close)
+    return environments.environment(code).rows()
 
 
 def _open(

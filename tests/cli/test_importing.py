@@ -60,5 +60,5 @@ def test_a_spreadsheet_with_other_columns_is_imported_and_what_is_no_source_refu
     assert result.code == 0, result.err
     assert_refused(invoke("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", *columns), 2, "is there already")
     assert_refused(invoke("tasks", "import", "someone/sums", tmp_path / "x"), 2, "hf:OWNER/NAME")
-    assert_refused(invoke("tasks", "import", "rows.csv", tmp_path / "x", "--split", "test"), 2, "has no splits")
+    assert_refused(invoke("tasks", "import", "rows.csv", tmp_path / "x", "--split", "test"), 2, "has splits here")
     assert_refused(invoke("tasks", "import", tmp_path / "no.jsonl", tmp_path / "x"), 2, "can't be read")
