@@ -84,7 +84,8 @@ class TaskSource:
     def __init__(self, manifest: Manifest, functions: Mapping[str, Function] | None = None) -> None:
         self.manifest = manifest
         self.verifier_errors = 0
-        self._functions = functions or {}
+        # Of questions by digest the names are not known before they are asked for, so an empty one may still give some.
+        self._functions = {} if functions is None else functions
         for name in manifest.functions - self._functions.keys():
             raise self._lacks(name)
         self._entries = {entry.name: entry for entry in manifest.tasks}

@@ -14,6 +14,7 @@ from sapo_edge.errors import ConfigError, DataError, StateError
 from sapo_edge.library import environments
 from sapo_edge.library.environments import Environment, Environments, agreed_code, code_of, record_code
 from sapo_edge.tasks.manifest import Manifest
+from sapo_edge.tasks.questions import MAX_QUESTIONS
 from sapo_edge.tasks.source import TaskSource
 
 PLAYED = """
@@ -149,3 +150,20 @@ def test_a_damaged_record_of_consents_is_an_error(tmp_path: Path) -> None:
     file.write_text("[]")
     with pytest.raises(StateError, match="can't be read; remove it"):
         agreed_code(file)
+
+
+def test_questions_by_digest_are_judged_as_well(tmp_path: Path) -> None:
+    lines = (
+        json.dumps({"question": f"{n}?", "answer": "", "check": "code", "code": "verifiers:words"})
+        for n in range(MAX_QUESTIONS + 1)
+    )
+    (tmp_path / "many.jsonl").write_text("\n".join(lines))
+    manifest = Manifest.read(tmp_path / "many.jsonl", tmp_path / "store")
+    assert manifest.data and not manifest.functions
+    judges = Environments(manifest.functions, lambda _name: True, print)
+    source = TaskSource(manifest, judges)
+    assert source.score(source.held_out("test", 1)[0], "right") == 1.0
+    judges.close()
+    refusing = TaskSource(manifest, Environments(manifest.functions, lambda _name: False, print))
+    with pytest.raises(ConfigError, match="words is code that would run"):
+        refusing.score(refusing.held_out("test", 1)[0], "right")
