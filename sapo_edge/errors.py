@@ -67,6 +67,10 @@ class ModelError(SapoError):
     """A model file is missing, truncated, of another format, or not supported."""
 
 
+class DataError(SapoError):
+    """A data set can't be found, downloaded or read, or says nothing that can be asked."""
+
+
 class BackendError(SapoError):
     """A backend is not installed or can't run on this computer."""
 

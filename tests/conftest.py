@@ -27,7 +27,7 @@ settings.register_profile("without a deadline", deadline=None)
 settings.load_profile("without a deadline")
 
 TESTS = Path(__file__).parent
-LONGEST_FIRST = ("slow", "swarm", "cli", "tui", "packaging", "contract", "library", "unit")
+LONGEST_FIRST = ("slow", "swarm", "cli", "tui", "packaging", "contract", "unit")
 """Folders by how long their longest file takes."""
 
 

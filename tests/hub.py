@@ -12,9 +12,11 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
+from sapo_edge.backends.hub.data import CONVERTED
 from tests.directories import write_directory
 from tests.models import SHAPES, write_model
 
@@ -27,10 +29,14 @@ OWNER, TOKEN = "me", "hf_of_the_owner"
 class Hub:
     """Serves the repositories below a directory, as "organisation/model" of it, and takes uploads with `TOKEN`.
 
+    A data set has a directory for each of its branches: "datasets/owner/name/main", and for the hub's conversion
+    "datasets/owner/name/refs/convert/parquet".
+
     Attributes:
         private: repositories that only their owner sees.
         full: whether the owner's storage is used up.
         directory: with the repositories.
+        gated: data sets whose terms nobody has accepted.
         cuts: by file, after how many bytes a response ends; each once.
         damaged: files whose contents arrive changed.
         requests: each with its method, path and range.
@@ -42,6 +48,7 @@ class Hub:
         self.full = False
         self.cuts: dict[str, int] = {}
         self.damaged: set[str] = set()
+        self.gated: set[str] = set()
         self.requests: list[tuple[str, str, str]] = []
         hub = self
 
@@ -65,7 +72,7 @@ class Hub:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def answer(self, handler: BaseHTTPRequestHandler, *, body: bool) -> None:
-        path = handler.path.partition("?")[0]
+        path = unquote(handler.path.partition("?")[0])
         self.requests.append((handler.command, path, handler.headers.get("Range", "")))
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(/revision/[^/]+)?", path):
             self._describe(handler, self.directory / match[1])
@@ -73,8 +80,20 @@ class Hub:
             files = [file for file in (self.directory / match[1]).rglob("*") if file.is_file()]
             names = [file.relative_to(self.directory / match[1]).as_posix() for file in files]
             self._json(handler, [{"type": "file", "path": name, "size": 1, "oid": "b" * 40} for name in names])
-        elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", path):
+        elif match := re.fullmatch(r"/(?!datasets/)([^/]+/[^/]+)/resolve/[^/]+/(.+)", path):
             self._send(handler, self.directory / match[1] / match[2], body=body)
+        elif match := re.fullmatch(r"/api/(datasets/([^/]+/[^/]+))(?:/revision/(.+))?", path):
+            if match[2] in self.gated:
+                self._missing(handler, "GatedRepo", 403)
+            elif (self.directory / match[1]).is_dir() and not (
+                self.directory / match[1] / (match[3] or "main")
+            ).is_dir():
+                self._missing(handler, "RevisionNotFound")
+            else:
+                self._describe(handler, self.directory / match[1] / (match[3] or "main"))
+        elif match := re.fullmatch(r"/(datasets/[^/]+/[^/]+)/resolve/[^/]+/(.+)", path):
+            branches = (self.directory / match[1] / branch for branch in (CONVERTED, "main"))
+            self._send(handler, next(filter(Path.is_dir, branches)) / match[2], body=body)
         else:
             self._missing(handler, "EntryNotFound")
 
@@ -190,8 +209,8 @@ class Hub:
             return
         self._reply(handler, status, rest if body else b"", headers | {"Content-Length": str(len(rest))})
 
-    def _missing(self, handler: BaseHTTPRequestHandler, code: str) -> None:
-        self._reply(handler, 404, b"{}", {"X-Error-Code": code, "X-Error-Message": "not here"})
+    def _missing(self, handler: BaseHTTPRequestHandler, code: str, status: int = 404) -> None:
+        self._reply(handler, status, b"{}", {"X-Error-Code": code, "X-Error-Message": "not here"})
 
     @staticmethod
     def _reply(
@@ -208,7 +227,7 @@ class Hub:
 
 def is_large(file: Path) -> bool:
     """Whether the hub would keep a file apart, under its SHA-256."""
-    return file.suffix in (".gguf", ".safetensors")
+    return file.suffix in (".gguf", ".safetensors", ".parquet")
 
 
 @contextmanager

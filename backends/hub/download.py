@@ -39,7 +39,7 @@ def download(name: HubName, progress: Progress) -> Path:
     info = HfApi(endpoint=constants.ENDPOINT).model_info(name.repository, files_metadata=True)
     files = _wanted(name, info)
     total = sum(file.size or 0 for file in files)
-    _check_space(name, sum(file.size or 0 for file in files if not _is_here(name, file, info)))
+    check_space(f"the model {name}", sum(file.size or 0 for file in files if not _is_here(name, file, info)))
     done = 0
     progress(0, total)
     path = Path()
@@ -47,10 +47,10 @@ def download(name: HubName, progress: Progress) -> Path:
         path = Path(
             hf_hub_download(
                 name.repository, file.rfilename, revision=info.sha, cache_dir=constants.HF_HUB_CACHE,
-                endpoint=constants.ENDPOINT, tqdm_class=_reporting(progress, done, total),
+                endpoint=constants.ENDPOINT, tqdm_class=reporting(progress, done, total),
             )
         )  # fmt: skip
-        check_sum(name, path, file)
+        check_sum(f"the model {name}", path, file)
         done += file.size or 0
         progress(done, total)
     _remember_newest(name, str(info.sha))
@@ -110,19 +110,20 @@ def _is_here(name: HubName, file: RepoSibling, info: ModelInfo) -> bool:
     return isinstance(path, str)
 
 
-def _check_space(name: HubName, missing: int) -> None:
+def check_space(what: str, missing: int) -> None:
+    """A ModelError if the disk has no room for so many bytes of what is downloaded."""
     from huggingface_hub import constants
 
     existing = nearest_existing(Path(constants.HF_HUB_CACHE))
     free = shutil.disk_usage(existing).free
     if free < missing + SPARE:
         raise ModelError(
-            f"{missing / 1e9:.1f} GB of the model {name} are missing, and {existing} has {free / 1e9:.1f} GB free",
+            f"{missing / 1e9:.1f} GB of {what} are missing, and {existing} has {free / 1e9:.1f} GB free",
             "free some disk space, or set HF_HOME to a directory on a larger disk",
         )
 
 
-def check_sum(name: HubName, path: Path, file: RepoSibling) -> None:
+def check_sum(what: str, path: Path, file: RepoSibling) -> None:
     """Compare a file with the hub's SHA-256, which it has of large ones; a damaged one is removed."""
     expected = file.lfs.sha256 if file.lfs is not None else None
     with path.open("rb") as opened:
@@ -132,12 +133,12 @@ def check_sum(name: HubName, path: Path, file: RepoSibling) -> None:
     path.unlink()
     blob.unlink(missing_ok=True)
     raise ModelError(
-        f"{file.rfilename} of the model {name} arrived damaged: its checksum is not the hub's",
+        f"{file.rfilename} of {what} arrived damaged: its checksum is not the hub's",
         "try again; it has been removed",
     )
 
 
-def _reporting(progress: Progress, before: int, total: int) -> Any:
+def reporting(progress: Progress, before: int, total: int) -> Any:
     """A progress bar class, as the hub's client takes it, that shows nothing and reports, beginning at some bytes."""
     from tqdm import tqdm  # type: ignore[import-untyped]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sapo_edge.backends.hub.download import check_sum
 from sapo_edge.backends.hub.find import explained
-from sapo_edge.backends.hub.name import HubName
+from sapo_edge.backends.hub.name import FORM, HubName
 from sapo_edge.errors import ModelError
 
 
@@ -29,7 +29,7 @@ class Repository:
         from huggingface_hub import HfApi, constants
 
         self.name = HubName(name)
-        with explained(self.name, fetch=True):
+        with explained("model", str(self.name), FORM, ModelError, fetch=True):
             info = HfApi(endpoint=constants.ENDPOINT).model_info(name, files_metadata=True)
         self.commit = str(info.sha)
         self._files = {file.rfilename: file for file in info.siblings or ()}
@@ -53,13 +53,13 @@ class Repository:
         size = self._files[file].size
         if size is None or size > limit:
             raise ModelError(f"{file} of {self.name} is too large: more than {limit} bytes", "use another repository")
-        with explained(self.name, fetch=True):
+        with explained("model", str(self.name), FORM, ModelError, fetch=True):
             path = Path(
                 hf_hub_download(
                     self.name.repository, file, revision=self.commit, local_dir=directory, endpoint=constants.ENDPOINT
                 )
             )
-        check_sum(self.name, path, self._files[file])
+        check_sum(f"the model {self.name}", path, self._files[file])
         if path.stat().st_size != size:
             raise ModelError(f"{file} of {self.name} arrived incomplete", "try again")
         return path

@@ -9,7 +9,7 @@ from pathlib import Path
 from sapo_edge.backends.hub.cache import on_this_machine
 from sapo_edge.backends.hub.download import Progress, download
 from sapo_edge.backends.hub.name import FORM, HubName
-from sapo_edge.errors import ModelError
+from sapo_edge.errors import ModelError, SapoError
 
 ELSEWHERE = "check the network and the disk space, or give a file or directory"
 
@@ -22,7 +22,7 @@ def hub_model(name: HubName, *, fetch: bool, progress: Progress | None = None) -
     """
     from huggingface_hub.utils._validators import validate_repo_id
 
-    with explained(name, fetch=fetch):
+    with explained("model", str(name), FORM, ModelError, fetch=fetch):
         validate_repo_id(name.repository)
         path = on_this_machine(name)
         if path is None and fetch:
@@ -36,15 +36,21 @@ def hub_model(name: HubName, *, fetch: bool, progress: Progress | None = None) -
 
 
 @contextmanager
-def explained(name: HubName, *, fetch: bool) -> Iterator[None]:
-    """Turn errors of the hub's client into ones with a remedy."""
+def explained(thing: str, name: str, form: str, kind: type[SapoError], *, fetch: bool) -> Iterator[None]:
+    """Turn errors of the hub's client into ones with a remedy.
+
+    Args:
+        thing: what is looked for: "model".
+        form: how names of such things are written.
+        kind: of the errors.
+    """
     from huggingface_hub import errors
 
     try:
         yield
     except (OSError, ValueError, RuntimeError, transport_error()) as error:
         if isinstance(error, errors.HFValidationError):
-            problem, remedy = "is no name of a model on the hub", f"give {FORM}"
+            problem, remedy = f"is no name of a {thing} on the hub", f"give {form}"
         elif isinstance(error, errors.GatedRepoError):
             problem, remedy = "is gated", "accept its terms on huggingface.co, then log in with: hf auth login"
         elif isinstance(error, errors.RepositoryNotFoundError):
@@ -53,7 +59,7 @@ def explained(name: HubName, *, fetch: bool) -> Iterator[None]:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             action = "be downloaded" if fetch else "be read"
             problem, remedy = f"can't {action} ({reason})", ELSEWHERE
-        raise ModelError(f"the model {name} {problem}", remedy) from error
+        raise kind(f"the {thing} {name} {problem}", remedy) from error
 
 
 def transport_error() -> type[Exception]:

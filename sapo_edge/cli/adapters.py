@@ -30,6 +30,7 @@ def evaluate(
     """Compare base model and adapter on the held-out test questions."""
     from dataclasses import asdict
 
+    from sapo_edge.cli.code import judging
     from sapo_edge.evaluate import paired_gain
 
     if general and (manifest is not None or questions is not None):
@@ -39,7 +40,8 @@ def evaluate(
     name = "general" if general else workspace.require_manifest().name
     directory = find_adapter(workspace, adapter)
     may_have_seen = not general and _may_have_seen(directory, workspace.require_manifest())
-    results, examples = evaluate_both(workspace, directory, general=general)
+    with judging(workspace.paths, None if general else workspace.require_manifest()) as functions:
+        results, examples = evaluate_both(workspace, directory, general=general, functions=functions)
     gain = paired_gain(results["base"], results["adapter"])
     if json:
         record = {model: _as_dict(result) for model, result in results.items()}

@@ -23,7 +23,7 @@ ManifestName = Annotated[
     str | None,
     typer.Option(
         "--manifest",
-        help="What to train on: a shipped or swarm's manifest, a TOML file, or questions (.jsonl, .csv).",
+        help="What to train on: a shipped or swarm's manifest, a TOML file, or questions (.jsonl, .csv, .parquet).",
     ),
 ]
 Threads = Annotated[int | None, typer.Option("--threads", help="Processor threads; 0: chosen by the machine.")]

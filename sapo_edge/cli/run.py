@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sapo_edge.library.session import Outcome
     from sapo_edge.service.notify import ServiceManager
     from sapo_edge.state.store import Store
-    from sapo_edge.tasks.source import TaskSource
+    from sapo_edge.tasks.source import Function, TaskSource
 
 
 def run(
@@ -90,6 +90,18 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     Returns:
         DONE after an orderly end, INTERRUPTED if a round was given up.
     """
+    from sapo_edge.cli.code import judging
+
+    workspace.check_swarm()
+    is_first = not workspace.is_alone and not agreed_to_share(workspace.paths.consent)
+    workspace, not_agreed = ask_for_consent(workspace, agree=agree)
+    if is_first:
+        offer_start_at_login(workspace)
+    with judging(workspace.paths, workspace.manifest if workspace.is_alone else None) as functions:
+        return _run_node(workspace, functions, not_agreed, as_json=as_json)
+
+
+def _run_node(workspace: Workspace, functions: Mapping[str, Function], not_agreed: str, *, as_json: bool) -> ExitCode:
     import faulthandler
 
     from sapo_edge.care.garbage import set_libraries_aside
@@ -100,11 +112,6 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     from sapo_edge.library.signals import StopSignals
     from sapo_edge.service.notify import ServiceManager
 
-    workspace.check_swarm()
-    is_first = not workspace.is_alone and not agreed_to_share(workspace.paths.consent)
-    workspace, not_agreed = ask_for_consent(workspace, agree=agree)
-    if is_first:
-        offer_start_at_login(workspace)
     priority = lower_priority(workspace.settings.nice)
     # Prints the stack on stderr when native code crashes.
     faulthandler.enable(file=2)
@@ -136,6 +143,7 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
         log,
         close,
         set_libraries_aside,
+        functions=functions,
         reasons=(priority.reason,) if priority.reason else (),
         warnings=tuple(filter(None, (not_agreed, *priority.refused))),
         describe=describe,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sapo_edge.cli.importing import import_questions
 from sapo_edge.cli.options import Backend, Home, Json, Model, Set, Threads
 from sapo_edge.cli.output import emit, narrate, print_json
 from sapo_edge.cli.workspace import open_workspace
@@ -37,8 +38,10 @@ PREVIEW_SEED = 0
 
 app = typer.Typer(no_args_is_help=True, help="Your own questions: write, check and preview them.")
 File = Annotated[
-    Path, typer.Argument(help="A manifest's TOML file, its directory, or a file of questions (.jsonl, .csv).")
+    Path, typer.Argument(help="A manifest's TOML file, its directory, or a file of questions (.jsonl, .csv, .parquet).")
 ]
+
+app.command("import")(import_questions)
 
 
 @app.command()
@@ -98,7 +101,8 @@ def check(
     except ModelError as error:
         room, found = None, list(islice(remarks(manifest, placed, None), MAX_REMARKS))
         narrate(f"lengths are not checked: {printable(error.message)}")
-    splits = TaskSource(manifest).own
+    # Nothing is judged here, so no code of the owner's runs.
+    splits = TaskSource(manifest, dict.fromkeys(manifest.functions, lambda *_: 0.0)).own
     if json:
         tasks = [
             {"name": name, "train": len(split.train), "validation": len(split.validation), "test": len(split.test)}
@@ -132,6 +136,7 @@ def preview(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Show a prompt as the model gets it, what the model answers now, and whether there is anything to learn."""
+    from sapo_edge.cli.code import judging
     from sapo_edge.tasks.source import TaskSource
 
     file = _in_directory(file)
@@ -140,21 +145,22 @@ def preview(
     flags = {"manifest": str(file), "model": model, "backend": backend, "threads": threads}
     workspace = open_workspace(home, flags, settings)
     manifest = workspace.require_manifest()
-    source = TaskSource(manifest)
-    source.held_out("validation", 0)
-    own = sum(len(split.train) for split in source.own.values())
-    # A pass over own questions asks each once.
-    count = min(questions, own) if own and all(entry.questions for entry in manifest.tasks) else questions
-    tasks, _ = source.training_tasks(PREVIEW_SEED, 0, count)
-    with closing(_Prompts(workspace)) as prompts:
-        shown = prompts.text(manifest.prompt_for(tasks[0].question))
-    if not json:
-        print("the prompt of the first question, as the model gets it:\n")
-        print(printable(shown, lines=True), flush=True)
-    samples = _answers(workspace, tasks, answers)
-    rewards = [
-        [source.score(task, sample.text) for sample in group] for task, group in zip(tasks, samples, strict=True)
-    ]
+    with judging(workspace.paths, manifest) as functions:
+        source = TaskSource(manifest, functions)
+        source.held_out("validation", 0)
+        own = sum(len(split.train) for split in source.own.values())
+        # A pass over own questions asks each once.
+        count = min(questions, own) if own and all(entry.questions for entry in manifest.tasks) else questions
+        tasks, _ = source.training_tasks(PREVIEW_SEED, 0, count)
+        with closing(_Prompts(workspace)) as prompts:
+            shown = prompts.text(manifest.prompt_for(tasks[0].question))
+        if not json:
+            print("the prompt of the first question, as the model gets it:\n")
+            print(printable(shown, lines=True), flush=True)
+        samples = _answers(workspace, tasks, answers)
+        rewards = [
+            [source.score(task, sample.text) for sample in group] for task, group in zip(tasks, samples, strict=True)
+        ]
     result, records = _result(rewards), _records(tasks, samples, rewards)
     if json:
         advice = _advice(result, len(tasks))

@@ -97,6 +97,8 @@ class Paths:
     """The process that was last started in the background."""
     background_output = _Below("state", "background.log")
     """Output of that process."""
+    code = _Below("state", "code.json")
+    """The environments that the user lets judge answers: programs that run on this machine."""
     consent = _Below("state", "consent.json")
     """The user's consent from the terminal app's first screen."""
 

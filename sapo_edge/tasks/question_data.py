@@ -22,6 +22,7 @@ import msgpack
 
 from sapo_edge.errors import ManifestError, StateError
 from sapo_edge.state.durable import make_private_directory, reported
+from sapo_edge.tasks.checks import Code
 from sapo_edge.tasks.questions import SPLITS, OwnQuestion, SplitQuestions, mark_of, split_places
 from sapo_edge.tasks.texts import MAX_TEXT_BYTES, require
 
@@ -91,10 +92,14 @@ class QuestionData:
         require(is_named, "the questions are not those that the manifest names", "fetch them from another peer")
 
     def verify(self, path: Path) -> None:
-        """A ManifestError unless a stranger's file is the one that is named, and each of its questions is valid."""
+        """A ManifestError unless a stranger's file is the one that is named, and each of its questions is valid.
+
+        A question that a function judges is not: whoever sends one can't choose code.
+        """
         with path.open("rb") as file:
             for record, _ in self.scan(file):
-                OwnQuestion.from_list(record)
+                is_judged = isinstance(OwnQuestion.from_list(record).check, Code)
+                require(not is_judged, "a question is judged by a function of whoever made it", "train on others")
 
 
 class StoredQuestions(Sequence[OwnQuestion]):

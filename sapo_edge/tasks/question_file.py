@@ -1,4 +1,4 @@
-"""Files of own questions, beside the manifest that names them: one JSON object a line, or a table as CSV.
+"""Files of own questions, beside the manifest that names them: one JSON object a line, or a table as CSV or Parquet.
 
 Errors name file and line, and never quote the file: it might be another than its owner meant.
 """
@@ -10,7 +10,7 @@ import io
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +23,7 @@ from sapo_edge.state.durable import write_atomically
 from sapo_edge.tasks.allowed import nearest, shorten
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.checks import CHECKS, Pattern, compile_pattern
+from sapo_edge.tasks.columns import FORMS, NAMES, as_question, guess_columns
 from sapo_edge.tasks.question_data import (
     MAX_DATA_BYTES,
     MAX_DATA_QUESTIONS,
@@ -30,6 +31,7 @@ from sapo_edge.tasks.question_data import (
     remove_unused,
     write_questions,
 )
+from sapo_edge.tasks.question_parquet import PARQUET, read_parquet
 from sapo_edge.tasks.question_table import MAX_LINE, read_rows
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, make_check
 from sapo_edge.tasks.readings import TAGS
@@ -43,14 +45,15 @@ MAX_HELD = 1000
 """Most lines without an object before the first one."""
 JSON_LINES = ".jsonl"
 TABLE = ".csv"
-SUFFIXES = (JSON_LINES, TABLE)
+SUFFIXES = (JSON_LINES, TABLE, PARQUET)
 """How the names of files of questions end."""
 FORM = '{"question": "...", "answer": "..."}'
 EXAMPLE = "example"
 """As `split`: the question is a worked example, and neither trained on nor held out."""
 
 _OPTIONS = tuple(dict.fromkeys(kind.option for kind in CHECKS.values() if kind.option))
-_KEYS = ("question", "answer", "check", "split", *_OPTIONS)
+KEYS = ("question", "answer", "check", "split", *_OPTIONS)
+"""What a question may say."""
 
 
 def resolve_questions(raw: dict[str, Any], where: str, directory: Path | None, store: Path | None = None) -> None:
@@ -150,7 +153,7 @@ def read_questions(
         if isinstance(line, ManifestError):
             raise line
         yield line
-    remedy = "write one a line below the names of the columns" if _is_table(path) else "write one JSON object a line"
+    remedy = "write one JSON object a line" if _is_lines(path) else "write one a row below the names of the columns"
     require(line is not None, f"{path} has no questions", remedy)
 
 
@@ -174,8 +177,8 @@ def scan_questions(path: Path, most: int, size: int) -> Iterator[tuple[OwnQuesti
     """
     count = 0
     with _opened(path, size) as file:
-        for number, content in read_rows(file, str(path)) if _is_table(path) else _lines(file, str(path)):
-            where = f"{path}, line {number}"
+        for number, content in _contents(file, path, None):
+            where = f"{path}, {place_name(path)} {number}"
             try:
                 record = _parse(content, where) if isinstance(content, bytes) else content
                 question, is_example = _read_record(record, where)
@@ -189,8 +192,43 @@ def scan_questions(path: Path, most: int, size: int) -> Iterator[tuple[OwnQuesti
             count += 1
 
 
-def _is_table(path: Path) -> bool:
-    return path.suffix.lower() == TABLE
+def scan_records(path: Path, size: int, names: Sequence[str]) -> Iterator[tuple[int, object]]:
+    """The lines or rows of a file as they are, each with its number, from 1; None for a line that is no JSON.
+
+    Args:
+        names: the columns to read of a Parquet file.
+    """
+    with _opened(path, size) as file:
+        for number, content in _contents(file, path, names):
+            try:
+                yield number, _parse(content, str(path)) if isinstance(content, bytes) else content
+            except ManifestError:
+                yield number, None
+
+
+def _contents(
+    file: io.BufferedReader, path: Path, names: Sequence[str] | None
+) -> Iterator[tuple[int, bytes | dict[str, Any]]]:
+    """The lines or rows of a file. Of Parquet the named columns; None: those that say a question."""
+    if path.suffix.lower() == TABLE:
+        needed = frozenset(("question", "answer")) if names is None else frozenset[str]()
+        yield from read_rows(file, str(path), needed)
+    elif path.suffix.lower() != PARQUET:
+        yield from _lines(file, str(path))
+    else:
+        for number, row in read_parquet(path, names or (*KEYS, *NAMES)):
+            # A table has columns for other uses as well, which are no mistake as a mistyped key is.
+            is_own = names is None and guess_columns(row) == FORMS[0]
+            yield number, {key: value for key, value in row.items() if key in KEYS} if is_own else row
+
+
+def _is_lines(path: Path) -> bool:
+    return path.suffix.lower() not in (TABLE, PARQUET)
+
+
+def place_name(path: Path) -> str:
+    """What a number of its lines is called."""
+    return "row" if path.suffix.lower() == PARQUET else "line"
 
 
 @contextmanager
@@ -275,17 +313,17 @@ def _read_tables(where: str, tables: object) -> list[tuple[OwnQuestion, bool]]:
 def _read_record(record: object, where: str) -> tuple[OwnQuestion, bool]:
     """The question of a line, and whether it is a worked example."""
     try:
-        return _question(record)
+        return parse_question(as_question(record))
     except ManifestError as error:
         raise ManifestError(f"{where}: {error.message}", error.remedy) from error
 
 
-def _question(record: object) -> tuple[OwnQuestion, bool]:
+def parse_question(record: object) -> tuple[OwnQuestion, bool]:
     require(isinstance(record, dict), "it is not an object", 'write {"question": "...", "answer": "..."}')
     assert isinstance(record, dict)
     for key in record:
-        if key not in _KEYS:
-            raise ManifestError(f"unknown key {shorten(key)}", nearest(str(key), _KEYS))
+        if key not in KEYS:
+            raise ManifestError(f"unknown key {shorten(key)}", nearest(str(key), KEYS))
     for key in ("question", "answer"):
         require(key in record, f"it has no {key}", "each needs a question and its answer")
     name = record.get("check", "exact")

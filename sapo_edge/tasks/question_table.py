@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import suppress
 from typing import Any, BinaryIO
 
@@ -21,8 +21,13 @@ CHOICES = "|"
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
-def read_rows(file: BinaryIO, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_rows(
+    file: BinaryIO, where: str, needed: Set[str] = frozenset({"question", "answer"})
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a table: each with its last line, from 1, and its cells by column; empty cells are left out.
+
+    Args:
+        needed: columns without which it is none.
 
     Raises:
         ManifestError: if it is not a table in UTF-8, has no columns of these names or two of one, or a row has more
@@ -37,7 +42,7 @@ def read_rows(file: BinaryIO, where: str) -> Iterator[tuple[int, dict[str, Any]]
         rows = csv.reader(lines, delimiter=delimiter, strict=True)
         columns = [name.strip().lower() for name in next(rows, [])]
         remedy = "name the columns in the first line: question, answer, and others if you need them"
-        require({"question", "answer"} <= set(columns), f"{where} has no columns question and answer", remedy)
+        require(needed <= set(columns), f"{where} has no columns {' and '.join(sorted(needed, reverse=True))}", remedy)
         named = [name for name in columns if name]
         twice = f"{where} has two columns of one name"
         require(len(named) == len(set(named)), twice, "name each column once; a column without a name is left out")

@@ -11,7 +11,7 @@ from typing import Any
 from sapo_edge.errors import ManifestError
 from sapo_edge.policy import Prompt
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG, extract_answer
-from sapo_edge.tasks.checks import folded
+from sapo_edge.tasks.checks import Code, folded
 from sapo_edge.tasks.manifest import Manifest, read_tables
 from sapo_edge.tasks.question_data import QuestionData
 from sapo_edge.tasks.question_file import (
@@ -20,6 +20,7 @@ from sapo_edge.tasks.question_file import (
     SUFFIXES,
     find_mistakes_in,
     is_beside,
+    place_name,
     read_questions,
 )
 from sapo_edge.tasks.questions import OwnQuestion
@@ -90,7 +91,8 @@ def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) 
         if earlier != where:
             yield Remark(where, f"the same question as in {earlier}")
         answer = extract_answer(f"{OPEN_TAG}{question.answer}{CLOSE_TAG}")
-        if answer is None or question.score(answer) < 1:
+        # Only the function can say what its answers are worth.
+        if not isinstance(question.check, Code) and (answer is None or question.score(answer) < 1):
             yield Remark(where, "its own answer is wrong by its check: no model can be right")
         if room is not None:
             yield from (Remark(where, text) for text in _lengths(manifest, question, room, others))
@@ -98,7 +100,7 @@ def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) 
 
 def _placed_in(path: Path) -> Iterator[Placed]:
     for question, _, line in read_questions(path, *BY_DIGEST):
-        yield Placed(f"{path.name}, line {line}", question)
+        yield Placed(f"{path.name}, {place_name(path)} {line}", question)
 
 
 def _placed(task: dict[str, Any], manifest: Manifest, directory: Path) -> Iterator[Placed]:

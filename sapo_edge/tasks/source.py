@@ -18,7 +18,7 @@ from typing import Any
 
 import msgpack
 
-from sapo_edge.errors import ManifestError, UnknownTaskError
+from sapo_edge.errors import ManifestError, SapoError, UnknownTaskError
 from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG, extract_answer
 from sapo_edge.tasks.checks import Code
@@ -84,7 +84,8 @@ class TaskSource:
     def __init__(self, manifest: Manifest, functions: Mapping[str, Function] | None = None) -> None:
         self.manifest = manifest
         self.verifier_errors = 0
-        self._functions = functions or {}
+        # Of questions by digest the names are not known before they are asked for, so an empty one may still give some.
+        self._functions = {} if functions is None else functions
         for name in manifest.functions - self._functions.keys():
             raise self._lacks(name)
         self._entries = {entry.name: entry for entry in manifest.tasks}
@@ -261,6 +262,8 @@ class TaskSource:
             raise self._lacks(check.code)
         try:
             score = float(function(task.question, task.ground_truth, text))
+        except SapoError:
+            raise
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             raise ManifestError(f"the function {check.code} failed on an answer: {what}", "mend it") from error

@@ -9,6 +9,7 @@ texts = Defences("sapo_edge/tasks/texts.py", "tests/unit/tasks/test_own_question
 question_file = Defences("sapo_edge/tasks/question_file.py", "tests/unit/tasks/test_own_questions.py")
 question_table = Defences("sapo_edge/tasks/question_table.py", "tests/unit/tasks/test_question_data.py")
 question_data = Defences("sapo_edge/tasks/question_data.py", "tests/unit/tasks/test_question_data.py")
+functions = Defences("sapo_edge/tasks/question_data.py", "tests/unit/tasks/test_functions.py")
 allowed = Defences("sapo_edge/tasks/allowed.py", "tests/unit/tasks/test_manifest.py")
 manifest = Defences("sapo_edge/tasks/manifest.py", "tests/unit/tasks/test_manifest.py")
 objects = Defences("sapo_edge/tasks/objects.py", "tests/unit/tasks/test_objects.py")
@@ -170,15 +171,17 @@ DEFENCES = (
     ),
     question_data(
         "each question by digest is valid",
-        """OwnQuestion.from_list(record)
-
-
-class""",
-        """pass
-
-
-class""",
+        """is_judged = isinstance(OwnQuestion.from_list(record).check, Code)
+                require(""",
+        """is_judged = False
+                require(""",
         "test_a_strangers_file_is_valid_to_its_last_question",
+    ),
+    functions(
+        "questions by digest name no function of ours",
+        "require(not is_judged,",
+        "require(True,",
+        "test_questions_that_a_stranger_sends_by_digest_name_no_function",
     ),
     allowed(
         "others' names in messages are printable",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.tasks.manifest import Manifest
+from sapo_edge.tasks.question_data import write_questions
 from sapo_edge.tasks.source import Function, TaskSource
 
 JUDGED = Manifest.from_toml(
@@ -67,3 +69,11 @@ def test_without_the_function_there_is_no_source_and_no_swarm() -> None:
     with pytest.raises(ManifestError, match="nobody can join"):
         Swarm.of(JUDGED)
     assert Manifest.from_bytes(JUDGED.to_bytes()).functions == {"mine"}
+
+
+def test_questions_that_a_stranger_sends_by_digest_name_no_function(tmp_path: Path) -> None:
+    (entry,) = JUDGED.tasks
+    assert isinstance(entry.questions, tuple)
+    data = write_questions(entry.questions, tmp_path)
+    with pytest.raises(ManifestError, match="judged by a function of whoever made it"):
+        data.verify(data.path(tmp_path))

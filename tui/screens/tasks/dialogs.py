@@ -21,11 +21,11 @@ from sapo_edge.tui.widgets.job_line import JobLine
 
 FOLDER = "my-questions"
 """Name of the proposed folder in the user's home directory."""
-SUFFIXES = (".toml", ".jsonl", ".csv")
+SUFFIXES = (".toml", ".jsonl", ".csv", ".parquet")
 """Of files that are taken; any other path becomes a folder."""
 NEW = (
     "A folder is created with a manifest and a few questions, which you replace with your own. Or the path of a file "
-    "that you have: a manifest (.toml), or questions (.jsonl, .csv)."
+    "that you have: a manifest (.toml), or questions (.jsonl, .csv, .parquet)."
 )
 
 
@@ -72,7 +72,7 @@ class NewQuestions(WorkDialog):
         elif is_taken:
             line.say(f"there is no file {printable(path)}", "bad")
         elif is_file:
-            line.say(f"{printable(path)} is neither a manifest nor questions: .toml, .jsonl or .csv", "bad")
+            line.say(f"{printable(path)} is neither a manifest nor questions: .toml, .jsonl, .csv or .parquet", "bad")
         else:
             line.begin(self._launcher.job("tasks", "new", path), "writing", self._written)
 

@@ -16,7 +16,7 @@ from nbclient import NotebookClient
 import sapo_edge as sapo
 from tests.models import SHAPES, write_model
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 QUICK = {
     "own": "2", "external": "0", "answers": "4", "threads": "1", "seed": "3", "rank": "2", "max_tokens": "8",
     "held_out": "4", "head_start": "2",

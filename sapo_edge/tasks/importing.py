@@ -1,0 +1,280 @@
+"""Makes a manifest and a file of questions of another data set's rows.
+
+Rows are read and written one at a time, within the limits of a manifest's questions. What can't be a question is left
+out and counted by its reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import tomlkit
+
+from sapo_edge.errors import ConfigError, DataError, ManifestError
+from sapo_edge.plain import did_you_mean
+from sapo_edge.tasks.allowed import nearest
+from sapo_edge.tasks.checks import CHECKS, folded
+from sapo_edge.tasks.columns import Columns, Row, fitting_check, guess_columns, read_row
+from sapo_edge.tasks.question_data import MAX_DATA_BYTES, MAX_DATA_QUESTIONS
+from sapo_edge.tasks.question_file import KEYS, parse_question
+from sapo_edge.tasks.questions import SPLITS, OwnQuestion
+from sapo_edge.tasks.texts import MAX_TEXT_BYTES, check_text
+
+FILES = ("manifest.toml", "tasks.jsonl")
+"""What an import writes, as `sapo tasks new` does."""
+MAX_FILE_BYTES = 512_000_000
+"""Largest file that is read."""
+PLAIN_CHECKS = tuple(name for name, kind in CHECKS.items() if not kind.needs_option())
+"""Checks that a flag can name: they need no option of each question."""
+LONG_ANSWER = 200
+"""Characters from which an answer is hardly ever the same text."""
+FIRST = 3
+"""Questions that are shown."""
+MAX_TRIED = 100
+"""Rows in which the columns are looked for."""
+
+
+@dataclass
+class Imported:
+    """What an import has found.
+
+    Attributes:
+        columns: of question and answer; None before the first row.
+        kept: number of questions.
+        rows: number of rows that were read.
+        left_out: rows by the reason.
+        checks: questions by the name of their check.
+        first: the first ones.
+        system: text of the system turn of all conversations; "" without one.
+        said: what its owner should know besides.
+    """
+
+    columns: Columns | None = None
+    kept: int = 0
+    rows: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
+    first: list[OwnQuestion] = field(default_factory=list)
+    system: str = ""
+    said: list[str] = field(default_factory=list)
+
+
+class Importer:
+    """Reads rows, and keeps those that are questions.
+
+    Args:
+        question, answer: names of columns; None: guessed.
+        check: of all questions; None: what a row says, or what fits its answer.
+        code: name of the function that judges all answers; None: checks do.
+    """
+
+    def __init__(
+        self, question: str | None = None, answer: str | None = None, check: str | None = None, code: str | None = None
+    ) -> None:
+        if check is not None and check not in PLAIN_CHECKS:
+            others = f"choose of {', '.join(PLAIN_CHECKS)}; others need an option in each line of tasks.jsonl"
+            remedy = others if check in CHECKS else nearest(check, PLAIN_CHECKS)
+            raise ConfigError(f"an import has no check {check}", remedy)
+        self.result = Imported()
+        self._question, self._answer, self._check, self._code = question, answer, check, code
+        self._seen: set[bytes] = set()
+        self._systems: Counter[str] = Counter()
+        self._earlier = self._long = 0
+        self._unknown: ConfigError | DataError | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of columns that the flags give."""
+        return tuple(name for name in (self._question, self._answer) if name is not None)
+
+    def questions(self, records: Iterable[tuple[int, object]], source: str) -> Iterator[OwnQuestion]:
+        """The questions of rows, at most `MAX_DATA_QUESTIONS` of them."""
+        result = self.result
+        for _, record in records:
+            if result.kept == MAX_DATA_QUESTIONS:
+                result.said.append(f"it ends after {MAX_DATA_QUESTIONS} questions: a manifest has no more")
+                break
+            result.rows += 1
+            if not isinstance(record, dict) or not record:
+                result.left_out["it is empty, too long, or no object"] += 1
+            elif self._knows_columns(record, source) and (question := self._new_question(record)) is not None:
+                self._count(question)
+                yield question
+        if self._unknown is not None and result.columns is None:
+            raise self._unknown
+        self._conclude()
+
+    def _knows_columns(self, record: Mapping[str, Any], source: str) -> bool:
+        """Find the columns in the first rows that have them: empty values of a row are left out."""
+        result = self.result
+        try:
+            result.columns = result.columns or self._find_columns(record, source)
+        except (ConfigError, DataError) as error:
+            if result.rows >= MAX_TRIED:
+                raise
+            self._unknown = error
+            result.left_out["it lacks a column"] += 1
+        return result.columns is not None
+
+    def _new_question(self, record: Mapping[str, Any]) -> OwnQuestion | None:
+        """The question of a row; None if it is left out, which is counted."""
+        assert self.result.columns is not None
+        try:
+            question = self._read(record, self.result.columns)
+        except ManifestError as error:
+            self.result.left_out[_reason(error)] += 1
+            return None
+        mark = hashlib.sha256(folded(question.question).encode()).digest()
+        if mark in self._seen:
+            self.result.left_out["an earlier one asks the same"] += 1
+            return None
+        self._seen.add(mark)
+        return question
+
+    def _find_columns(self, record: Mapping[str, Any], source: str) -> Columns:
+        """The columns that are named or guessed, by the first row."""
+        guessed = guess_columns(record)
+        there = ", ".join(list(record)[:20])
+        for name in self.names:
+            if name not in record:
+                remedy = did_you_mean(name, record, "name one of them")
+                raise ConfigError(f"{source} has no column {name}", f"{remedy} (it has: {there})")
+        question = self._question or (guessed.question if guessed else None)
+        answer = self._answer or (guessed.answer if guessed else None)
+        if question is None or answer is None:
+            remedy = f"name them with --question and --answer; it has: {there}"
+            raise DataError(f"which columns of {source} are question and answer can't be guessed", remedy)
+        return Columns(question, answer)
+
+    def _read(self, record: Mapping[str, Any], columns: Columns) -> OwnQuestion:
+        row = read_row(record, columns)
+        if self._code is not None:
+            texts = {"question": tidy(row.question), "answer": tidy(record[columns.answer])}
+            question, _ = parse_question({**texts, "check": "code", "code": self._code})
+            return self._note(question, row)
+        taken = {key: record[key] for key in KEYS if key in record and key not in ("question", "answer")}
+        if taken.get("split") not in SPLITS:
+            # Of other data sets it may say anything.
+            taken.pop("split", None)
+        if self._check is not None or row.check or taken.get("check") not in (*CHECKS,):
+            check = {"check": self._check or row.check} if self._check or row.check else fitting_check(row.answer)
+            taken = {**{key: value for key, value in taken.items() if key == "split"}, **check}
+        texts = {"question": tidy(row.question), "answer": tidy(row.answer)}
+        question, _ = parse_question({**texts, **taken})
+        return self._note(question, row)
+
+    def _note(self, question: OwnQuestion, row: Row) -> OwnQuestion:
+        self._systems[row.system] += 1
+        self._earlier += bool(row.earlier)
+        return question
+
+    def _count(self, question: OwnQuestion) -> None:
+        result = self.result
+        result.kept += 1
+        result.checks[question.check_name] += 1
+        self._long += question.check_name == "exact" and len(question.answer) > LONG_ANSWER
+        if len(result.first) < FIRST:
+            result.first.append(question)
+
+    def _conclude(self) -> None:
+        result = self.result
+        systems = [text for text in self._systems if text]
+        if len(self._systems) == 1 and systems:
+            try:
+                result.system = check_text("the system turn", tidy(systems[0]))
+            except ManifestError as error:
+                result.said.append(f"the system turn is left out: {error.message}")
+        elif systems:
+            result.said.append(
+                f"system turns differ between rows ({len(self._systems)} kinds): none is used; write one into "
+                "manifest.toml if the questions need it"
+            )
+        if self._earlier:
+            many = f"of {self._earlier} conversations only the last question is asked"
+            result.said.append(f"{many}, without what precedes it")
+        if self._long:
+            result.said.append(
+                f"{self._long} answers have more than {LONG_ANSWER} characters: hardly any other text is the same, so "
+                "name another column or check, or judge them by a function"
+            )
+
+
+def write_import(directory: Path, name: str, questions: Iterable[OwnQuestion], importer: Importer) -> tuple[Path, Path]:
+    """Write a manifest and its questions into a directory, both or neither.
+
+    Raises:
+        ConfigError: if it has such files, or can't be written.
+        DataError: if there is no question.
+    """
+    manifest, lines = (directory / file for file in FILES)
+    new = directory / ".new-tasks"
+    try:
+        for path in (manifest, lines):
+            if path.exists():
+                raise ConfigError(f"{path} is there already", "give another directory; nothing was written")
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            with new.open("wb") as file:
+                _write_lines(file, questions, importer.result)
+            if not importer.result.kept:
+                raise DataError("no row is a question", _why_none(importer.result.left_out))
+            os.replace(new, lines)
+        finally:
+            new.unlink(missing_ok=True)
+        manifest.write_text(_manifest(name, importer.result.system), "utf-8")
+    except OSError as error:
+        raise ConfigError(f"{directory} can't be written: {error.strerror}", "give another directory") from error
+    return manifest, lines
+
+
+def _write_lines(file: IO[bytes], questions: Iterable[OwnQuestion], result: Imported) -> None:
+    size = 0
+    for question in questions:
+        line = json.dumps(as_record(question), ensure_ascii=False).encode() + b"\n"
+        size += len(line)
+        if size > MAX_DATA_BYTES:
+            result.kept -= 1
+            result.checks[question.check_name] -= 1
+            result.said.append(f"it ends after {MAX_DATA_BYTES // 10**6} MB of questions: a manifest has no more")
+            return
+        file.write(line)
+
+
+def as_record(question: OwnQuestion) -> dict[str, Any]:
+    """A question as a line of a file has it."""
+    record: dict[str, Any] = {"question": question.question, "answer": question.answer, "check": question.check_name}
+    if question.check.option and question.check.value:
+        record[question.check.option] = question.check.value
+    return record | ({"split": question.split} if question.split else {})
+
+
+def _manifest(name: str, system: str) -> str:
+    document: dict[str, Any] = {"name": name, "max_tokens": 256}
+    if system:
+        document["system"] = system
+    return tomlkit.dumps({**document, "tasks": [{"name": "mine", "questions": FILES[1]}]})
+
+
+def tidy(text: Any) -> Any:
+    return text.replace("\r\n", "\n").replace("\r", "\n").strip() if isinstance(text, str) else text
+
+
+def _reason(error: ManifestError) -> str:
+    """Why a row is left out, without what differs from row to row."""
+    match = re.fullmatch(r"(question|answer) has (\d+) bytes", error.message)
+    if match:
+        return f"its {match[1]} has more than {MAX_TEXT_BYTES} bytes"
+    return re.sub(r"\d+", "N", error.message)[:80]
+
+
+def _why_none(left_out: Mapping[str, int]) -> str:
+    reason, count = max(left_out.items(), key=lambda item: item[1], default=("there are no rows", 0))
+    return f"of {count} rows: {reason}; name other columns or another check" if count else "give another file or split"

@@ -1,0 +1,64 @@
+"""`sapo tasks import`: from a file and from a data set of the hub to a manifest, shown before it is used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sapo_edge.tasks.manifest import load_manifest
+from tests.cli.inprocess import Invoke
+from tests.cli.process import assert_refused
+from tests.hub import Hub
+
+GSM8K = {"question": ["2 + 3?", "3 + 4?", "2 + 3?"], "answer": ["It is\n#### 5", "It is\n#### 7", "again\n#### 5"]}
+
+
+def test_a_table_becomes_a_manifest_and_its_first_rows_are_shown(invoke: Invoke, tmp_path: Path) -> None:
+    pq.write_table(pa.table(GSM8K), tmp_path / "sums.parquet")
+    result = invoke("tasks", "import", tmp_path / "sums.parquet", tmp_path / "My Sums")
+    assert result.code == 0, result.err
+    manifest, questions = map(Path, result.out.splitlines())
+    assert load_manifest(manifest).own_questions == 2 and load_manifest(manifest).name == "my-sums"
+    assert json.loads(questions.read_text().splitlines()[0]) == {"question": "2 + 3?", "answer": "5", "check": "number"}
+    for text in (
+        "question from question, answer from answer", "2 questions of 3 rows, by check: number 2",
+        "left out 1: an earlier one asks the same", "2 + 3?", "expected     5 (check number)",
+        f"sapo run --manifest {manifest}",
+    ):  # fmt: skip
+        assert text in result.err
+
+
+def test_a_split_of_the_hub_is_downloaded_and_its_columns_are_named(invoke: Invoke, hub: Hub, tmp_path: Path) -> None:
+    hub.directory = tmp_path / "hub"
+    for split, files in (("train", 2), ("test", 1)):
+        for number in range(files):
+            path = hub.directory / f"datasets/someone/sums/refs/convert/parquet/main/{split}/000{number}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.table({"ask": [f"{split} {number}?"], "say": ["Hm"], "more": [[1.5]]}), path)
+    flags = ("--question", "ask", "--answer", "say", "--check", "lines", "--json")
+    result = invoke("tasks", "import", "hf:someone/sums", tmp_path / "sums", *flags)
+    assert result.code == 0, result.err
+    record = json.loads(result.out)
+    assert record["source"] == "hf:someone/sums, configuration main, split train" and record["kept"] == 2
+    assert record["columns"] == ["ask", "say"] and record["checks"] == {"lines": 2}
+    assert record["first"][1] == {"question": "train 1?", "answer": "Hm", "check": "lines"}
+    assert "the Hugging Face hub sees this machine's address" in result.err
+    wrong = invoke("tasks", "import", "hf:someone/sums", tmp_path / "other", "--split", "dev", *flags)
+    assert_refused(wrong, 1, "has no split dev")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_spreadsheet_with_other_columns_is_imported_and_what_is_no_source_refused(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("Frage;Antwort\n2 + 3?;5\n")
+    columns = ("--question", "Frage", "--answer", "Antwort")
+    result = invoke("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", *columns)
+    assert result.code == 0, result.err
+    assert_refused(invoke("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", *columns), 2, "is there already")
+    assert_refused(invoke("tasks", "import", "someone/sums", tmp_path / "x"), 2, "hf:OWNER/NAME")
+    assert_refused(invoke("tasks", "import", "rows.csv", tmp_path / "x", "--split", "test"), 2, "has splits here")
+    assert_refused(invoke("tasks", "import", tmp_path / "no.jsonl", tmp_path / "x"), 2, "can't be read")

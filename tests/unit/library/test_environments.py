@@ -1,0 +1,169 @@
+"""Environments that judge answers, played by a process that speaks their protocol: faults, limits and consent."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.errors import ConfigError, DataError, StateError
+from sapo_edge.library import environments
+from sapo_edge.library.environments import Environment, Environments, agreed_code, code_of, record_code
+from sapo_edge.tasks.manifest import Manifest
+from sapo_edge.tasks.questions import MAX_QUESTIONS
+from sapo_edge.tasks.source import TaskSource
+
+PLAYED = """
+import os, sys, time, msgpack
+name, arguments = sys.argv[1:3]
+def reply(record):
+    os.write(1, msgpack.packb(record))
+if name == "silent": time.sleep(60)
+if name == "gone": sys.exit(1)
+if name in ("refused", "failed"): reply({name: "for a \\x1b[2Jreason"}); sys.exit()
+reply({"tasks": 2})
+unpacker = msgpack.Unpacker()
+while block := os.read(0, 65536):
+    unpacker.feed(block)
+    for request in unpacker:
+        if request == "rows":
+            reply({"prompt": [{"role": "user", "content": arguments}], "answer": "right"}); reply(None); continue
+        question, text = request
+        if text == "hang": time.sleep(60)
+        if text == "end": os.kill(os.getpid(), 9)
+        if text == "files": reply({"score": len([n for n in os.listdir("/proc/self/fd") if int(n) > 3])}); continue
+        reply({"failed": "KeyError: 'oops'"} if text == "fail" else {"score": float(text == "right")})
+"""
+
+
+@pytest.fixture(autouse=True)
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Environments are this script; those that hang are given up at once."""
+    script = tmp_path / "played.py"
+    script.write_text(PLAYED)
+    monkeypatch.setattr(environments, "python_command", lambda *more: [sys.executable, str(script), *more[2:]])
+    monkeypatch.setattr(environments, "find_spec", lambda _name: True)
+    monkeypatch.setattr(environments, "ANSWER_SECONDS", 0.5)
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def environment(said: list[str]) -> Iterator[Environment]:
+    environment = Environment(code_of("words", {"count": "3", "kind": "a b"}), said.append)
+    yield environment
+    environment.close()
+
+
+def test_arguments_arrive_and_rows_are_those_of_a_data_set(environment: Environment) -> None:
+    assert (code_of("words", {}), environment.name) == ("verifiers:words", "words")
+    ((number, row),) = environment.rows()
+    assert (
+        number == 1 and isinstance(row, dict) and json.loads(row["prompt"][0]["content"]) == {"count": 3, "kind": "a b"}
+    )
+    assert (environment("q", "", "right"), environment("q", "", "wrong")) == (1.0, 0.0)
+
+
+def test_an_answer_on_which_it_hangs_or_ends_is_wrong_and_said_and_the_next_one_is_judged(
+    environment: Environment, said: list[str]
+) -> None:
+    for lost, text in enumerate(("hang", "end"), start=1):
+        assert environment("q", "", text) == 0.0 and environment.lost == lost
+        assert environment("q", "", "right") == 1.0
+    assert "took more than 0 s on an answer, which counts as wrong (1 so far)" in said[0]
+    assert "ended, or took too much memory, on an answer, which counts as wrong (2 so far)" in said[1]
+
+
+def test_an_environment_that_always_ends_or_fails_is_an_error(environment: Environment) -> None:
+    with pytest.raises(DataError, match="failed on an answer: KeyError: 'oops'; mend it"):
+        environment("q", "", "fail")
+    assert [environment("q", "", "end") for _ in range(2)] == [0.0, 0.0]
+    with pytest.raises(DataError, match="on 3 answers in a row"):
+        environment("q", "", "end")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_it_inherits_no_open_file(environment: Environment, tmp_path: Path) -> None:
+    with (tmp_path / "secret").open("w") as file:
+        os.set_inheritable(file.fileno(), True)
+        other = Environment("verifiers:words", print)
+    assert other("q", "", "files") == 0.0
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "message"),
+    [
+        ("refused", ConfigError, r"the environment refused for a \\x1b\[2Jreason; only environments with one turn"),
+        ("failed", DataError, r"can't be loaded: for a \\x1b\[2Jreason; check its name"),
+        ("gone", DataError, "the environment gone ended; try it by itself"),
+        ("silent", DataError, "took more than 1 s to load"),
+    ],
+)
+def test_one_that_can_not_be_used_says_why(
+    name: str, kind: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "START_SECONDS", 1.0 if name == "silent" else 60.0)
+    with pytest.raises(kind, match=message):
+        Environment(f"verifiers:{name}", print)
+
+
+def test_without_the_package_the_remedy_is_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match="needs the package verifiers; install"):
+        Environment("verifiers:words", print)
+
+
+def test_a_manifest_is_judged_by_what_its_owner_has_agreed_to_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "code.json"
+    manifest = Manifest.from_toml(
+        'name = "w"\n[[tasks]]\nname = "mine"\nquestions = ['
+        + ", ".join(
+            f'{{question = "{n}", answer = "right", check = "code", code = "verifiers:words"}}' for n in range(9)
+        )
+        + "]\n"
+    )
+    judges = Environments(manifest.functions, lambda name: name in agreed_code(file), print)
+    with pytest.raises(ConfigError, match="words is code that would run on this machine"):
+        TaskSource(manifest, judges)
+    record_code(file, "words", "terminal")
+    source = TaskSource(manifest, judges)
+    task = source.held_out("test", 1)[0]
+    assert (source.score(task, "right"), source.judge(task, "no").right) == (1.0, False)
+    assert source.right_answer(task) == "right"
+    with pytest.raises(DataError, match="failed on an answer"):
+        source.score(task, "fail")
+    judges.close()
+    assert "mine" not in judges and judges.get("mine") is None
+
+
+def test_a_damaged_record_of_consents_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "code.json"
+    assert agreed_code(file) == frozenset()
+    file.write_text("[]")
+    with pytest.raises(StateError, match="can't be read; remove it"):
+        agreed_code(file)
+
+
+def test_questions_by_digest_are_judged_as_well(tmp_path: Path) -> None:
+    lines = (
+        json.dumps({"question": f"{n}?", "answer": "", "check": "code", "code": "verifiers:words"})
+        for n in range(MAX_QUESTIONS + 1)
+    )
+    (tmp_path / "many.jsonl").write_text("\n".join(lines))
+    manifest = Manifest.read(tmp_path / "many.jsonl", tmp_path / "store")
+    assert manifest.data and not manifest.functions
+    judges = Environments(manifest.functions, lambda _name: True, print)
+    source = TaskSource(manifest, judges)
+    assert source.score(source.held_out("test", 1)[0], "right") == 1.0
+    judges.close()
+    refusing = TaskSource(manifest, Environments(manifest.functions, lambda _name: False, print))
+    with pytest.raises(ConfigError, match="words is code that would run"):
+        refusing.score(refusing.held_out("test", 1)[0], "right")
