@@ -108,6 +108,7 @@ class FakePolicy:
         *,
         use_adapter: bool = True,
         stop_text: str = STOP_TEXT,
+        schemas: Sequence[str | None] | None = None,
     ) -> list[list[Sample]]:
         handle = handle or CallHandle()
         greedy = temperature == 0
