@@ -1,6 +1,6 @@
-"""Answers that obey a JSON schema: before a token is drawn, llguidance says which ones can still lead to such an answer.
+"""Answers that obey a JSON schema: before a token is drawn, llguidance says which ones can still lead to one.
 
-Constrained decoding as in Willard and Louf (arXiv 2307.09702); what llguidance takes of JSON Schema is in its README.
+Constrained decoding, as in Willard and Louf (arXiv 2307.09702). llguidance's README says what it takes of JSON Schema.
 """
 
 from __future__ import annotations

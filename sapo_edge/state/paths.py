@@ -95,6 +95,8 @@ class Paths:
     """The process that was last started in the background."""
     background_output = _Below("state", "background.log")
     """Output of that process."""
+    api_token = _Below("state", "api-token")
+    """What programs show to `sapo api`."""
     consent = _Below("state", "consent.json")
     """The user's consent from the terminal app's first screen."""
 
