@@ -60,7 +60,7 @@ class ApiServer:
     ) -> None:
         self._engine, self._catalogue, self._token, self._loopback = engine, catalogue, token, loopback
         self._once = Once(say)
-        self._busy: set[RequestHandler[web.Request]] = set()
+        self._busy: set[RequestHandler] = set()
 
     def make_app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY)
@@ -100,9 +100,9 @@ class ApiServer:
             server.close()
             await runner.cleanup()
 
-    async def _close_idle(self, handlers: web.Server[web.Request]) -> None:
+    async def _close_idle(self, handlers: web.Server) -> None:
         """Close connections on which nothing is asked: also those whose head comes byte by byte."""
-        since: dict[RequestHandler[web.Request], float] = {}
+        since: dict[RequestHandler, float] = {}
         while True:
             now = time.monotonic()
             idle = [handler for handler in handlers.connections if handler not in self._busy]
