@@ -97,7 +97,9 @@ class Pending:
             return False
         if not self._take(text, tokens, complete=False) and tokens >= self.limit:
             self.text, self.finish = text, "length"
-        self._wake()
+        # Nobody reads half an answer that is not streamed.
+        if self.question.stream or self.done:
+            self._wake()
         return not self.done
 
     def end(self, sample: Sample) -> None:

@@ -97,8 +97,9 @@ Serving = Callable[..., Api]
 
 
 @contextmanager
-def serving(home: Path, model: Path, directory: Path, policy: Policy | None = None) -> Iterator[Api]:
-    workspace = open_workspace(home, {"model": str(model), "threads": 1})
+def serving(home: Path, model: Path, directory: Path, policy: Policy | None = None, threads: int = 1) -> Iterator[Api]:
+    """A server whose base model is called tiny."""
+    workspace = open_workspace(home, {"model": str(model), "threads": threads})
     with ExitStack() as stack:
         opened = policy or workspace.open_policy(directory, trainable=False, seed=0)[0]
         stack.callback(opened.close)
