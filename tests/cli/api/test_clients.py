@@ -44,7 +44,7 @@ def test_openais_client_gets_objects(client: openai.OpenAI) -> None:
         messages=MESSAGES,
         max_tokens=60,
         temperature=1.0,
-        response_format=FORMAT,  # type: ignore[arg-type]
+        response_format=FORMAT,
     )
     assert set(json.loads(answer.choices[0].message.content or "")) == {"name", "level"}
 

@@ -18,6 +18,7 @@ from sapo_edge.cli.api import engine as engine_module
 from sapo_edge.cli.api import server as server_module
 from sapo_edge.cli.api import token as tokens
 from sapo_edge.cli.api.server import is_this_machine
+from sapo_edge.policy import Message
 from tests.cli.api.conftest import SECONDS, Api, Serving
 from tests.cli.inprocess import Invoke
 from tests.fakes import FakePolicy
@@ -29,7 +30,7 @@ SCHEMA = {
     "required": ["name", "level"],
     "additionalProperties": False,
 }
-FORMAT = {"type": "json_schema", "json_schema": {"name": "call", "schema": SCHEMA}}
+FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "call", "schema": SCHEMA}}
 
 
 class Held(FakePolicy):
@@ -38,9 +39,9 @@ class Held(FakePolicy):
     def __init__(self) -> None:
         super().__init__(script=lambda prompt, _: f"to {prompt[-1].content}")
         self.begun, self.released = threading.Event(), threading.Event()
-        self.before_evaluate = Held._hold
+        self.before_evaluate = self._hold
 
-    def _hold(self) -> None:
+    def _hold(self, _policy: FakePolicy) -> None:
         self.begun.set()
         assert self.released.wait(SECONDS)
 
@@ -100,7 +101,7 @@ def test_the_token_is_made_once_for_its_owner_alone_and_printed(home: Path, invo
 )  # fmt: skip
 def test_other_pages_and_names_are_turned_away_even_with_the_token(api: Api, headers: dict[str, str]) -> None:
     for path in ("/v1/models", "/health"):
-        assert api.request("GET", path, **headers).status == 403
+        assert api.request("GET", path, None, **headers).status == 403
 
 
 @pytest.mark.parametrize(
@@ -133,14 +134,8 @@ def test_what_is_not_there_is_said_in_openais_form(api: Api) -> None:
 def test_an_answer_counts_its_tokens_and_says_why_it_ended(api: Api) -> None:
     record = api.chat("first-chat", max_tokens=5).json
     assert record["choices"][0]["finish_reason"] == "length" and record["object"] == "chat.completion"
-    prompt = api.policy.context - api.policy.room(((api_message("What is 3 + 4?")),))
+    prompt = api.policy.context - api.policy.room((Message("user", "What is 3 + 4?"),))
     assert record["usage"] == {"prompt_tokens": prompt, "completion_tokens": 5, "total_tokens": prompt + 5}
-
-
-def api_message(text: str) -> Any:
-    from sapo_edge.policy import Message
-
-    return Message("user", text)
 
 
 def test_a_stream_is_the_same_answer_piece_by_piece(api: Api) -> None:
@@ -187,8 +182,8 @@ def test_a_hundred_answers_obey_their_schema(api: Api, name: str) -> None:
         answers = list(pool.map(ask, range(100)))
     assert all(set(answer) == {"name", "level"} and answer["level"] in range(10) for answer in answers)
     assert {answer["name"] for answer in answers} <= {"on", "off"}
-    free = {"max_tokens": 400, "temperature": 1.0, "response_format": {"type": "json_object"}}
-    objects = [api.chat(name, **free) for _ in range(3)]
+    free: dict[str, Any] = {"max_tokens": 400, "temperature": 1.0, "response_format": {"type": "json_object"}}
+    objects = [api.chat(name, "anything", **free) for _ in range(3)]
     ended = [reply for reply in objects if reply.json["choices"][0]["finish_reason"] == "stop"]
     assert all(isinstance(json.loads(reply.text), dict) for reply in ended)
 
@@ -271,8 +266,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: Api) -> None
         sending.sendall(f"{head}Content-Length: {10**12}\r\n\r\n".encode())
         assert sending.recv(100).startswith(b"HTTP/1.1 413")
     # Without a length it is read up to the bound.
-    with connect(api) as sending, ExitStack() as ends:
-        ends.callback(lambda: None)
+    with connect(api) as sending:
         sending.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
         for _ in range(server_module.MAX_BODY // 0x10000 + 1):
