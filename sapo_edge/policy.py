@@ -236,20 +236,24 @@ class CallHandle:
     Args:
         progress: called with (done, total), in answers or groups.
         growing: called with (group, answer, text so far, tokens so far) while an answer grows, not when it is complete.
-            Each text begins with the one before.
+            Each text begins with the one before. What returns False ends that answer there, as the token limit would;
+            the others go on.
+        finished: called with (group, answer, sample) for each complete answer, while others still grow.
 
     Attributes:
-        growing: as above; None if nobody follows the answers.
+        growing, finished: as above; None if nobody follows the answers.
         paused_seconds: how long `check` held the call up.
     """
 
     def __init__(
         self,
         progress: Callable[[int, int], None] | None = None,
-        growing: Callable[[int, int, str, int], None] | None = None,
+        growing: Callable[[int, int, str, int], bool | None] | None = None,
+        finished: Callable[[int, int, Sample], None] | None = None,
     ) -> None:
         self.paused_seconds = 0.0
         self.growing = growing
+        self.finished = finished
         self._cancelled = threading.Event()
         self._progress = progress
 
@@ -300,6 +304,11 @@ class Policy(Protocol):
         """Processor threads in use."""
         ...
 
+    @property
+    def context(self) -> int:
+        """Most tokens of a prompt and its answer together."""
+        ...
+
     def generate(
         self,
         prompts: Sequence[Prompt],
@@ -311,6 +320,7 @@ class Policy(Protocol):
         *,
         use_adapter: bool = True,
         stop_text: str = STOP_TEXT,
+        schemas: Sequence[str | None] | None = None,
     ) -> list[list[Sample]]:
         """Sample `answers` completions of each prompt.
 
@@ -322,13 +332,17 @@ class Policy(Protocol):
             handle: progress (in answers) and cancellation.
             use_adapter: False samples from the base model.
             stop_text: an answer is complete when it contains this text; "": none.
+            schemas: for each prompt a JSON schema (text) that its answers obey, or None. Only tokens with which an
+                answer can still obey it are drawn; an answer that the token limit ends may be a part of one. Without
+                this, what is drawn is the same bit for bit.
 
         Returns:
             G lists of L samples.
 
         Raises:
+            BackendError: if there are schemas, and the package that reads them is missing.
             Cancelled: between decode steps.
-            ModelError: if a prompt doesn't fit into the model's context.
+            ModelError: if a prompt doesn't fit into the model's context, or a schema can't be obeyed.
         """
         ...
 

@@ -108,6 +108,7 @@ class FakePolicy:
         *,
         use_adapter: bool = True,
         stop_text: str = STOP_TEXT,
+        schemas: Sequence[str | None] | None = None,
     ) -> list[list[Sample]]:
         handle = handle or CallHandle()
         greedy = temperature == 0
@@ -123,6 +124,9 @@ class FakePolicy:
         for number, prompt in enumerate(prompts):
             handle.check()
             groups.append([self._sample(prompt, position, seed) for position in range(answers)])
+            if handle.finished is not None:
+                for position, sample in enumerate(groups[-1]):
+                    handle.finished(number, position, sample)
             handle.report((number + 1) * answers, len(prompts) * answers)
         return groups
 

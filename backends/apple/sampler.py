@@ -22,6 +22,7 @@ from mlx_lm.generate import BatchGenerator
 from mlx_lm.models.cache import BatchKVCache, KVCache
 
 from sapo_edge.backends.apple.memory import CELLS
+from sapo_edge.backends.common.constraint import allowed_tokens, follow
 from sapo_edge.backends.common.draw import draw
 from sapo_edge.backends.common.packing import common_prefix
 from sapo_edge.backends.common.request import AnswerInProgress, Request, Results
@@ -96,7 +97,12 @@ class _Sampler:
             self.active += rows
         self.decodes = False
         uniforms = np.array([drawing.uniform() for drawing in rows])
-        tokens, drawn = draw(np.array(logprobs), self._temperature, uniforms)
+        rated, answers = np.array(logprobs), [drawing.answer for drawing in rows]
+        allowed = allowed_tokens(answers, rated.shape[1])
+        if allowed is not None:
+            rated = np.where(allowed, rated, -np.inf)
+        tokens, drawn = draw(rated, self._temperature, uniforms)
+        follow(answers, tokens)
         for drawing, logprob in zip(rows, drawn, strict=True):
             drawing.drawn.append(logprob)
         return mx.array(tokens, mx.uint32)

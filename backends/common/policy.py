@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from sapo_edge.backends.adapter.files import read_alpha
 from sapo_edge.backends.backend import RoundShape
+from sapo_edge.backends.common.constraint import Constraint, Grammars
 from sapo_edge.backends.common.learner import PackedLearner
 from sapo_edge.backends.common.packing import encode_group
 from sapo_edge.backends.common.request import AnswerInProgress, Request
@@ -56,6 +57,7 @@ class BasePolicy(ABC):
         self.shape = shape_of(source)
         self.lora = lora
         self.governor = ThreadGovernor(threads)
+        self._grammars: Grammars | None = None
 
     @property
     @abstractmethod
@@ -73,6 +75,10 @@ class BasePolicy(ABC):
     @property
     def threads(self) -> int:
         return self.governor.threads
+
+    @property
+    def context(self) -> int:
+        return self.shape.context
 
     def room(self, prompt: Prompt) -> int:
         return self.shape.context - len(self.vocabulary.encode_prompt(prompt))
@@ -117,6 +123,7 @@ class BasePolicy(ABC):
         *,
         use_adapter: bool = True,
         stop_text: str = STOP_TEXT,
+        schemas: Sequence[str | None] | None = None,
     ) -> list[list[Sample]]:
         if not prompts:
             return []
@@ -127,9 +134,19 @@ class BasePolicy(ABC):
                 f"a prompt of {longest} tokens and an answer of {max_tokens} exceed the model's {self.shape.context}",
                 "lower max_tokens or use tasks with shorter questions",
             )
-        request = Request(encoded, answers, max_tokens, temperature, seed, stop_text.encode())
+        request = Request(
+            encoded, answers, max_tokens, temperature, seed, stop_text.encode(), self._constraints(schemas)
+        )
         with self._working():
             return self._sample(request, handle or CallHandle(), use_adapter=use_adapter)
+
+    def _constraints(self, schemas: Sequence[str | None] | None) -> tuple[Constraint | None, ...]:
+        """What the answers to each prompt obey; empty if none obeys anything."""
+        if not any(schemas or ()):
+            return ()
+        if self._grammars is None:
+            self._grammars = Grammars(self.vocabulary, self.shape.vocabulary)
+        return tuple(None if schema is None else self._grammars.constraint(schema) for schema in schemas or ())
 
     @abstractmethod
     def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sapo_edge.backends.common.constraint import Constraint
 from sapo_edge.backends.common.draw import uniforms
 from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.errors import ModelError
@@ -24,6 +25,7 @@ class Request:
         prompts: token ids, none empty.
         answers: number of answers to each prompt.
         stop: text that ends an answer; empty for none.
+        constraints: what the answers to each prompt obey; empty if none obeys anything.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -32,6 +34,7 @@ class Request:
     temperature: float
     seed: int
     stop: bytes
+    constraints: Sequence[Constraint | None] = ()
 
 
 class AnswerInProgress:
@@ -43,16 +46,19 @@ class AnswerInProgress:
     Attributes:
         uniforms: (max_tokens,) the random number for each of its tokens; zeros at temperature 0, because a random
             stream takes as long to make as some steps of a small model.
+        constraint: its own copy of what it obeys; None if it may say anything.
     """
 
-    __slots__ = ("_ended", "_logprobs", "_max_tokens", "_stop", "_text", "_vocabulary", "group", "index", "token_ids",
-                 "uniforms")  # fmt: skip
+    __slots__ = ("_ended", "_logprobs", "_max_tokens", "_stop", "_text", "_vocabulary", "constraint", "group", "index",
+                 "token_ids", "uniforms")  # fmt: skip
 
     def __init__(self, request: Request, vocabulary: Vocabulary, group: int, index: int) -> None:
         self.group, self.index = group, index
         self._max_tokens, self._stop, self._vocabulary = request.max_tokens, request.stop, vocabulary
         draws = request.temperature != 0.0
         self.uniforms = uniforms(request.seed, group, index, self._max_tokens) if draws else np.zeros(self._max_tokens)
+        constraint = request.constraints[group] if request.constraints else None
+        self.constraint = None if constraint is None else constraint.copy()
         self.token_ids: list[int] = []
         self._logprobs: list[float] = []
         self._text = bytearray()
@@ -64,7 +70,7 @@ class AnswerInProgress:
         return float(self.uniforms[len(self.token_ids)])
 
     def append(self, token: int, logprob: float, handle: CallHandle | None = None) -> bool:
-        """Add a token and report progress to `handle`; False if the answer is now complete.
+        """Add a token and report progress to `handle`; False if the answer is now complete, or `handle` ends it.
 
         Raises:
             ModelError: if its log-probability is not a number: then none of the vocabulary's is, and it means nothing.
@@ -86,7 +92,7 @@ class AnswerInProgress:
         if handle is not None and handle.growing is not None:
             # An incremental decoder leaves out the bytes of an incomplete character.
             text = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._text))
-            handle.growing(self.group, self.index, text, len(self.token_ids))
+            return handle.growing(self.group, self.index, text, len(self.token_ids)) is not False
         return True
 
     def sample(self) -> Sample:
@@ -109,7 +115,9 @@ class Results:
         handle.report(0, self._total)
 
     def add(self, answer: AnswerInProgress) -> None:
-        self._samples[answer.group][answer.index] = answer.sample()
+        sample = self._samples[answer.group][answer.index] = answer.sample()
+        if self._handle.finished is not None:
+            self._handle.finished(answer.group, answer.index, sample)
         self._finished += 1
         self._handle.report(self._finished, self._total)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from sapo_edge.backends.common.constraint import allowed_tokens, follow
 from sapo_edge.backends.common.packing import common_prefix
 from sapo_edge.backends.common.request import AnswerInProgress, Request, Results
 from sapo_edge.backends.model.vocabularies import Vocabulary
@@ -142,8 +143,13 @@ class GroupSampler:
         """Draw a token for each active answer from `first` on, and remove the answers that this completes."""
         answers = self._active[first:]
         numbers = torch.tensor([answer.uniform for answer in answers], dtype=torch.float64)
+        allowed = allowed_tokens(answers, logits.shape[1])
+        if allowed is not None:
+            logits = logits.masked_fill(~torch.from_numpy(allowed).to(logits.device), -torch.inf)
         ids, logprobs = draw(logits, self.request.temperature, numbers)
-        drawn = zip(answers, ids.tolist(), logprobs.tolist(), strict=True)
+        drawn_ids = ids.tolist()
+        follow(answers, drawn_ids)
+        drawn = zip(answers, drawn_ids, logprobs.tolist(), strict=True)
         completed = [
             first + index
             for index, (answer, token, logprob) in enumerate(drawn)

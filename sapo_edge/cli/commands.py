@@ -15,8 +15,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "pause": "control.pause", "resume": "control.resume", "stop": "control.stop",
     },
     "Use what was learned": {
-        "report": "report.report", "chat": "chat.chat", "eval": "adapters.evaluate", "export": "adapters.export",
-        "push": "push.push", "pull": "push.pull", "history": "report.history",
+        "report": "report.report", "chat": "chat.chat", "api": "api.serve.api", "eval": "adapters.evaluate",
+        "export": "adapters.export", "push": "push.push", "pull": "push.pull", "history": "report.history",
     },
     "Tasks, models and runs": {
         "tasks": "tasks.app", "models": "models.app", "runs": "runs.app", "checkpoints": "checkpoints.app",

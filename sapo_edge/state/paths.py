@@ -99,6 +99,8 @@ class Paths:
     """Output of that process."""
     code = _Below("state", "code.json")
     """The environments that the user lets judge answers: programs that run on this machine."""
+    api_token = _Below("state", "api-token")
+    """What programs show to `sapo api`."""
     consent = _Below("state", "consent.json")
     """The user's consent from the terminal app's first screen."""
 

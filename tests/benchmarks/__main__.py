@@ -47,6 +47,7 @@ def remember(run: Callable[..., None], arguments: Arguments) -> None:
 
 RUNS: dict[str, Callable[[Any, Arguments], None]] = {
     "sampling": sample,
+    "api": lambda run, a: run(a.repeats, models(a)[0]),
     "draw": lambda run, a: run(a.repeats),
     "evaluation": lambda run, a: run(a.repeats, a.threads),
     "update": update,

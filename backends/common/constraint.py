@@ -1,0 +1,169 @@
+"""Answers that obey a JSON schema: before a token is drawn, llguidance says which ones can still lead to one.
+
+Constrained decoding, as in Willard and Louf (arXiv 2307.09702). llguidance's README says what it takes of JSON Schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sapo_edge.errors import BackendError, ModelError
+from sapo_edge.installing import how_to_install
+
+if TYPE_CHECKING:
+    from sapo_edge.backends.model.vocabularies import Vocabulary
+
+MAX_SCHEMA_BYTES = 16 * 1024
+"""Longest schema, as JSON in UTF-8: one of this size compiles in a fraction of a second."""
+KEPT = 16
+"""Compiled schemas that are kept: programs ask with the same one again and again."""
+WRITTEN = {"whitespace_flexible": True, "whitespace_pattern": "[ ]?"}
+"""At most one space where JSON takes any: a small model would write spaces and line ends up to the token limit."""
+REMEDY = "simplify it: types, properties, required, enum, items, anyOf, minimum and maximum are understood"
+
+
+class _Constrained(Protocol):
+    """What has a constraint or None, as an answer in progress."""
+
+    constraint: Constraint | None
+
+
+class Constraint:
+    """What one answer obeys, and how far it has come.
+
+    Args:
+        matcher: llguidance's, at the beginning of an answer.
+        ends: (vocabulary,) which tokens end an answer.
+    """
+
+    def __init__(self, matcher: Any, ends: npt.NDArray[np.bool_]) -> None:
+        self._matcher, self._ends = matcher, ends
+
+    def copy(self) -> Constraint:
+        return Constraint(self._matcher.deep_copy(), self._ends)
+
+    def allowed(self) -> npt.NDArray[np.bool_]:
+        """(vocabulary,) which tokens may come next: at least one."""
+        if self._matcher.is_stopped():
+            self._check()
+            return self._ends
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
+        self._check()
+        return np.unpackbits(bits, count=len(self._ends), bitorder="little").astype(np.bool_)
+
+    def append(self, token: int) -> None:
+        """Go on with a token that is allowed."""
+        if not self._matcher.is_stopped():
+            self._matcher.consume_token(token)
+            self._check()
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            # Of a bound that llguidance has for the work of a step.
+            raise ModelError(f"a JSON schema can't be followed ({_first_line(self._matcher.get_error())})", REMEDY)
+
+
+class Grammars:
+    """Compiles schemas for one vocabulary.
+
+    Args:
+        size: columns of the logits; models may have more of them than tokens.
+
+    Raises:
+        BackendError: if llguidance is missing.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, size: int) -> None:
+        library = _library()
+        self._ends = np.array([vocabulary.ends(token) for token in range(size)])
+        tokens = library.TokenizerWrapper(_Tokens(vocabulary, size))
+        self._tokenizer = library.LLTokenizer(tokens, n_vocab=size, eos_token=np.flatnonzero(self._ends).tolist())
+        self.constraint = lru_cache(KEPT)(self._compile)
+
+    def _compile(self, schema: str) -> Constraint:
+        matcher = _library().LLMatcher(self._tokenizer, grammar_of(schema), log_level=0)
+        if matcher.is_error():
+            raise ModelError(f"a JSON schema can't be obeyed ({_first_line(matcher.get_error())})", REMEDY)
+        return Constraint(matcher, self._ends)
+
+
+class _Tokens:
+    """A vocabulary as llguidance reads it."""
+
+    bos_token_id = None
+
+    def __init__(self, vocabulary: Vocabulary, size: int) -> None:
+        pieces = [vocabulary.piece(token) for token in range(size)]
+        # Control tokens have no bytes. llguidance wants some, and never takes special tokens for text.
+        self.special_token_ids = [token for token, piece in enumerate(pieces) if not piece]
+        self.tokens = [piece or f"<|{token}|>".encode() for token, piece in enumerate(pieces)]
+        self.eos_token_id = vocabulary.end_token
+        self._vocabulary = vocabulary
+
+    def __call__(self, text: str) -> list[int]:
+        if not isinstance(text, str):
+            raise TypeError("texts only")
+        return self._vocabulary.tokenize(text, special=False)
+
+
+def grammar_of(schema: str) -> str:
+    """llguidance's grammar of a schema's answers, whose validity is not checked.
+
+    Raises:
+        ModelError: if it is no JSON object or too long.
+    """
+    if len(schema.encode()) > MAX_SCHEMA_BYTES:
+        raise ModelError(f"a JSON schema has more than {MAX_SCHEMA_BYTES} bytes", "shorten it")
+    try:
+        if not isinstance(json.loads(schema), dict):
+            raise ValueError("it is not an object")
+        return str(_library().LLMatcher.grammar_from_json_schema(schema, overrides=WRITTEN))
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"a JSON schema can't be read ({_first_line(error)})", "give a JSON object") from error
+
+
+def check_schema(schema: str) -> None:
+    """Make sure that answers can obey a schema, without a model. Takes at most about a second, without Python's lock.
+
+    Raises:
+        BackendError: if llguidance is missing.
+        ModelError: if they can't, or it is too large.
+    """
+    problem = _library().LLMatcher.validate_grammar(grammar_of(schema))
+    if problem and not problem.startswith("WARNING"):
+        raise ModelError(f"a JSON schema can't be obeyed ({_first_line(problem)})", REMEDY)
+
+
+def allowed_tokens(answers: Sequence[_Constrained], size: int) -> npt.NDArray[np.bool_] | None:
+    """(answers, size) which tokens may come next in each answer; None if all may in all."""
+    if all(answer.constraint is None for answer in answers):
+        return None
+    everything = np.ones(size, np.bool_)
+    return np.stack([everything if a.constraint is None else a.constraint.allowed() for a in answers])
+
+
+def follow(answers: Iterable[_Constrained], tokens: Iterable[int]) -> None:
+    """Tell what answers obey which tokens were drawn for them."""
+    for answer, token in zip(answers, tokens, strict=True):
+        if answer.constraint is not None:
+            answer.constraint.append(token)
+
+
+def _library() -> Any:
+    try:
+        import llguidance
+    except ModuleNotFoundError as error:
+        raise BackendError(
+            "answers that obey a JSON schema need llguidance, which is not installed", how_to_install("llguidance")
+        ) from error
+    return llguidance
+
+
+def _first_line(error: object) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,363 @@
+"""The web server of `sapo api`: who may ask, what is bounded, and answers in OpenAI's form.
+
+Any user of this machine and any page in the owner's browser can reach a port on loopback. So every request but
+`/health` shows the token, names a host that is this machine, and, if it has an Origin, comes from this server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from uuid import uuid4
+
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+
+from sapo_edge.cli.api import token as tokens
+from sapo_edge.cli.api.engine import Engine, Pending, awakener
+from sapo_edge.cli.api.messages import ApiError, Question, read_chat, read_completion
+from sapo_edge.cli.api.models import Catalogue, Once, Served
+from sapo_edge.errors import StateError
+
+MAX_BODY = 512 * 1024
+"""Largest body of a request, in bytes: more text than the contexts of the models here hold."""
+MAX_CONNECTIONS = 256
+"""Most connections at the same time."""
+READ_SECONDS = 20.0
+"""How long a program may take to send a body."""
+IDLE_SECONDS = 30.0
+"""How long a connection may stay open without a complete head of a request."""
+WRITE_SECONDS = 30.0
+"""How long a program may take to read a piece of an answer."""
+LOOK_SECONDS = 1.0
+"""How often idle connections are looked for."""
+CLOSE_SECONDS = 5.0
+"""How long answers have when the server ends."""
+LOCAL_NAMES = ("localhost", "host.docker.internal", "host.containers.internal")
+"""Names of this machine that no stranger's name server answers for; the last two are a container's for its host."""
+BUSY = ApiError(f"{MAX_CONNECTIONS} connections are open already; try again in 5 seconds", 503, code="busy", retry=5)
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ApiServer:
+    """Answers programs with an engine.
+
+    Args:
+        token: reads the token, for each request: a new one holds from then on.
+        loopback: whether only this machine can connect.
+        say: receives what is worth telling, each message once.
+    """
+
+    def __init__(
+        self, engine: Engine, catalogue: Catalogue, token: Callable[[], str], loopback: bool, say: Callable[[str], None]
+    ) -> None:
+        self._engine, self._catalogue, self._token, self._loopback = engine, catalogue, token, loopback
+        self._once = Once(say)
+        self._busy: set[RequestHandler] = set()
+
+    def make_app(self) -> web.Application:
+        app = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY)
+        app.add_routes(
+            [
+                web.get("/health", self._health),
+                web.get("/v1/models", self._models),
+                web.get("/v1/models/{name}", self._model),
+                web.post("/v1/chat/completions", self._chat),
+                web.post("/v1/completions", self._completion),
+            ]
+        )
+        return app
+
+    @asynccontextmanager
+    async def listening(self, listening: socket.socket) -> AsyncIterator[None]:
+        """Serve on a socket until the block ends."""
+        # Without an access log: paths and addresses are nobody's business. Bodies are taken as they are: one that
+        # is compressed could be larger than it is.
+        runner = web.AppRunner(
+            self.make_app(), access_log=None, handler_cancellation=True, auto_decompress=False, lingering_time=1.0,
+            shutdown_timeout=CLOSE_SECONDS,
+        )  # fmt: skip
+        await runner.setup()
+        handlers = runner.server
+        assert handlers is not None
+
+        def accept() -> asyncio.Protocol:
+            return handlers() if len(handlers.connections) < MAX_CONNECTIONS else _Full()
+
+        server = await asyncio.get_running_loop().create_server(accept, sock=listening)
+        looking = asyncio.create_task(self._close_idle(handlers))
+        try:
+            yield
+        finally:
+            looking.cancel()
+            server.close()
+            await runner.cleanup()
+
+    async def _close_idle(self, handlers: web.Server) -> None:
+        """Close connections on which nothing is asked: also those whose head comes byte by byte."""
+        since: dict[RequestHandler, float] = {}
+        while True:
+            now = time.monotonic()
+            idle = [handler for handler in handlers.connections if handler not in self._busy]
+            since = {handler: since.get(handler, now) for handler in idle}
+            for handler, begin in since.items():
+                if now - begin > IDLE_SECONDS and handler.transport is not None:
+                    # Without waiting until somebody reads what is left.
+                    handler.transport.abort()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        self._busy.add(request.protocol)
+        try:
+            self._check(request)
+            return await handler(request)
+        except ApiError as error:
+            return _error(error)
+        except web.HTTPException as error:
+            paths = "/v1/models, /v1/chat/completions, /v1/completions and /health"
+            message = {404: f"there is nothing here; there are {paths}", 413: f"a body has at most {MAX_BODY} bytes"}
+            return _error(ApiError(message.get(error.status, error.reason), error.status))
+        finally:
+            self._busy.discard(request.protocol)
+
+    def _check(self, request: web.Request) -> None:
+        """Make sure that a request comes from a program of the token's owner.
+
+        Raises:
+            ApiError: if it does not.
+        """
+        host = request.headers.get("Host", "")
+        if not is_this_machine(host, self._loopback):
+            # DNS rebinding: a foreign page whose host name now resolves to this machine.
+            raise ApiError("this server answers only to its own address, such as 127.0.0.1", 403)
+        if request.headers.get("Origin", f"http://{host}") != f"http://{host}":
+            raise ApiError("pages of other servers may not use this one", 403)
+        if request.path == "/health":
+            return
+        try:
+            token = self._token()
+        except StateError as error:
+            self._once(str(error))
+            raise ApiError("the server can't read its token; its output says why", 500) from error
+        if not tokens.is_shown(request.headers.get("Authorization", ""), token):
+            raise ApiError(
+                "the token is missing or wrong: send it as `Authorization: Bearer TOKEN`; `sapo api --show-token` "
+                "prints it", 401, code="invalid_api_key",
+            )  # fmt: skip
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _models(self, _request: web.Request) -> web.Response:
+        models = await asyncio.to_thread(self._catalogue.models)
+        return web.json_response({"object": "list", "data": [_described(model) for model in models.values()]})
+
+    async def _model(self, request: web.Request) -> web.Response:
+        return web.json_response(_described(await self._served(request.match_info["name"])))
+
+    async def _served(self, name: str) -> Served:
+        models = await asyncio.to_thread(self._catalogue.models)
+        if name not in models:
+            there = ", ".join(list(models)[:20])
+            raise ApiError(f"there is no such model; there are {there}", 404, "model", "model_not_found")
+        return models[name]
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, read_chat, _Chat)
+
+    async def _completion(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, read_completion, _Completion)
+
+    async def _answer(
+        self, request: web.Request, read: Callable[[bytes], Question], form: type[_Form]
+    ) -> web.StreamResponse:
+        body = await _body(request)
+        # In a thread: a schema may take a while.
+        question = await asyncio.to_thread(read, body)
+        if question.unknown:
+            self._once(f"a program sends fields that are ignored: {', '.join(question.unknown)[:200]}")
+        served = await self._served(question.model)
+        changed = asyncio.Event()
+        pending = self._engine.ask(question, served, awakener(asyncio.get_running_loop(), changed))
+        try:
+            while not (pending.done or (pending.started and question.stream)):
+                await _change(changed)
+            # What was wrong with a question is its status, also of a stream.
+            if pending.error is not None:
+                raise pending.error
+            if question.stream:
+                return await _stream(request, form(pending), changed)
+            return web.json_response(form(pending).whole())
+        finally:
+            # Also if the program has left: then the answer ends at its next token.
+            pending.left = True
+
+
+class _Full(asyncio.Protocol):
+    """A connection for which there is no place."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        body = json.dumps(BUSY.body).encode()
+        head = (
+            f"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: {BUSY.retry}\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        transport.write(head.encode() + body)
+        transport.close()
+
+
+class _Form:
+    """How one kind of request is answered."""
+
+    prefix, name, chunk = "", "", ""
+
+    def __init__(self, pending: Pending) -> None:
+        self.pending = pending
+        self._head = {"id": f"{self.prefix}-{uuid4().hex}", "created": int(time.time()), "model": pending.served.name}
+
+    def choice(self, text: str) -> dict[str, Any]:
+        """A whole answer."""
+        raise NotImplementedError
+
+    def piece(self, text: str, *, first: bool) -> dict[str, Any]:
+        """A part of a stream."""
+        raise NotImplementedError
+
+    def whole(self) -> dict[str, Any]:
+        choice = {"index": 0, **self.choice(self.pending.text), "logprobs": None, "finish_reason": self.pending.finish}
+        return {**self._head, "object": self.name, "choices": [choice], "usage": self.usage()}
+
+    def part(self, text: str, *, first: bool = False, last: bool = False) -> dict[str, Any]:
+        finish = self.pending.finish if last else None
+        choice = {"index": 0, **self.piece(text, first=first), "logprobs": None, "finish_reason": finish}
+        usage = {"usage": None} if self.pending.question.usage else {}
+        return {**self._head, "object": self.chunk, "choices": [choice], **usage}
+
+    def usage_part(self) -> dict[str, Any]:
+        return {**self._head, "object": self.chunk, "choices": [], "usage": self.usage()}
+
+    def usage(self) -> dict[str, int]:
+        asked, answered = self.pending.prompt_tokens, self.pending.tokens
+        return {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
+
+
+class _Chat(_Form):
+    prefix, name, chunk = "chatcmpl", "chat.completion", "chat.completion.chunk"
+
+    def choice(self, text: str) -> dict[str, Any]:
+        return {"message": {"role": "assistant", "content": text, "refusal": None}}
+
+    def piece(self, text: str, *, first: bool) -> dict[str, Any]:
+        delta = {"role": "assistant", "content": text} if first else {"content": text} if text else {}
+        return {"delta": delta}
+
+
+class _Completion(_Form):
+    prefix, name, chunk = "cmpl", "text_completion", "text_completion"
+
+    def choice(self, text: str) -> dict[str, Any]:
+        return {"text": text}
+
+    def piece(self, text: str, *, first: bool) -> dict[str, Any]:
+        return {"text": text}
+
+
+async def _body(request: web.Request) -> bytes:
+    if (request.content_length or 0) > MAX_BODY:
+        raise ApiError(f"a body has at most {MAX_BODY} bytes", 413)
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            return await request.read()
+    except TimeoutError as error:
+        raise ApiError(f"the body did not come within {READ_SECONDS:g} seconds", 408) from error
+
+
+async def _change(changed: asyncio.Event) -> None:
+    await changed.wait()
+    changed.clear()
+
+
+async def _stream(request: web.Request, form: _Form, changed: asyncio.Event) -> web.StreamResponse:
+    """Send an answer while it grows, as events. A program that reads slowly gets larger pieces, not a longer queue."""
+    headers = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+    response = web.StreamResponse(headers=headers)
+    pending = form.pending
+
+    async def send(record: Mapping[str, Any]) -> None:
+        async with asyncio.timeout(WRITE_SECONDS):
+            await response.write(f"data: {json.dumps(record)}\n\n".encode())
+
+    try:
+        await response.prepare(request)
+        await send(form.part("", first=True))
+        sent = 0
+        while True:
+            # Whether it ends first, then its text: the engine writes them in the other order.
+            done, text = pending.done, pending.text
+            if len(text) > sent:
+                await send(form.part(text[sent:]))
+                sent = len(text)
+            if done:
+                break
+            await _change(changed)
+        if pending.error is not None:
+            await send(pending.error.body)
+        else:
+            await send(form.part("", last=True))
+            if pending.question.usage:
+                await send(form.usage_part())
+            async with asyncio.timeout(WRITE_SECONDS):
+                await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+    except TimeoutError:
+        # It does not read: what waits to be sent goes with the connection.
+        if request.transport is not None:
+            request.transport.abort()
+    except ConnectionResetError:
+        # It has left.
+        pending.left = True
+    return response
+
+
+def _described(model: Served) -> dict[str, Any]:
+    entry = {"id": model.name, "object": "model", "created": model.created, "owned_by": "sapo-edge"}
+    return {**entry, "description": model.about}
+
+
+def _error(error: ApiError) -> web.Response:
+    headers = {"Retry-After": str(error.retry)} if error.retry else {}
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    response = web.json_response(error.body, status=error.status, headers=headers)
+    if error.status in (408, 413):
+        # The rest of the body is not waited for.
+        response.force_close()
+    return response
+
+
+def is_this_machine(host: str, loopback: bool) -> bool:
+    """Whether a Host header names this machine; any port, because a tunnel may use another one.
+
+    Args:
+        loopback: whether only this machine can connect; otherwise it may be named by any address and its own names.
+    """
+    name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+    name = (name if colon else host).strip("[]").lower()
+    if colon and not (port.isascii() and port.isdigit()):
+        return False
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address | None = None
+    with suppress(ValueError):
+        address = ipaddress.ip_address(name)
+    if loopback:
+        return name == "localhost" or (address is not None and address.is_loopback)
+    own = socket.gethostname().lower()
+    return address is not None or name in (*LOCAL_NAMES, own, f"{own}.local")

@@ -1,0 +1,151 @@
+"""The models by name: each run's adapter, its chat and its base; better checkpoints; what is left out."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.cli.workspace import open_workspace
+from sapo_edge.policy import STOP_TEXT, Message, Prompt
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.state.paths import Paths
+from tests.cli.api.conftest import Api, Serving
+
+QUESTION = "What is 3 + 4?"
+CHAT = (Message("user", QUESTION),)
+
+
+def answer(api: Api, prompt: Prompt, adapter: Path | None, stop: str = "") -> str:
+    """What the policy itself says, with an adapter."""
+    if adapter is not None:
+        api.policy.load(adapter)
+    ((sample,),) = api.policy.generate([prompt], 1, 24, 0.0, 0, use_adapter=adapter is not None, stop_text=stop)
+    return sample.text
+
+
+def of_run(home: Path, run: str = "first") -> Checkpoints:
+    return Checkpoints(Paths.default(home).run_of(run).checkpoints)
+
+
+def put(checkpoints: Checkpoints, source: Checkpoint, round: int, accuracy: float) -> Checkpoint:
+    """A checkpoint of a later round, with the adapter of another one."""
+
+    def write(directory: Path) -> None:
+        for name in source.files:
+            shutil.copy(source.directory / name, directory / name)
+
+    return checkpoints.save(replace(source, round=round, accuracy=accuracy), write)
+
+
+def another_run(home: Path) -> tuple[Path, Path]:
+    """A second run whose best adapter is another one; returns both adapters' directories."""
+    paths = Paths.default(home)
+    shutil.copytree(paths.run_of("first").directory, paths.run_of("second").directory)
+    best, second = of_run(home).best(), of_run(home, "second")
+    assert best is not None
+    other = next(round for round in second.rounds() if round != best.round)
+    for round in second.rounds():
+        if round != other:
+            shutil.rmtree(second.read(round).directory)
+    return best.directory, second.read(other).directory
+
+
+def test_each_model_answers_as_its_name_says(api: Api, home: Path, model: Path) -> None:
+    assert api.models() == ["tiny", "first", "first-chat", "first-base"]
+    best = of_run(home).best()
+    manifest = open_workspace(home, {"model": str(model)}).require_manifest()
+    assert best is not None
+    task = manifest.prompt_for(QUESTION)
+    texts = [api.chat(name).text for name in ("tiny", "first", "first-chat", "first-base")]
+    assert texts == [
+        answer(api, CHAT, None),
+        answer(api, task, best.directory, STOP_TEXT),
+        answer(api, CHAT, best.directory),
+        answer(api, task, None, STOP_TEXT),
+    ]
+    assert len(set(texts)) == 4
+
+
+def test_a_task_is_the_last_message_of_the_user_alone(api: Api) -> None:
+    messages = [{"role": "system", "content": "x"}, {"role": "user", "content": "y"},
+                {"role": "assistant", "content": "z"}, {"role": "user", "content": QUESTION}]  # fmt: skip
+    assert api.chat("first", messages=messages).text == api.chat("first").text
+    assert api.chat("first-chat", messages=messages).text != api.chat("first-chat").text
+    reply = api.chat("first", messages=[{"role": "system", "content": "x"}])
+    assert reply.status == 400 and reply.error["param"] == "messages"
+
+
+def test_two_runs_have_their_own_adapters_and_the_base_is_loaded_once(home: Path, serve: Serving) -> None:
+    first, second = another_run(home)
+    api = serve()
+    assert api.models()[1:] == ["first", "first-chat", "first-base", "second", "second-chat", "second-base"]
+    expected = [answer(api, CHAT, adapter) for adapter in (first, second)]
+    assert expected[0] != expected[1]
+    for _ in range(2):
+        assert [api.chat(name).text for name in ("first-chat", "second-chat")] == expected
+
+
+def test_a_better_checkpoint_answers_the_next_question_and_a_damaged_one_is_told(api: Api, home: Path) -> None:
+    checkpoints = of_run(home)
+    best = checkpoints.best()
+    assert best is not None
+    other = next(checkpoints.read(round) for round in checkpoints.rounds() if round != best.round)
+    source = replace(other, questions=best.questions, question_set=best.question_set)
+    before = api.chat("first-chat").text
+
+    better = put(checkpoints, source, 20, 1.25)
+    after = api.chat("first-chat").text
+    assert after != before and after == answer(api, CHAT, better.directory)
+    assert any("first answers with its adapter of round 20" in text for text in api.said)
+
+    damaged = put(checkpoints, better, 21, 1.5)
+    with (damaged.directory / "adapter_model.safetensors").open("r+b") as file:
+        file.truncate(100)
+    for _ in range(2):
+        assert api.chat("first-chat").text == after
+    assert len([text for text in api.said if "damaged" in text]) == 1
+
+
+def test_an_adapter_that_the_policy_refuses_leaves_the_one_before(api: Api, home: Path) -> None:
+    checkpoints = of_run(home)
+    best = checkpoints.best()
+    assert best is not None
+    before = api.chat("first-chat").text
+
+    def write(directory: Path) -> None:
+        for name in best.files:
+            (directory / name).write_bytes(b"{}")
+
+    checkpoints.save(replace(best, round=30, accuracy=2.0), write)
+    for _ in range(2):
+        assert api.chat("first-chat").text == before
+    assert len([text for text in api.said if "stays" in text]) == 1
+
+
+def test_a_run_of_another_model_is_left_out_and_told(home: Path, serve: Serving) -> None:
+    checkpoints = of_run(home)
+    for round in checkpoints.rounds():
+        checkpoint = replace(checkpoints.read(round), model_digest="0" * 64)
+        checkpoint.write_record(checkpoint.directory)
+    api = serve()
+    assert api.models() == ["tiny"]
+    assert any("another model" in text for text in api.said)
+    assert api.chat("first").error["code"] == "model_not_found"
+
+
+def test_without_its_manifest_a_run_is_a_chat_alone(home: Path, serve: Serving) -> None:
+    checkpoints = of_run(home)
+    for round in checkpoints.rounds():
+        checkpoint = replace(checkpoints.read(round), manifest_digest="1" * 64)
+        checkpoint.write_record(checkpoint.directory)
+    assert serve().models() == ["tiny", "first-chat"]
+
+
+@pytest.mark.parametrize("name", ["", "first-", "../first", "first/x"])
+def test_a_model_that_is_not_there_is_refused_with_those_that_are(api: Api, name: str) -> None:
+    reply = api.chat(name)
+    assert reply.status in (400, 404) and reply.error["param"] == "model"

@@ -1,0 +1,368 @@
+"""Who may ask, what is bounded, and how answers look."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapo_edge.cli.api import engine as engine_module
+from sapo_edge.cli.api import server as server_module
+from sapo_edge.cli.api import token as tokens
+from sapo_edge.cli.api.server import is_this_machine
+from sapo_edge.policy import Message
+from tests.cli.api.conftest import SECONDS, Api, Serving
+from tests.cli.inprocess import Invoke
+from tests.fakes import FakePolicy
+from tests.waiting import wait_until
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"enum": ["on", "off"]}, "level": {"type": "integer", "minimum": 0, "maximum": 9}},
+    "required": ["name", "level"],
+    "additionalProperties": False,
+}
+FORMAT: Any = {"type": "json_schema", "json_schema": {"name": "call", "schema": SCHEMA}}
+
+
+class Held(FakePolicy):
+    """A policy whose first call waits until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(script=lambda prompt, _: f"to {prompt[-1].content}")
+        self.begun, self.released = threading.Event(), threading.Event()
+        self.before_evaluate = self._hold
+
+    def _hold(self, _policy: FakePolicy) -> None:
+        self.begun.set()
+        assert self.released.wait(SECONDS)
+
+
+@contextmanager
+def held(serve: Serving) -> Iterator[tuple[Api, Held, ThreadPoolExecutor]]:
+    """A server whose first question is being answered until the test lets it go."""
+    policy = Held()
+    with ThreadPoolExecutor(100) as pool:
+        api = serve(policy)
+        first = pool.submit(api.chat, "tiny", "0")
+        assert policy.begun.wait(SECONDS)
+        try:
+            yield api, policy, pool
+        finally:
+            policy.released.set()
+        assert first.result(SECONDS).text == "to 0"
+
+
+def connect(api: Api) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", api.port), timeout=SECONDS)
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer sapo-wrong", "Basic {}", "Bearer {}x", "Bearer \xff", "{}"])
+def test_without_the_token_nothing_is_answered(api: Api, header: str) -> None:
+    for method, path in (("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("GET", "/v1/nothing")):
+        reply = api.request(method, path, b"{}", Authorization=header.format(api.token))
+        assert reply.status == 401 and reply.error["code"] == "invalid_api_key"
+        assert api.token not in reply.body.decode()
+    assert api.request("GET", "/health", Authorization=header.format(api.token)).json == {"status": "ok"}
+
+
+def test_a_new_token_holds_from_the_next_request_on(api: Api) -> None:
+    assert api.request("GET", "/v1/models").status == 200
+    new = tokens.make(api.token_file)
+    assert api.request("GET", "/v1/models").status == 401
+    api.token = new
+    assert api.request("GET", "/v1/models").status == 200
+    api.token_file.chmod(0o644)
+    assert api.request("GET", "/v1/models").status == 500
+    assert any("other users may read the token" in text for text in api.said)
+
+
+def test_the_token_is_made_once_for_its_owner_alone_and_printed(home: Path, invoke: Invoke) -> None:
+    file = home / "state" / "api-token"
+    first = invoke("api", "--show-token", "--home", home).out.strip()
+    assert file.stat().st_mode & 0o777 == 0o600 and len(first) > 40
+    assert invoke("api", "--show-token", "--home", home).out.strip() == first
+    second = invoke("api", "--new-token", "--home", home).out.strip()
+    assert second != first and tokens.read(file) == second and file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": "evil.example"}, {"Host": "evil.example:80"}, {"Origin": "http://evil.example"}, {"Origin": "null"},
+     {"Host": "127.0.0.1.evil.example"}],
+)  # fmt: skip
+def test_other_pages_and_names_are_turned_away_even_with_the_token(api: Api, headers: dict[str, str]) -> None:
+    for path in ("/v1/models", "/health"):
+        assert api.request("GET", path, None, **headers).status == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback", "is_own"),
+    [
+        ("127.0.0.1:8043", True, True), ("localhost", True, True), ("[::1]:8043", True, True), ("[::1]", True, True),
+        ("", True, False), ("192.168.1.2:8043", True, False), ("localhost:x", True, False),
+        ("host.docker.internal:8043", True, False), ("host.docker.internal:8043", False, True),
+        ("192.168.1.2:8043", False, True), (f"{socket.gethostname()}.local", False, True),
+        ("evil.example", False, False), ("192.168.1.2.evil.example", False, False),
+    ],
+)  # fmt: skip
+def test_hosts_are_this_machine(host: str, loopback: bool, is_own: bool) -> None:
+    assert is_this_machine(host, loopback) == is_own
+
+
+@pytest.mark.parametrize("host", ["example.org", "", "127.0.0.1:80"])
+def test_only_an_address_can_be_listened_on(home: Path, invoke: Invoke, host: str) -> None:
+    result = invoke("api", "--host", host, "--home", home)
+    assert result.code == 2 and "is no address" in result.err
+
+
+def test_what_is_not_there_is_said_in_openais_form(api: Api) -> None:
+    assert "/v1/chat/completions" in api.request("GET", "/v1/responses").error["message"]
+    assert api.request("GET", "/v1/chat/completions").status == 405
+    assert api.request("GET", "/v1/models/first").json["id"] == "first"
+    assert api.request("GET", "/v1/models/none").error["code"] == "model_not_found"
+
+
+def test_an_answer_counts_its_tokens_and_says_why_it_ended(api: Api) -> None:
+    record = api.chat("first-chat", max_tokens=5).json
+    assert record["choices"][0]["finish_reason"] == "length" and record["object"] == "chat.completion"
+    prompt = api.policy.context - api.policy.room((Message("user", "What is 3 + 4?"),))
+    assert record["usage"] == {"prompt_tokens": prompt, "completion_tokens": 5, "total_tokens": prompt + 5}
+
+
+def test_a_stream_is_the_same_answer_piece_by_piece(api: Api) -> None:
+    whole = api.chat("first-chat", max_tokens=40).json
+    events = api.chat("first-chat", max_tokens=40, stream=True, stream_options={"include_usage": True}).events
+    assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    pieces = [event["choices"][0]["delta"].get("content", "") for event in events[:-1]]
+    assert "".join(pieces) == whole["choices"][0]["message"]["content"]
+    assert events[-2]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
+    assert events[-1]["choices"] == [] and events[-1]["usage"] == whole["usage"]
+    assert len({event["id"] for event in events}) == 1
+
+
+def test_stop_texts_end_an_answer_before_them_in_a_stream_too(api: Api) -> None:
+    text = api.chat("first-chat", max_tokens=40).text
+    stop = text[10:13]
+    cut = text[: text.find(stop)]
+    reply = api.chat("first-chat", max_tokens=40, stop=["never said", stop]).json
+    assert reply["choices"][0]["message"]["content"] == cut and reply["choices"][0]["finish_reason"] == "stop"
+    events = api.chat("first-chat", max_tokens=40, stop=stop, stream=True).events
+    assert "".join(event["choices"][0]["delta"].get("content", "") for event in events) == cut
+
+
+def test_a_completion_is_answered(api: Api) -> None:
+    body = {"model": "first-chat", "prompt": "What is 3 + 4?", "max_tokens": 24}
+    record = api.request("POST", "/v1/completions", json.dumps(body).encode()).json
+    assert record["object"] == "text_completion" and record["choices"][0]["text"] == api.chat("first-chat").text
+    events = api.request("POST", "/v1/completions", json.dumps({**body, "stream": True}).encode()).events
+    assert "".join(event["choices"][0]["text"] for event in events) == record["choices"][0]["text"]
+
+
+def test_the_same_seed_draws_the_same_answer(api: Api) -> None:
+    texts = [api.chat("tiny", temperature=1.0, seed=seed).text for seed in (5, 5, 6)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+@pytest.mark.parametrize("name", ["tiny", "first"])
+def test_a_hundred_answers_obey_their_schema(api: Api, name: str) -> None:
+    def ask(number: int) -> Any:
+        fields = {"max_tokens": 60, "temperature": 1.0, "response_format": FORMAT}
+        return json.loads(api.chat(name, f"question {number}", **fields).text)
+
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(ask, range(100)))
+    assert all(set(answer) == {"name", "level"} and answer["level"] in range(10) for answer in answers)
+    assert {answer["name"] for answer in answers} <= {"on", "off"}
+    free: dict[str, Any] = {"max_tokens": 400, "temperature": 1.0, "response_format": {"type": "json_object"}}
+    objects = [api.chat(name, "anything", **free) for _ in range(3)]
+    ended = [reply for reply in objects if reply.json["choices"][0]["finish_reason"] == "stop"]
+    assert all(isinstance(json.loads(reply.text), dict) for reply in ended)
+
+
+def test_a_limit_inside_of_an_object_is_said(api: Api) -> None:
+    choice = api.chat("tiny", max_tokens=4, response_format=FORMAT).json["choices"][0]
+    assert choice["finish_reason"] == "length" and choice["message"]["content"].startswith("{")
+
+
+def test_a_prompt_that_does_not_fit_is_refused_and_a_limit_that_does_not_is_lowered(api: Api) -> None:
+    for stream in (False, True):
+        reply = api.chat("tiny", "x" * 3000, stream=stream)
+        assert reply.status == 400 and reply.error["code"] == "context_length_exceeded"
+    assert api.chat("tiny", "x" * 2000, max_tokens=100_000).json["usage"]["total_tokens"] <= api.policy.context
+
+
+def test_askers_of_one_adapter_share_a_batch(serve: Serving) -> None:
+    with held(serve) as (api, policy, pool):
+        asked = [pool.submit(api.chat, "tiny", str(number)) for number in range(1, 9)]
+        hot = pool.submit(api.chat, "tiny", "hot", temperature=1.0)
+        wait_until(lambda: len(api.engine._waiting) == 9)
+        policy.released.set()
+        assert [reply.result(SECONDS).text for reply in asked] == [f"to {number}" for number in range(1, 9)]
+        assert hot.result(SECONDS).text == "to hot"
+    assert sorted(len(call.prompts) for call in policy.calls) == [1, 1, 8]
+
+
+def test_a_full_queue_says_when_to_come_back(serve: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "MAX_WAITING", 3)
+    with held(serve) as (api, policy, pool):
+        asked = [pool.submit(api.chat, "tiny", str(number)) for number in range(3)]
+        wait_until(lambda: len(api.engine._waiting) == 3)
+        reply = api.chat("tiny", "one more")
+        assert reply.status == 503 and int(reply.headers["Retry-After"]) > 0 and "seconds" in reply.error["message"]
+        policy.released.set()
+        assert all(one.result(SECONDS).status == 200 for one in asked)
+    assert api.chat("tiny", "now").text == "to now"
+
+
+def test_a_batch_stays_within_the_context_and_the_memory(serve: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Held, "memory_estimate", lambda _self, groups, *_: Estimate(groups), raising=False)
+    with held(serve) as (api, policy, pool):
+        api.engine._memory = 3
+        asked = [pool.submit(api.chat, "tiny", str(number)) for number in range(7)]
+        wait_until(lambda: len(api.engine._waiting) == 7)
+        policy.released.set()
+        assert all(one.result(SECONDS).status == 200 for one in asked)
+    assert [len(call.prompts) for call in policy.calls] == [1, 3, 3, 1]
+
+
+class Estimate:
+    def __init__(self, total: int) -> None:
+        self.total = total
+
+
+def test_a_client_that_leaves_ends_its_answer_and_nobody_elses(api: Api) -> None:
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1900, "stream": True}
+    data = json.dumps({**body, "temperature": 0.0}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {api.token}\r\n"
+    counts: list[int] = []
+    generate = api.policy.generate
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        groups = generate(*arguments, **options)
+        counts.extend(len(sample.token_ids) for group in groups for sample in group)
+        return groups
+
+    api.policy.generate = counting  # type: ignore[method-assign]
+    with connect(api) as leaving:
+        leaving.sendall(head.encode() + f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        assert leaving.recv(100).startswith(b"HTTP/1.1 200")
+    assert api.chat("tiny", max_tokens=5).status == 200
+    wait_until(lambda: len(counts) == 2)
+    assert counts[0] < 1900 and counts[1] == 5
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: Api) -> None:
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token}\r\n"
+    with connect(api) as sending:
+        sending.sendall(f"{head}Content-Length: {10**12}\r\n\r\n".encode())
+        assert sending.recv(100).startswith(b"HTTP/1.1 413")
+    # Without a length it is read up to the bound.
+    with connect(api) as sending:
+        sending.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+        piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+        for _ in range(server_module.MAX_BODY // 0x10000 + 1):
+            sending.sendall(piece)
+        assert sending.recv(100).startswith(b"HTTP/1.1 413")
+
+
+def test_a_compressed_body_is_not_unpacked(api: Api) -> None:
+    import gzip
+
+    reply = api.request("POST", "/v1/chat/completions", gzip.compress(b" " * 10**7), **{"Content-Encoding": "gzip"})
+    assert reply.status == 400 and "not JSON" in reply.error["message"]
+
+
+def test_slow_senders_are_cut_off(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("READ_SECONDS", "IDLE_SECONDS", "LOOK_SECONDS"):
+        monkeypatch.setattr(server_module, name, 0.2)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token}\r\n"
+    with connect(api) as body, connect(api) as silent, connect(api) as half:
+        body.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        half.sendall(head.encode())
+        assert body.recv(100).startswith(b"HTTP/1.1 408")
+        for connection in (silent, half):
+            assert ended(connection)
+
+
+def ended(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(100) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_two_hundred_connections_and_slow_readers_hold_nobody_up(api: Api) -> None:
+    data = json.dumps(
+        {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 300, "stream": True}
+    ).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {api.token}\r\n"
+    with ExitStack() as stack:
+        for number in range(200):
+            connection = stack.enter_context(connect(api))
+            if number % 20 == 0:
+                # They ask and never read.
+                connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        begin = time.monotonic()
+        assert api.chat("tiny", max_tokens=5).status == 200
+        assert time.monotonic() - begin < SECONDS / 2
+
+
+def test_a_reader_that_stands_still_is_cut_off(serve: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "WRITE_SECONDS", 0.2)
+    # More than the system's buffers hold, so that a write waits.
+    policy = FakePolicy(script=lambda *_: "x" * 30_000_000)
+    api = serve(policy)
+    data = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "x"}], "stream": True}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {api.token}\r\n"
+    with connect(api) as reader:
+        reader.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        wait_until(lambda: bool(policy.calls))
+        time.sleep(1)
+        received = 0
+        while piece := receive(reader):
+            received += len(piece)
+        assert received < 30_000_000
+
+
+def receive(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(1 << 20)
+    except ConnectionResetError:
+        return b""
+
+
+def test_connections_beyond_the_bound_are_told(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 5)
+    with ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(connect(api))
+        reply: Callable[[], int] = lambda: api.request("GET", "/health").status  # noqa: E731
+        wait_until(lambda: reply() == 503)
+    wait_until(lambda: reply() == 200)
+
+
+def test_a_fault_of_the_model_fails_its_batch_alone(serve: Serving) -> None:
+    def fails(policy: FakePolicy) -> None:
+        if len(policy.calls) == 1:
+            raise RuntimeError("it broke \x1b[31mred")
+
+    api = serve(FakePolicy(script=lambda *_: "fine", before_evaluate=fails))
+    reply = api.chat("tiny")
+    assert reply.status == 500 and "broke" not in reply.error["message"]
+    assert any("it broke" in text and "\x1b" not in text for text in api.said)
+    assert api.chat("tiny").text == "fine"
+
+
+def test_unknown_fields_are_told_once(api: Api) -> None:
+    for _ in range(2):
+        assert api.chat("tiny", chat_id="webui").status == 200
+    assert len([text for text in api.said if "chat_id" in text]) == 1
