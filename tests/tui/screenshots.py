@@ -38,6 +38,8 @@ PATIENCE = 8.0
 NODES = 2
 ROUNDS = 30
 ROUNDS_ALONE = 20
+HEAD_START = "60"
+"""Updates on right answers: enough to show what they do, and rounds begin within minutes."""
 APP = (sys.executable, "-P", "-m", "sapo_edge.cli.web.app")
 ENTER, ESCAPE, F1, F2, CTRL_U = "\r", "\x1b", "\x1bOP", "\x1bOQ", "\x15"
 
@@ -66,7 +68,7 @@ def at_work(questions: Path) -> tuple[Shot, ...]:
     return (
         Shot("dashboard", (), "Reward"),
         Shot("rollouts", ("2",), "author"),
-        Shot("rollout", (ENTER,), "<answer>"),
+        Shot("rollout", (ENTER,), "reward"),
         Shot("peers", (ESCAPE, "3"), "trust"),
         # Esc would stop an answer; it leaves the chat when both are there.
         Shot("", ("4", "What is 17 + 25?", ENTER), "Esc stops"),
@@ -97,7 +99,7 @@ def sapo(home: Path, *arguments: str) -> str:
 def start(home: Path, name: str, *flags: str) -> subprocess.Popen[bytes]:
     """Start a node; without flags one that never ends by itself."""
     more = flags or ("--rounds", "0", "--agree")
-    command = [sys.executable, "-m", "sapo_edge", "run", "--home", str(home), "--set", "busy=0", *more]
+    command = [sys.executable, "-m", "sapo_edge", "run", "--home", str(home), "--set", "busy=0", "--head-start", HEAD_START, *more]
     with (home.parent / f"{name}.log").open("ab") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
