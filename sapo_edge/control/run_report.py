@@ -144,6 +144,8 @@ def _steps(report: RunReport, evaluated: Sequence[int]) -> Iterator[Step]:
     learned, settings = report.learned, report.run.settings
     later = [round for round in evaluated if round > report.adapter_round]
     few = Step("hold out more questions, for a figure of the gain", "sapo config set held_out 200")
+    if learned is not None and learned.questions < int(settings.get("held_out", 0)):
+        few = Step("add questions, for a figure of the gain: a third of them is held out")
     if settings.get("role") == "generator":
         yield Step("a generator answers and shares, it does not learn")
     elif learned is None:
