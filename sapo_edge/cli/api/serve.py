@@ -19,7 +19,7 @@ from sapo_edge.library.signals import ending_signals
 from sapo_edge.plain import printable
 
 if TYPE_CHECKING:
-    from sapo_edge.cli.api.models import Catalogue, Served
+    from sapo_edge.cli.api.models import Catalogue
     from sapo_edge.cli.api.server import ApiServer
     from sapo_edge.library.workspace import Workspace
 
@@ -136,19 +136,14 @@ def show(address: str, port: int, token: str, catalogue: Catalogue) -> None:
             "token and texts can be read on the way. In a network that is not yours, leave --host out and use an SSH "
             "tunnel"
         )
-    narrate(usage(url, token, _preferred(models)))
+    # The current run's adapter, or the base model.
+    narrate(usage(url, list(models)[:2][-1]))
 
 
-def _preferred(models: dict[str, Served]) -> str:
-    """The model of the examples: the current run's adapter, or the base model."""
-    return list(models)[1 if len(models) > 1 else 0]
-
-
-def usage(url: str, token: str, model: str) -> str:
+def usage(url: str, model: str) -> str:
     """What to paste where."""
     return f"""use it with
-  openai          OpenAI(base_url="{url}", api_key="{token}")
-                  .chat.completions.create(model="{model}", messages=[...])
+  openai          with both variables set: OpenAI().chat.completions.create(model="{model}", messages=[...])
   llm             in extra-openai-models.yaml beside `llm logs path`, then: llm keys set sapo
                   - {{model_id: sapo, model_name: {model}, api_base: "{url}", api_key_name: sapo}}
   Open WebUI      Admin Settings, Connections, OpenAI API: URL {url}, key as above. From a container:

@@ -211,6 +211,35 @@ def test_askers_of_one_adapter_share_a_batch(serve: Serving) -> None:
     assert sorted(len(call.prompts) for call in policy.calls) == [1, 1, 8]
 
 
+def test_who_asks_during_a_long_answer_waits_for_a_slice_of_it(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "SLICE_TOKENS", 8)
+    whole = api.chat("first-chat", max_tokens=30).json
+    generate, begun, calls = api.policy.generate, threading.Event(), []
+
+    def watched(prompts: Any, *arguments: Any, **options: Any) -> Any:
+        begun.set()
+        wait_until(lambda: bool(calls) or len(api.engine._waiting) == 2)
+        groups = generate(prompts, *arguments, **options)
+        calls.append([len(sample.token_ids) for group in groups for sample in group])
+        return groups
+
+    api.policy.generate = watched  # type: ignore[method-assign]
+    with ThreadPoolExecutor(3) as pool:
+        long = pool.submit(api.chat, "first-chat", max_tokens=30)
+        assert begun.wait(SECONDS)
+        other = pool.submit(api.chat, "tiny", max_tokens=5)
+        wait_until(lambda: len(api.engine._waiting) == 1)
+        same = pool.submit(api.chat, "first-chat", "x", max_tokens=5)
+        assert all(reply.result(SECONDS).json["usage"]["completion_tokens"] == 5 for reply in (other, same))
+        after = long.result(SECONDS).json
+    # It goes on behind the one of another model, and beside the one of its own.
+    wait_until(lambda: len(calls) == 3)
+    assert calls == [[8], [5], [5, 30]]
+    assert after["usage"] == whole["usage"] and after["choices"][0]["finish_reason"] == "length"
+    text = whole["choices"][0]["message"]["content"]
+    assert after["choices"][0]["message"]["content"][:8] == text[:8]
+
+
 def test_a_full_queue_says_when_to_come_back(serve: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "MAX_WAITING", 3)
     with held(serve) as (api, policy, pool):
@@ -291,6 +320,17 @@ def test_slow_senders_are_cut_off(api: Api, monkeypatch: pytest.MonkeyPatch) -> 
         assert body.recv(100).startswith(b"HTTP/1.1 408")
         for connection in (silent, half):
             assert ended(connection)
+
+
+def test_a_connection_in_use_is_kept(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(server_module, "LOOK_SECONDS", 0.01)
+    begin = time.monotonic()
+    with connect(api) as connection:
+        while time.monotonic() - begin < 1.5:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+            time.sleep(0.05)
 
 
 def ended(connection: socket.socket) -> bool:
