@@ -21,8 +21,9 @@ from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.source import open_source
 from sapo_edge.control.journal_view import reading
 from sapo_edge.control.report import Report, read_report
-from sapo_edge.errors import CheckpointError, ConfigError, ManifestError
+from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.fields import check_map
+from sapo_edge.library.adapters import check_model
 from sapo_edge.library.card import Facts, write_card
 from sapo_edge.library.workspace import Workspace
 from sapo_edge.policy import Prompt
@@ -59,10 +60,7 @@ def gather(workspace: Workspace, checkpoint: Checkpoint, *, with_questions: bool
         ConfigError: if own questions are to be told, and the manifest or they are not on this machine.
     """
     source = open_source(workspace.model, mlx=True)
-    if source.digest != checkpoint.model_digest:
-        raise CheckpointError(
-            f"{checkpoint.directory} was made with another model", "give the one it was made with as --model"
-        )
+    check_model(checkpoint.directory, source.digest)
     metadata = {} if isinstance(source, HfDirectory) else source.metadata
     manifest = _manifest_of(workspace, checkpoint)
     if with_questions and (manifest is None or not all(data.is_in(manifest.store) for data in manifest.data)):

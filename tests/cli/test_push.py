@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save
 
 from sapo_edge.control.run_report import read_run_report
 from sapo_edge.state.checkpoints import Checkpoints
@@ -213,7 +214,20 @@ def test_what_a_stranger_published_is_checked(
     weights, config, record = (
         repository / name for name in ("adapter_model.safetensors", "adapter_config.json", "sapo.json")
     )
+    name, *_ = arrays = load_file(weights)
+    huge = {
+        **{name: array.astype(np.float16) for name, array in arrays.items()},
+        name: arrays[name] + np.float64(1e300),
+    }
     damages: list[tuple[Path, bytes, str]] = [
+        (weights, save(huge), "is damaged"),
+        (
+            record,
+            good[record]
+            .replace(b'"digest": "', b'"digest": "0')
+            .replace(b'"repository": ""', b'"repository": "x; reboot"'),
+            "--model 'hf:x; reboot'",
+        ),
         (weights, good[weights] + bytes(2_000_000), "too large"),
         (weights, b"\x80\x04pickled", "is missing or damaged"),
         (weights, good[weights][:-1000], "is missing or damaged"),
