@@ -214,7 +214,8 @@ def test_askers_of_one_adapter_share_a_batch(serve: Serving) -> None:
 def test_who_asks_during_a_long_answer_waits_for_a_slice_of_it(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "SLICE_TOKENS", 8)
     whole = api.chat("first-chat", max_tokens=30).json
-    generate, begun, calls = api.policy.generate, threading.Event(), []
+    generate, begun = api.policy.generate, threading.Event()
+    calls: list[list[int]] = []
 
     def watched(prompts: Any, *arguments: Any, **options: Any) -> Any:
         begun.set()
