@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import threading
 import time
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -21,6 +23,7 @@ from sapo_edge.cli.api.server import is_this_machine
 from sapo_edge.policy import Message
 from tests.cli.api.conftest import SECONDS, Api, Serving
 from tests.cli.inprocess import Invoke
+from tests.cli.process import fork
 from tests.fakes import FakePolicy
 from tests.waiting import wait_until
 
@@ -116,6 +119,22 @@ def test_other_pages_and_names_are_turned_away_even_with_the_token(api: Api, hea
 )  # fmt: skip
 def test_hosts_are_this_machine(host: str, loopback: bool, is_own: bool) -> None:
     assert is_this_machine(host, loopback) == is_own
+
+
+def test_the_command_prints_where_to_ask_and_ends_by_a_signal(home: Path, model: Path, tmp_path: Path) -> None:
+    with fork("api", "--home", home, "--model", model, "--port", "0", directory=tmp_path) as process:
+        try:
+            url, token = (process.stdout.readline().strip().partition("=")[2] for _ in range(2))
+            request = Request(f"{url}/models", headers={"Authorization": f"Bearer {token}"})
+            with urlopen(request, timeout=SECONDS) as reply:
+                assert [entry["id"] for entry in json.load(reply)["data"]][1:] == ["first", "first-chat", "first-base"]
+            process.send_signal(signal.SIGTERM)
+            told = process.communicate(SECONDS)[1]
+            assert process.returncode == 0 and 'model="first"' in told and told.endswith("ending\n")
+            # The token is data, not narration, which may be kept somewhere.
+            assert token not in told
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("host", ["example.org", "", "127.0.0.1:80"])
