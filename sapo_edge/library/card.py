@@ -162,7 +162,7 @@ def _command(facts: Facts) -> str:
     words = ["sapo", "run", "--manifest", name, "--seed", str(checkpoint.seed), "--rounds", str(rounds)]
     if model:
         words += ["--model", model if model.startswith(HUB) else facts.base.name]
-    if not facts.external:
+    if facts.external == 0:
         words.append("--solo")
     for setting in LEARNING:
         value = checkpoint.settings.get(setting)

@@ -289,9 +289,6 @@ class Estimate:
 
 
 def test_a_client_that_leaves_ends_its_answer_and_nobody_elses(api: Api) -> None:
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1900, "stream": True}
-    data = json.dumps({**body, "temperature": 0.0}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {api.token}\r\n"
     counts: list[int] = []
     generate = api.policy.generate
 
@@ -301,8 +298,7 @@ def test_a_client_that_leaves_ends_its_answer_and_nobody_elses(api: Api) -> None
         return groups
 
     api.policy.generate = counting  # type: ignore[method-assign]
-    with connect(api) as leaving:
-        leaving.sendall(head.encode() + f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+    with api.start(max_tokens=1900) as leaving:
         assert leaving.recv(100).startswith(b"HTTP/1.1 200")
     assert api.chat("tiny", max_tokens=5).status == 200
     wait_until(lambda: len(counts) == 2)
@@ -310,11 +306,10 @@ def test_a_client_that_leaves_ends_its_answer_and_nobody_elses(api: Api) -> None
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: Api) -> None:
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token}\r\n"
-    with connect(api) as sending:
-        sending.sendall(f"{head}Content-Length: {10**12}\r\n\r\n".encode())
+    with api.start(10**12) as sending:
         assert sending.recv(100).startswith(b"HTTP/1.1 413")
     # Without a length it is read up to the bound.
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token}\r\n"
     with connect(api) as sending:
         sending.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
@@ -333,13 +328,11 @@ def test_a_compressed_body_is_not_unpacked(api: Api) -> None:
 def test_slow_senders_are_cut_off(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("READ_SECONDS", "IDLE_SECONDS", "LOOK_SECONDS"):
         monkeypatch.setattr(server_module, name, 0.2)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token}\r\n"
-    with connect(api) as body, connect(api) as silent, connect(api) as half:
-        body.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
-        half.sendall(head.encode())
+    with api.start(100, b"{") as body, connect(api) as silent, connect(api) as half:
+        half.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n")
         assert body.recv(100).startswith(b"HTTP/1.1 408")
         for connection in (silent, half):
-            assert ended(connection)
+            assert receive(connection) == b""
 
 
 def test_a_connection_in_use_is_kept(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,24 +346,19 @@ def test_a_connection_in_use_is_kept(api: Api, monkeypatch: pytest.MonkeyPatch) 
             time.sleep(0.05)
 
 
-def ended(connection: socket.socket) -> bool:
+def receive(connection: socket.socket) -> bytes:
+    """What comes next; nothing after its end."""
     try:
-        return connection.recv(100) == b""
+        return connection.recv(1 << 20)
     except ConnectionResetError:
-        return True
+        return b""
 
 
 def test_two_hundred_connections_and_slow_readers_hold_nobody_up(api: Api) -> None:
-    data = json.dumps(
-        {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 300, "stream": True}
-    ).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {api.token}\r\n"
     with ExitStack() as stack:
         for number in range(200):
-            connection = stack.enter_context(connect(api))
-            if number % 20 == 0:
-                # They ask and never read.
-                connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+            # Some ask and never read.
+            stack.enter_context(connect(api) if number % 20 else api.start(max_tokens=300))
         begin = time.monotonic()
         assert api.chat("tiny", max_tokens=5).status == 200
         assert time.monotonic() - begin < SECONDS / 2
@@ -381,23 +369,13 @@ def test_a_reader_that_stands_still_is_cut_off(serve: Serving, monkeypatch: pyte
     # More than the system's buffers hold, so that a write waits.
     policy = FakePolicy(script=lambda *_: "x" * 30_000_000)
     api = serve(policy)
-    data = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "x"}], "stream": True}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {api.token}\r\n"
-    with connect(api) as reader:
-        reader.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+    with api.start() as reader:
         wait_until(lambda: bool(policy.calls))
         time.sleep(1)
         received = 0
         while piece := receive(reader):
             received += len(piece)
         assert received < 30_000_000
-
-
-def receive(connection: socket.socket) -> bytes:
-    try:
-        return connection.recv(1 << 20)
-    except ConnectionResetError:
-        return b""
 
 
 def test_connections_beyond_the_bound_are_told(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
