@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import tempfile
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -91,20 +92,14 @@ def serve(workspace: Workspace, listening: socket.socket) -> None:
     is_local = ipaddress.ip_address(address).is_loopback
     with tempfile.TemporaryDirectory(prefix="sapo-api-") as temporary:
         narrate(f"loading {printable(base)}")
-        policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0)
-        try:
-            catalogue = Catalogue(workspace, base, policy.model_digest, narrate)
-            engine = Engine(workspace, policy, narrate)
-            try:
-                secret = token.read_or_make(workspace.paths.api_token)
-                show(address, port, secret, catalogue)
-                read = partial(token.read, workspace.paths.api_token)
-                server = ApiServer(engine, catalogue, read, is_local, narrate)
-                asyncio.run(_until_signal(server, listening))
-            finally:
-                engine.close()
-        finally:
-            policy.close()
+        with (
+            closing(workspace.open_policy(Path(temporary), trainable=False, seed=0)[0]) as policy,
+            closing(Engine(workspace, policy, narrate)) as engine,
+        ):
+            catalogue, file = Catalogue(workspace, base, policy.model_digest, narrate), workspace.paths.api_token
+            show(address, port, token.read_or_make(file), catalogue)
+            server = ApiServer(engine, catalogue, partial(token.read, file), is_local, narrate)
+            asyncio.run(_until_signal(server, listening))
 
 
 async def _until_signal(server: ApiServer, listening: socket.socket) -> None:
