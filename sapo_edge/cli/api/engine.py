@@ -189,6 +189,8 @@ class Engine:
         self._fail(self._waiting, ENDS)
 
     def _explained(self, error: Exception) -> ApiError:
+        if isinstance(error, CheckpointError):
+            return ApiError(str(error), 503, "model")
         if isinstance(error, SapoError):
             return ApiError(str(error), 500)
         self._say(printable(f"the model failed: {type(error).__name__}: {error}"))
@@ -257,11 +259,7 @@ class Engine:
     def _answer(self, batch: list[Pending]) -> None:
         first = batch[0]
         if first.served.run is not None:
-            try:
-                self._adapters.use(first.served.run)
-            except CheckpointError as error:
-                self._fail(batch, ApiError(str(error), 503, "model"))
-                return
+            self._adapters.use(first.served.run)
         interrupted: list[Pending] = []
 
         def growing(index: int, _answer: int, text: str, tokens: int) -> bool:
