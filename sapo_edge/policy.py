@@ -320,7 +320,8 @@ class Policy(Protocol):
         *,
         use_adapter: bool = True,
         stop_text: str = STOP_TEXT,
-        schemas: Sequence[str | None] | None = None,
+        schema: str | None = None,
+        begun: Sequence[Sequence[int]] = (),
     ) -> list[list[Sample]]:
         """Sample `answers` completions of each prompt.
 
@@ -332,17 +333,18 @@ class Policy(Protocol):
             handle: progress (in answers) and cancellation.
             use_adapter: False samples from the base model.
             stop_text: an answer is complete when it contains this text; "": none.
-            schemas: for each prompt a JSON schema (text) that its answers obey, or None. Only tokens with which an
-                answer can still obey it are drawn; an answer that the token limit ends may be a part of one. Without
-                this, what is drawn is the same bit for bit.
+            schema: JSON schema (text) that the answers obey: only tokens with which an answer can still obey it are
+                drawn. An answer that the token limit ends may be a part of one.
+            begun: for each prompt, token ids of its answers that were drawn before; they go on from there, and those
+                ids come first in their samples, each with 0 for its log-probability. Empty: all begin.
 
         Returns:
             G lists of L samples.
 
         Raises:
-            BackendError: if there are schemas, and the package that reads them is missing.
+            BackendError: if there is a schema, and the package that reads it is missing.
             Cancelled: between decode steps.
-            ModelError: if a prompt doesn't fit into the model's context, or a schema can't be obeyed.
+            ModelError: if a prompt doesn't fit into the model's context, or the schema can't be obeyed.
         """
         ...
 

@@ -108,7 +108,8 @@ class FakePolicy:
         *,
         use_adapter: bool = True,
         stop_text: str = STOP_TEXT,
-        schemas: Sequence[str | None] | None = None,
+        schema: str | None = None,
+        begun: Sequence[Sequence[int]] = (),
     ) -> list[list[Sample]]:
         handle = handle or CallHandle()
         greedy = temperature == 0

@@ -111,7 +111,10 @@ def write_state(
 
 
 def read_adapter(directory: Path) -> Arrays:
-    return _read(directory / ADAPTER_FILE)
+    """Weights by PEFT's names, in whatever number format the file has them."""
+    # What is too large for float32 becomes infinite, which checks then see.
+    with np.errstate(over="ignore"):
+        return {name: np.asarray(array, np.float32) for name, array in _read(directory / ADAPTER_FILE).items()}
 
 
 def read_checked(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:

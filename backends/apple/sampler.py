@@ -22,8 +22,7 @@ from mlx_lm.generate import BatchGenerator
 from mlx_lm.models.cache import BatchKVCache, KVCache
 
 from sapo_edge.backends.apple.memory import CELLS
-from sapo_edge.backends.common.constraint import allowed_tokens, follow
-from sapo_edge.backends.common.draw import draw
+from sapo_edge.backends.common.constraint import draw_allowed
 from sapo_edge.backends.common.packing import common_prefix
 from sapo_edge.backends.common.request import AnswerInProgress, Request, Results
 from sapo_edge.backends.model.vocabularies import Vocabulary
@@ -60,7 +59,7 @@ class _Drawing:
     def __init__(self, answer: AnswerInProgress) -> None:
         self.answer = answer
         self.drawn: deque[float] = deque()
-        self._uniforms = iter(answer.uniforms)
+        self._uniforms = iter(answer.uniforms[len(answer.token_ids) :])
 
     def uniform(self) -> float:
         """The next of the answer's random numbers; any number after the last, for a token that is never returned."""
@@ -97,12 +96,8 @@ class _Sampler:
             self.active += rows
         self.decodes = False
         uniforms = np.array([drawing.uniform() for drawing in rows])
-        rated, answers = np.array(logprobs), [drawing.answer for drawing in rows]
-        allowed = allowed_tokens(answers, rated.shape[1])
-        if allowed is not None:
-            rated = np.where(allowed, rated, -np.inf)
-        tokens, drawn = draw(rated, self._temperature, uniforms)
-        follow(answers, tokens)
+        answers = [drawing.answer for drawing in rows]
+        tokens, drawn = draw_allowed(np.array(logprobs), self._temperature, uniforms, answers)
         for drawing, logprob in zip(rows, drawn, strict=True):
             drawing.drawn.append(logprob)
         return mx.array(tokens, mx.uint32)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sapo_edge.backends.common.draw import FloatRows, draw
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.installing import how_to_install
 
@@ -140,12 +141,10 @@ def check_schema(schema: str) -> None:
         raise ModelError(f"a JSON schema can't be obeyed ({_first_line(problem)})", REMEDY)
 
 
-def allowed_tokens(answers: Sequence[_Constrained], size: int) -> npt.NDArray[np.bool_] | None:
-    """(answers, size) which tokens may come next in each answer; None if all may in all."""
-    if all(answer.constraint is None for answer in answers):
-        return None
-    everything = np.ones(size, np.bool_)
-    return np.stack([everything if a.constraint is None else a.constraint.allowed() for a in answers])
+def allowed_tokens(answers: Sequence[_Constrained]) -> npt.NDArray[np.bool_] | None:
+    """(answers, vocabulary) which tokens may come next in each answer; None if they obey nothing."""
+    constraints = [answer.constraint for answer in answers if answer.constraint is not None]
+    return np.stack([constraint.allowed() for constraint in constraints]) if constraints else None
 
 
 def follow(answers: Iterable[_Constrained], tokens: Iterable[int]) -> None:
@@ -153,6 +152,18 @@ def follow(answers: Iterable[_Constrained], tokens: Iterable[int]) -> None:
     for answer, token in zip(answers, tokens, strict=True):
         if answer.constraint is not None:
             answer.constraint.append(token)
+
+
+def draw_allowed(
+    logits: FloatRows, temperature: float, uniforms: npt.NDArray[np.float64], answers: Sequence[_Constrained]
+) -> tuple[list[int], list[float]]:
+    """What `draw` returns, within what each answer obeys."""
+    allowed = allowed_tokens(answers)
+    if allowed is not None:
+        logits = np.where(allowed, logits, -np.inf)
+    ids, logprobs = draw(logits, temperature, uniforms)
+    follow(answers, ids)
+    return ids, logprobs
 
 
 def _library() -> Any:

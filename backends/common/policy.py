@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from sapo_edge.backends.adapter.files import read_alpha
 from sapo_edge.backends.backend import RoundShape
-from sapo_edge.backends.common.constraint import Constraint, Grammars
+from sapo_edge.backends.common.constraint import Grammars
 from sapo_edge.backends.common.learner import PackedLearner
 from sapo_edge.backends.common.packing import encode_group
 from sapo_edge.backends.common.request import AnswerInProgress, Request
@@ -57,7 +58,6 @@ class BasePolicy(ABC):
         self.shape = shape_of(source)
         self.lora = lora
         self.governor = ThreadGovernor(threads)
-        self._grammars: Grammars | None = None
 
     @property
     @abstractmethod
@@ -123,7 +123,8 @@ class BasePolicy(ABC):
         *,
         use_adapter: bool = True,
         stop_text: str = STOP_TEXT,
-        schemas: Sequence[str | None] | None = None,
+        schema: str | None = None,
+        begun: Sequence[Sequence[int]] = (),
     ) -> list[list[Sample]]:
         if not prompts:
             return []
@@ -134,19 +135,16 @@ class BasePolicy(ABC):
                 f"a prompt of {longest} tokens and an answer of {max_tokens} exceed the model's {self.shape.context}",
                 "lower max_tokens or use tasks with shorter questions",
             )
-        request = Request(
-            encoded, answers, max_tokens, temperature, seed, stop_text.encode(), self._constraints(schemas)
-        )
+        constraint = None if schema is None else self._grammars.constraint(schema)
+        if begun:
+            encoded = [[*prompt, *ids] for prompt, ids in zip(encoded, begun, strict=True)]
+        request = Request(encoded, answers, max_tokens, temperature, seed, stop_text.encode(), constraint, begun)
         with self._working():
             return self._sample(request, handle or CallHandle(), use_adapter=use_adapter)
 
-    def _constraints(self, schemas: Sequence[str | None] | None) -> tuple[Constraint | None, ...]:
-        """What the answers to each prompt obey; empty if none obeys anything."""
-        if not any(schemas or ()):
-            return ()
-        if self._grammars is None:
-            self._grammars = Grammars(self.vocabulary, self.shape.vocabulary)
-        return tuple(None if schema is None else self._grammars.constraint(schema) for schema in schemas or ())
+    @cached_property
+    def _grammars(self) -> Grammars:
+        return Grammars(self.vocabulary, self.shape.vocabulary)
 
     @abstractmethod
     def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sapo_edge.backends.common.constraint import Constraint
+from sapo_edge.backends.common.constraint import Constraint, follow
 from sapo_edge.backends.common.draw import uniforms
 from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.errors import ModelError
@@ -22,10 +22,11 @@ class Request:
     """What a call asks for.
 
     Attributes:
-        prompts: token ids, none empty.
+        prompts: token ids, none empty; with those of `begun`.
         answers: number of answers to each prompt.
         stop: text that ends an answer; empty for none.
-        constraints: what the answers to each prompt obey; empty if none obeys anything.
+        constraint: what the answers obey; None for nothing.
+        begun: for each prompt, how its answers begin; empty if they begin with nothing.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -34,7 +35,8 @@ class Request:
     temperature: float
     seed: int
     stop: bytes
-    constraints: Sequence[Constraint | None] = ()
+    constraint: Constraint | None = None
+    begun: Sequence[Sequence[int]] = ()
 
 
 class AnswerInProgress:
@@ -57,11 +59,11 @@ class AnswerInProgress:
         self._max_tokens, self._stop, self._vocabulary = request.max_tokens, request.stop, vocabulary
         draws = request.temperature != 0.0
         self.uniforms = uniforms(request.seed, group, index, self._max_tokens) if draws else np.zeros(self._max_tokens)
-        constraint = request.constraints[group] if request.constraints else None
-        self.constraint = None if constraint is None else constraint.copy()
-        self.token_ids: list[int] = []
-        self._logprobs: list[float] = []
-        self._text = bytearray()
+        self.constraint = None if request.constraint is None else request.constraint.copy()
+        self.token_ids = list(request.begun[group]) if request.begun else []
+        self._logprobs = [0.0] * len(self.token_ids)
+        self._text = bytearray(b"".join(map(vocabulary.piece, self.token_ids)))
+        follow([self] * len(self.token_ids), self.token_ids)
         self._ended = False
 
     @property

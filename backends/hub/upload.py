@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,6 @@ from sapo_edge.backends.hub.name import HUB
 from sapo_edge.errors import ConfigError, SapoError
 
 LOGIN = "log in with: hf auth login, and a token that may write (huggingface.co/settings/tokens)"
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 
 def check_repository(name: str) -> str:
@@ -29,7 +27,7 @@ def check_repository(name: str) -> str:
         validate_repo_id(repository)
     except HFValidationError:
         repository = ""
-    if not _NAME.fullmatch(repository):
+    if repository.count("/") != 1:
         raise ConfigError(
             f"{name!r} is no name of a repository", "give OWNER/NAME, with your name on the hub: me/my-adapter"
         )

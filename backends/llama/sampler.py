@@ -16,8 +16,8 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.common.constraint import allowed_tokens, follow
-from sapo_edge.backends.common.draw import FloatRows, draw
+from sapo_edge.backends.common.constraint import draw_allowed
+from sapo_edge.backends.common.draw import FloatRows
 from sapo_edge.backends.common.packing import common_prefix
 from sapo_edge.backends.common.request import AnswerInProgress, Request, Results
 from sapo_edge.backends.llama.runtime import LlamaContext
@@ -174,8 +174,9 @@ class GroupSampler:
             slot = self.free_slots.pop()
             self.context.copy(group.sequence, slot)
             started = AnswerInProgress(self.request, self.context.model, group.index, answer)
-            active = _Active(group, started, slot, self.shared + len(group.suffix))
-            ids, logprobs = self._draw(group.logits[None], [started], started.uniforms[:1])
+            active = _Active(group, started, slot, self.shared + len(group.suffix) - len(started.token_ids))
+            number = np.array([started.uniform])
+            ids, logprobs = draw_allowed(group.logits[None], self.request.temperature, number, [started])
             if self._append(active, ids[0], logprobs[0]):
                 self.active.append(active)
 
@@ -184,20 +185,10 @@ class GroupSampler:
             token_ids = active.answer.token_ids
             self.context.add(token_ids[-1:], active.position + len(token_ids) - 1, [active.sequence], logits=True)
         numbers = np.array([active.answer.uniform for active in self.active])
-        ids, logprobs = self._draw(self._decode(), [active.answer for active in self.active], numbers)
+        answers = [active.answer for active in self.active]
+        ids, logprobs = draw_allowed(self._decode(), self.request.temperature, numbers, answers)
         drawn = zip(self.active, ids, logprobs, strict=True)
         self.active = [active for active, token, logprob in drawn if self._append(active, token, logprob)]
-
-    def _draw(
-        self, logits: FloatRows, answers: Sequence[AnswerInProgress], uniforms: npt.NDArray[np.float64]
-    ) -> tuple[list[int], list[float]]:
-        """Ids and log-probabilities of the answers' next tokens, within what each of them obeys."""
-        allowed = allowed_tokens(answers, logits.shape[1])
-        if allowed is not None:
-            logits = np.where(allowed, logits, -np.inf)
-        ids, logprobs = draw(logits, self.request.temperature, uniforms)
-        follow(answers, ids)
-        return ids, logprobs
 
     def _append(self, active: _Active, token: int, logprob: float) -> bool:
         """Add a token to an answer; False if that finished it."""

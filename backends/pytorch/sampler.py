@@ -143,7 +143,7 @@ class GroupSampler:
         """Draw a token for each active answer from `first` on, and remove the answers that this completes."""
         answers = self._active[first:]
         numbers = torch.tensor([answer.uniform for answer in answers], dtype=torch.float64)
-        allowed = allowed_tokens(answers, logits.shape[1])
+        allowed = allowed_tokens(answers)
         if allowed is not None:
             logits = logits.masked_fill(~torch.from_numpy(allowed).to(logits.device), -torch.inf)
         ids, logprobs = draw(logits, self.request.temperature, numbers)

@@ -62,7 +62,8 @@ def push(
             "repository": repository, "public": public, "adapter": str(directory),
             "files": [{"name": name, "bytes": count} for name, count in files],
         }  # fmt: skip
-        narrate(f"{repository} on the Hugging Face hub, {_audience(public)}")
+        audience = "PUBLIC: for everybody to see" if public else "private: for those whom its owner lets in"
+        narrate(f"{repository} on the Hugging Face hub, {audience}")
         for text in table((f"  {name}", size(count)) for name, count in files):
             narrate(text)
         if facts.manifest is not None and facts.manifest.own_questions:
@@ -109,10 +110,6 @@ def pull(
         narrate("its optimizer was not published: the moments begin at zero, and the learning rate with its warm-up")
         print(begun.checkpoint.directory)
     unset_others(workspace.paths, begun.checkpoint)
-
-
-def _audience(public: bool) -> str:
-    return "PUBLIC: for everybody to see" if public else "private: for those whom its owner lets in"
 
 
 @contextmanager

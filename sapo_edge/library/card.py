@@ -68,7 +68,7 @@ def write_card(facts: Facts, repository: str, merged: str) -> str:
     """
     from huggingface_hub import ModelCard, ModelCardData
 
-    checkpoint, base, manifest = facts.checkpoint, facts.base, facts.manifest
+    base, manifest = facts.base, facts.manifest
     data = ModelCardData(
         base_model=base.repository or None,
         library_name="peft",
@@ -84,24 +84,15 @@ def write_card(facts: Facts, repository: str, merged: str) -> str:
             template_str=template,
             repository=repository,
             version=sapo_edge.__version__,
-            base=base,
-            base_digest=checkpoint.model_digest,
-            manifest_name="?" if manifest is None else manifest.name,
-            manifest_digest=checkpoint.manifest_digest,
-            rounds=checkpoint.round,
+            facts=facts,
             head_start=f"{counted(facts.head_start, 'update')} on right answers" if facts.head_start else "none",
             external="not known" if facts.external is None else f"{counted(facts.external, 'rollout')} trained on",
-            seed=checkpoint.seed,
-            origin=facts.origin,
             learned=_learned(facts),
-            tasks=[] if manifest is None else list(_tasks(manifest)),
-            questions_note=_questions_note(facts),
             prompt=[] if manifest is None else list(_prompt(facts, manifest)),
             prompt_note=_prompt_note(facts),
             merged=merged,
             pull_flags=_pull_flags(facts),
             command=_command(facts),
-            command_note=_command_note(facts),
         )
     )
 
@@ -133,23 +124,6 @@ def _learned(facts: Facts) -> dict[str, Any] | None:
         "changed": f"{gain.gained} became right, {gain.lost} became wrong.",
         "chosen": FAIR if report.split == "test" else CHOSEN,
     }
-
-
-def _tasks(manifest: Manifest) -> Iterator[tuple[str, str, str]]:
-    for entry in manifest.tasks:
-        what = f"generator `{entry.generator}`" if entry.generator else f"{len(entry.questions)} own questions"
-        yield entry.name, what, f"{entry.weight:g}"
-
-
-def _questions_note(facts: Facts) -> str:
-    if facts.manifest is None:
-        return ""
-    if facts.is_whole:
-        return "`manifest.json` has all of it."
-    return (
-        "The own questions stay with their owner: `manifest.json` has their numbers instead, and who goes on training "
-        "needs the same manifest, with the SHA-256 above."
-    )
 
 
 def _prompt(facts: Facts, manifest: Manifest) -> Iterator[tuple[str, str]]:
@@ -188,7 +162,7 @@ def _command(facts: Facts) -> str:
     words = ["sapo", "run", "--manifest", name, "--seed", str(checkpoint.seed), "--rounds", str(rounds)]
     if model:
         words += ["--model", model if model.startswith(HUB) else facts.base.name]
-    if not facts.external:
+    if facts.external == 0:
         words.append("--solo")
     for setting in LEARNING:
         value = checkpoint.settings.get(setting)
@@ -203,14 +177,3 @@ def _pull_flags(facts: Facts) -> str:
     model = str(facts.checkpoint.settings.get("model") or "")
     named = f" --model {shlex.quote(model) if model.startswith(HUB) else 'FILE'}" if model else ""
     return named + ("" if facts.is_whole else " --manifest FILE")
-
-
-def _command_note(facts: Facts) -> str:
-    parts = [f"With sapo-edge {sapo_edge.__version__}, and the same base model and backend."]
-    if not facts.checkpoint.round:
-        parts.append("The adapter is that of the head start, before the first round.")
-    if facts.external:
-        parts.append("Answers of other machines came in their own order, so a repetition resembles this run only.")
-    if facts.origin:
-        parts.append(f"The run began with the adapter of {facts.origin}: `sapo pull` that first.")
-    return " ".join(parts)

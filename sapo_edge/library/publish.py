@@ -20,9 +20,10 @@ from sapo_edge.backends.hub.base import base_of
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.source import open_source
 from sapo_edge.control.journal_view import reading
-from sapo_edge.control.report import Report, read_report
-from sapo_edge.errors import CheckpointError, ConfigError, ManifestError
+from sapo_edge.control.report import read_report
+from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.fields import check_map
+from sapo_edge.library.adapters import check_model
 from sapo_edge.library.card import Facts, write_card
 from sapo_edge.library.workspace import Workspace
 from sapo_edge.policy import Prompt
@@ -59,10 +60,7 @@ def gather(workspace: Workspace, checkpoint: Checkpoint, *, with_questions: bool
         ConfigError: if own questions are to be told, and the manifest or they are not on this machine.
     """
     source = open_source(workspace.model, mlx=True)
-    if source.digest != checkpoint.model_digest:
-        raise CheckpointError(
-            f"{checkpoint.directory} was made with another model", "give the one it was made with as --model"
-        )
+    check_model(checkpoint.directory, source.digest)
     metadata = {} if isinstance(source, HfDirectory) else source.metadata
     manifest = _manifest_of(workspace, checkpoint)
     if with_questions and (manifest is None or not all(data.is_in(manifest.store) for data in manifest.data)):
@@ -70,7 +68,9 @@ def gather(workspace: Workspace, checkpoint: Checkpoint, *, with_questions: bool
     run = run_of(workspace.paths, checkpoint)
     learned, external, origin = None, None, ""
     if run is not None and run.journal.exists():
-        learned, origin = _measured(run, checkpoint), read_origin(run)
+        report, origin = read_report(run.journal, checkpoint.round), read_origin(run)
+        # Only if they are this checkpoint's.
+        learned = report if report is not None and report.round == checkpoint.round else None
         with reading(run.journal) as connection:
             external = int(connection.execute(_EXTERNAL, (checkpoint.round,)).fetchone()[0])
     base = base_of(workspace.settings.model, workspace.model, metadata)
@@ -112,7 +112,11 @@ def write_files(
         _write_json(directory / RECORD, _record(facts))
         if manifest is not None:
             _write_json(directory / MANIFEST, told_tables(manifest, whole=facts.is_whole))
-            _copy_questions(manifest, directory, facts)
+            if facts.is_whole and manifest.data:
+                assert manifest.store is not None
+                (directory / QUESTIONS).mkdir(exist_ok=True)
+                for data in manifest.data:
+                    shutil.copyfile(data.path(manifest.store), data.path(directory / QUESTIONS))
         (directory / CARD).write_text(write_card(facts, repository, name), "utf-8")
         files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
         return [(path.relative_to(directory).as_posix(), path.stat().st_size) for path in files]
@@ -165,12 +169,6 @@ def _manifest_of(workspace: Workspace, checkpoint: Checkpoint) -> Manifest | Non
     return kept
 
 
-def _measured(run: RunPaths, checkpoint: Checkpoint) -> Report | None:
-    """The figures of `sapo report`, if they are of this checkpoint."""
-    report = read_report(run.journal, checkpoint.round)
-    return report if report is not None and report.round == checkpoint.round else None
-
-
 def _record(facts: Facts) -> Mapping[str, Any]:
     checkpoint, manifest = facts.checkpoint, facts.manifest
     return {
@@ -184,15 +182,6 @@ def _record(facts: Facts) -> Mapping[str, Any]:
         "seed": checkpoint.seed,
         "origin": facts.origin,
     }
-
-
-def _copy_questions(manifest: Manifest, directory: Path, facts: Facts) -> None:
-    if not (facts.is_whole and manifest.data):
-        return
-    assert manifest.store is not None
-    (directory / QUESTIONS).mkdir(exist_ok=True)
-    for data in manifest.data:
-        shutil.copyfile(data.path(manifest.store), data.path(directory / QUESTIONS))
 
 
 def _write_json(file: Path, body: Mapping[str, Any]) -> None:

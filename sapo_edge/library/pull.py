@@ -7,6 +7,7 @@ only its weights, rank and alpha. They are checked against the base model on thi
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +17,13 @@ from sapo_edge.backends.adapter.files import (
     ADAPTER_FILE,
     CONFIG_FILE,
     PEFT_PREFIX,
-    Arrays,
     adapter_shapes,
     read_alpha,
     read_checked,
     write_state,
 )
 from sapo_edge.backends.hub.files import Repository
+from sapo_edge.backends.hub.name import HUB
 from sapo_edge.backends.model.source import open_source, shape_of
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError, ManifestError, ModelError
@@ -34,7 +35,7 @@ from sapo_edge.policy import LoraSettings
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.durable import make_private_directory
-from sapo_edge.state.paths import Paths, RunPaths
+from sapo_edge.state.paths import RunPaths
 from sapo_edge.state.runs import begin_run, unused_name, write_origin
 from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
 from sapo_edge.tasks.manifest import Manifest
@@ -100,7 +101,9 @@ def begin_with(workspace: Workspace, name: str) -> Begun:
         published = _read_record(repository.fetch(RECORD, directory, MAX_RECORD_BYTES))
         source = open_source(workspace.model, mlx=True)
         if source.digest != published.base_digest:
-            known = f"give it as --model hf:{published.base_repository}" if published.base_repository else "name it"
+            # A stranger's text, in a command that people paste.
+            hub = shlex.quote(f"{HUB}{published.base_repository}")
+            known = f"give it as --model {hub}" if published.base_repository else "name it"
             raise ModelError(
                 f"{name} was trained on another model or file: {published.base}, SHA-256 {published.base_digest[:12]}",
                 f"{known}, or its file, with --model",
@@ -116,10 +119,12 @@ def begin_with(workspace: Workspace, name: str) -> Begun:
         weights = sum(rows * columns for rows, columns in shapes.values())
         repository.fetch(ADAPTER_FILE, directory, 4 * weights + HEADER_BYTES)
         adapter, _ = read_checked(directory, dict(shapes))
-        name_of_run = _name_for(workspace.paths)
+        # The first run if there is none yet, or else a new name.
+        run_name = unused_name(workspace.paths) if workspace.paths.run.directory.exists() else workspace.paths.run_name
         write = partial(
-            write_state, lora=LoraSettings(rank, alpha, 0), base=published.base,
-            adapter=_as_float32(adapter), optimizer={}, modules=_modules(shapes),
+            write_state, lora=LoraSettings(rank, alpha, 0), base=source.model_name,
+            adapter=adapter, optimizer={},
+            modules={name.removeprefix(PEFT_PREFIX).rpartition(".lora_")[0] for name in shapes},
         )  # fmt: skip
         settings = {**workspace.settings.as_dict(), "rank": rank, "alpha": alpha, "manifest": manifest.name}
         checkpoints: list[Checkpoint] = []
@@ -132,8 +137,8 @@ def begin_with(workspace: Workspace, name: str) -> Begun:
             checkpoints.append(Checkpoints(run.checkpoints).save(first, write))
             write_origin(run, f"{name} after {counted(published.round, 'round')}", repository.commit)
 
-        begin_run(workspace.paths, name_of_run, fill)
-        return Begun(name_of_run, checkpoints[0], published)
+        begin_run(workspace.paths, run_name, fill)
+        return Begun(run_name, checkpoints[0], published)
 
 
 def _read_record(file: Path) -> Published:
@@ -186,19 +191,3 @@ def _manifest(workspace: Workspace, repository: Repository, published: Published
     for data in manifest.data:
         data.verify(repository.fetch(f"{QUESTIONS}/{data.path(store).name}", directory, data.size))
     return workspace.membership.keep_manifest(manifest.to_bytes(), digest, store if manifest.data else None)
-
-
-def _name_for(paths: Paths) -> str:
-    """The first run if there is none yet, or else a new name."""
-    return unused_name(paths) if paths.run.directory.exists() else paths.run_name
-
-
-def _as_float32(adapter: Arrays) -> Arrays:
-    import numpy as np
-
-    return {name: np.asarray(array, np.float32) for name, array in adapter.items()}
-
-
-def _modules(shapes: dict[str, tuple[int, int]]) -> list[str]:
-    """Full names of the adapted modules."""
-    return sorted({name.removeprefix(PEFT_PREFIX).rpartition(".lora_")[0] for name in shapes})

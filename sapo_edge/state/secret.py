@@ -25,16 +25,8 @@ def read_or_create_secret(path: Path) -> bytes:
 
 def read_secret(path: Path) -> bytes:
     """Read the secret in `path`."""
-    with reported("read the identity", path):
-        mode = path.stat().st_mode
-        content = path.read_bytes()
-    if os.name != "nt" and mode & 0o077:
-        raise StateError(
-            f"other users may read the identity {path} (mode {mode & 0o777:04o})",
-            f"run `chmod 600 {shlex.quote(str(path))}`",
-        )
     try:
-        secret = bytes.fromhex(content.decode("ascii"))
+        secret = bytes.fromhex(read_private("identity", path, 4 * SECRET_BYTES).decode("ascii"))
     except ValueError:
         secret = b""
     if len(secret) != SECRET_BYTES:
@@ -53,11 +45,34 @@ def write_secret(path: Path, secret: bytes) -> None:
     """
     if len(secret) != SECRET_BYTES:
         raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
-    with reported("write the identity", path):
+    write_private("identity", path, secret.hex().encode("ascii") + b"\n")
+
+
+def read_private(what: str, path: Path, limit: int) -> bytes:
+    """At most so many bytes of a file that must be its owner's alone.
+
+    Raises:
+        StateError: if others may read it.
+    """
+    with reported(f"read the {what}", path):
+        mode = path.stat().st_mode
+        with path.open("rb") as file:
+            content = file.read(limit)
+    if os.name != "nt" and mode & 0o077:
+        raise StateError(
+            f"other users may read the {what} {path} (mode {mode & 0o777:04o})",
+            f"run `chmod 600 {shlex.quote(str(path))}`",
+        )
+    return content
+
+
+def write_private(what: str, path: Path, content: bytes) -> None:
+    """Replace a file by another one that is its owner's alone, completely or not at all."""
+    with reported(f"write the {what}", path):
         if path.exists():
             # The new file takes the old one's mode.
             path.chmod(0o600)
-        write_atomically(path, secret.hex().encode("ascii") + b"\n")
+        write_atomically(path, content)
 
 
 def seed_from_secret(secret: bytes) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save
 
 from sapo_edge.control.run_report import read_run_report
 from sapo_edge.state.checkpoints import Checkpoints
@@ -57,27 +58,9 @@ def test_an_adapter_is_published_pulled_and_trained_further(
     assert before.keys() == after.keys() and all((before[name] == after[name]).all() for name in before)
     # Nothing but the number of rounds is named: model, manifest, rank and alpha are those of the run.
     went_on = sapo(
-        "run",
-        "--home",
-        other,
-        "--rounds",
-        "2",
-        "--own",
-        "2",
-        "--external",
-        "0",
-        "--answers",
-        "4",
-        "--threads",
-        "1",
-        "--set",
-        "held_out=4",
-        "--set",
-        "max_tokens=8",
-        "--solo",
-        "--json",
-        rewarded=True,
-    )
+        "run", "--home", other, "--rounds", "2", "--own", "2", "--external", "0", "--answers", "4", "--threads", "1",
+        "--set", "held_out=4", "--set", "max_tokens=8", "--solo", "--json", rewarded=True,
+    )  # fmt: skip
     assert went_on.code == 0, went_on.err
     validated, *_ = went_on.named("held_out")
     assert validated["round"] == 0 and not went_on.named("head_start")
@@ -213,7 +196,16 @@ def test_what_a_stranger_published_is_checked(
     weights, config, record = (
         repository / name for name in ("adapter_model.safetensors", "adapter_config.json", "sapo.json")
     )
+    name, *_ = arrays = load_file(weights)
+    huge = {
+        **{other: array.astype(np.float16) for other, array in arrays.items()},
+        name: arrays[name].astype(np.float64) + 1e300,
+    }
+    foreign = json.loads(good[record])
+    foreign["base"] |= {"digest": "0" * 64, "repository": "x; reboot"}
     damages: list[tuple[Path, bytes, str]] = [
+        (weights, save(huge), "is damaged"),
+        (record, json.dumps(foreign).encode(), "--model 'hf:x; reboot'"),
         (weights, good[weights] + bytes(2_000_000), "too large"),
         (weights, b"\x80\x04pickled", "is missing or damaged"),
         (weights, good[weights][:-1000], "is missing or damaged"),
@@ -227,11 +219,7 @@ def test_what_a_stranger_published_is_checked(
     for path, content, problem in damages:
         path.write_bytes(content)
         result = invoke(*pull, "--model", model)
-        assert result.code in (1, 2) and result.err.startswith("sapo: ") and problem in result.err, (
-            path,
-            problem,
-            result,
-        )
+        assert result.code in (1, 2) and result.err.startswith("sapo: ") and problem in result.err, (path, result)
         path.write_bytes(good[path])
     assert not (other / "state" / "current-run").exists() and not (other / "state" / "runs").exists()
     assert not list((other / "cache").glob("pull-*"))

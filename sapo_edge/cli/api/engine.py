@@ -1,23 +1,22 @@
 """Answers in batches: several questions to one adapter are one call of the policy, in a thread of its own.
 
-Questions that arrive within `GATHER_SECONDS` of each other share a batch; those that arrive later wait for the next
-one. The oldest question decides which adapter and temperature a batch has, so none waits for ever. An answer ends by
-itself, at its own limit or stop text, or when its asker has left, whatever the others of its batch do.
+The oldest question decides which adapter, temperature and schema a batch has; others that want the same join it. While
+questions wait, a batch ends after `SLICE_TOKENS`: what is unfinished goes on behind them, or beside them in one batch.
+An answer ends by itself, at its own limit or stop text, or when its asker has left, whatever the others do.
 """
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from sapo_edge.backends.machine.memory import free_memory
 from sapo_edge.cli.api.messages import ApiError, Question
 from sapo_edge.cli.api.models import Adapters, Served
-from sapo_edge.errors import CheckpointError, SapoError
+from sapo_edge.errors import CheckpointError, ModelError, SapoError
 from sapo_edge.library.conversation import PLAIN_TOKENS
 from sapo_edge.plain import printable
 from sapo_edge.policy import STOP_TEXT, CallHandle, Policy, Prompt, Sample
@@ -31,10 +30,13 @@ MAX_BATCH = 32
 """Most answers of a batch."""
 MAX_TOKENS = 4096
 """Longest answer, in tokens; a request may ask for more and gets this much. A batch reserves memory for all of it."""
+SLICE_TOKENS = 128
+"""After so many tokens, answers make room for questions that wait. Going on costs a pass over prompt and answer."""
 GATHER_SECONDS = 0.02
 """How long the first question of a batch waits for others."""
 RETRY_SECONDS = 5
 """When to come back after the queue was full."""
+ENDS = ApiError("the server ends", 503, code="closing")
 
 
 class Pending:
@@ -44,14 +46,14 @@ class Pending:
         wake: called in the engine's thread after each change.
 
     Attributes:
-        prompt: as the policy takes it.
         limit: most tokens of the answer.
         prompt_tokens: length of the prompt; 0 before the question's batch begins.
+        drawn: token ids of the answer in earlier batches.
         text: so far, without anything that a stop text may still cut away.
-        tokens: so far.
         finish: why it ended: "stop" or "length"; "" before that.
         error: why there is no answer.
         started: whether its batch has begun.
+        left: whether nobody waits for it any more.
     """
 
     def __init__(self, question: Question, served: Served, own_limit: int, wake: Callable[[], None]) -> None:
@@ -64,6 +66,7 @@ class Pending:
             usual = own_limit or manifest.max_tokens
         self.limit = min(question.max_tokens or usual, MAX_TOKENS)
         self.prompt_tokens = self.tokens = 0
+        self.drawn: tuple[int, ...] = ()
         self.text = self.finish = ""
         self.error: ApiError | None = None
         self.started = self.left = False
@@ -78,14 +81,15 @@ class Pending:
         return STOP_TEXT if self.served.manifest is not None and self.question.schema is None else ""
 
     @property
-    def key(self) -> tuple[object, ...]:
-        """What all questions of a batch have in common. A seed is a batch's, and so its question is alone."""
-        question = self.question
-        alone = id(self) if question.seed is not None and question.temperature else 0
-        return self.served.run, self.stop_text, question.temperature, alone
+    def is_seeded(self) -> bool:
+        """Whether it has random numbers of its own: then it is alone in its batch, and not interrupted."""
+        return self.question.seed is not None and self.question.temperature > 0
 
-    def begin(self, prompt_tokens: int, room: int) -> None:
-        self.prompt_tokens, self.limit = prompt_tokens, min(self.limit, room)
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What all questions of a batch have in common; a schema that can't be followed fails all of it."""
+        alone = id(self) if self.is_seeded else 0
+        return self.served.run, self.stop_text, self.question.temperature, self.question.schema, alone
 
     def start(self) -> None:
         self.started = True
@@ -156,7 +160,9 @@ class Engine:
         pending = Pending(question, served, self._own_limit, wake)
         with self._changed:
             self._waiting = deque(other for other in self._waiting if not other.left)
-            if self._closed or len(self._waiting) >= MAX_WAITING:
+            if self._closed:
+                raise ENDS
+            if len(self._waiting) >= MAX_WAITING:
                 raise ApiError(
                     f"{len(self._waiting)} questions wait already; try again in {RETRY_SECONDS} seconds",
                     503, code="busy", retry=RETRY_SECONDS,
@@ -178,19 +184,20 @@ class Engine:
         while batch := self._next_batch():
             try:
                 self._answer(batch)
-            except SapoError as error:
-                status = 503 if self._closed else 500
-                self._fail(batch, ApiError(str(error), status, code="closing" if self._closed else None))
             except Exception as error:  # noqa: BLE001 - a library's fault fails this batch, is told, and the next follows
-                self._say(printable(f"a batch of {len(batch)} answers failed: {type(error).__name__}: {error}"))
-                self._fail(batch, ApiError("the model failed; the server's output says why", 500))
-        with self._changed:
-            rest = list(self._waiting)
-            self._waiting.clear()
-        self._fail(rest, ApiError("the server ends", 503, code="closing"))
+                self._fail(batch, ENDS if self._closed else self._explained(error))
+        self._fail(self._waiting, ENDS)
+
+    def _explained(self, error: Exception) -> ApiError:
+        if isinstance(error, CheckpointError):
+            return ApiError(str(error), 503, "model")
+        if isinstance(error, SapoError):
+            return ApiError(str(error), 500)
+        self._say(printable(f"the model failed: {type(error).__name__}: {error}"))
+        return ApiError("the model failed; the server's output says why", 500)
 
     @staticmethod
-    def _fail(batch: list[Pending], error: ApiError) -> None:
+    def _fail(batch: Iterable[Pending], error: ApiError) -> None:
         for pending in batch:
             pending.fail(error)
 
@@ -227,15 +234,18 @@ class Engine:
             return
         try:
             room = self._policy.room(pending.prompt)
-        except SapoError as error:
+        except ModelError as error:
             pending.fail(ApiError(str(error), parameter="messages"))
+            return
+        except Exception as error:  # noqa: BLE001 - as of a batch; without it the thread would end
+            pending.fail(self._explained(error))
             return
         length = self._policy.context - room
         if room < 1:
             message = f"the prompt has {length} tokens, and the model's context {self._policy.context}: send less"
             pending.fail(ApiError(message, parameter="messages", code="context_length_exceeded"))
             return
-        pending.begin(length, room)
+        pending.prompt_tokens, pending.limit = length, min(pending.limit, room)
 
     def _fits(self, batch: list[Pending]) -> bool:
         if len(batch) > MAX_BATCH:
@@ -243,20 +253,29 @@ class Engine:
         prompt, answer = max(p.prompt_tokens for p in batch), max(p.limit for p in batch)
         if prompt + answer > self._policy.context:
             return False
+        prompt += max(len(p.drawn) for p in batch)
         return self._policy.memory_estimate(len(batch), 1, prompt, answer).total <= self._memory
 
     def _answer(self, batch: list[Pending]) -> None:
         first = batch[0]
         if first.served.run is not None:
-            try:
-                self._adapters.use(first.served.run)
-            except CheckpointError as error:
-                self._fail(batch, ApiError(str(error), 503, "model"))
-                return
-        handle = CallHandle(
-            growing=lambda index, _answer, text, tokens: batch[index].grow(text, tokens),
-            finished=lambda index, _answer, sample: batch[index].end(sample),
-        )
+            self._adapters.use(first.served.run)
+        interrupted: list[Pending] = []
+
+        def growing(index: int, _answer: int, text: str, tokens: int) -> bool:
+            pending = batch[index]
+            goes_on = pending.grow(text, tokens)
+            if goes_on and self._waiting and not pending.is_seeded and tokens >= len(pending.drawn) + SLICE_TOKENS:
+                interrupted.append(pending)
+            return goes_on and pending not in interrupted
+
+        def finished(index: int, _answer: int, sample: Sample) -> None:
+            if batch[index] in interrupted:
+                batch[index].drawn = sample.token_ids
+            else:
+                batch[index].end(sample)
+
+        handle = CallHandle(growing=growing, finished=finished)
         with self._changed:
             self._handle = handle
             if self._closed:
@@ -264,9 +283,6 @@ class Engine:
         for pending in batch:
             pending.start()
         question = first.question
-        schemas = [pending.question.schema for pending in batch]
-        # Only then: backends that others write need not know schemas.
-        options: dict[str, Any] = {"schemas": schemas} if any(schemas) else {}
         self._policy.generate(
             [pending.prompt for pending in batch],
             1,
@@ -276,18 +292,11 @@ class Engine:
             handle,
             use_adapter=first.served.run is not None,
             stop_text=first.stop_text,
-            **options,
+            schema=question.schema,
+            begun=[pending.drawn for pending in batch],
         )
-
-
-def awakener(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> Callable[[], None]:
-    """Sets an event of a loop from another thread."""
-
-    def wake() -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(event.set)
-
-    return wake
+        with self._changed:
+            self._waiting += interrupted
 
 
 def _last_of_user(messages: Prompt) -> str:

@@ -113,11 +113,7 @@ def read_chat(body: bytes) -> Question:
 
 
 def read_completion(body: bytes) -> Question:
-    """The question of a request of the older form, which has a prompt in place of messages.
-
-    Raises:
-        ApiError: if it can't be answered as it is.
-    """
+    """The same of the older form, which has a prompt in place of messages."""
     fields = _fields(body)
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
@@ -238,21 +234,16 @@ def _stops(stop: Any) -> tuple[str, ...]:
 def _schema(wanted: Any) -> str | None:
     """The JSON schema of a `response_format`."""
     place = "response_format"
-    if wanted is None:
-        return None
     kind = wanted.get("type") if isinstance(wanted, dict) else None
-    if kind == "text":
+    if wanted is None or kind == "text":
         return None
-    if kind == "json_object":
-        schema = ANY_OBJECT
-    elif kind == "json_schema":
-        named = wanted.get("json_schema")
-        given = named.get("schema") if isinstance(named, dict) else None
-        if not isinstance(given, dict):
-            raise ApiError("json_schema.schema is missing: it is the schema", parameter=place)
-        schema = json.dumps(given)
-    else:
+    if kind not in ("json_object", "json_schema"):
         raise ApiError("the type of response_format is text, json_object or json_schema", parameter=place)
+    named = wanted.get("json_schema")
+    given = named.get("schema") if isinstance(named, dict) else None
+    if kind == "json_schema" and not isinstance(given, dict):
+        raise ApiError("json_schema.schema is missing: it is the schema", parameter=place)
+    schema = ANY_OBJECT if kind == "json_object" else json.dumps(given)
     try:
         check_schema(schema)
     except ModelError as error:

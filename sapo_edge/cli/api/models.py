@@ -107,16 +107,15 @@ class Catalogue:
     def _manifest(self, digest: str) -> Manifest | None:
         if digest not in self._manifests:
             manifest = self._workspace.manifest
-            if manifest is None or manifest.digest != digest:
-                try:
+            try:
+                if manifest is None or manifest.digest != digest:
                     manifest = self._workspace.membership.manifest(bytes.fromhex(digest))
-                except (SapoError, ValueError) as error:
-                    self._once(f"a manifest can't be read: {error}")
-                    return None
-            if manifest is None:
+            except (SapoError, ValueError) as error:
+                self._once(f"a manifest can't be read: {error}")
                 return None
-            self._manifests[digest] = manifest
-        return self._manifests[digest]
+            if manifest is not None:
+                self._manifests[digest] = manifest
+        return self._manifests.get(digest)
 
 
 class Adapters:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import tempfile
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +20,7 @@ from sapo_edge.library.signals import ending_signals
 from sapo_edge.plain import printable
 
 if TYPE_CHECKING:
-    from sapo_edge.cli.api.models import Catalogue, Served
+    from sapo_edge.cli.api.models import Catalogue
     from sapo_edge.cli.api.server import ApiServer
     from sapo_edge.library.workspace import Workspace
 
@@ -91,20 +92,14 @@ def serve(workspace: Workspace, listening: socket.socket) -> None:
     is_local = ipaddress.ip_address(address).is_loopback
     with tempfile.TemporaryDirectory(prefix="sapo-api-") as temporary:
         narrate(f"loading {printable(base)}")
-        policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0)
-        try:
-            catalogue = Catalogue(workspace, base, policy.model_digest, narrate)
-            engine = Engine(workspace, policy, narrate)
-            try:
-                secret = token.read_or_make(workspace.paths.api_token)
-                show(address, port, secret, catalogue)
-                read = partial(token.read, workspace.paths.api_token)
-                server = ApiServer(engine, catalogue, read, is_local, narrate)
-                asyncio.run(_until_signal(server, listening))
-            finally:
-                engine.close()
-        finally:
-            policy.close()
+        with (
+            closing(workspace.open_policy(Path(temporary), trainable=False, seed=0)[0]) as policy,
+            closing(Engine(workspace, policy, narrate)) as engine,
+        ):
+            catalogue, file = Catalogue(workspace, base, policy.model_digest, narrate), workspace.paths.api_token
+            show(address, port, token.read_or_make(file), catalogue)
+            server = ApiServer(engine, catalogue, partial(token.read, file), is_local, narrate)
+            asyncio.run(_until_signal(server, listening))
 
 
 async def _until_signal(server: ApiServer, listening: socket.socket) -> None:
@@ -136,19 +131,14 @@ def show(address: str, port: int, token: str, catalogue: Catalogue) -> None:
             "token and texts can be read on the way. In a network that is not yours, leave --host out and use an SSH "
             "tunnel"
         )
-    narrate(usage(url, token, _preferred(models)))
+    # The current run's adapter, or the base model.
+    narrate(usage(url, list(models)[:2][-1]))
 
 
-def _preferred(models: dict[str, Served]) -> str:
-    """The model of the examples: the current run's adapter, or the base model."""
-    return list(models)[1 if len(models) > 1 else 0]
-
-
-def usage(url: str, token: str, model: str) -> str:
+def usage(url: str, model: str) -> str:
     """What to paste where."""
     return f"""use it with
-  openai          OpenAI(base_url="{url}", api_key="{token}")
-                  .chat.completions.create(model="{model}", messages=[...])
+  openai          with both variables set: OpenAI().chat.completions.create(model="{model}", messages=[...])
   llm             in extra-openai-models.yaml beside `llm logs path`, then: llm keys set sapo
                   - {{model_id: sapo, model_name: {model}, api_base: "{url}", api_key_name: sapo}}
   Open WebUI      Admin Settings, Connections, OpenAI API: URL {url}, key as above. From a container:

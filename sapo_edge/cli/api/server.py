@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import math
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -20,8 +21,8 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from sapo_edge.cli.api import token as tokens
-from sapo_edge.cli.api.engine import Engine, Pending, awakener
-from sapo_edge.cli.api.messages import ApiError, Question, read_chat, read_completion
+from sapo_edge.cli.api.engine import Engine, Pending
+from sapo_edge.cli.api.messages import ApiError, read_chat, read_completion
 from sapo_edge.cli.api.models import Catalogue, Once, Served
 from sapo_edge.errors import StateError
 
@@ -43,6 +44,8 @@ LOCAL_NAMES = ("localhost", "host.docker.internal", "host.containers.internal")
 """Names of this machine that no stranger's name server answers for; the last two are a container's for its host."""
 BUSY = ApiError(f"{MAX_CONNECTIONS} connections are open already; try again in 5 seconds", 503, code="busy", retry=5)
 
+CHAT = "/v1/chat/completions"
+
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -60,7 +63,7 @@ class ApiServer:
     ) -> None:
         self._engine, self._catalogue, self._token, self._loopback = engine, catalogue, token, loopback
         self._once = Once(say)
-        self._busy: set[RequestHandler] = set()
+        self._idle_since: dict[RequestHandler, float] = {}
 
     def make_app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY)
@@ -69,8 +72,8 @@ class ApiServer:
                 web.get("/health", self._health),
                 web.get("/v1/models", self._models),
                 web.get("/v1/models/{name}", self._model),
-                web.post("/v1/chat/completions", self._chat),
-                web.post("/v1/completions", self._completion),
+                web.post(CHAT, self._answer),
+                web.post("/v1/completions", self._answer),
             ]
         )
         return app
@@ -102,12 +105,10 @@ class ApiServer:
 
     async def _close_idle(self, handlers: web.Server) -> None:
         """Close connections on which nothing is asked: also those whose head comes byte by byte."""
-        since: dict[RequestHandler, float] = {}
         while True:
-            now = time.monotonic()
-            idle = [handler for handler in handlers.connections if handler not in self._busy]
-            since = {handler: since.get(handler, now) for handler in idle}
-            for handler, begin in since.items():
+            now, since = time.monotonic(), self._idle_since
+            self._idle_since = {handler: since.get(handler, now) for handler in handlers.connections}
+            for handler, begin in self._idle_since.items():
                 if now - begin > IDLE_SECONDS and handler.transport is not None:
                     # Without waiting until somebody reads what is left.
                     handler.transport.abort()
@@ -115,7 +116,7 @@ class ApiServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        self._busy.add(request.protocol)
+        self._idle_since[request.protocol] = math.inf
         try:
             self._check(request)
             return await handler(request)
@@ -126,7 +127,7 @@ class ApiServer:
             message = {404: f"there is nothing here; there are {paths}", 413: f"a body has at most {MAX_BODY} bytes"}
             return _error(ApiError(message.get(error.status, error.reason), error.status))
         finally:
-            self._busy.discard(request.protocol)
+            self._idle_since[request.protocol] = time.monotonic()
 
     def _check(self, request: web.Request) -> None:
         """Make sure that a request comes from a program of the token's owner.
@@ -170,32 +171,29 @@ class ApiServer:
             raise ApiError(f"there is no such model; there are {there}", 404, "model", "model_not_found")
         return models[name]
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, read_chat, _Chat)
-
-    async def _completion(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, read_completion, _Completion)
-
-    async def _answer(
-        self, request: web.Request, read: Callable[[bytes], Question], form: type[_Form]
-    ) -> web.StreamResponse:
-        body = await _body(request)
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        body, is_chat = await _body(request), request.path == CHAT
         # In a thread: a schema may take a while.
-        question = await asyncio.to_thread(read, body)
+        question = await asyncio.to_thread(read_chat if is_chat else read_completion, body)
         if question.unknown:
             self._once(f"a program sends fields that are ignored: {', '.join(question.unknown)[:200]}")
         served = await self._served(question.model)
         changed = asyncio.Event()
-        pending = self._engine.ask(question, served, awakener(asyncio.get_running_loop(), changed))
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(changed.set)
+
+        pending = self._engine.ask(question, served, wake)
         try:
             while not (pending.done or (pending.started and question.stream)):
                 await _change(changed)
             # What was wrong with a question is its status, also of a stream.
             if pending.error is not None:
                 raise pending.error
-            if question.stream:
-                return await _stream(request, form(pending), changed)
-            return web.json_response(form(pending).whole())
+            form = _Form(pending, is_chat=is_chat)
+            return await _stream(request, form, changed) if question.stream else web.json_response(form.whole())
         finally:
             # Also if the program has left: then the answer ends at its next token.
             pending.left = True
@@ -216,59 +214,34 @@ class _Full(asyncio.Protocol):
 
 
 class _Form:
-    """How one kind of request is answered."""
+    """An answer in OpenAI's form: of a chat, or of the older completions."""
 
-    prefix, name, chunk = "", "", ""
-
-    def __init__(self, pending: Pending) -> None:
-        self.pending = pending
-        self._head = {"id": f"{self.prefix}-{uuid4().hex}", "created": int(time.time()), "model": pending.served.name}
-
-    def choice(self, text: str) -> dict[str, Any]:
-        """A whole answer."""
-        raise NotImplementedError
-
-    def piece(self, text: str, *, first: bool) -> dict[str, Any]:
-        """A part of a stream."""
-        raise NotImplementedError
+    def __init__(self, pending: Pending, *, is_chat: bool) -> None:
+        self.pending, self._is_chat = pending, is_chat
+        name = f"{'chatcmpl' if is_chat else 'cmpl'}-{uuid4().hex}"
+        self._head = {"id": name, "created": int(time.time()), "model": pending.served.name}
 
     def whole(self) -> dict[str, Any]:
-        choice = {"index": 0, **self.choice(self.pending.text), "logprobs": None, "finish_reason": self.pending.finish}
-        return {**self._head, "object": self.name, "choices": [choice], "usage": self.usage()}
+        message = {"role": "assistant", "content": self.pending.text, "refusal": None}
+        said = {"message": message} if self._is_chat else {"text": self.pending.text}
+        return {**self._record("chat.completion", said, self.pending.finish), "usage": self._usage()}
 
     def part(self, text: str, *, first: bool = False, last: bool = False) -> dict[str, Any]:
-        finish = self.pending.finish if last else None
-        choice = {"index": 0, **self.piece(text, first=first), "logprobs": None, "finish_reason": finish}
-        usage = {"usage": None} if self.pending.question.usage else {}
-        return {**self._head, "object": self.chunk, "choices": [choice], **usage}
+        delta = {**({"role": "assistant"} if first else {}), **({"content": text} if text or first else {})}
+        said = {"delta": delta} if self._is_chat else {"text": text}
+        record = self._record("chat.completion.chunk", said, self.pending.finish if last else None)
+        return {**record, "usage": None} if self.pending.question.usage else record
 
     def usage_part(self) -> dict[str, Any]:
-        return {**self._head, "object": self.chunk, "choices": [], "usage": self.usage()}
+        return {**self._record("chat.completion.chunk", {}, None), "choices": [], "usage": self._usage()}
 
-    def usage(self) -> dict[str, int]:
+    def _record(self, name: str, said: Mapping[str, Any], finish: str | None) -> dict[str, Any]:
+        choice = {"index": 0, **said, "logprobs": None, "finish_reason": finish}
+        return {**self._head, "object": name if self._is_chat else "text_completion", "choices": [choice]}
+
+    def _usage(self) -> dict[str, int]:
         asked, answered = self.pending.prompt_tokens, self.pending.tokens
         return {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
-
-
-class _Chat(_Form):
-    prefix, name, chunk = "chatcmpl", "chat.completion", "chat.completion.chunk"
-
-    def choice(self, text: str) -> dict[str, Any]:
-        return {"message": {"role": "assistant", "content": text, "refusal": None}}
-
-    def piece(self, text: str, *, first: bool) -> dict[str, Any]:
-        delta = {"role": "assistant", "content": text} if first else {"content": text} if text else {}
-        return {"delta": delta}
-
-
-class _Completion(_Form):
-    prefix, name, chunk = "cmpl", "text_completion", "text_completion"
-
-    def choice(self, text: str) -> dict[str, Any]:
-        return {"text": text}
-
-    def piece(self, text: str, *, first: bool) -> dict[str, Any]:
-        return {"text": text}
 
 
 async def _body(request: web.Request) -> bytes:
@@ -296,8 +269,8 @@ async def _stream(request: web.Request, form: _Form, changed: asyncio.Event) -> 
         async with asyncio.timeout(WRITE_SECONDS):
             await response.write(f"data: {json.dumps(record)}\n\n".encode())
 
+    await response.prepare(request)
     try:
-        await response.prepare(request)
         await send(form.part("", first=True))
         sent = 0
         while True:
@@ -315,16 +288,12 @@ async def _stream(request: web.Request, form: _Form, changed: asyncio.Event) -> 
             await send(form.part("", last=True))
             if pending.question.usage:
                 await send(form.usage_part())
-            async with asyncio.timeout(WRITE_SECONDS):
-                await response.write(b"data: [DONE]\n\n")
-        await response.write_eof()
-    except TimeoutError:
-        # It does not read: what waits to be sent goes with the connection.
+        async with asyncio.timeout(WRITE_SECONDS):
+            await response.write_eof(b"" if pending.error is not None else b"data: [DONE]\n\n")
+    except (TimeoutError, ConnectionResetError):
+        # It does not read, or has left: what waits to be sent goes with the connection.
         if request.transport is not None:
             request.transport.abort()
-    except ConnectionResetError:
-        # It has left.
-        pending.left = True
     return response
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
-import shlex
 from pathlib import Path
 
 from sapo_edge.errors import StateError
-from sapo_edge.state.durable import make_private_directory, reported, write_atomically
+from sapo_edge.state.durable import make_private_directory, reported
+from sapo_edge.state.secret import read_private, write_private
 
 PREFIX = "sapo-"
 MAX_BYTES = 256
@@ -19,19 +19,14 @@ MAX_BYTES = 256
 def read_or_make(path: Path) -> str:
     """The token in a file; the first call makes it."""
     with reported("read the token", path):
-        exists = path.exists()
-    return read(path) if exists else make(path)
+        return read(path) if path.exists() else make(path)
 
 
 def make(path: Path) -> str:
     """A new token in the place of the old one, which is worth nothing from now on."""
     token = PREFIX + secrets.token_urlsafe(32)
     make_private_directory(path.parent)
-    with reported("write the token", path):
-        # A file that is replaced keeps its mode; a new one is its owner's alone.
-        path.unlink(missing_ok=True)
-        write_atomically(path, f"{token}\n".encode("ascii"))
-        path.chmod(0o600)
+    write_private("token", path, f"{token}\n".encode())
     return token
 
 
@@ -41,16 +36,7 @@ def read(path: Path) -> str:
     Raises:
         StateError: if others may read it, or it holds none.
     """
-    with reported("read the token", path):
-        mode = path.stat().st_mode
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES)
-    if os.name != "nt" and mode & 0o077:
-        raise StateError(
-            f"other users may read the token {path} (mode {mode & 0o777:04o})",
-            f"make a new one with `sapo api --new-token`, or run `chmod 600 {shlex.quote(str(path))}`",
-        )
-    token = content.decode("ascii", "replace").strip()
+    token = read_private("token", path, MAX_BYTES).decode("ascii", "replace").strip()
     if not token.startswith(PREFIX) or len(token) < 32:
         raise StateError(f"{path} holds no token", "make a new one with `sapo api --new-token`")
     return token

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -84,6 +85,20 @@ class Api:
             return Reply(reply.status, dict(reply.getheaders()), reply.read())
         finally:
             connection.close()
+
+    def start(self, length: int | None = None, body: bytes = b"", **fields: Any) -> socket.socket:
+        """A connection on which a chat was asked for, whose answer nobody reads yet.
+
+        Args:
+            length: that is announced; None: that of the body.
+            body: instead of a streamed question of these fields.
+        """
+        messages = [{"role": "user", "content": "x"}]
+        body = body or json.dumps({"model": "tiny", "messages": messages, "stream": True, **fields}).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.token}\r\n"
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=SECONDS)
+        connection.sendall(f"{head}Content-Length: {len(body) if length is None else length}\r\n\r\n".encode() + body)
+        return connection
 
     def models(self) -> list[str]:
         return [model["id"] for model in self.request("GET", "/v1/models").json["data"]]

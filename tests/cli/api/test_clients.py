@@ -34,8 +34,6 @@ def test_openais_client_lists_asks_and_streams(api: Api, client: openai.OpenAI) 
     chunks = list(stream)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == text
     assert chunks[-1].usage == whole.usage
-    completion = client.completions.create(model="first-chat", prompt="What is 3 + 4?", max_tokens=24)
-    assert completion.choices[0].text == api.chat("first-chat").text
 
 
 def test_openais_client_gets_objects(client: openai.OpenAI) -> None:

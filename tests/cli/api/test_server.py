@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import threading
 import time
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -21,6 +23,7 @@ from sapo_edge.cli.api.server import is_this_machine
 from sapo_edge.policy import Message
 from tests.cli.api.conftest import SECONDS, Api, Serving
 from tests.cli.inprocess import Invoke
+from tests.cli.process import fork
 from tests.fakes import FakePolicy
 from tests.waiting import wait_until
 
@@ -118,6 +121,22 @@ def test_hosts_are_this_machine(host: str, loopback: bool, is_own: bool) -> None
     assert is_this_machine(host, loopback) == is_own
 
 
+def test_the_command_prints_where_to_ask_and_ends_by_a_signal(home: Path, model: Path, tmp_path: Path) -> None:
+    with fork("api", "--home", home, "--model", model, "--port", "0", directory=tmp_path) as process:
+        try:
+            url, token = (process.stdout.readline().strip().partition("=")[2] for _ in range(2))
+            request = Request(f"{url}/models", headers={"Authorization": f"Bearer {token}"})
+            with urlopen(request, timeout=SECONDS) as reply:
+                assert [entry["id"] for entry in json.load(reply)["data"]][1:] == ["first", "first-chat", "first-base"]
+            process.send_signal(signal.SIGTERM)
+            told = process.communicate(SECONDS)[1]
+            assert process.returncode == 0 and 'model="first"' in told and told.endswith("ending\n")
+            # The token is data, not narration, which may be kept somewhere.
+            assert token not in told
+        finally:
+            process.kill()
+
+
 @pytest.mark.parametrize("host", ["example.org", "", "127.0.0.1:80"])
 def test_only_an_address_can_be_listened_on(home: Path, invoke: Invoke, host: str) -> None:
     result = invoke("api", "--host", host, "--home", home)
@@ -211,6 +230,36 @@ def test_askers_of_one_adapter_share_a_batch(serve: Serving) -> None:
     assert sorted(len(call.prompts) for call in policy.calls) == [1, 1, 8]
 
 
+def test_who_asks_during_a_long_answer_waits_for_a_slice_of_it(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "SLICE_TOKENS", 8)
+    whole = api.chat("first-chat", max_tokens=30).json
+    generate, begun = api.policy.generate, threading.Event()
+    calls: list[list[int]] = []
+
+    def watched(prompts: Any, *arguments: Any, **options: Any) -> Any:
+        begun.set()
+        wait_until(lambda: bool(calls) or len(api.engine._waiting) == 2)
+        groups = generate(prompts, *arguments, **options)
+        calls.append([len(sample.token_ids) for group in groups for sample in group])
+        return groups
+
+    api.policy.generate = watched  # type: ignore[method-assign]
+    with ThreadPoolExecutor(3) as pool:
+        long = pool.submit(api.chat, "first-chat", max_tokens=30)
+        assert begun.wait(SECONDS)
+        other = pool.submit(api.chat, "tiny", max_tokens=5)
+        wait_until(lambda: len(api.engine._waiting) == 1)
+        same = pool.submit(api.chat, "first-chat", "x", max_tokens=5)
+        assert all(reply.result(SECONDS).json["usage"]["completion_tokens"] == 5 for reply in (other, same))
+        after = long.result(SECONDS).json
+    # It goes on behind the one of another model, and beside the one of its own.
+    wait_until(lambda: len(calls) == 3)
+    assert calls == [[8], [5], [5, 30]]
+    assert after["usage"] == whole["usage"] and after["choices"][0]["finish_reason"] == "length"
+    text = whole["choices"][0]["message"]["content"]
+    assert after["choices"][0]["message"]["content"][:8] == text[:8]
+
+
 def test_a_full_queue_says_when_to_come_back(serve: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "MAX_WAITING", 3)
     with held(serve) as (api, policy, pool):
@@ -240,9 +289,6 @@ class Estimate:
 
 
 def test_a_client_that_leaves_ends_its_answer_and_nobody_elses(api: Api) -> None:
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1900, "stream": True}
-    data = json.dumps({**body, "temperature": 0.0}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {api.token}\r\n"
     counts: list[int] = []
     generate = api.policy.generate
 
@@ -252,8 +298,7 @@ def test_a_client_that_leaves_ends_its_answer_and_nobody_elses(api: Api) -> None
         return groups
 
     api.policy.generate = counting  # type: ignore[method-assign]
-    with connect(api) as leaving:
-        leaving.sendall(head.encode() + f"Content-Length: {len(data)}\r\n\r\n".encode() + data)
+    with api.start(max_tokens=1900) as leaving:
         assert leaving.recv(100).startswith(b"HTTP/1.1 200")
     assert api.chat("tiny", max_tokens=5).status == 200
     wait_until(lambda: len(counts) == 2)
@@ -261,11 +306,10 @@ def test_a_client_that_leaves_ends_its_answer_and_nobody_elses(api: Api) -> None
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: Api) -> None:
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token}\r\n"
-    with connect(api) as sending:
-        sending.sendall(f"{head}Content-Length: {10**12}\r\n\r\n".encode())
+    with api.start(10**12) as sending:
         assert sending.recv(100).startswith(b"HTTP/1.1 413")
     # Without a length it is read up to the bound.
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token}\r\n"
     with connect(api) as sending:
         sending.sendall(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
         piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
@@ -284,33 +328,37 @@ def test_a_compressed_body_is_not_unpacked(api: Api) -> None:
 def test_slow_senders_are_cut_off(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("READ_SECONDS", "IDLE_SECONDS", "LOOK_SECONDS"):
         monkeypatch.setattr(server_module, name, 0.2)
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token}\r\n"
-    with connect(api) as body, connect(api) as silent, connect(api) as half:
-        body.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
-        half.sendall(head.encode())
+    with api.start(100, b"{") as body, connect(api) as silent, connect(api) as half:
+        half.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n")
         assert body.recv(100).startswith(b"HTTP/1.1 408")
         for connection in (silent, half):
-            assert ended(connection)
+            assert receive(connection) == b""
 
 
-def ended(connection: socket.socket) -> bool:
+def test_a_connection_in_use_is_kept(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(server_module, "LOOK_SECONDS", 0.01)
+    begin = time.monotonic()
+    with connect(api) as connection:
+        while time.monotonic() - begin < 1.5:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+            time.sleep(0.05)
+
+
+def receive(connection: socket.socket) -> bytes:
+    """What comes next; nothing after its end."""
     try:
-        return connection.recv(100) == b""
+        return connection.recv(1 << 20)
     except ConnectionResetError:
-        return True
+        return b""
 
 
 def test_two_hundred_connections_and_slow_readers_hold_nobody_up(api: Api) -> None:
-    data = json.dumps(
-        {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 300, "stream": True}
-    ).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {api.token}\r\n"
     with ExitStack() as stack:
         for number in range(200):
-            connection = stack.enter_context(connect(api))
-            if number % 20 == 0:
-                # They ask and never read.
-                connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+            # Some ask and never read.
+            stack.enter_context(connect(api) if number % 20 else api.start(max_tokens=300))
         begin = time.monotonic()
         assert api.chat("tiny", max_tokens=5).status == 200
         assert time.monotonic() - begin < SECONDS / 2
@@ -321,23 +369,13 @@ def test_a_reader_that_stands_still_is_cut_off(serve: Serving, monkeypatch: pyte
     # More than the system's buffers hold, so that a write waits.
     policy = FakePolicy(script=lambda *_: "x" * 30_000_000)
     api = serve(policy)
-    data = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "x"}], "stream": True}).encode()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {api.token}\r\n"
-    with connect(api) as reader:
-        reader.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+    with api.start() as reader:
         wait_until(lambda: bool(policy.calls))
         time.sleep(1)
         received = 0
         while piece := receive(reader):
             received += len(piece)
         assert received < 30_000_000
-
-
-def receive(connection: socket.socket) -> bytes:
-    try:
-        return connection.recv(1 << 20)
-    except ConnectionResetError:
-        return b""
 
 
 def test_connections_beyond_the_bound_are_told(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
