@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def reply(record):
     os.write(1, msgpack.packb(record))
 if name == "silent": time.sleep(60)
 if name == "gone": sys.exit(1)
+if name == "short": reply({"tasks": 2}); reply({"prompt": [], "answer": ""}); sys.exit()
 if name in ("refused", "failed"): reply({name: "for a \\x1b[2Jreason"}); sys.exit()
 reply({"tasks": 2})
 unpacker = msgpack.Unpacker()
@@ -69,6 +71,17 @@ def test_arguments_arrive_and_rows_are_those_of_a_data_set(environment: Environm
         number == 1 and isinstance(row, dict) and json.loads(row["prompt"][0]["content"]) == {"count": 3, "kind": "a b"}
     )
     assert (environment("q", "", "right"), environment("q", "", "wrong")) == (1.0, 0.0)
+
+
+def test_rows_may_be_left_and_a_process_that_ends_before_the_last_is_an_error(environment: Environment) -> None:
+    rows = environment.rows()
+    next(rows)
+    closing = threading.Thread(target=environment.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive()
+    with pytest.raises(DataError, match="short ended, or hung, before its last task"):
+        list(Environment("verifiers:short", print).rows())
 
 
 def test_an_answer_on_which_it_hangs_or_ends_is_wrong_and_said_and_the_next_one_is_judged(
