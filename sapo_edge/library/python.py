@@ -299,8 +299,6 @@ def _train(
     if swarm is not None:
         _join(workspace, swarm, agree=agree)
         workspace = run._workspace(flags, listener)
-        if workspace.is_alone:
-            raise ConfigError("these tasks have no open swarm", "give an invite as swarm, or leave it out")
         workspace.check_swarm()
     _choose(run._paths, run.name)
     thread, waiting = threading.get_ident(), deque[events.Event]()
@@ -496,6 +494,8 @@ def _join(workspace: Workspace, swarm: str, *, agree: bool) -> None:
             "members of the swarm would get the questions, your model's answers, your node's key and IP address",
             "read docs/privacy.md, and give agree=True; or leave out swarm",
         )
+    if swarm == OPEN and workspace.is_alone:
+        raise ConfigError("these tasks have no open swarm", "give an invite as swarm, or leave it out")
     if swarm != OPEN:
         join(paths, workspace.membership, swarm)
     if not has_agreed:

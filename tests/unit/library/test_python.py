@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import threading
@@ -77,12 +78,16 @@ def test_a_call_gives_what_the_command_gives_file_for_file(model: Path, tmp_path
     assert ours.results == theirs.results and len(ours.rounds) == 2
 
 
-def test_events_and_rounds_are_told_while_it_trains(model: Path, tmp_path: Path) -> None:
+def test_events_and_rounds_are_told_while_it_trains(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     told: list[sapo.Event] = []
     rounds: list[int] = []
     run = train(model, tmp_path, rounds=3, on_event=told.append, on_round=lambda event: rounds.append(event.round))
     assert rounds == [1, 2, 3] and [event.round for event in run.rounds] == rounds
     assert {"node_started", "round", "node_stopped"} <= {event.event for event in told}
+    assert '"event":"round"' in Paths.default(tmp_path).log.read_text().replace(" ", "").replace("\\", "")
+    assert not [record for record in caplog.records if record.levelno < logging.WARNING], "they are for the file"
 
 
 def test_a_run_goes_on_and_other_tasks_begin_another_beside_it(
@@ -236,7 +241,8 @@ def test_a_home_has_one_node(model: Path, tmp_path: Path) -> None:
 def test_mistakes_are_told_with_what_to_do(options: dict[str, Any], message: str, model: Path, tmp_path: Path) -> None:
     with pytest.raises(sapo.SapoError, match=message):
         train(model, tmp_path, **options)
-    assert not Paths.default(tmp_path).runs.exists()
+    paths = Paths.default(tmp_path)
+    assert not paths.runs.exists() and not paths.consent.exists()
 
 
 def test_the_interface_has_these_names_and_loads_nothing_before_they_are_used() -> None:
