@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from pathlib import Path
 
 from sapo_edge.cli.output import narrate
 from sapo_edge.errors import ConfigError
-from sapo_edge.library.progress import DownloadReport
-from sapo_edge.library.workspace import Listener, Workspace
+from sapo_edge.library.workspace import Workspace, printing
 from sapo_edge.library.workspace import open_workspace as open_silent_workspace
 
-LISTENER = Listener(narrate, lambda name: closing(DownloadReport(name, narrate)))
+LISTENER = printing(narrate)
 
 
 def open_workspace(

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -93,15 +93,14 @@ class Curves:
 
     Args:
         warn: receives one message if the library fails or is too slow.
-        context: in which the target was opened; None: that of the caller.
     """
 
-    def __init__(self, target: Target, warn: Callable[[str], None], context: Context | None = None) -> None:
+    def __init__(self, target: Target, warn: Callable[[str], None]) -> None:
         self._target, self._warn = target, warn
         self._waiting: queue.SimpleQueue[events.Event | None] = queue.SimpleQueue()
         self._failed = threading.Event()
-        context = context or copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._work,), name="sapo-curves", daemon=True)
+        run = copy_context().run
+        self._thread = threading.Thread(target=run, args=(self._work,), name="sapo-curves", daemon=True)
         self._thread.start()
 
     def __call__(self, event: events.Event) -> None:
@@ -158,8 +157,7 @@ def open_curves(library: str, directory: Path, name: str, warn: Callable[[str], 
         # Some libraries print a greeting on stdout, which is for data.
         with contextlib.redirect_stdout(sys.stderr):
             # In a context of its own: what a library remembers there as open, it would close once more at the exit.
-            context = copy_context()
-            return Curves(context.run(_open, library, place, name), warn, context)
+            return copy_context().run(lambda: Curves(_open(library, place, name), warn))
     except StateError:
         raise
     except Exception as error:

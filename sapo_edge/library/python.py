@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import tempfile
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,7 +24,7 @@ from sapo_edge import events
 from sapo_edge.care.stop import Stop
 from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.library.session import Around, run_session
-from sapo_edge.library.workspace import Listener, Workspace, find_manifest, open_workspace
+from sapo_edge.library.workspace import Listener, Workspace, find_manifest, open_workspace, printing
 from sapo_edge.state.paths import Paths
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from sapo_edge.library.conversation import Conversation, Piece
     from sapo_edge.library.fanout import Receiver
     from sapo_edge.state.store import Store
-    from sapo_edge.swarm.joining.membership import Membership
     from sapo_edge.tasks.manifest import Manifest
     from sapo_edge.tasks.source import Function
 
@@ -289,7 +289,7 @@ def _train(
         raise ConfigError("network is no argument", 'swarm="open" shares, and without swarm nothing is sent')
     if run._functions and swarm is not None:
         raise ConfigError("check is a function of this machine, so others can't judge by it", "leave out swarm")
-    stop, listener = stop or Stop(), _printing() if show else Listener()
+    stop, listener = stop or Stop(), printing(_say) if show else Listener()
     flags = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in settings.items()}
     flags |= {"rounds": done + rounds, "network": "solo" if swarm is None else "swarm"}
     if manifest is not None:
@@ -374,18 +374,8 @@ def _interruptible(stop: Stop, listener: Listener, interrupts: list[int]) -> Ite
         yield
 
 
-def _printing() -> Listener:
-    """Prints what takes time as the commands do."""
-    from rich.console import Console
-
-    from sapo_edge.library.progress import DownloadReport
-
-    console = Console(stderr=True, highlight=False)
-
-    def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
-    return Listener(say, lambda name: closing(DownloadReport(name, say)))
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _read_tasks(paths: Paths, tasks: Tasks, check: Function | None) -> tuple[str, Manifest]:
@@ -403,10 +393,8 @@ def _read_tasks(paths: Paths, tasks: Tasks, check: Function | None) -> tuple[str
         manifest = tasks
     else:
         manifest = _manifest_of_rows(paths, tasks, check)
-    return _keep(membership, manifest if check is None else _judged_by(manifest, check))
-
-
-def _keep(membership: Membership, manifest: Manifest) -> tuple[str, Manifest]:
+    if check is not None:
+        manifest = _judged_by(manifest, check)
     kept = membership.keep_manifest(manifest.to_bytes(), bytes.fromhex(manifest.digest), manifest.store)
     return kept.digest, kept
 

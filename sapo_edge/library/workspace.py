@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sapo_edge.errors import ConfigError, ManifestError, NoNodeError, SapoError
+from sapo_edge.library.progress import DownloadReport
 
 if TYPE_CHECKING:
     from sapo_edge.backends.backend import RoundShape
@@ -56,6 +57,11 @@ class Listener:
 
     say: Callable[[str], None] = keep_silent
     watch_download: Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]] = _watch_nothing
+
+
+def printing(say: Callable[[str], None]) -> Listener:
+    """Tells of everything in lines, and of downloads by a bar on a terminal."""
+    return Listener(say, lambda name: closing(DownloadReport(name, say)))
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,17 @@ while block := os.read(0, 65536):
     unpacker.feed(block)
     for request in unpacker:
         if request == "rows":
-            reply({"prompt": [{"role": "user", "content": arguments}], "answer": "right"}); reply(None); continue
+            for number in range(12):
+                turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"{number}?"}]
+                reply({"prompt": turns, "answer": arguments})
+            reply(None)
+            continue
         question, text = request
         if text == "hang": time.sleep(60)
         if text == "end": os.kill(os.getpid(), 9)
         if text == "files": reply({"score": len([n for n in os.listdir("/proc/self/fd") if int(n) > 3])}); continue
-        reply({"failed": "KeyError: 'oops'"} if text == "fail" else {"score": float(text == "right")})
+        if text == "fail": reply({"failed": "KeyError: 'oops'"}); continue
+        reply({"score": {"right": 1.0, "wrong": 0.0}.get(text, 0.5)})
 """
 
 
@@ -66,10 +71,10 @@ def environment(said: list[str]) -> Iterator[Environment]:
 
 def test_arguments_arrive_and_rows_are_those_of_a_data_set(environment: Environment) -> None:
     assert (code_of("words", {}), environment.name) == ("verifiers:words", "words")
-    ((number, row),) = environment.rows()
-    assert (
-        number == 1 and isinstance(row, dict) and json.loads(row["prompt"][0]["content"]) == {"count": 3, "kind": "a b"}
-    )
+    rows = list(environment.rows())
+    number, row = rows[11]
+    assert number == len(rows) == 12 and isinstance(row, dict)
+    assert json.loads(row["answer"]) == {"count": 3, "kind": "a b"}
     assert (environment("q", "", "right"), environment("q", "", "wrong")) == (1.0, 0.0)
 
 
@@ -149,7 +154,7 @@ def test_a_manifest_is_judged_by_what_its_owner_has_agreed_to_and_nothing_else(t
     record_code(file, "words", "terminal")
     source = TaskSource(manifest, judges)
     task = source.held_out("test", 1)[0]
-    assert (source.score(task, "right"), source.judge(task, "no").right) == (1.0, False)
+    assert (source.score(task, "right"), source.judge(task, "wrong").right) == (1.0, False)
     assert source.right_answer(task) == "right"
     with pytest.raises(DataError, match="failed on an answer"):
         source.score(task, "fail")
