@@ -73,7 +73,8 @@ def import_questions(
     if source.lower().endswith(".csv"):
         # A spreadsheet's columns are whatever their case.
         question, answer = (name and name.lower() for name in (question, answer))
-    code = code_of(source.removeprefix(ENVIRONMENT), parse_assignments(arguments or ())) if is_environment else None
+    values = parse_assignments(arguments or (), "--argument")
+    code = code_of(source.removeprefix(ENVIRONMENT), values) if is_environment else None
     importer = Importer(question, answer, check, code)
     with ExitStack() as stack:
         if code is not None:

@@ -335,8 +335,12 @@ def _train(
 
     # Called while the node pauses, too, when this thread has no events of its own.
     stop.alive = tell
-    with _judging(run, workspace) as functions:
-        outcome = run_session(workspace, stop, Around(watch, receive, functions=functions))
+    try:
+        with _judging(run, workspace) as functions:
+            outcome = run_session(workspace, stop, Around(watch, receive, functions=functions))
+    finally:
+        # The caller may still have it, and pause what has ended.
+        stop.alive, stop.changed = lambda: None, lambda reasons: None
     tell()
     if failed:
         raise failed[0]

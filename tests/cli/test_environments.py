@@ -46,6 +46,7 @@ def test_an_environment_is_asked_about_once_and_then_judges(
 
 def test_flags_that_mean_nothing_are_refused(invoke: Invoke, tmp_path: Path) -> None:
     assert_refused(invoke("tasks", "import", "env:words", tmp_path / "x", "--check", "number"), 2, "own questions")
+    assert_refused(invoke("tasks", "import", "env:words", tmp_path / "x", "--argument", "n"), 2, "as --argument name=")
     assert_refused(invoke("tasks", "import", "rows.jsonl", tmp_path / "x", "--agree-code"), 2, "only an environment")
     agreed = invoke("tasks", "import", "env:words", tmp_path / "x", "--agree-code", "--home", tmp_path / "home")
     assert agreed.code == 0, agreed.err

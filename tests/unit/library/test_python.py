@@ -16,6 +16,7 @@ import pytest
 import sapo_edge as sapo
 from sapo_edge.events import Paused
 from sapo_edge.library.python import Tasks
+from sapo_edge.library.signals import handling
 from sapo_edge.library.workspace import Workspace
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.invite import Swarm
@@ -83,6 +84,7 @@ def test_events_and_rounds_are_told_while_it_trains(
 ) -> None:
     told: list[sapo.Event] = []
     rounds: list[int] = []
+    logging.getLogger("sapo_edge").setLevel(logging.WARNING)
     run = train(model, tmp_path, rounds=3, on_event=told.append, on_round=lambda event: rounds.append(event.round))
     assert rounds == [1, 2, 3] and [event.round for event in run.rounds] == rounds
     assert {"node_started", "round", "node_stopped"} <= {event.event for event in told}
@@ -173,7 +175,7 @@ def test_ctrl_c_while_the_model_loads_ends_the_call_at_once(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Workspace, "open_policy", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
+    with handling([signal.SIGINT], signal.default_int_handler), pytest.raises(KeyboardInterrupt):
         train(model, tmp_path)
 
 
@@ -194,6 +196,7 @@ def test_events_of_other_threads_are_told_in_this_one_which_they_do_not_wait_for
 
     train(model, tmp_path, rounds=2, stop=stop, on_event=resume, on_round=pause)
     assert threads == {threading.get_ident()} and reasons[0] == ("test",)
+    stop.pause("after the end")
 
 
 def test_another_thread_trains_and_this_one_stops_it(model: Path, tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_nothing_is_written_where_nothing_can_be_asked(tmp_path: Path, monkeypat
         write_import(tmp_path / "new", "none", rows, importer)
     assert list((tmp_path / "new").iterdir()) == []
     importer = Importer()
-    monkeypatch.setattr(importing.os, "replace", lambda *_: os.truncate(tmp_path / "missing", 0))
+    monkeypatch.setattr(os, "replace", lambda *_: os.truncate(tmp_path / "missing", 0))
     with pytest.raises(ConfigError, match="can't be written"):
         write_import(
             tmp_path / "new", "some", importer.questions([(1, {"question": "a?", "answer": "b"})], ""), importer
