@@ -404,15 +404,19 @@ def _read_tasks(paths: Paths, tasks: Tasks, check: Function | None) -> tuple[str
 
 
 def _manifest_of_rows(paths: Paths, rows: Iterable[Mapping[str, object]], check: Function | None) -> Manifest:
+    from sapo_edge.tasks.columns import OPTIONS
     from sapo_edge.tasks.manifest import load_manifest
 
     with tempfile.TemporaryDirectory(prefix="sapo-rows-") as directory:
         file = Path(directory, "mine.jsonl")
         with file.open("w", encoding="utf-8") as lines:
             for number, row in enumerate(rows, start=1):
+                if not isinstance(row, Mapping):
+                    raise ManifestError(f"row {number} is no dictionary", 'write {"question": "...", "answer": "..."}')
                 record = dict(row)
                 if check is not None:
-                    # It may need no expected answer.
+                    # It may need no expected answer, and has no other check.
+                    record = {key: value for key, value in record.items() if key not in OPTIONS}
                     record = {"answer": ""} | record | {"check": "code", "code": _name_of(check)}
                 try:
                     lines.write(json.dumps(record) + "\n")

@@ -142,7 +142,8 @@ def test_a_check_is_a_function_and_what_it_raises_comes_back(model: Path, tmp_pa
         seen.append(question)
         return float(len(text) % 2)
 
-    train(model, tmp_path, [{"question": row["question"]} for row in ROWS], check=check, rounds=1)
+    rows = [{"question": row["question"], "check": "number", "tolerance": 1} for row in ROWS]
+    train(model, tmp_path, rows, check=check, rounds=1)
     assert set(seen) <= {row["question"] for row in ROWS} and len(seen) > 8
 
     def broken(*_: str) -> float:
@@ -231,6 +232,7 @@ def test_a_home_has_one_node(model: Path, tmp_path: Path) -> None:
         ({"onw": 3}, "own"),
         ({"tasks": "statrer"}, "starter"),
         ({"tasks": [{"question": "?", "answer": {1, 2}}]}, "row 1"),
+        ({"tasks": {"question": ["?"]}}, "row 1 is no dictionary"),
         ({"tasks": [{"question": "?"}], "check": None}, "^row 1: it has no answer"),
         ({"tasks": "starter"}, "made by a generator"),
         ({"swarm": "open"}, "leave out swarm"),
