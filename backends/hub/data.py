@@ -17,7 +17,7 @@ from sapo_edge.backends.hub.download import Progress, check_space, check_sum, re
 from sapo_edge.backends.hub.find import explained
 from sapo_edge.backends.hub.name import HUB
 from sapo_edge.errors import DataError
-from sapo_edge.plain import did_you_mean
+from sapo_edge.plain import did_you_mean, printable
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import DatasetInfo, RepoSibling
@@ -26,7 +26,7 @@ FORM = "hf:OWNER/NAME"
 CONVERTED = "refs/convert/parquet"
 """The branch of the hub's own conversion."""
 MAX_FILE_BYTES = 512_000_000
-"""Largest file that is downloaded."""
+"""Largest file that is downloaded or read."""
 USUAL = ("default", "main")
 """Configurations that are taken where there are several and none is named."""
 # Of the conversion, which may hold the beginning of a large split only; and of files that the `datasets` library wrote.
@@ -132,13 +132,14 @@ def _splits(info: DatasetInfo, form: re.Pattern[str]) -> dict[str, dict[str, lis
 
 
 def _choose(what: str, kind: str, options: Mapping[str, object], named: str | None, usual: list[str]) -> str:
+    names = printable(", ".join(options))
     if named is not None:
         if named in options:
             return named
-        remedy = f"{did_you_mean(named, options, 'choose another')} (there are: {', '.join(options)})"
+        remedy = f"{did_you_mean(named, options, 'choose another')} (there are: {names})"
         raise DataError(f"{what} has no {kind} {named}", remedy)
     if len(options) == 1:
         return next(iter(options))
     if usual:
         return usual[0]
-    raise DataError(f"{what} has {len(options)} {kind}s", f"name one with --{kind}: {', '.join(options)}")
+    raise DataError(f"{what} has {len(options)} {kind}s", f"name one with --{kind}: {names}")

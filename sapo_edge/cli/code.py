@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 
 from sapo_edge.cli.output import ask_yes, can_ask, narrate
-from sapo_edge.library.environments import Environments, agreed_code, record_code
+from sapo_edge.library import environments
+from sapo_edge.library.environments import agreed_code, record_code
 from sapo_edge.plain import printable
 from sapo_edge.state.paths import Paths
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.source import Function
 
 
-@contextmanager
-def judging(paths: Paths, manifest: Manifest | None) -> Iterator[Mapping[str, Function]]:
-    """The environments that a manifest names, loaded; they end with the block.
-
-    Args:
-        manifest: None for none, and for that of a swarm: what others send names no code.
-
-    Raises:
-        ConfigError: if the owner does not agree to one, or it can't be used.
-        DataError: if one can't be loaded.
-    """
-    if manifest is None:
-        yield {}
-        return
-    agreed = partial(agrees_to_code, paths, agree=False)
-    environments = Environments(manifest.functions, agreed, narrate)
-    try:
-        for code in environments:
-            # One that can't be used fails here, before a model is loaded.
-            environments[code]
-        yield environments
-    finally:
-        environments.close()
+def judging(paths: Paths, manifest: Manifest | None) -> AbstractContextManager[Mapping[str, Function]]:
+    """The environments that a manifest names, once the owner has agreed: see `sapo_edge.library.environments`."""
+    return environments.judging(manifest, partial(agrees_to_code, paths, agree=False), narrate)
 
 
 def agrees_to_code(paths: Paths, name: str, *, agree: bool) -> bool:

@@ -73,7 +73,8 @@ def import_questions(
     if source.lower().endswith(".csv"):
         # A spreadsheet's columns are whatever their case.
         question, answer = (name and name.lower() for name in (question, answer))
-    code = code_of(source.removeprefix(ENVIRONMENT), parse_assignments(arguments or ())) if is_environment else None
+    values = parse_assignments(arguments or (), "--argument")
+    code = code_of(source.removeprefix(ENVIRONMENT), values) if is_environment else None
     importer = Importer(question, answer, check, code)
     with ExitStack() as stack:
         if code is not None:
@@ -112,8 +113,8 @@ def _open(
     source: str, configuration: str | None, split: str | None, importer: Importer, stack: ExitStack
 ) -> tuple[str, Iterator[tuple[int, object]]]:
     """What is imported, in words, and its rows."""
-    from sapo_edge.tasks.columns import NAMES
-    from sapo_edge.tasks.question_file import KEYS, SUFFIXES
+    from sapo_edge.tasks.columns import KEYS, NAMES
+    from sapo_edge.tasks.question_file import SUFFIXES
 
     names = tuple(dict.fromkeys((*importer.names, *NAMES, *KEYS)))
     if source.startswith(HUB):
@@ -130,7 +131,7 @@ def _open(
 
 
 def _rows(paths: Iterable[Path], names: Sequence[str]) -> Iterator[tuple[int, object]]:
-    from sapo_edge.tasks.importing import MAX_FILE_BYTES
+    from sapo_edge.backends.hub.data import MAX_FILE_BYTES
     from sapo_edge.tasks.question_file import scan_records
 
     for path in paths:

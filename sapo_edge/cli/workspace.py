@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from pathlib import Path
 
 from sapo_edge.cli.output import narrate
 from sapo_edge.errors import ConfigError
-from sapo_edge.library.progress import DownloadReport
-from sapo_edge.library.workspace import Listener, Workspace
+from sapo_edge.library.workspace import Workspace, printing
 from sapo_edge.library.workspace import open_workspace as open_silent_workspace
 
-LISTENER = Listener(narrate, lambda name: closing(DownloadReport(name, narrate)))
+LISTENER = printing(narrate)
 
 
 def open_workspace(
@@ -31,12 +29,12 @@ def open_workspace(
     return open_silent_workspace(home, values, LISTENER)
 
 
-def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """Names and values of repeated `--set` flags."""
+def parse_assignments(assignments: Iterable[str], flag: str = "--set") -> dict[str, str]:
+    """Names and values of a flag that is repeated."""
     pairs = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
-            raise ConfigError(f"--set {assignment} has no value", "write it as --set name=value")
+            raise ConfigError(f"{flag} {assignment} has no value", f"write it as {flag} name=value")
         pairs[name.strip()] = value.strip()
     return pairs

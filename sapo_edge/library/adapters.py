@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sapo_edge.evaluate import Evaluation
     from sapo_edge.library.workspace import Workspace
     from sapo_edge.state.checkpoint import Checkpoint
+    from sapo_edge.state.paths import Paths
     from sapo_edge.tasks.source import Function
 
 
@@ -33,7 +34,7 @@ def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
         if checkpoint is not None:
             checkpoint.verify_files()
         return directory
-    best = best_adapter(workspace)
+    best = best_adapter(workspace.paths)
     if best is None:
         raise CheckpointError(
             "nothing is trained yet", "train first with: sapo run --rounds 40, or give --adapter DIRECTORY"
@@ -41,11 +42,11 @@ def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
     return best
 
 
-def best_adapter(workspace: Workspace) -> Path | None:
-    """The best checkpoint of this state directory, or the newest if none was evaluated; None before the first."""
+def best_adapter(paths: Paths) -> Path | None:
+    """The best checkpoint of the current run, or the newest if none was evaluated; None before the first."""
     from sapo_edge.state.checkpoints import Checkpoints
 
-    checkpoints = Checkpoints(workspace.paths.checkpoints)
+    checkpoints = Checkpoints(paths.checkpoints)
     checkpoint = checkpoints.best() or checkpoints.latest()
     return None if checkpoint is None else checkpoint.directory
 
@@ -153,7 +154,7 @@ def open_conversation(
 
     manifest = workspace.require_manifest()
     model = open_source(workspace.model, mlx=True).model_name
-    directory = best_adapter(workspace) if adapter is None else find_adapter(workspace, adapter)
+    directory = best_adapter(workspace.paths) if adapter is None else find_adapter(workspace, adapter)
     with tempfile.TemporaryDirectory(prefix="sapo-chat-") as temporary:
         say(f"loading {printable(model)}")
         policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0, say=say)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -91,43 +93,42 @@ class Curves:
 
     Args:
         warn: receives one message if the library fails or is too slow.
-        context: in which the target was opened; None: that of the caller.
     """
 
-    def __init__(self, target: Target, warn: Callable[[str], None], context: Context | None = None) -> None:
+    def __init__(self, target: Target, warn: Callable[[str], None]) -> None:
         self._target, self._warn = target, warn
-        self._waiting: queue.Queue[events.Event | None] = queue.Queue(WAITING)
+        self._waiting: queue.SimpleQueue[events.Event | None] = queue.SimpleQueue()
         self._failed = threading.Event()
-        context = context or copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._work,), name="sapo-curves", daemon=True)
+        run = copy_context().run
+        self._thread = threading.Thread(target=run, args=(self._work,), name="sapo-curves", daemon=True)
         self._thread.start()
 
     def __call__(self, event: events.Event) -> None:
         """Take an event from any thread; never waits."""
         if self._failed.is_set() or not figures_of(event)[0]:
             return
-        try:
-            self._waiting.put_nowait(event)
-        except queue.Full:
+        if self._waiting.qsize() < WAITING:
+            self._waiting.put(event)
+        else:
             self._fail("it is too slow")
 
     def close(self) -> None:
         """Wait until all figures are written, at most `END_SECONDS`."""
-        with contextlib.suppress(queue.Full):
-            self._waiting.put(None, timeout=END_SECONDS)
+        self._waiting.put(None)
         self._thread.join(END_SECONDS)
         if self._thread.is_alive():
             self._fail(f"it did not take the last figures in {END_SECONDS:.0f} s")
 
     def _work(self) -> None:
         try:
-            while (event := self._waiting.get()) is not None and not self._failed.is_set():
-                self._target.log(*figures_of(event))
-            # Some libraries print a farewell on stdout, which is for data.
+            for event in iter(self._waiting.get, None):
+                if not self._failed.is_set():
+                    self._target.log(*figures_of(event))
+            # Some libraries print a farewell on stdout, which is for data; nothing else prints there meanwhile.
             with contextlib.redirect_stdout(sys.stderr):
                 self._target.close()
         except Exception as error:  # noqa: BLE001 - whatever the library raises; it ends the curves, and is told
-            self._fail(str(error).splitlines()[0] if str(error) else type(error).__name__)
+            self._fail(_in_a_line(error))
 
     def _fail(self, reason: str) -> None:
         if not self._failed.is_set():
@@ -156,20 +157,25 @@ def open_curves(library: str, directory: Path, name: str, warn: Callable[[str], 
         # Some libraries print a greeting on stdout, which is for data.
         with contextlib.redirect_stdout(sys.stderr):
             # In a context of its own: what a library remembers there as open, it would close once more at the exit.
-            context = copy_context()
-            return Curves(context.run(_open, library, place, name), warn, context)
+            return copy_context().run(lambda: Curves(_open(library, place, name), warn))
     except StateError:
         raise
     except Exception as error:
         # Whatever the library raises, a run without curves goes on.
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise StateError(f"{library} can't be opened: {reason}", 'correct its settings, or set curves = ""') from error
+        remedy = 'correct its settings, or set curves = ""'
+        raise StateError(f"{library} can't be opened: {_in_a_line(error)}", remedy) from error
+
+
+def _in_a_line(error: Exception) -> str:
+    """The first line of a library's words, of addresses without what may be a password or a token."""
+    return re.sub(r"(?<=//)[^/\s@]*@|\?\S+", "", str(error).partition("\n")[0]) or type(error).__name__
 
 
 def _open(library: str, place: Path, name: str) -> Target:
     if library == "mlflow":
-        # It tells its makers what is called.
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        # It tells its makers what is called, and tries for minutes to reach a server.
+        for variable, value in (("DISABLE_TELEMETRY", "true"), ("HTTP_REQUEST_MAX_RETRIES", "2")):
+            os.environ.setdefault(f"MLFLOW_{variable}", value)
     return _OPENERS[library](import_module(PACKAGES[library]), place, name)
 
 
@@ -199,24 +205,31 @@ def _open_wandb(module: Any, place: Path, name: str) -> Target:
         console="off", disable_git=True, disable_code=True, save_code=False, x_disable_stats=True, x_disable_meta=True,
         x_disable_machine_info=True, x_save_requirements=False, host="", silent=True, init_timeout=30,
     )  # fmt: skip
-    run = module.init(project=PROJECT, id=name, name=name, resume="allow", dir=str(place), settings=settings)
+    # Beside a run that this process may have of its own, which a second one would be or end by default.
+    run = module.init(
+        project=PROJECT, id=name, name=name, resume="allow", dir=str(place), settings=settings, reinit="create_new"
+    )
     # By the round instead of its own counter, which never goes back: a node may return to an earlier checkpoint.
     run.define_metric("*", step_metric="round")
     return Target(lambda figures, round: run.log({**figures, "round": round}), run.finish)
 
 
 def _open_mlflow(module: Any, place: Path, name: str) -> Target:
-    if "MLFLOW_TRACKING_URI" not in os.environ:
-        # Its own default is the current directory.
-        module.set_tracking_uri(f"sqlite:///{place / 'mlflow.db'}")
-    experiment, client = module.set_experiment(PROJECT).experiment_id, module.MlflowClient()
+    # A client of its own, and not the module's functions: those share one address and experiment with whatever else
+    # this process does. The default address is in the current directory.
+    address = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{place / 'mlflow.db'}"
+    client = module.MlflowClient(tracking_uri=address)
+    known = client.get_experiment_by_name(PROJECT)
+    experiment = client.create_experiment(PROJECT) if known is None else known.experiment_id
     earlier = client.search_runs([experiment], f"attributes.run_name = '{name}'", max_results=1)
     run = (earlier[0] if earlier else client.create_run(experiment, run_name=name)).info.run_id
     client.update_run(run, status="RUNNING")
-    return Target(
-        lambda figures, round: module.log_metrics(dict(figures), step=round, run_id=run),
-        lambda: client.set_terminated(run),
-    )
+
+    def log(figures: Figures, round: int) -> None:
+        now = int(1000 * time.time())
+        client.log_batch(run, [module.entities.Metric(key, value, now, round) for key, value in figures.items()])
+
+    return Target(log, lambda: client.set_terminated(run))
 
 
 _OPENERS: Mapping[str, Callable[[Any, Path, str], Target]] = {

@@ -13,10 +13,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 
 import msgpack
@@ -26,8 +26,11 @@ from sapo_edge.children import python_command
 from sapo_edge.errors import ConfigError, DataError, StateError
 from sapo_edge.installing import how_to_install_extra
 from sapo_edge.plain import printable
-from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.state.durable import read_bounded, reported, write_atomically
 from sapo_edge.tasks.source import Function
+
+if TYPE_CHECKING:
+    from sapo_edge.tasks.manifest import Manifest
 
 ENVIRONMENT = "env:"
 """Prefix of an environment's name where something is imported."""
@@ -76,10 +79,17 @@ class Environment:
         self._start()
 
     def rows(self) -> Iterator[tuple[int, object]]:
-        """Its tasks, as rows of a data set."""
-        with self._lock:
+        """Its tasks, as rows of a data set; not while it judges.
+
+        Raises:
+            DataError: if it hangs or ends before the last one.
+        """
+        try:
             self._send("rows")
             yield from enumerate(iter(lambda: self._receive(START_SECONDS), None), start=1)
+        except (OSError, EOFError) as error:
+            remedy = "try it by itself: vf-eval, or import it"
+            raise DataError(f"the environment {self.name} ended, or hung, before its last task", remedy) from error
 
     def __call__(self, question: str, expected: str, text: str) -> float:
         """The score of an answer: 0 if the environment hangs or ends on it, which is said and counted.
@@ -93,7 +103,7 @@ class Environment:
             try:
                 self._send([question, text])
                 reply = self._receive(ANSWER_SECONDS)
-            except (OSError, EOFError, TimeoutError) as error:
+            except (OSError, EOFError) as error:
                 self._kill()
                 return self._lose(error)
             self._in_row = 0
@@ -125,7 +135,7 @@ class Environment:
         self._unpacker = msgpack.Unpacker(max_buffer_size=_MAX_REPLY)
         try:
             loaded = self._receive(START_SECONDS)
-        except (OSError, EOFError, TimeoutError) as error:
+        except (OSError, EOFError) as error:
             self._kill()
             what = f"took more than {START_SECONDS:.0f} s to load" if isinstance(error, TimeoutError) else "ended"
             raise DataError(f"the environment {self.name} {what}", "try it by itself: vf-eval, or import it") from error
@@ -148,15 +158,16 @@ class Environment:
         assert self._process is not None and self._process.stdout is not None
         output, limit = self._process.stdout, time.monotonic() + seconds
         while True:
-            for reply in self._unpacker:
-                return reply
-            if not select.select([output], [], [], max(0.0, limit - time.monotonic()))[0]:
-                raise TimeoutError
-            if not (block := os.read(output.fileno(), 64 * 1024)):
-                raise EOFError
             try:
+                for reply in self._unpacker:
+                    return reply
+                if not select.select([output], [], [], max(0.0, limit - time.monotonic()))[0]:
+                    raise TimeoutError
+                if not (block := os.read(output.fileno(), 64 * 1024)):
+                    raise EOFError
                 self._unpacker.feed(block)
-            except msgpack.BufferFull as error:
+            except (ValueError, msgpack.UnpackException) as error:
+                # Too much, or no reply of the process: as if it had ended.
                 raise EOFError from error
 
     def _kill(self) -> None:
@@ -211,6 +222,29 @@ class Environments(Mapping[str, Function]):
             environment.close()
 
 
+@contextmanager
+def judging(
+    manifest: Manifest | None, agreed: Callable[[str], bool], say: Callable[[str], None]
+) -> Iterator[Mapping[str, Function]]:
+    """The environments that a manifest names, loaded; they end with the block.
+
+    Args:
+        manifest: None for none, and for that of a swarm: what others send names no code.
+
+    Raises:
+        ConfigError: if the owner does not agree to one, or it can't be used.
+        DataError: if one can't be loaded.
+    """
+    if manifest is None:
+        yield {}
+        return
+    with closing(Environments(manifest.functions, agreed, say)) as environments:
+        for code in environments:
+            # One that can't be used fails here, before a model is loaded.
+            environments[code]
+        yield environments
+
+
 def agreed_code(file: Path) -> frozenset[str]:
     """Names of the environments that the owner has agreed to run, with their arguments."""
     return frozenset(_read(file))
@@ -225,9 +259,7 @@ def record_code(file: Path, name: str, how: str) -> None:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        with file.open("rb") as stream:
-            agreed = json.loads(stream.read(_MAX_BYTES))["agreed"]
-        return dict(agreed)
+        return dict(json.loads(read_bounded(file, _MAX_BYTES))["agreed"])
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import tempfile
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,7 +24,7 @@ from sapo_edge import events
 from sapo_edge.care.stop import Stop
 from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.library.session import Around, run_session
-from sapo_edge.library.workspace import Listener, Workspace, find_manifest, open_workspace
+from sapo_edge.library.workspace import Listener, Workspace, find_manifest, open_workspace, printing
 from sapo_edge.state.paths import Paths
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from sapo_edge.library.conversation import Conversation, Piece
     from sapo_edge.library.fanout import Receiver
     from sapo_edge.state.store import Store
-    from sapo_edge.swarm.joining.membership import Membership
     from sapo_edge.tasks.manifest import Manifest
     from sapo_edge.tasks.source import Function
 
@@ -91,6 +92,9 @@ class Run:
         # Called when the program ends, too: native memory is freed before the interpreter is taken apart.
         self._free: weakref.finalize[..., Run] | None = None
         self._conversation: Conversation | None = None
+        self._asked: Path | None = None
+        # A model is asked by one thread at a time, and not freed meanwhile.
+        self._lock = threading.RLock()
 
     @property
     def directory(self) -> Path:
@@ -100,11 +104,9 @@ class Run:
     @property
     def adapter(self) -> Path | None:
         """Directory of the best checkpoint, in PEFT's format; None before the first."""
-        from sapo_edge.state.checkpoints import Checkpoints
+        from sapo_edge.library.adapters import best_adapter
 
-        checkpoints = Checkpoints(self._paths.run_of(self.name).checkpoints)
-        best = checkpoints.best() or checkpoints.latest()
-        return None if best is None else best.directory
+        return best_adapter(replace(self._paths, named=self.name))
 
     @property
     def results(self) -> Results | None:
@@ -127,12 +129,12 @@ class Run:
     def train(self, rounds: int = ROUNDS, **options: Any) -> Run:
         """Make so many more rounds; see `train` for the options, except `tasks`, `name`, `home` and `check`."""
         self.close()
-        done = self.rounds[-1].round if self.rounds else 0
-        _train(self, None, rounds=done + rounds, **options)
+        done = self.rounds
+        _train(self, None, rounds=rounds, done=done[-1].round if done else 0, **options)
         return self
 
     def ask(self, question: str, *, base: bool = False, plain: bool = False, temperature: float = 0.0) -> str:
-        """The answer to a question. The first call loads the model, which stays loaded until `close`.
+        """The answer to a question, which stands alone. The first call loads the model, which stays until `close`.
 
         Args:
             base: ask the base model instead of the adapter.
@@ -144,20 +146,23 @@ class Run:
         """
         from sapo_edge.library.adapters import find_adapter, open_conversation
 
-        workspace = self._workspace()
-        if self._conversation is None:
-            adapter = find_adapter(workspace, self.adapter)
-            opened = ExitStack()
-            self._conversation, _ = opened.enter_context(open_conversation(workspace, adapter, workspace.listener.say))
-            self._free = weakref.finalize(self, opened.close)
         said: list[str] = []
 
         def keep(piece: Piece) -> None:
             if piece.done:
                 said.append(piece.text)
 
-        self._conversation.speakers = (not base,)
-        self._conversation.ask(question, task=not plain, temperature=temperature, show=keep)
+        with self._lock:
+            # It may have learned since the last question, also in another process.
+            if self._conversation is None or self.adapter != self._asked:
+                self.close()
+                workspace, opened = self._workspace(), ExitStack()
+                self._asked = find_adapter(workspace, self.adapter)
+                conversation = open_conversation(workspace, self._asked, workspace.listener.say)
+                self._conversation, _ = opened.enter_context(conversation)
+                self._free = weakref.finalize(self, opened.close)
+            self._conversation.speakers = (not base,)
+            self._conversation.ask(question, task=not plain, temperature=temperature, show=keep)
         return said[-1]
 
     def evaluate(self, questions: int | None = None) -> Results:
@@ -170,8 +175,9 @@ class Run:
         from sapo_edge.library.adapters import evaluate_both, find_adapter
 
         self.close()
-        workspace = self._workspace(held_out=questions)
-        found, _ = evaluate_both(workspace, find_adapter(workspace, self.adapter), functions=self._functions)
+        workspace = self._workspace({"held_out": questions})
+        with _judging(self, workspace) as functions:
+            found, _ = evaluate_both(workspace, find_adapter(workspace, self.adapter), functions=functions)
         base, adapter = found["base"], found["adapter"]
         return Results.of(base.right, adapter.right, paired_gain(base, adapter), base.questions, "test")
 
@@ -184,13 +190,14 @@ class Run:
         """
         from sapo_edge.library.adapters import export_adapter
 
-        return export_adapter(self._workspace(), self.adapter, to, Path(directory), quantisation)
+        return export_adapter(self._workspace(), self.adapter, to, Path(directory).expanduser(), quantisation)
 
     def close(self) -> None:
         """Free the model that `ask` loaded, if any."""
-        free, self._free, self._conversation = self._free, None, None
-        if free is not None:
-            free()
+        with self._lock:
+            free, self._free, self._conversation = self._free, None, None
+            if free is not None:
+                free()
 
     def __enter__(self) -> Run:
         return self
@@ -201,9 +208,8 @@ class Run:
     def __repr__(self) -> str:
         return f"<run {self.name} of {self._paths.home or 'this user'}: {self.results or 'nothing is compared yet'}>"
 
-    def _workspace(self, **settings: object) -> Workspace:
-        _choose(self._paths, self.name)
-        return open_workspace(self._paths.home, settings)
+    def _workspace(self, flags: Mapping[str, object] | None = None, listener: Listener | None = None) -> Workspace:
+        return open_workspace(self._paths.home, flags, listener or Listener(), run=self.name)
 
 
 def open_run(
@@ -253,10 +259,10 @@ def train(
         SapoError: with what is wrong and what to do. What was learned until then is saved.
         KeyboardInterrupt: after Ctrl-C, and once all is saved.
     """
-    run = Run(name, None if home is None else Path(home), check)
-    manifest = _read_tasks(run._paths, tasks, check)
-    if name is None:
-        run.name = _run_for(run._paths, manifest)
+    directory = None if home is None else Path(home)
+    paths = Paths.default(directory)
+    manifest = _read_tasks(paths, tasks, check)
+    run = Run(name or _run_for(paths, manifest), directory, check)
     _train(run, manifest, rounds=rounds, **options)
     return run
 
@@ -266,6 +272,7 @@ def _train(
     manifest: tuple[str, Manifest] | None,
     *,
     rounds: int,
+    done: int = 0,
     on_event: Callable[[events.Event], None] | None = None,
     on_round: Callable[[events.RoundFinished], None] | None = None,
     show: bool = True,
@@ -274,86 +281,105 @@ def _train(
     agree: bool = False,
     **settings: object,
 ) -> None:
-    stop, paths = stop or Stop(), run._paths
+    from sapo_edge.library.narrator import Narrator
+
     if rounds < 1:
         raise ConfigError(f"{rounds} rounds are none", "give 1 or more")
+    if "network" in settings:
+        raise ConfigError("network is no argument", 'swarm="open" shares, and without swarm nothing is sent')
     if run._functions and swarm is not None:
         raise ConfigError("check is a function of this machine, so others can't judge by it", "leave out swarm")
-    _choose(paths, run.name)
-    listener = _printing() if show else Listener()
-    if swarm is not None:
-        _join(paths, swarm, agree=agree)
-    named = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in settings.items()}
-    flags = {"rounds": rounds, "network": "solo" if swarm is None else "swarm", **named}
+    stop, listener = stop or Stop(), printing(_say) if show else Listener()
+    flags = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in settings.items()}
+    flags |= {"rounds": done + rounds, "network": "solo" if swarm is None else "swarm"}
     if manifest is not None:
         flags["manifest"] = manifest[0]
-    workspace = open_workspace(paths.home, flags, listener)
-    workspace.check_swarm()
+    # A wrong setting is told before anything is joined or begun.
+    workspace = run._workspace(flags, listener)
+    if swarm is not None:
+        _join(workspace, swarm, agree=agree)
+        workspace = run._workspace(flags, listener)
+        workspace.check_swarm()
+    _choose(run._paths, run.name)
+    thread, waiting = threading.get_ident(), deque[events.Event]()
     failed: list[BaseException] = []
+    interrupts: list[int] = []
 
-    def call(event: events.Event) -> None:
-        try:
-            if on_event is not None:
-                on_event(event)
-            if on_round is not None and isinstance(event, events.RoundFinished):
-                on_round(event)
-        except BaseException as error:  # noqa: BLE001 - raised again, when the run has ended in order
-            failed.append(error)
-            stop.after_round()
+    def tell() -> None:
+        """Call back in this thread, also about events of other threads, which must not wait for it."""
+        while threading.get_ident() == thread and waiting and not failed:
+            event = waiting.popleft()
+            try:
+                if on_event is not None:
+                    on_event(event)
+                if on_round is not None and isinstance(event, events.RoundFinished):
+                    on_round(event)
+            except BaseException as error:  # noqa: BLE001 - raised again, when the run has ended in order
+                failed.append(error)
+                stop.after_round()
+
+    def receive(event: events.Event) -> None:
+        waiting.append(event)
+        tell()
 
     @contextmanager
     def watch(store: Store) -> Iterator[Receiver]:
-        if not show:
-            yield call
-            return
-        from sapo_edge.library.narrator import Narrator
+        # Not before the model is loaded: there Ctrl-C just ends the call, as elsewhere in Python.
+        with _interruptible(stop, listener, interrupts):
+            if not show:
+                yield lambda event: None
+                return
+            with Narrator(done + rounds) as narrator:
+                narrator.known_base(next(iter(store.journal.held_out_course() or ()), None))
+                yield narrator
 
-        with Narrator(workspace.settings.rounds) as narrator:
-            narrator.known_base(next(iter(store.journal.held_out_course() or ()), None))
-
-            def both(event: events.Event) -> None:
-                narrator(event)
-                call(event)
-
-            yield both
-
-    with _interruptible(stop, listener) as interrupted:
-        run_session(workspace, stop, Around(watch, functions=run._functions))
+    # Called while the node pauses, too, when this thread has no events of its own.
+    stop.alive = tell
+    try:
+        with _judging(run, workspace) as functions:
+            outcome = run_session(workspace, stop, Around(watch, receive, functions=functions))
+    finally:
+        # The caller may still have it, and pause what has ended.
+        stop.alive, stop.changed = lambda: None, lambda reasons: None
+    tell()
     if failed:
         raise failed[0]
-    if interrupted:
+    if interrupts:
         raise KeyboardInterrupt
+    if outcome.was_done:
+        listener.say(f"nothing to do: {run.name} has its {done + rounds} rounds; run.train(10) makes 10 more")
 
 
 @contextmanager
-def _interruptible(stop: Stop, listener: Listener) -> Iterator[list[int]]:
-    """Let Ctrl-C end the run in order; the list then has the signals. Another thread than the main one gets none."""
+def _judging(run: Run, workspace: Workspace) -> Iterator[Mapping[str, Function]]:
+    """The functions that judge a run's answers: the caller's, or environments that the owner has agreed to."""
+    from sapo_edge.library.environments import agreed_code, judging
+
+    def agreed(name: str) -> bool:
+        return name in agreed_code(workspace.paths.code)
+
+    with judging(workspace.manifest if workspace.is_alone else None, agreed, workspace.listener.say) as environments:
+        yield run._functions or environments
+
+
+@contextmanager
+def _interruptible(stop: Stop, listener: Listener, interrupts: list[int]) -> Iterator[None]:
+    """Let Ctrl-C end the run in order, and keep its signals. Another thread than the main one gets none."""
     from sapo_edge.library.signals import StopSignals, handling
 
-    came: list[int] = []
     signals = StopSignals(stop, listener.say)
 
     def handle(number: int, frame: Any) -> None:
-        came.append(number)
+        interrupts.append(number)
         signals(number, frame)
 
     is_main = threading.current_thread() is threading.main_thread()
     with handling([signal.SIGINT], handle) if is_main else nullcontext():
-        yield came
+        yield
 
 
-def _printing() -> Listener:
-    """Prints what takes time as the commands do."""
-    from rich.console import Console
-
-    from sapo_edge.library.progress import DownloadReport
-
-    console = Console(stderr=True, highlight=False)
-
-    def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
-    return Listener(say, lambda name: closing(DownloadReport(name, say)))
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _read_tasks(paths: Paths, tasks: Tasks, check: Function | None) -> tuple[str, Manifest]:
@@ -371,24 +397,26 @@ def _read_tasks(paths: Paths, tasks: Tasks, check: Function | None) -> tuple[str
         manifest = tasks
     else:
         manifest = _manifest_of_rows(paths, tasks, check)
-    return _keep(membership, manifest if check is None else _judged_by(manifest, check))
-
-
-def _keep(membership: Membership, manifest: Manifest) -> tuple[str, Manifest]:
+    if check is not None:
+        manifest = _judged_by(manifest, check)
     kept = membership.keep_manifest(manifest.to_bytes(), bytes.fromhex(manifest.digest), manifest.store)
     return kept.digest, kept
 
 
 def _manifest_of_rows(paths: Paths, rows: Iterable[Mapping[str, object]], check: Function | None) -> Manifest:
+    from sapo_edge.tasks.columns import OPTIONS
     from sapo_edge.tasks.manifest import load_manifest
 
     with tempfile.TemporaryDirectory(prefix="sapo-rows-") as directory:
         file = Path(directory, "mine.jsonl")
         with file.open("w", encoding="utf-8") as lines:
             for number, row in enumerate(rows, start=1):
+                if not isinstance(row, Mapping):
+                    raise ManifestError(f"row {number} is no dictionary", 'write {"question": "...", "answer": "..."}')
                 record = dict(row)
                 if check is not None:
-                    # It may need no expected answer.
+                    # It may need no expected answer, and has no other check.
+                    record = {key: value for key, value in record.items() if key not in OPTIONS}
                     record = {"answer": ""} | record | {"check": "code", "code": _name_of(check)}
                 try:
                     lines.write(json.dumps(record) + "\n")
@@ -450,19 +478,22 @@ def _choose(paths: Paths, name: str) -> None:
         begin_run(paths, name)
 
 
-def _join(paths: Paths, swarm: str, *, agree: bool) -> None:
+def _join(workspace: Workspace, swarm: str, *, agree: bool) -> None:
     """Join the swarm that a call names, if its caller has agreed to share."""
     from sapo_edge.library.joining import join
     from sapo_edge.state.consent import agreed_to_share, write_consent
-    from sapo_edge.swarm.joining.membership import Membership
 
-    if not agreed_to_share(paths.consent):
-        if not agree:
-            raise ConfigError(
-                "members of the swarm would get the questions, your model's answers, your node's key and IP address",
-                "read docs/privacy.md, and give agree=True; or leave out swarm",
-            )
+    paths = workspace.paths
+    has_agreed = agreed_to_share(paths.consent)
+    if not (has_agreed or agree):
+        raise ConfigError(
+            "members of the swarm would get the questions, your model's answers, your node's key and IP address",
+            "read docs/privacy.md, and give agree=True; or leave out swarm",
+        )
+    if swarm == OPEN and workspace.is_alone:
+        raise ConfigError("these tasks have no open swarm", "give an invite as swarm, or leave it out")
+    if swarm != OPEN:
+        join(paths, workspace.membership, swarm)
+    if not has_agreed:
         paths.create()
         write_consent(paths.consent, "agree=True")
-    if swarm != OPEN:
-        join(paths, Membership(paths.state), swarm)

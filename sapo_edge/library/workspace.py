@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sapo_edge.errors import ConfigError, ManifestError, NoNodeError, SapoError
+from sapo_edge.library.progress import DownloadReport
 
 if TYPE_CHECKING:
     from sapo_edge.backends.backend import RoundShape
@@ -56,6 +57,11 @@ class Listener:
 
     say: Callable[[str], None] = keep_silent
     watch_download: Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]] = _watch_nothing
+
+
+def printing(say: Callable[[str], None]) -> Listener:
+    """Tells of everything in lines, and of downloads by a bar on a terminal."""
+    return Listener(say, lambda name: closing(DownloadReport(name, say)))
 
 
 @dataclass(frozen=True)
@@ -234,24 +240,30 @@ def open_workspace(
     home: Path | None,
     flags: Mapping[str, object] | None = None,
     listener: Listener = Listener(),
+    run: str | None = None,
 ) -> Workspace:
     """Resolve what a command works on. Creates nothing outside of the cache and uses no network.
 
     Args:
         flags: values by setting name; None where a flag is missing.
+        run: the run to work on instead of the current one. What it was made with counts then unless a flag says
+            otherwise, whatever swarm was joined and whatever environment and file say.
     """
     from sapo_edge.config.layers import resolve
     from sapo_edge.state.paths import Paths
     from sapo_edge.swarm.joining.membership import Membership
 
-    paths = Paths.default(home)
+    paths = replace(Paths.default(home), named=run)
     values = {name: value for name, value in (flags or {}).items() if value is not None}
     for name in ("manifest", "model"):
         if isinstance(path := values.get(name), str):
             # The state keeps it, for commands that run elsewhere.
             values[name] = storable(name, path)
     membership = Membership(paths.state)
-    resolved = resolve(values, file=paths.config_file, state=_made_with(paths, membership))
+    made = _made_with(paths, membership)
+    if run is not None:
+        values = made | values
+    resolved = resolve(values, file=paths.config_file, state=made)
     manifest: Manifest | None
     if resolved.sources["manifest"] == "default" and membership.current is not None:
         manifest = membership.manifest(membership.current.manifest)
@@ -280,7 +292,7 @@ def _made_with(paths: Paths, membership: Membership) -> dict[str, object]:
     except (SapoError, ValueError):
         # A command that needs the checkpoints says what is wrong with them.
         return {}
-    if kept is not None and membership.current is None:
+    if kept is not None and (membership.current is None or paths.named is not None):
         values["manifest"] = shipped_name(kept.digest) or kept.digest
     return values
 

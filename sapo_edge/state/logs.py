@@ -135,15 +135,29 @@ def _is_journal() -> bool:
 def written(file: Path) -> Iterator[None]:
     """Write this program's records to a file until the block ends, and leave all other logging as it is."""
     logger, handler = logging.getLogger("sapo_edge"), _log_file(file, logging.INFO)
-    level = logger.level
-    logger.addHandler(handler)
+    level, propagates = logger.level, logger.propagate
+    # A handler of the root takes what any logger lets pass. It gets what it would get without the file.
+    onwards = _Onwards(logger.getEffectiveLevel())
+    logger.handlers += [handler, onwards]
     logger.setLevel(logging.INFO)
+    logger.propagate = False
     try:
         yield
     finally:
+        logger.propagate = propagates
         logger.setLevel(level)
         logger.removeHandler(handler)
+        logger.removeHandler(onwards)
         handler.close()
+
+
+class _Onwards(logging.Handler):
+    """Passes records on to the root's handlers."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        root = logging.getLogger()
+        if root.handlers:
+            root.callHandlers(record)
 
 
 def _log_file(file: Path, level: int) -> logging.Handler:

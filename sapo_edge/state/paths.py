@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import platformdirs
@@ -72,12 +72,14 @@ class Paths:
     Attributes:
         state: identity, journal, checkpoints, pool, log: data that must not be lost.
         cache: data that can be created again.
+        named: a run that counts as the current one here; None for that of all programs.
     """
 
     state: Path
     config: Path
     cache: Path
     runtime: Path
+    named: str | None = field(default=None, compare=False)
 
     config_file = _Below("config", "config.toml")
     """The user's settings, TOML."""
@@ -137,6 +139,8 @@ class Paths:
     @property
     def run_name(self) -> str:
         """The run which nodes continue. It changes only while no node runs."""
+        if self.named is not None:
+            return self.named
         try:
             return check_run_name(self.current_run.read_text("ascii").strip())
         except FileNotFoundError:

@@ -13,9 +13,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sapo_edge.tasks.checks import Number
+from sapo_edge.tasks.checks import CHECKS, Number
 from sapo_edge.tasks.texts import require
 
+OPTIONS = tuple(dict.fromkeys(kind.option for kind in CHECKS.values() if kind.option))
+"""Names of the options of checks."""
+KEYS = ("question", "answer", "check", "split", *OPTIONS)
+"""What a question of a file may say."""
 MESSAGES = "messages"
 # A solution in words, then the result in a line of its own: GSM8K.
 _RESULT = re.compile(r"(?:^|\n)####[ \t]*\$?([^\n]+?)\s*\Z")
@@ -89,8 +93,21 @@ def read_row(record: Mapping[str, Any], columns: Columns) -> Row:
     return Row(question, answer, system, earlier, check)
 
 
-def fitting_check(answer: Any) -> dict[str, Any]:
-    """The check that fits an answer where nobody names one, with its option."""
+def own_keys(record: Mapping[str, Any], row: Row, check: str | None = None) -> dict[str, Any]:
+    """A row in the keys of a question.
+
+    Args:
+        check: of all rows; None: the one that the record names, that the form of its answer names, or that fits it.
+    """
+    kept = {key: record[key] for key in KEYS[2:] if key in record}
+    if check is not None or kept.get("check") not in (*CHECKS,):
+        named = check or row.check
+        kept = {key: kept[key] for key in ("split",) if key in kept}
+        kept |= {"check": named} if named else _fitting_check(row.answer)
+    return {"question": row.question, "answer": row.answer, **kept}
+
+
+def _fitting_check(answer: Any) -> dict[str, Any]:
     if isinstance(answer, dict | list):
         return {"check": "json" if isinstance(answer, dict) else "set"}
     return {"check": "number"} if is_number(answer) else {"check": "exact", "fold": True}
@@ -111,8 +128,7 @@ def as_question(record: object) -> object:
     row = read_row(record, columns)
     remedy = "`sapo tasks import FILE DIRECTORY` puts it into a manifest"
     require(not row.system, "it has a system turn, which belongs to the manifest", remedy)
-    kept = {name: record[name] for name in ("split",) if name in record}
-    return {"question": row.question, "answer": row.answer, **fitting_check(row.answer), **kept}
+    return own_keys(record, row)
 
 
 def is_number(answer: object) -> bool:

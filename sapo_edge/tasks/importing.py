@@ -19,19 +19,17 @@ from typing import IO, Any
 import tomlkit
 
 from sapo_edge.errors import ConfigError, DataError, ManifestError
-from sapo_edge.plain import did_you_mean
+from sapo_edge.plain import did_you_mean, printable
 from sapo_edge.tasks.allowed import nearest
 from sapo_edge.tasks.checks import CHECKS, folded
-from sapo_edge.tasks.columns import Columns, Row, fitting_check, guess_columns, read_row
+from sapo_edge.tasks.columns import Columns, guess_columns, own_keys, read_row
 from sapo_edge.tasks.question_data import MAX_DATA_BYTES, MAX_DATA_QUESTIONS
-from sapo_edge.tasks.question_file import KEYS, parse_question
+from sapo_edge.tasks.question_file import parse_question
 from sapo_edge.tasks.questions import SPLITS, OwnQuestion
 from sapo_edge.tasks.texts import MAX_TEXT_BYTES, check_text
 
 FILES = ("manifest.toml", "tasks.jsonl")
 """What an import writes, as `sapo tasks new` does."""
-MAX_FILE_BYTES = 512_000_000
-"""Largest file that is read."""
 PLAIN_CHECKS = tuple(name for name, kind in CHECKS.items() if not kind.needs_option())
 """Checks that a flag can name: they need no option of each question."""
 LONG_ANSWER = 200
@@ -86,7 +84,8 @@ class Importer:
         self.result = Imported()
         self._question, self._answer, self._check, self._code = question, answer, check, code
         self._seen: set[bytes] = set()
-        self._systems: Counter[str] = Counter()
+        self._system: str | None = None
+        self._differ = False
         self._earlier = self._long = 0
         self._unknown: ConfigError | DataError | None = None
 
@@ -142,7 +141,7 @@ class Importer:
     def _find_columns(self, record: Mapping[str, Any], source: str) -> Columns:
         """The columns that are named or guessed, by the first row."""
         guessed = guess_columns(record)
-        there = ", ".join(list(record)[:20])
+        there = printable(", ".join(list(record)[:20])[:200])
         for name in self.names:
             if name not in record:
                 remedy = did_you_mean(name, record, "name one of them")
@@ -157,22 +156,19 @@ class Importer:
     def _read(self, record: Mapping[str, Any], columns: Columns) -> OwnQuestion:
         row = read_row(record, columns)
         if self._code is not None:
-            texts = {"question": tidy(row.question), "answer": tidy(record[columns.answer])}
-            question, _ = parse_question({**texts, "check": "code", "code": self._code})
-            return self._note(question, row)
-        taken = {key: record[key] for key in KEYS if key in record and key not in ("question", "answer")}
-        if taken.get("split") not in SPLITS:
-            # Of other data sets it may say anything.
-            taken.pop("split", None)
-        if self._check is not None or row.check or taken.get("check") not in (*CHECKS,):
-            check = {"check": self._check or row.check} if self._check or row.check else fitting_check(row.answer)
-            taken = {**{key: value for key, value in taken.items() if key == "split"}, **check}
-        texts = {"question": tidy(row.question), "answer": tidy(row.answer)}
-        question, _ = parse_question({**texts, **taken})
-        return self._note(question, row)
-
-    def _note(self, question: OwnQuestion, row: Row) -> OwnQuestion:
-        self._systems[row.system] += 1
+            own = {"question": row.question, "answer": record[columns.answer], "check": "code", "code": self._code}
+        else:
+            own = own_keys(record, row, self._check)
+            if own["check"] == "code":
+                # Rows are others', and whoever made them chooses no code.
+                own = own_keys({}, row)
+            if own.get("split") not in SPLITS:
+                # Of other data sets it may say anything.
+                own.pop("split", None)
+        question, _ = parse_question({**own, "question": tidy(own["question"]), "answer": tidy(own["answer"])})
+        if self._system is None:
+            self._system = row.system
+        self._differ |= row.system != self._system
         self._earlier += bool(row.earlier)
         return question
 
@@ -186,17 +182,15 @@ class Importer:
 
     def _conclude(self) -> None:
         result = self.result
-        systems = [text for text in self._systems if text]
-        if len(self._systems) == 1 and systems:
+        if self._differ:
+            result.said.append(
+                "system turns differ between rows: none is used; write one into manifest.toml if the questions need it"
+            )
+        elif self._system:
             try:
-                result.system = check_text("the system turn", tidy(systems[0]))
+                result.system = check_text("the system turn", tidy(self._system))
             except ManifestError as error:
                 result.said.append(f"the system turn is left out: {error.message}")
-        elif systems:
-            result.said.append(
-                f"system turns differ between rows ({len(self._systems)} kinds): none is used; write one into "
-                "manifest.toml if the questions need it"
-            )
         if self._earlier:
             many = f"of {self._earlier} conversations only the last question is asked"
             result.said.append(f"{many}, without what precedes it")
@@ -226,10 +220,12 @@ def write_import(directory: Path, name: str, questions: Iterable[OwnQuestion], i
                 _write_lines(file, questions, importer.result)
             if not importer.result.kept:
                 raise DataError("no row is a question", _why_none(importer.result.left_out))
+            manifest.write_text(_manifest(name, importer.result.system), "utf-8")
             os.replace(new, lines)
         finally:
             new.unlink(missing_ok=True)
-        manifest.write_text(_manifest(name, importer.result.system), "utf-8")
+            if not lines.exists():
+                manifest.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"{directory} can't be written: {error.strerror}", "give another directory") from error
     return manifest, lines

@@ -23,7 +23,7 @@ from sapo_edge.state.durable import write_atomically
 from sapo_edge.tasks.allowed import nearest, shorten
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.checks import CHECKS, Pattern, compile_pattern
-from sapo_edge.tasks.columns import FORMS, NAMES, as_question, guess_columns
+from sapo_edge.tasks.columns import FORMS, KEYS, NAMES, OPTIONS, as_question, guess_columns
 from sapo_edge.tasks.question_data import (
     MAX_DATA_BYTES,
     MAX_DATA_QUESTIONS,
@@ -50,10 +50,6 @@ SUFFIXES = (JSON_LINES, TABLE, PARQUET)
 FORM = '{"question": "...", "answer": "..."}'
 EXAMPLE = "example"
 """As `split`: the question is a worked example, and neither trained on nor held out."""
-
-_OPTIONS = tuple(dict.fromkeys(kind.option for kind in CHECKS.values() if kind.option))
-KEYS = ("question", "answer", "check", "split", *_OPTIONS)
-"""What a question may say."""
 
 
 def resolve_questions(raw: dict[str, Any], where: str, directory: Path | None, store: Path | None = None) -> None:
@@ -330,7 +326,7 @@ def parse_question(record: object) -> tuple[OwnQuestion, bool]:
     if not isinstance(name, str) or name not in CHECKS:
         raise ManifestError(f"check {shorten(name)} is not known", nearest(str(name)[:64], CHECKS))
     own = CHECKS[name].option
-    for option in _OPTIONS:
+    for option in OPTIONS:
         require(option not in record or option == own, f"{option} is not an option of check {name}", _remedy(option))
     check = make_check(name, record.get(own))
     if isinstance(check, Pattern):

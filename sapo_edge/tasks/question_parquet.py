@@ -24,6 +24,8 @@ import msgpack
 from sapo_edge.children import end, python_command
 from sapo_edge.errors import ManifestError
 from sapo_edge.installing import how_to_install_extra
+from sapo_edge.plain import printable
+from sapo_edge.tasks.columns import OPTIONS
 from sapo_edge.tasks.texts import require
 
 if TYPE_CHECKING:
@@ -52,10 +54,11 @@ def read_parquet(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[s
     """The rows of a file: each with its number, from 1, and its values by column; empty values are left out.
 
     Of the columns in `names` those are read that hold texts, numbers, truth values, lists of them, or conversations.
-    A row of more than `MAX_ROW` bytes is empty.
+    A row of more than `MAX_ROW` bytes is empty. Others may have an option's column for something else: it is left out.
 
     Raises:
-        ManifestError: if pyarrow is missing, the file is damaged, takes too much, or has none of the columns.
+        ManifestError: if pyarrow is missing, the file is damaged, takes too much, has none of the columns, or holds
+            something else in one of a question or an answer.
     """
     if find_spec("pyarrow") is None:
         raise ManifestError("Parquet files need the package pyarrow", how_to_install_extra("parquet"))
@@ -71,6 +74,9 @@ def read_parquet(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[s
         try:
             yield from enumerate(_records(process.stdout, path), start=1)
             _check_end(process, errors, path)
+        except (msgpack.UnpackException, ValueError, subprocess.TimeoutExpired) as error:
+            # What a process of ours does not say.
+            raise ManifestError(f"{path} is damaged", "fetch or write it again") from error
         finally:
             process.stdout.close()
             if process.poll() is None:
@@ -95,7 +101,7 @@ def _check_footer(path: Path) -> None:
 
 
 def _records(output: IO[bytes], path: Path) -> Iterator[dict[str, Any]]:
-    unpacker = msgpack.Unpacker(max_buffer_size=16 * MAX_ROW, max_ext_len=0)
+    unpacker = msgpack.Unpacker(max_buffer_size=MAX_ROW + _BLOCK, max_ext_len=0)
     limit = time.monotonic() + SILENT_SECONDS
     while True:
         ready = select.select([output], [], [], max(0.0, limit - time.monotonic()))[0]
@@ -104,7 +110,9 @@ def _records(output: IO[bytes], path: Path) -> Iterator[dict[str, Any]]:
         if not (block := os.read(output.fileno(), _BLOCK)):
             return
         unpacker.feed(block)
-        yield from unpacker
+        for record in unpacker:
+            require(isinstance(record, dict), f"{path} is damaged", "fetch or write it again")
+            yield record
         limit = time.monotonic() + SILENT_SECONDS
 
 
@@ -154,16 +162,21 @@ def _write_rows(path: str, names: Sequence[str], output: IO[bytes]) -> None:
     described = file.metadata
     require(described.num_rows <= MAX_CLAIMED_ROWS, f"says that it has {described.num_rows} rows", "write it again")
     require(described.num_columns <= MAX_COLUMNS, f"has {described.num_columns} columns", "write fewer")
-    columns = [field.name for field in file.schema_arrow if field.name in names]
-    present = ", ".join(field.name for field in file.schema_arrow)[:200] or "none"
+    columns = []
+    for field in file.schema_arrow:
+        if field.name in names and _is_plain(field.type):
+            columns.append(field.name)
+        elif field.name in names and field.name not in OPTIONS:
+            what = f"has {printable(field.type)[:60]} in column {printable(field.name)}"
+            raise ManifestError(what, "write texts, numbers or lists of them")
+    present = printable(", ".join(field.name for field in file.schema_arrow)[:200]) or "none"
     require(bool(columns), f"has none of the columns {', '.join(names)}", f"name its columns; it has: {present}")
-    for name in columns:
-        kind = file.schema_arrow.field(name).type
-        require(_is_plain(kind), f"has {str(kind)[:60]} in column {name}", "write texts, numbers or lists of them")
     packer = msgpack.Packer()
     for batch in file.iter_batches(batch_size=BATCH, columns=columns, use_threads=False):
         for position in range(batch.num_rows):
-            output.write(packer.pack(_row(batch, position, columns)))
+            # Lists may have many values in few bytes, and each of them costs this process's parent more.
+            row = packer.pack(_row(batch, position, columns))
+            output.write(row if len(row) <= MAX_ROW else packer.pack({}))
     output.flush()
 
 

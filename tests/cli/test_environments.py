@@ -3,43 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
+from sapo_edge import open_run
 from sapo_edge.cli import code
-from sapo_edge.library import environments
 from sapo_edge.tasks.manifest import load_manifest
 from tests.cli.conftest import quick
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused
+from tests.unit.library.test_environments import played
 
-PLAYED = """
-import os, msgpack
-def reply(record):
-    os.write(1, msgpack.packb(record))
-reply({"tasks": 12})
-unpacker = msgpack.Unpacker()
-while block := os.read(0, 65536):
-    unpacker.feed(block)
-    for request in unpacker:
-        if request == "rows":
-            for number in range(12):
-                turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"{number}?"}]
-                reply({"prompt": turns, "answer": ""})
-            reply(None)
-        else:
-            reply({"score": len(request[1]) % 3 / 2})
-"""
-
-
-@pytest.fixture(autouse=True)
-def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "played.py"
-    script.write_text(PLAYED)
-    monkeypatch.setattr(environments, "python_command", lambda *_: [sys.executable, str(script)])
-    monkeypatch.setattr(environments, "find_spec", lambda _name: True)
+__all__ = ["played"]
 
 
 def test_an_environment_is_asked_about_once_and_then_judges(
@@ -60,15 +36,17 @@ def test_an_environment_is_asked_about_once_and_then_judges(
     shown = ("--questions", "2", "--answers", "2", "--model", model, "--threads", "1", "--home", fresh)
     preview = invoke("tasks", "preview", tmp_path / "words", *shown, "--json", "--set", "max_tokens=4")
     rewards = [answer["reward"] for asked in json.loads(preview.out)["questions"] for answer in asked["answers"]]
-    assert len(rewards) == 4 and set(rewards) <= {0.0, 0.5, 1.0}
+    assert rewards == [0.5] * 4
     run = invoke(*quick(model, fresh, "--rounds", "2", "--manifest", tmp_path / "words" / "manifest.toml", "--json"))
     assert run.code == 0 and len(run.named("round")) == 2, run.err
+    assert open_run(home=fresh).evaluate(2).questions == 2, "from Python it judges as well"
     result = invoke("eval", "--home", fresh, "--threads", "1", "--json")
     assert result.code == 0 and json.loads(result.out)["manifest"] == "words", result.err
 
 
 def test_flags_that_mean_nothing_are_refused(invoke: Invoke, tmp_path: Path) -> None:
     assert_refused(invoke("tasks", "import", "env:words", tmp_path / "x", "--check", "number"), 2, "own questions")
+    assert_refused(invoke("tasks", "import", "env:words", tmp_path / "x", "--argument", "n"), 2, "as --argument name=")
     assert_refused(invoke("tasks", "import", "rows.jsonl", tmp_path / "x", "--agree-code"), 2, "only an environment")
     agreed = invoke("tasks", "import", "env:words", tmp_path / "x", "--agree-code", "--home", tmp_path / "home")
     assert agreed.code == 0, agreed.err

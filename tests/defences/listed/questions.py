@@ -10,6 +10,8 @@ question_file = Defences("sapo_edge/tasks/question_file.py", "tests/unit/tasks/t
 question_table = Defences("sapo_edge/tasks/question_table.py", "tests/unit/tasks/test_question_data.py")
 question_data = Defences("sapo_edge/tasks/question_data.py", "tests/unit/tasks/test_question_data.py")
 functions = Defences("sapo_edge/tasks/question_data.py", "tests/unit/tasks/test_functions.py")
+importing = Defences("sapo_edge/tasks/importing.py", "tests/unit/tasks/test_importing.py")
+parquet = Defences("sapo_edge/tasks/question_parquet.py", "tests/unit/tasks/test_parquet.py")
 allowed = Defences("sapo_edge/tasks/allowed.py", "tests/unit/tasks/test_manifest.py")
 manifest = Defences("sapo_edge/tasks/manifest.py", "tests/unit/tasks/test_manifest.py")
 objects = Defences("sapo_edge/tasks/objects.py", "tests/unit/tasks/test_objects.py")
@@ -20,6 +22,15 @@ verifiers = Defences("sapo_edge/tasks/verifiers.py", "tests/unit/tasks/test_veri
 readings = Defences("sapo_edge/tasks/readings.py", "tests/unit/tasks/test_readings.py")
 
 DEFENCES = (
+    importing.condition(
+        "rows of others choose no code", 'if own["check"] == "code":', "test_questions_of_our_own_keep_their_checks"
+    ),
+    parquet(
+        "values of a row in few bytes",
+        "row if len(row) <= MAX_ROW else packer.pack({})",
+        "row",
+        "test_a_list_of_many_values_in_few_bytes_is_a_long_row",
+    ),
     checks("memory of an expression", "    options.max_mem = PATTERN_MEMORY\n", "", "test_errors_name_file_and_line"),
     checks(
         "expressions without going back",

@@ -163,6 +163,7 @@ def test_wandb_gets_figures_and_nothing_of_the_machine(
     opened(HELD_OUT)
     opened.close()
     (_, _, options), (define, metric, by), (log, (figures,), _), (finish, _, _) = fake.calls
+    assert options["reinit"] == "create_new", "a run of the caller's own is neither used nor ended"
     settings = options["settings"]
     assert settings["console"] == "off" and settings["host"] == "" and not settings["save_code"]
     assert all(settings[name] for name in ("disable_git", "disable_code", "x_disable_stats", "x_disable_meta"))
@@ -193,14 +194,14 @@ def test_an_error_is_told_once_and_ends_the_curves() -> None:
 
     def log(_figures: Figures, round: int) -> None:
         logged.append(round)
-        raise OSError("the disk is full\nand more")
+        raise OSError("https://me:secret@own.example/api?token=secret: the disk is full\nand more")
 
     failing = Curves(Target(log, lambda: None), warnings.append)
     for _ in range(3):
         failing(ROUND)
     failing.close()
     failing(ROUND)
-    assert warnings == ["no more curves: the disk is full"] and logged == [3]
+    assert warnings == ["no more curves: https://own.example/api the disk is full"] and logged == [3]
 
 
 def test_a_library_that_hangs_costs_neither_a_round_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

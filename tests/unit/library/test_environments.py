@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def reply(record):
     os.write(1, msgpack.packb(record))
 if name == "silent": time.sleep(60)
 if name == "gone": sys.exit(1)
+if name == "short": reply({"tasks": 2}); reply({"prompt": [], "answer": ""}); sys.exit()
 if name in ("refused", "failed"): reply({name: "for a \\x1b[2Jreason"}); sys.exit()
 reply({"tasks": 2})
 unpacker = msgpack.Unpacker()
@@ -31,12 +33,17 @@ while block := os.read(0, 65536):
     unpacker.feed(block)
     for request in unpacker:
         if request == "rows":
-            reply({"prompt": [{"role": "user", "content": arguments}], "answer": "right"}); reply(None); continue
+            for number in range(12):
+                turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"{number}?"}]
+                reply({"prompt": turns, "answer": arguments})
+            reply(None)
+            continue
         question, text = request
         if text == "hang": time.sleep(60)
         if text == "end": os.kill(os.getpid(), 9)
         if text == "files": reply({"score": len([n for n in os.listdir("/proc/self/fd") if int(n) > 3])}); continue
-        reply({"failed": "KeyError: 'oops'"} if text == "fail" else {"score": float(text == "right")})
+        if text == "fail": reply({"failed": "KeyError: 'oops'"}); continue
+        reply({"score": {"right": 1.0, "wrong": 0.0}.get(text, 0.5)})
 """
 
 
@@ -64,11 +71,22 @@ def environment(said: list[str]) -> Iterator[Environment]:
 
 def test_arguments_arrive_and_rows_are_those_of_a_data_set(environment: Environment) -> None:
     assert (code_of("words", {}), environment.name) == ("verifiers:words", "words")
-    ((number, row),) = environment.rows()
-    assert (
-        number == 1 and isinstance(row, dict) and json.loads(row["prompt"][0]["content"]) == {"count": 3, "kind": "a b"}
-    )
+    rows = list(environment.rows())
+    number, row = rows[11]
+    assert number == len(rows) == 12 and isinstance(row, dict)
+    assert json.loads(row["answer"]) == {"count": 3, "kind": "a b"}
     assert (environment("q", "", "right"), environment("q", "", "wrong")) == (1.0, 0.0)
+
+
+def test_rows_may_be_left_and_a_process_that_ends_before_the_last_is_an_error(environment: Environment) -> None:
+    rows = environment.rows()
+    next(rows)
+    closing = threading.Thread(target=environment.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive()
+    with pytest.raises(DataError, match="short ended, or hung, before its last task"):
+        list(Environment("verifiers:short", print).rows())
 
 
 def test_an_answer_on_which_it_hangs_or_ends_is_wrong_and_said_and_the_next_one_is_judged(
@@ -136,7 +154,7 @@ def test_a_manifest_is_judged_by_what_its_owner_has_agreed_to_and_nothing_else(t
     record_code(file, "words", "terminal")
     source = TaskSource(manifest, judges)
     task = source.held_out("test", 1)[0]
-    assert (source.score(task, "right"), source.judge(task, "no").right) == (1.0, False)
+    assert (source.score(task, "right"), source.judge(task, "wrong").right) == (1.0, False)
     assert source.right_answer(task) == "right"
     with pytest.raises(DataError, match="failed on an answer"):
         source.score(task, "fail")

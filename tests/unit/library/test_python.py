@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import threading
@@ -13,8 +14,14 @@ from typing import Any
 import pytest
 
 import sapo_edge as sapo
+from sapo_edge.events import Paused
 from sapo_edge.library.python import Tasks
+from sapo_edge.library.signals import handling
+from sapo_edge.library.workspace import Workspace
 from sapo_edge.state.paths import Paths
+from sapo_edge.swarm.joining.invite import Swarm
+from sapo_edge.swarm.joining.membership import Membership
+from sapo_edge.tasks.manifest import load_manifest
 from tests.cli.process import run as command
 from tests.models import SHAPES, write_model
 
@@ -72,22 +79,34 @@ def test_a_call_gives_what_the_command_gives_file_for_file(model: Path, tmp_path
     assert ours.results == theirs.results and len(ours.rounds) == 2
 
 
-def test_events_and_rounds_are_told_while_it_trains(model: Path, tmp_path: Path) -> None:
+def test_events_and_rounds_are_told_while_it_trains(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     told: list[sapo.Event] = []
     rounds: list[int] = []
+    logging.getLogger("sapo_edge").setLevel(logging.WARNING)
     run = train(model, tmp_path, rounds=3, on_event=told.append, on_round=lambda event: rounds.append(event.round))
     assert rounds == [1, 2, 3] and [event.round for event in run.rounds] == rounds
     assert {"node_started", "round", "node_stopped"} <= {event.event for event in told}
+    assert '"event":"round"' in Paths.default(tmp_path).log.read_text().replace(" ", "").replace("\\", "")
+    assert not [record for record in caplog.records if record.levelno < logging.WARNING], "they are for the file"
 
 
-def test_a_run_goes_on_and_other_tasks_begin_another_beside_it(model: Path, tmp_path: Path) -> None:
+def test_a_run_goes_on_and_other_tasks_begin_another_beside_it(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = train(model, tmp_path, rounds=1)
     assert first.train(1, **{k: v for k, v in quick(model, tmp_path).items() if k != "home"}) is first
     assert len(first.rounds) == 2
     other = train(model, tmp_path, [*ROWS, {"question": "another?", "answer": "x"}], rounds=1)
     assert (other.name, len(other.rounds)) == ("mine", 1) and other.directory != first.directory
+    assert first.ask("word 1?") and first.evaluate(2).questions == 2
+    assert Paths.default(tmp_path).run_name == other.name, "a question changes nothing about which run goes on"
     again = train(model, tmp_path, rounds=3)
     assert again.name == first.name and len(again.rounds) == 3
+    assert first.ask("word 1?") == sapo.open_run(first.name, home=tmp_path).ask("word 1?")
+    train(model, tmp_path, rounds=3, show=True)
+    assert "nothing to do: first has its 3 rounds" in capsys.readouterr().err
     assert sapo.open_run("mine", home=tmp_path, check=by_length).adapter == other.adapter
 
 
@@ -104,6 +123,18 @@ def test_a_run_is_asked_compared_and_exported(model: Path, tmp_path: Path) -> No
             run.export("zip", tmp_path / "zip")
 
 
+def test_a_run_keeps_its_tasks_and_its_model_whatever_is_joined_and_set(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train(model, tmp_path, rounds=1)
+    Membership(Paths.default(tmp_path).state).join(Swarm.of(load_manifest("starter")))
+    monkeypatch.setenv("SAPO_EDGE_MANIFEST", "home")
+    monkeypatch.setenv("SAPO_EDGE_MODEL", str(tmp_path / "other.gguf"))
+    assert run.evaluate(2).questions == 2 and run.ask("word 1?")
+    run.train(1, **{name: value for name, value in quick(model, tmp_path).items() if name not in ("home", "model")})
+    assert len(run.rounds) == 2
+
+
 def test_a_check_is_a_function_and_what_it_raises_comes_back(model: Path, tmp_path: Path) -> None:
     seen: list[str] = []
 
@@ -111,7 +142,8 @@ def test_a_check_is_a_function_and_what_it_raises_comes_back(model: Path, tmp_pa
         seen.append(question)
         return float(len(text) % 2)
 
-    train(model, tmp_path, [{"question": row["question"]} for row in ROWS], check=check, rounds=1)
+    rows = [{"question": row["question"], "check": "number", "tolerance": 1} for row in ROWS]
+    train(model, tmp_path, rows, check=check, rounds=1)
     assert set(seen) <= {row["question"] for row in ROWS} and len(seen) > 8
 
     def broken(*_: str) -> float:
@@ -138,6 +170,34 @@ def test_ctrl_c_saves_the_round_and_raises_keyboard_interrupt(model: Path, tmp_p
     assert signal.getsignal(signal.SIGINT) is before
     run = sapo.open_run(home=tmp_path, check=by_length)
     assert 1 <= len(run.rounds) < 50 and run.adapter is not None
+
+
+def test_ctrl_c_while_the_model_loads_ends_the_call_at_once(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workspace, "open_policy", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
+    with handling([signal.SIGINT], signal.default_int_handler), pytest.raises(KeyboardInterrupt):
+        train(model, tmp_path)
+
+
+def test_events_of_other_threads_are_told_in_this_one_which_they_do_not_wait_for(model: Path, tmp_path: Path) -> None:
+    stop, threads, reasons = sapo.Stop(), set[int](), list[tuple[str, ...]]()
+
+    def pause(_: sapo.RoundFinished) -> None:
+        pausing = threading.Thread(target=stop.pause, args=("test",))
+        pausing.start()
+        pausing.join(10)
+        assert not pausing.is_alive()
+
+    def resume(event: sapo.Event) -> None:
+        threads.add(threading.get_ident())
+        if isinstance(event, Paused):
+            reasons.append(event.reasons)
+            stop.resume()
+
+    train(model, tmp_path, rounds=2, stop=stop, on_event=resume, on_round=pause)
+    assert threads == {threading.get_ident()} and reasons[0] == ("test",)
+    stop.pause("after the end")
 
 
 def test_another_thread_trains_and_this_one_stops_it(model: Path, tmp_path: Path) -> None:
@@ -172,17 +232,22 @@ def test_a_home_has_one_node(model: Path, tmp_path: Path) -> None:
         ({"onw": 3}, "own"),
         ({"tasks": "statrer"}, "starter"),
         ({"tasks": [{"question": "?", "answer": {1, 2}}]}, "row 1"),
+        ({"tasks": {"question": ["?"]}}, "row 1 is no dictionary"),
         ({"tasks": [{"question": "?"}], "check": None}, "^row 1: it has no answer"),
         ({"tasks": "starter"}, "made by a generator"),
         ({"swarm": "open"}, "leave out swarm"),
         ({"swarm": "open", "check": None}, "agree=True"),
+        ({"swarm": "open", "check": None, "agree": True}, "have no open swarm"),
+        ({"swarm": "open", "check": None, "agree": True, "onw": 3}, "own"),
+        ({"network": "swarm"}, "network is no argument"),
         ({"name": "No Name"}, "small letters"),
     ],
 )
 def test_mistakes_are_told_with_what_to_do(options: dict[str, Any], message: str, model: Path, tmp_path: Path) -> None:
     with pytest.raises(sapo.SapoError, match=message):
         train(model, tmp_path, **options)
-    assert not Paths.default(tmp_path).journal.exists()
+    paths = Paths.default(tmp_path)
+    assert not paths.runs.exists() and not paths.consent.exists()
 
 
 def test_the_interface_has_these_names_and_loads_nothing_before_they_are_used() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,8 @@ def test_questions_of_our_own_keep_their_checks() -> None:
     assert question.as_list() == ["a?", "B", "test", "choice", ["A", "B"]]
     (question,), _ = imported([{"question": "a?", "answer": "5", "check": "by hand", "split": "train_sft"}])
     assert question.as_list() == ["a?", "5", "", "number", 0.0]
+    (question,), _ = imported([{"question": "a?", "answer": "5", "check": "code", "code": "verifiers:words"}])
+    assert question.as_list() == ["a?", "5", "", "number", 0.0], "whoever made the rows chooses no code"
 
 
 def test_what_is_written_is_what_was_kept(tmp_path: Path) -> None:
@@ -128,12 +131,19 @@ def test_what_is_written_is_what_was_kept(tmp_path: Path) -> None:
         write_import(tmp_path / "new", "some-rows", questions, importer)
 
 
-def test_nothing_is_written_where_nothing_can_be_asked(tmp_path: Path) -> None:
+def test_nothing_is_written_where_nothing_can_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     importer = Importer()
     rows = importer.questions([(1, {"question": "a?", "answer": ""}), (2, {"question": "b?", "answer": ""})], "rows")
     with pytest.raises(DataError, match="no row is a question; of 2 rows: answer is empty"):
         write_import(tmp_path / "new", "none", rows, importer)
     assert list((tmp_path / "new").iterdir()) == []
+    importer = Importer()
+    monkeypatch.setattr(os, "replace", lambda *_: os.truncate(tmp_path / "missing", 0))
+    with pytest.raises(ConfigError, match="can't be written"):
+        write_import(
+            tmp_path / "new", "some", importer.questions([(1, {"question": "a?", "answer": "b"})], ""), importer
+        )
+    assert list((tmp_path / "new").iterdir()) == [], "both or neither"
 
 
 def test_the_limits_of_a_manifest_end_an_import_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,11 +163,13 @@ def test_plain_lines_of_these_forms_are_questions_without_an_import(tmp_path: Pa
     rows = [
         {"messages": [ASK, SAY], "id": 1}, {"prompt": "a?", "completion": "5", "split": "test"},
         {"question": "b?", "answer": "so\n#### 6"}, {"question": "c?", "answer": "so\n#### 6", "check": "exact"},
+        {"prompt": "d?", "answer": "", "check": "code", "code": "mine"},
     ]  # fmt: skip
     path.write_text("\n".join(map(json.dumps, rows)))
     assert [question.as_list() for question, _, _ in read_questions(path)] == [
         ["Ho?", "Hm.", "", "exact", True], ["a?", "5", "test", "number", 0.0],
         ["b?", "6", "", "number", 0.0], ["c?", "so\n#### 6", "", "exact", False],
+        ["d?", "", "", "code", "mine"],
     ]  # fmt: skip
     path.write_text(json.dumps({"messages": [SYSTEM, ASK, SAY]}))
     with pytest.raises(

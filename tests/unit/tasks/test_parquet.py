@@ -84,9 +84,18 @@ def test_of_a_table_without_the_columns_those_that_it_has_are_named(tmp_path: Pa
     path = write(tmp_path / "q.parquet", {"ask": ["a?"], "say": ["x"]})
     with pytest.raises(ManifestError, match=r"has none of the columns question.*; name its columns; it has: ask, say"):
         questions(path)
-    nested = write(tmp_path / "n.parquet", {"question": [{"text": "a?"}], "answer": ["x"]})
-    with pytest.raises(ManifestError, match=r"has struct<text: string> in column question; write texts"):
+    nested = write(tmp_path / "n.parquet", {"question": [{"te\x1bxt": "a?"}], "answer": ["x"]})
+    with pytest.raises(ManifestError, match=r"has struct<te\\x1bxt: string> in column question; write texts"):
         questions(nested)
+    # Others use an option's name for something else.
+    options = write(tmp_path / "o.parquet", {"question": ["a?"], "answer": ["x"], "choices": [{"text": ["x", "y"]}]})
+    assert [question.answer for question in questions(options)] == ["x"]
+
+
+def test_a_list_of_many_values_in_few_bytes_is_a_long_row(tmp_path: Path) -> None:
+    nothing = pa.ListArray.from_arrays(pa.array([0, 5_000_000], pa.int32()), pa.nulls(5_000_000))
+    path = write(tmp_path / "nothing.parquet", {"question": ["a?"], "answer": nothing})
+    assert list(read_parquet(path, ("question", "answer"))) == [(1, {})]
 
 
 GOOD = {"question": [f"{n}?" for n in range(300)], "answer": [str(n) for n in range(300)]}
