@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.library import workspace
 from sapo_edge.errors import UnknownTaskError
+from sapo_edge.library import workspace
 from sapo_edge.node.person import (
     PersonAnswers,
     draw_question,

@@ -78,7 +78,7 @@ def at_work(questions: Path) -> tuple[Shot, ...]:
         Shot("settings", ("7",), "ettings"),
         Shot("results", ("8",), "What was learned"),
         Shot("runs", ("R",), "against"),
-        Shot("", ("9",), "arithmetic"),
+        Shot("", ("9",), "starter"),
         Shot("", ("n",), "replace with your own"),
         Shot("tasks", (CTRL_U, str(questions), ENTER), "no mistakes"),
         Shot("help", ("1", F1), "Dashboard"),
@@ -99,7 +99,19 @@ def sapo(home: Path, *arguments: str) -> str:
 def start(home: Path, name: str, *flags: str) -> subprocess.Popen[bytes]:
     """Start a node; without flags one that never ends by itself."""
     more = flags or ("--rounds", "0", "--agree")
-    command = [sys.executable, "-m", "sapo_edge", "run", "--home", str(home), "--set", "busy=0", "--head-start", HEAD_START, *more]
+    command = [
+        sys.executable,
+        "-m",
+        "sapo_edge",
+        "run",
+        "--home",
+        str(home),
+        "--set",
+        "busy=0",
+        "--head-start",
+        HEAD_START,
+        *more,
+    ]
     with (home.parent / f"{name}.log").open("ab") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
