@@ -26,6 +26,11 @@ KEPT = 16
 """Compiled schemas that are kept: programs ask with the same one again and again."""
 WRITTEN = {"whitespace_flexible": True, "whitespace_pattern": "[ ]?"}
 """At most one space where JSON takes any: a small model would write spaces and line ends up to the token limit."""
+LARGEST = 2**53 - 1
+"""Bound of integers that have none of their own, as of those that other programs read exactly (RFC 8259, 6): a small
+model may write digits up to the token limit."""
+_DATA = frozenset({"enum", "const", "default", "examples"})
+_CLOSED = _DATA | {"exclusiveMinimum", "exclusiveMaximum"}
 REMEDY = "simplify it: types, properties, required, enum, items, anyOf, minimum and maximum are understood"
 
 
@@ -122,11 +127,25 @@ def grammar_of(schema: str) -> str:
     if len(schema.encode()) > MAX_SCHEMA_BYTES:
         raise ModelError(f"a JSON schema has more than {MAX_SCHEMA_BYTES} bytes", "shorten it")
     try:
-        if not isinstance(json.loads(schema), dict):
+        read = json.loads(schema)
+        if not isinstance(read, dict):
             raise ValueError("it is not an object")
-        return str(_library().LLMatcher.grammar_from_json_schema(schema, overrides=WRITTEN))
+        bounded = json.dumps(_bound_integers(read))
+        return str(_library().LLMatcher.grammar_from_json_schema(bounded, overrides=WRITTEN))
     except (ValueError, RecursionError) as error:
         raise ModelError(f"a JSON schema can't be read ({_first_line(error)})", "give a JSON object") from error
+
+
+def _bound_integers(schema: Any) -> Any:
+    """A part of a schema, whose integers have bounds."""
+    if isinstance(schema, list):
+        return [_bound_integers(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kinds = schema.get("type")
+    free = not _CLOSED & schema.keys() and (kinds == "integer" or (isinstance(kinds, list) and "integer" in kinds))
+    parts = {name: part if name in _DATA else _bound_integers(part) for name, part in schema.items()}
+    return {"minimum": -LARGEST, "maximum": LARGEST, **parts} if free else parts
 
 
 def check_schema(schema: str) -> None:

@@ -50,6 +50,18 @@ def test_a_hundred_answers_of_a_hundred_obey_their_schema(policy: Policy, temper
     assert all(sample.ended and obeys(sample.text) for sample in samples)
 
 
+def test_an_integer_without_bounds_ends_and_is_one_that_programs_read_exactly(policy: Policy) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": ["integer", "null"]}, "type": {"enum": [{"type": "integer"}]}},
+    }
+    closed = schema | {"required": ["n", "type"], "additionalProperties": False}
+    samples = flatten(policy.generate(PROMPTS, 4, LIMIT, 1.0, 3, stop_text="", schema=json.dumps(closed)))
+    answers = [json.loads(sample.text) for sample in samples]
+    assert all(answer["type"] == {"type": "integer"} and abs(answer["n"] or 0) < 2**53 for answer in answers)
+    assert any(isinstance(answer["n"], int) for answer in answers)
+
+
 @pytest.mark.parametrize(("temperature", "schema"), [(0.0, None), (1.0, None), (1.0, SCHEMA)])
 def test_answers_go_on_where_they_were_left(
     policy: Policy, backend: Backend, monkeypatch: pytest.MonkeyPatch, temperature: float, schema: str | None
