@@ -28,7 +28,7 @@ from sapo_edge.swarm.rendezvous import rendezvous
 from sapo_edge.swarm.router import mapping, program
 from sapo_edge.swarm.visits import find
 from sapo_edge.swarm.wire import messages
-from sapo_edge.tasks import answers, bounded, manifest, question_data
+from sapo_edge.tasks import answers, bounded, manifest, question_data, question_parquet
 from tests.defences import defence
 
 MIB = 1024 * 1024
@@ -49,6 +49,8 @@ SECURITY: dict[str, bool] = {
     == (200_000, 64_000_000),
     "in pieces of 256 KiB": messages.PIECE_BYTES == 256 * 1024,
     "a manifest that names 64 MB of questions": True,
+    "2 GiB of address space": question_parquet.MEMORY == 2048 * MIB,
+    "rows of at most 256 KiB": question_parquet.MAX_ROW == 256 * 1024,
     "a header has at most 64 MiB": gguf_header.MAX_HEADER_BYTES == 64 * MIB,
     "arrays 3 million elements": gguf_header.MAX_ELEMENTS == 3 << 20,
     "for tasks of peers, 5 seconds": external.TASK_SECONDS == 5,
@@ -178,7 +180,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
 COMPARED: dict[str, tuple[str, ...]] = {
     "no network has a part in it: tests of the function show it": (
         "At most 200,000 questions and 64 MB in all", "a manifest that names 64 MB of questions",
-        "At most 4096 characters are verified", "At most 256 KiB; generators", "a header has at most 64 MiB",
+        "2 GiB of address space", "rows of at most 256 KiB", "At most 4096 characters are verified", "At most 256 KiB; generators", "a header has at most 64 MiB",
         "arrays 3 million elements", "for tasks of peers, 5 seconds", "twice at most", "at most a quarter of it",
         "on port 443 or from 1024 on", "(of IPv6, of the /56)", "an IPv4 /24 or IPv6 /48 each", "several /16 networks",
         "16 of each answer and 256 in all wait at most, two of one network in an answer", "at most 32 unreached ones",

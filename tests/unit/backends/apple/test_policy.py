@@ -12,7 +12,7 @@ import pytest
 
 from sapo_edge.backends.apple.memory import kept_bytes
 from sapo_edge.backends.apple.policy import MlxPolicy
-from sapo_edge.backends.common.draw import draw
+from sapo_edge.backends.common.constraint import draw_allowed
 from sapo_edge.backends.common.packing import encode_group, pack
 from sapo_edge.policy import LoraSettings, Sample, UpdateSettings
 from tests import needs
@@ -102,9 +102,9 @@ def test_a_step_draws_for_all_answers_at_once(make: Callable[..., MlxPolicy], mo
 
     def count(logits: Any, *arguments: Any) -> Any:
         rows.append(len(logits))
-        return draw(logits, *arguments)
+        return draw_allowed(logits, *arguments)
 
-    monkeypatch.setattr(sampler, "draw", count)
+    monkeypatch.setattr(sampler, "draw_allowed", count)
     policy.generate([PROMPT], answers=8, max_tokens=12, temperature=1.0, seed=0)
     # On a GPU, each call waits for the step and copies its logits.
     assert len(rows) <= 13 and rows[0] == 8
