@@ -180,7 +180,8 @@ SHOWN: dict[str, tuple[str, ...]] = {
 COMPARED: dict[str, tuple[str, ...]] = {
     "no network has a part in it: tests of the function show it": (
         "At most 200,000 questions and 64 MB in all", "a manifest that names 64 MB of questions",
-        "2 GiB of address space", "rows of at most 256 KiB", "At most 4096 characters are verified", "At most 256 KiB; generators", "a header has at most 64 MiB",
+        "2 GiB of address space", "rows of at most 256 KiB",
+        "At most 4096 characters are verified", "At most 256 KiB; generators", "a header has at most 64 MiB",
         "arrays 3 million elements", "for tasks of peers, 5 seconds", "twice at most", "at most a quarter of it",
         "on port 443 or from 1024 on", "(of IPv6, of the /56)", "an IPv4 /24 or IPv6 /48 each", "several /16 networks",
         "16 of each answer and 256 in all wait at most, two of one network in an answer", "at most 32 unreached ones",
