@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -35,6 +36,15 @@ def start_piped(command: Sequence[str], errors: IO[bytes]) -> subprocess.Popen[b
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=session
     )
+
+
+def limit_memory(size: int) -> None:
+    """Bound this process's address space, in bytes, and let its end leave no core; macOS does not enforce the bound."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 import textwrap
 import time
 import unicodedata
@@ -14,6 +15,11 @@ WIDTH = 80
 NAME_WIDTH = 12
 """Columns of the names at the left."""
 _INVISIBLE = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
+
+
+def narrate(text: str) -> None:
+    """Print a line for the user on stderr."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def printable(text: object, *, lines: bool = False) -> str:

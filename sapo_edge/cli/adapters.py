@@ -9,10 +9,11 @@ import typer
 
 from sapo_edge.backends.adapter.export import ExportFormat, Quantisation
 from sapo_edge.cli.options import Adapter, Backend, Home, Json, ManifestName, Model, Set, Threads
-from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.output import print_json
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError
 from sapo_edge.library.adapters import evaluate_both, export_adapter, find_adapter, find_record
+from sapo_edge.plain import narrate
 
 if TYPE_CHECKING:
     from sapo_edge.evaluate import Evaluation, Gain

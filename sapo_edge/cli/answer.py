@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.output import print_json
 from sapo_edge.control.client import connect
 from sapo_edge.errors import ConfigError
-from sapo_edge.plain import printable
+from sapo_edge.plain import narrate, printable
 from sapo_edge.state.paths import Paths
 
 MAX_CHARACTERS = 8000

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.output import print_json
 from sapo_edge.errors import StateError
-from sapo_edge.plain import counted, format_time, size
+from sapo_edge.plain import counted, format_time, narrate, size
 from sapo_edge.state.paths import IDENTITIES, Paths
 
 

@@ -12,11 +12,11 @@ import typer
 
 from sapo_edge.children import python_command
 from sapo_edge.cli.options import Home, Json, ManifestName, Model, Set, Threads
-from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.output import print_json
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import BackendError, ExitCode, SapoError
 from sapo_edge.library.workspace import Workspace
-from sapo_edge.plain import printable, table
+from sapo_edge.plain import narrate, printable, table
 from sapo_edge.state.lock import lock_holder
 
 NOISY = 0.2

@@ -8,12 +8,11 @@ from typing import Annotated
 import typer
 
 from sapo_edge.cli.options import Adapter, Backend, Home, ManifestName, Model, Set, Threads
-from sapo_edge.cli.output import narrate
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError
 from sapo_edge.library.adapters import open_conversation
 from sapo_edge.library.conversation import MAX_TEMPERATURE
-from sapo_edge.plain import printable
+from sapo_edge.plain import narrate, printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from sapo_edge.cli.output import SCHEMA, narrate
+from sapo_edge.cli.output import SCHEMA
 from sapo_edge.errors import Cancelled, ConfigError, SapoError
 from sapo_edge.library.conversation import MAX_TEMPERATURE, Conversation, Models, Piece
 from sapo_edge.library.signals import handling
-from sapo_edge.plain import counted, did_you_mean, printable
+from sapo_edge.plain import counted, did_you_mean, narrate, printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 from sapo_edge.state.durable import write_atomically
 

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import emit, narrate, report
+from sapo_edge.cli.output import emit, report
 from sapo_edge.control.client import START_SECONDS, connect, explained_lock
 from sapo_edge.errors import CheckpointError, ConfigError, NoNodeError
-from sapo_edge.plain import format_time, size, table
+from sapo_edge.plain import format_time, narrate, size, table
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.durable import bytes_in, reported
 from sapo_edge.state.lock import StateLock

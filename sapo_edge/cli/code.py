@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 
-from sapo_edge.cli.output import ask_yes, can_ask, narrate
+from sapo_edge.cli.output import ask_yes, can_ask
 from sapo_edge.library import environments
 from sapo_edge.library.environments import agreed_code, record_code
-from sapo_edge.plain import printable
+from sapo_edge.plain import narrate, printable
 from sapo_edge.state.paths import Paths
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.source import Function

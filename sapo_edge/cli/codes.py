@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.output import print_json
 from sapo_edge.errors import SapoError
 from sapo_edge.library.signals import until_signal
-from sapo_edge.plain import table
+from sapo_edge.plain import narrate, table
 
 if TYPE_CHECKING:
     from sapo_edge.library.workspace import Workspace

@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import emit, narrate
+from sapo_edge.cli.output import emit
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.library.workspace import storable
+from sapo_edge.plain import narrate
 from sapo_edge.state.durable import make_private_directory, reported, write_atomically
 from sapo_edge.state.paths import Paths
 

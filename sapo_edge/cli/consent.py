@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sapo_edge.backends.hub.name import HUB
-from sapo_edge.cli.output import ask_yes, can_ask, narrate
+from sapo_edge.cli.output import ask_yes, can_ask
 from sapo_edge.config.curves import describe_curves
 from sapo_edge.library.workspace import Workspace
+from sapo_edge.plain import narrate
 from sapo_edge.state.consent import agreed_to_share, write_consent
 
 _ALONE = "this node works alone until its owner agrees to share"

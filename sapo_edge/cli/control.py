@@ -13,12 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from sapo_edge.cli.options import Home, Json, JsonEvents
-from sapo_edge.cli.output import narrate, print_json, report
+from sapo_edge.cli.output import print_json, report
 from sapo_edge.control.client import START_SECONDS, ControlClient, TimedOutError, connect, node_runs
 from sapo_edge.control.event_words import PHASES, describe_event, describe_moment, format_share
 from sapo_edge.errors import ConfigError, NoNodeError
 from sapo_edge.events import from_dict
-from sapo_edge.plain import counted, line, printable, reasons, size
+from sapo_edge.plain import counted, line, narrate, printable, reasons, size
 from sapo_edge.state.lock import wait_until_released
 from sapo_edge.state.logs import LEVELS
 from sapo_edge.state.paths import Paths

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sapo_edge.cli.options import Home, JsonEvents
-from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.output import print_json
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.library.signals import ending_signals, handling
-from sapo_edge.plain import did_you_mean
+from sapo_edge.plain import did_you_mean, narrate
 
 if TYPE_CHECKING:
     from sapo_edge.experiment.plan import Plan, Setting

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.output import print_json
 from sapo_edge.errors import ConfigError, SapoError
 from sapo_edge.library.signals import until_signal
 from sapo_edge.library.workspace import Workspace
-from sapo_edge.plain import counted, line, printable
+from sapo_edge.plain import counted, line, narrate, printable
 from sapo_edge.swarm.status import TROUBLES
 from sapo_edge.transport import SwarmError
 

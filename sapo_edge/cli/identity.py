@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import emit, narrate
+from sapo_edge.cli.output import emit
 from sapo_edge.errors import ConfigError, StateError
-from sapo_edge.plain import line
+from sapo_edge.plain import line, narrate
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths

@@ -12,11 +12,11 @@ import typer
 
 from sapo_edge.backends.hub.name import HUB
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.output import print_json
 from sapo_edge.cli.workspace import parse_assignments
 from sapo_edge.errors import ConfigError
 from sapo_edge.library.progress import DownloadReport
-from sapo_edge.plain import counted, printable, reasons
+from sapo_edge.plain import counted, narrate, printable, reasons
 
 if TYPE_CHECKING:
     from sapo_edge.tasks.importing import Imported, Importer

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sapo_edge.cli.options import Backend, Home, Json
-from sapo_edge.cli.output import ask_yes, emit, narrate, print_json, report
+from sapo_edge.cli.output import ask_yes, emit, print_json, report
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ModelError, SapoError
 from sapo_edge.library.progress import DownloadReport
 from sapo_edge.library.workspace import Workspace
-from sapo_edge.plain import size, table
+from sapo_edge.plain import narrate, size, table
 
 if TYPE_CHECKING:
     from sapo_edge.backends.hub.cache import KeptModel

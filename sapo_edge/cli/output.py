@@ -12,13 +12,10 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
+from sapo_edge.plain import narrate
+
 SCHEMA = 1
 """Version of the objects that `--json` prints."""
-
-
-def narrate(text: str) -> None:
-    """Print a line for the user on stderr."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def print_json(record: Mapping[str, object]) -> None:

@@ -6,9 +6,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from sapo_edge.cli.output import narrate
 from sapo_edge.library.progress import BAR_WIDTH, new_bar
-from sapo_edge.plain import duration
+from sapo_edge.plain import duration, narrate
 
 if TYPE_CHECKING:
     from sapo_edge.experiment.plan import Job

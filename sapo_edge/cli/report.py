@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import as_typed, emit, narrate
+from sapo_edge.cli.output import as_typed, emit
 from sapo_edge.errors import ConfigError, NoNodeError
-from sapo_edge.plain import line
+from sapo_edge.plain import line, narrate
 from sapo_edge.state.paths import Paths
 
 if TYPE_CHECKING:

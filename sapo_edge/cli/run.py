@@ -13,14 +13,14 @@ import typer
 from sapo_edge import events
 from sapo_edge.cli.consent import ask_for_consent
 from sapo_edge.cli.options import Agree, Backend, Home, JsonEvents, ManifestName, Model, Set
-from sapo_edge.cli.output import as_typed, discard_output, narrate
+from sapo_edge.cli.output import as_typed, discard_output
 from sapo_edge.cli.service import offer_start_at_login
 from sapo_edge.cli.start import start_detached
 from sapo_edge.cli.swarm import describe_questions
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError, ExitCode
 from sapo_edge.library.workspace import Workspace
-from sapo_edge.plain import table
+from sapo_edge.plain import narrate, table
 from sapo_edge.state import logs
 from sapo_edge.state.consent import agreed_to_share
 

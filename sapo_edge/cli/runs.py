@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import emit, narrate, report
+from sapo_edge.cli.output import emit, report
 from sapo_edge.control.client import explained_lock
-from sapo_edge.plain import counted, format_time, printable, table
+from sapo_edge.plain import counted, format_time, narrate, printable, table
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
 

@@ -16,11 +16,11 @@ import typer
 from sapo_edge.children import sapo_command
 from sapo_edge.cli.consent import ask_for_consent
 from sapo_edge.cli.options import Agree, Home, Json
-from sapo_edge.cli.output import ask_yes, can_ask, narrate, print_json
+from sapo_edge.cli.output import ask_yes, can_ask, print_json
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError, ExitCode, SapoError, StateError
 from sapo_edge.library.workspace import Workspace
-from sapo_edge.plain import size
+from sapo_edge.plain import narrate, size
 from sapo_edge.service.launchd import Launchd
 from sapo_edge.service.manager import run_command
 from sapo_edge.service.plan import DEFAULT_NAME, SYSTEM_HOME, ServicePlan, memory_limit

@@ -12,9 +12,8 @@ import typer
 
 from sapo_edge.cli import service
 from sapo_edge.cli.options import Home
-from sapo_edge.cli.output import narrate
 from sapo_edge.errors import ConfigError
-from sapo_edge.plain import size
+from sapo_edge.plain import narrate, size
 from sapo_edge.state.durable import reported
 from sapo_edge.state.paths import Paths
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from sapo_edge.cli.consent import ask_for_consent
 from sapo_edge.cli.options import Agree, Home
-from sapo_edge.cli.output import narrate
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import NoNodeError, StateError
 from sapo_edge.library.workspace import Workspace
-from sapo_edge.plain import printable
+from sapo_edge.plain import narrate, printable
 
 if TYPE_CHECKING:
     from sapo_edge.node.background import Background

@@ -12,14 +12,14 @@ import typer
 
 from sapo_edge.cli import codes, finding
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.output import print_json
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.control.client import START_SECONDS, ControlClient, connect, node_runs
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import ConfigError, NoNodeError, StateError
 from sapo_edge.library.joining import check_state, is_code, join
 from sapo_edge.library.workspace import Workspace
-from sapo_edge.plain import counted, line
+from sapo_edge.plain import counted, line, narrate
 
 if TYPE_CHECKING:
     from sapo_edge.state.paths import Paths

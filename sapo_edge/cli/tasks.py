@@ -15,12 +15,12 @@ import typer
 
 from sapo_edge.cli.importing import import_questions
 from sapo_edge.cli.options import Backend, Home, Json, Model, Set, Threads
-from sapo_edge.cli.output import emit, narrate, print_json
+from sapo_edge.cli.output import emit, print_json
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError, ManifestError, ModelError
 from sapo_edge.library.progress import answering
 from sapo_edge.library.workspace import Workspace
-from sapo_edge.plain import counted, printable
+from sapo_edge.plain import counted, narrate, printable
 
 if TYPE_CHECKING:
     from sapo_edge.policy import Prompt, Sample

@@ -16,9 +16,9 @@ from typing import Annotated
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import ask_yes, emit, narrate
+from sapo_edge.cli.output import ask_yes, emit
 from sapo_edge.errors import ConfigError, StateError
-from sapo_edge.plain import size
+from sapo_edge.plain import narrate, size
 from sapo_edge.service.plan import DEFAULT_NAME
 from sapo_edge.state.durable import bytes_in, reported, write_atomically
 from sapo_edge.state.lock import lock_holder

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from sapo_edge.cli.output import narrate
 from sapo_edge.errors import ConfigError
 from sapo_edge.library.workspace import Workspace, printing
 from sapo_edge.library.workspace import open_workspace as open_silent_workspace
+from sapo_edge.plain import narrate
 
 LISTENER = printing(narrate)
 

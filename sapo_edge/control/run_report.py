@@ -112,7 +112,7 @@ def read_run_report(paths: Paths, name: str) -> RunReport:
     if not run.journal.exists():
         return replace(report := RunReport(view), steps=tuple(_steps(report, ())))
     checkpoints = Checkpoints(run.checkpoints)
-    best = checkpoints.best() or checkpoints.latest()
+    best = checkpoints.to_use()
     with reading(run.journal) as connection:
         answers, external = connection.execute(_SUMS).fetchone()
         evaluated = [round for (round,) in connection.execute(f"SELECT round {COMPARABLE} ORDER BY round")]

@@ -34,7 +34,7 @@ def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
         if checkpoint is not None:
             checkpoint.verify_files()
         return directory
-    best = best_adapter(workspace.paths)
+    best = _best_adapter(workspace.paths)
     if best is None:
         raise CheckpointError(
             "nothing is trained yet", "train first with: sapo run --rounds 40, or give --adapter DIRECTORY"
@@ -42,12 +42,10 @@ def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
     return best
 
 
-def best_adapter(paths: Paths) -> Path | None:
-    """The best checkpoint of the current run, or the newest if none was evaluated; None before the first."""
+def _best_adapter(paths: Paths) -> Path | None:
     from sapo_edge.state.checkpoints import Checkpoints
 
-    checkpoints = Checkpoints(paths.checkpoints)
-    checkpoint = checkpoints.best() or checkpoints.latest()
+    checkpoint = Checkpoints(paths.checkpoints).to_use()
     return None if checkpoint is None else checkpoint.directory
 
 
@@ -154,7 +152,7 @@ def open_conversation(
 
     manifest = workspace.require_manifest()
     model = open_source(workspace.model, mlx=True).model_name
-    directory = best_adapter(workspace.paths) if adapter is None else find_adapter(workspace, adapter)
+    directory = _best_adapter(workspace.paths) if adapter is None else find_adapter(workspace, adapter)
     with tempfile.TemporaryDirectory(prefix="sapo-chat-") as temporary:
         say(f"loading {printable(model)}")
         policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0, say=say)

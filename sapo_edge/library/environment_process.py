@@ -17,10 +17,11 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import IO, Any
 
 import msgpack
+
+from sapo_edge.children import limit_memory
 
 MEMORY = 4 * 1024**3
 """Bytes of address space; macOS does not enforce them."""
@@ -41,11 +42,7 @@ class RefusedError(Exception):
 def main(name: str, arguments: str) -> None:
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    with suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_memory(MEMORY)
     packer = msgpack.Packer()
 
     def reply(record: object) -> None:

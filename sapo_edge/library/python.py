@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import tempfile
 import threading
 import weakref
@@ -17,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,6 +25,7 @@ from sapo_edge.care.stop import Stop
 from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.library.session import Around, run_session
 from sapo_edge.library.workspace import Listener, Workspace, find_manifest, open_workspace, printing
+from sapo_edge.plain import narrate
 from sapo_edge.state.paths import Paths
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from sapo_edge.evaluate import Gain
     from sapo_edge.library.conversation import Conversation, Piece
     from sapo_edge.library.fanout import Receiver
+    from sapo_edge.state.checkpoint import Checkpoint
     from sapo_edge.state.store import Store
     from sapo_edge.tasks.manifest import Manifest
     from sapo_edge.tasks.source import Function
@@ -92,7 +94,7 @@ class Run:
         # Called when the program ends, too: native memory is freed before the interpreter is taken apart.
         self._free: weakref.finalize[..., Run] | None = None
         self._conversation: Conversation | None = None
-        self._asked: Path | None = None
+        self._asked: Checkpoint | None = None
         # A model is asked by one thread at a time, and not freed meanwhile.
         self._lock = threading.RLock()
 
@@ -104,9 +106,8 @@ class Run:
     @property
     def adapter(self) -> Path | None:
         """Directory of the best checkpoint, in PEFT's format; None before the first."""
-        from sapo_edge.library.adapters import best_adapter
-
-        return best_adapter(replace(self._paths, named=self.name))
+        best = self._best()
+        return None if best is None else best.directory
 
     @property
     def results(self) -> Results | None:
@@ -154,12 +155,14 @@ class Run:
 
         with self._lock:
             # It may have learned since the last question, also in another process.
-            if self._conversation is None or self.adapter != self._asked:
+            best = self._best(self._asked)
+            if self._conversation is None or best is None or not best.is_same(self._asked):
                 self.close()
                 workspace, opened = self._workspace(), ExitStack()
-                self._asked = find_adapter(workspace, self.adapter)
-                conversation = open_conversation(workspace, self._asked, workspace.listener.say)
+                adapter = find_adapter(workspace, None if best is None else best.directory)
+                conversation = open_conversation(workspace, adapter, workspace.listener.say)
                 self._conversation, _ = opened.enter_context(conversation)
+                self._asked = best
                 self._free = weakref.finalize(self, opened.close)
             self._conversation.speakers = (not base,)
             self._conversation.ask(question, task=not plain, temperature=temperature, show=keep)
@@ -207,6 +210,11 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<run {self.name} of {self._paths.home or 'this user'}: {self.results or 'nothing is compared yet'}>"
+
+    def _best(self, verified: Checkpoint | None = None) -> Checkpoint | None:
+        from sapo_edge.state.checkpoints import Checkpoints
+
+        return Checkpoints(self._paths.run_of(self.name).checkpoints).to_use(verified)
 
     def _workspace(self, flags: Mapping[str, object] | None = None, listener: Listener | None = None) -> Workspace:
         return open_workspace(self._paths.home, flags, listener or Listener(), run=self.name)
@@ -289,7 +297,7 @@ def _train(
         raise ConfigError("network is no argument", 'swarm="open" shares, and without swarm nothing is sent')
     if run._functions and swarm is not None:
         raise ConfigError("check is a function of this machine, so others can't judge by it", "leave out swarm")
-    stop, listener = stop or Stop(), printing(_say) if show else Listener()
+    stop, listener = stop or Stop(), printing(narrate) if show else Listener()
     flags = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in settings.items()}
     flags |= {"rounds": done + rounds, "network": "solo" if swarm is None else "swarm"}
     if manifest is not None:
@@ -378,10 +386,6 @@ def _interruptible(stop: Stop, listener: Listener, interrupts: list[int]) -> Ite
         yield
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def _read_tasks(paths: Paths, tasks: Tasks, check: Function | None) -> tuple[str, Manifest]:
     """A manifest, and what names it in the settings: what was given, or its digest, by which it is kept."""
     from sapo_edge.swarm.joining.membership import Membership
@@ -406,11 +410,13 @@ def _read_tasks(paths: Paths, tasks: Tasks, check: Function | None) -> tuple[str
 def _manifest_of_rows(paths: Paths, rows: Iterable[Mapping[str, object]], check: Function | None) -> Manifest:
     from sapo_edge.tasks.columns import OPTIONS
     from sapo_edge.tasks.manifest import load_manifest
+    from sapo_edge.tasks.question_data import MAX_DATA_QUESTIONS
 
     with tempfile.TemporaryDirectory(prefix="sapo-rows-") as directory:
         file = Path(directory, "mine.jsonl")
         with file.open("w", encoding="utf-8") as lines:
-            for number, row in enumerate(rows, start=1):
+            # One more than there may be is an error; an endless generator must not fill the disk.
+            for number, row in enumerate(islice(rows, MAX_DATA_QUESTIONS + 1), start=1):
                 if not isinstance(row, Mapping):
                     raise ManifestError(f"row {number} is no dictionary", 'write {"question": "...", "answer": "..."}')
                 record = dict(row)

@@ -12,6 +12,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import asyncio
+
     from sapo_edge.care.stop import Stop
 
 AGAIN_SECONDS = 1.0
@@ -40,6 +42,16 @@ async def until_signal(stop: Callable[[], None], *, task_status: Any) -> None:
         async for _ in signals:
             stop()
             return
+
+
+def ending_event() -> asyncio.Event:
+    """An event of the running program of asyncio that is set at the first of `ending_signals`."""
+    import asyncio
+
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in ending_signals():
+        loop.add_signal_handler(number, ended.set)
+    return ended
 
 
 @contextlib.contextmanager

@@ -68,6 +68,10 @@ class Checkpoint:
         """Bytes of the policy's files."""
         return sum(size for size, _ in self.files.values())
 
+    def is_same(self, other: Checkpoint | None) -> bool:
+        """Whether another record is of the same files: not of what was found out about them later."""
+        return other is not None and (self.directory, self.files) == (other.directory, other.files)
+
     def write_record(self, directory: Path) -> None:
         """Write `checkpoint.json` into `directory`; on an error the existing one stays.
 

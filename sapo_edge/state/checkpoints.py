@@ -119,14 +119,25 @@ class Checkpoints:
                 return self.read(round)
         return None
 
-    def latest(self) -> Checkpoint | None:
-        """The newest complete checkpoint, verified. Damaged ones are skipped, with a warning in the log."""
+    def latest(self, verified: Checkpoint | None = None) -> Checkpoint | None:
+        """The newest complete checkpoint, verified. Damaged ones are skipped, with a warning in the log.
+
+        Args:
+            verified: as of `best`.
+        """
         for round in reversed(self.rounds()):
             try:
-                return self.load(round)
+                checkpoint = self.read(round)
+                return checkpoint if checkpoint.is_same(verified) else self.load(round)
             except CheckpointError as error:
                 _logger.warning("%s", error)
         return None
+
+    def to_use(
+        self, verified: Checkpoint | None = None, warn: Callable[[str], None] = _logger.warning
+    ) -> Checkpoint | None:
+        """The checkpoint that is asked and exported: the best one, or the newest if none was evaluated; see `best`."""
+        return self.best(verified, warn) or self.latest(verified)
 
     def best(
         self, verified: Checkpoint | None = None, warn: Callable[[str], None] = _logger.warning

@@ -14,14 +14,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import msgpack
 
-from sapo_edge.children import end, python_command
+from sapo_edge.children import end, limit_memory, python_command
 from sapo_edge.errors import ManifestError
 from sapo_edge.installing import how_to_install_extra
 from sapo_edge.plain import printable
@@ -129,11 +128,7 @@ def _check_end(process: subprocess.Popen[bytes], errors: IO[bytes], path: Path) 
 
 def _main(path: str, names: Sequence[str]) -> int:
     """The process: rows on stdout; in words on stderr what is wrong."""
-    with suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_memory(MEMORY)
     import pyarrow
     import pyarrow.parquet
 

@@ -136,7 +136,7 @@ class Adapters:
         """
         loaded = self._loaded if self._run == run else None
         best = self._best(run, loaded)
-        if best is not None and (loaded is None or _key(best) != _key(loaded)):
+        if best is not None and not best.is_same(loaded):
             self._load(run, best, loaded)
         elif loaded is None:
             raise CheckpointError(
@@ -144,12 +144,8 @@ class Adapters:
             )
 
     def _best(self, run: str, loaded: Checkpoint | None) -> Checkpoint | None:
-        checkpoints = Checkpoints(self._paths.run_of(run).checkpoints)
-        best = checkpoints.best(loaded, self._once)
-        if best is None:
-            newest = checkpoints.newest_record()
-            best = loaded if newest is not None and loaded and _key(newest) == _key(loaded) else checkpoints.latest()
-        return loaded if best is not None and any(_key(best) == _key(other) for other in self._unusable) else best
+        best = Checkpoints(self._paths.run_of(run).checkpoints).to_use(loaded, self._once)
+        return loaded if best is not None and any(map(best.is_same, self._unusable)) else best
 
     def _load(self, run: str, best: Checkpoint, loaded: Checkpoint | None) -> None:
         try:
@@ -168,11 +164,6 @@ class Adapters:
         if loaded is not None:
             self._say(f"{run} answers with its adapter of round {best.round} now{accuracy}")
         self._run, self._loaded = run, best
-
-
-def _key(checkpoint: Checkpoint) -> tuple[object, ...]:
-    """What changes with an adapter: not what was found out about it later."""
-    return checkpoint.directory, dict(checkpoint.files)
 
 
 class Once:

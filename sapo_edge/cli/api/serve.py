@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sapo_edge.cli.options import Backend, Home, Model, Set, Threads
-from sapo_edge.cli.output import narrate
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError, SapoError
-from sapo_edge.library.signals import ending_signals
-from sapo_edge.plain import printable
+from sapo_edge.library.signals import ending_event
+from sapo_edge.plain import narrate, printable
 
 if TYPE_CHECKING:
     from sapo_edge.cli.api.models import Catalogue
@@ -103,13 +102,9 @@ def serve(workspace: Workspace, listening: socket.socket) -> None:
 
 
 async def _until_signal(server: ApiServer, listening: socket.socket) -> None:
-    import asyncio
-
-    stop = asyncio.Event()
-    for number in ending_signals():
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    ended = ending_event()
     async with server.listening(listening):
-        await stop.wait()
+        await ended.wait()
         narrate("ending")
 
 

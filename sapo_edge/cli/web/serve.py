@@ -13,10 +13,9 @@ import typer
 
 from sapo_edge.children import python_command
 from sapo_edge.cli.options import Home
-from sapo_edge.cli.output import narrate
 from sapo_edge.errors import SapoError
-from sapo_edge.library.signals import ending_signals
-from sapo_edge.plain import printable
+from sapo_edge.library.signals import ending_event
+from sapo_edge.plain import narrate, printable
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 
 if TYPE_CHECKING:
@@ -76,19 +75,15 @@ def _listen(port: int) -> socket.socket:
 
 
 async def _serve(server: PageServer, listening: socket.socket) -> None:
-    import asyncio
-
     from aiohttp import web
 
-    stop = asyncio.Event()
-    for number in ending_signals():
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    ended = ending_event()
     # Without an access log: it would contain the secret address.
     runner = web.AppRunner(await server.make_app(), access_log=None, shutdown_timeout=10.0)
     await runner.setup()
     try:
         await web.SockSite(runner, listening).start()
-        await stop.wait()
+        await ended.wait()
         narrate("closing the pages; the node keeps running")
     finally:
         await runner.cleanup()

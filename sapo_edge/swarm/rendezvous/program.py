@@ -22,6 +22,8 @@ import sys
 import time
 from typing import Any
 
+from sapo_edge.children import limit_memory
+
 MEMORY = 1024 * 1024 * 1024
 """Most address space of the process, of which libtorrent's threads reserve the most."""
 LIFETIME = 24 * 3600.0
@@ -154,10 +156,7 @@ def known_nodes(session: Any) -> list[tuple[str, int]]:
 
 def main() -> int:
     """Run with `{"contacts": [[host, port], ...], "nodes": [[ip, port], ...]}` as the argument."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    limit_memory(MEMORY)
     settings = json.loads(sys.argv[1])
     try:
         contacts, nodes = ([(host, port) for host, port in settings[name]] for name in ("contacts", "nodes"))

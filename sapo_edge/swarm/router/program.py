@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
+from sapo_edge.children import limit_memory
 from sapo_edge.swarm.router import portmap
 from sapo_edge.swarm.router.portmap import Answer, OlderRouterError, PortmapError
 
@@ -241,10 +242,7 @@ def ask(task: Task) -> Answer | None:
 def main() -> int:
     """Read a task from the command line, and print the answer as one line of JSON; 1 without one."""
     signal.alarm(SECONDS)
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    limit_memory(MEMORY)
     answer = ask(Task(**json.loads(sys.argv[1])))
     if answer is None:
         return 1

@@ -397,7 +397,7 @@ DEFENCES = (
     ),
     program(
         "memory for whatever a router has the library do",
-        "resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))",
+        "limit_memory(MEMORY)",
         "pass",
         "tests/swarm/router/test_mapping.py::test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_most",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import os
@@ -15,9 +16,12 @@ import pytest
 
 import sapo_edge as sapo
 from sapo_edge.events import Paused
+from sapo_edge.library import adapters
 from sapo_edge.library.python import Tasks
 from sapo_edge.library.signals import handling
 from sapo_edge.library.workspace import Workspace
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.joining.membership import Membership
@@ -255,3 +259,54 @@ def test_the_interface_has_these_names_and_loads_nothing_before_they_are_used() 
     assert all(getattr(sapo, name) is not None for name in sapo.__all__)
     with pytest.raises(AttributeError, match="no attribute 'tran'"):
         sapo.tran  # noqa: B018
+
+
+def test_a_checkpoint_that_replaces_one_of_its_round_is_asked(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a head start, whose validations all save round 0; and what was verified is not read at each question."""
+    opened: list[Path | None] = []
+    open_conversation = adapters.open_conversation
+
+    def count(workspace: Any, adapter: Path | None, *more: Any) -> Any:
+        opened.append(adapter)
+        return open_conversation(workspace, adapter, *more)
+
+    monkeypatch.setattr(adapters, "open_conversation", count)
+    verify, verified = Checkpoint.verify_files, list[int]()
+
+    def look(checkpoint: Checkpoint) -> None:
+        verified.append(checkpoint.round)
+        verify(checkpoint)
+
+    monkeypatch.setattr(Checkpoint, "verify_files", look)
+    with train(model, tmp_path, rounds=1) as run:
+        run.ask("word 3?")
+        verified.clear()
+        run.ask("word 4?")
+        assert len(opened) == 1 and verified == []
+        checkpoints = Checkpoints(run.directory / "checkpoints")
+        newest = checkpoints.latest()
+        assert newest is not None
+        before = {path.name: path.read_bytes() for path in newest.directory.iterdir() if path.name in newest.files}
+
+        def write(directory: Path) -> None:
+            for name, content in before.items():
+                changed = content[:-1] + bytes([content[-1] ^ 1]) if name == WEIGHTS[0] else content
+                (directory / name).write_bytes(changed)
+
+        checkpoints.save(newest, write)
+        run.ask("word 3?")
+        assert opened == 2 * [newest.directory]
+
+
+def test_of_rows_without_end_one_more_than_there_may_be_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def count(file: Path, _store: Path) -> None:
+        raise sapo.SapoError(f"{len(file.read_text().splitlines())} rows", "")
+
+    monkeypatch.setattr("sapo_edge.tasks.question_data.MAX_DATA_QUESTIONS", 20)
+    monkeypatch.setattr("sapo_edge.tasks.manifest.load_manifest", count)
+    with pytest.raises(sapo.SapoError, match=r"^21 rows"):
+        sapo.train(({"question": f"{n}?", "answer": "x"} for n in itertools.count()), home=tmp_path)
