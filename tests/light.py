@@ -19,8 +19,9 @@ import sapo_edge
 
 # `google` is protobuf, which comes with libp2p.
 HEAVY = {
-    "accelerate", "google", "libp2p", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "multiaddr", "peft", "reasoning_gym",
-    "scipy", "sympy", "tokenizers", "torch", "transformers",
+    "accelerate", "google", "huggingface_hub", "libp2p", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "multiaddr",
+    "nbclient", "nbformat", "peft", "pyarrow", "reasoning_gym", "scipy", "sympy", "tensorboardX", "tokenizers", "torch",
+    "transformers", "verifiers",
 }  # fmt: skip
 NEED_THEM = (
     "tests/unit/backends/choose/test_detect.py",

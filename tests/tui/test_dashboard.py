@@ -229,7 +229,9 @@ async def test_a_slow_start_is_shown_with_its_output_and_the_load_of_other_progr
 
 
 async def test_many_events_are_drawn_at_most_ten_times_a_second(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (_pilot, app):
+    async with following(launcher) as (pilot, app):
+        # A timer that was set before keeps the method that it was given.
+        await until(pilot, lambda: app._redraw is None)
         drawn = 0
         original = app._draw
 
@@ -241,6 +243,7 @@ async def test_many_events_are_drawn_at_most_ten_times_a_second(launcher: FakeLa
         app._draw = count  # type: ignore[method-assign]
         for number in range(500):
             app.node_event(Notice(level="info", text=f"{number}"))
+        await until(pilot, lambda: drawn > 0)
         await asyncio.sleep(0.5)
         # The poll for the status may come in between.
         assert 1 <= drawn <= 5

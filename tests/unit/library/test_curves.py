@@ -182,7 +182,8 @@ def test_a_library_that_is_missing_or_fails_to_open_names_the_remedy(
     monkeypatch.setattr(curves, "find_spec", lambda _name: None)
     with pytest.raises(StateError, match="tensorboard needs tensorboardX, which is not installed; install it with"):
         open_curves("tensorboard", tmp_path, "first", pytest.fail)
-    monkeypatch.undo()
+    monkeypatch.setattr(curves, "find_spec", lambda _name: object())
+    monkeypatch.setattr(curves, "import_module", lambda name: name)
     monkeypatch.setitem(curves._OPENERS, "tensorboard", lambda *_: 1 / 0)
     with pytest.raises(StateError, match=r'can\'t be opened: division by zero; correct .* curves = ""'):
         open_curves("tensorboard", tmp_path, "first", pytest.fail)
