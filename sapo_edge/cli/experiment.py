@@ -41,6 +41,7 @@ def experiment(
     setting: Annotated[list[str] | None, typer.Option(help="Only this setting; repeatable.")] = None,
     arm: Annotated[list[str] | None, typer.Option(help="Only this arm, and the baseline; repeatable.")] = None,
     seeds: Annotated[int | None, typer.Option(min=1, max=1000, help="Swarms of each arm.")] = None,
+    seed_base: Annotated[int | None, typer.Option(min=0, max=1_000_000, help="First of the seeds.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Rounds of each swarm.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, max=256, help="Members of each swarm.")] = None,
     manifest: Annotated[str | None, typer.Option(help="Train on this manifest: a shipped name or a TOML file.")] = None,
@@ -57,7 +58,9 @@ def experiment(
     from sapo_edge.experiment.report import check_libraries
 
     chosen = _choose(scale, plan, setting or [], arm or [])
-    chosen = _override(chosen, rounds, nodes, seeds=seeds, manifest=manifest, model=model, backend=backend)
+    chosen = _override(
+        chosen, rounds, nodes, seeds=seeds, seed_base=seed_base, manifest=manifest, model=model, backend=backend
+    )
     if list_:
         _print_list(chosen, as_json=json)
         return
@@ -157,7 +160,7 @@ def _override(plan: Plan, rounds: int | None, nodes: int | None, **values: Any) 
         )
     except ValueError as error:
         raise ConfigError(str(error), "give more --nodes, or choose other settings with --setting") from error
-    return replace(plan, settings=settings, **{name: value for name, value in values.items() if value})
+    return replace(plan, settings=settings, **{name: value for name, value in values.items() if value is not None})
 
 
 def _print_list(plan: Plan, *, as_json: bool) -> None:

@@ -6,9 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 
 from sapo_edge.advantage import informative
+from sapo_edge.errors import ConfigError
 from sapo_edge.experiment.plan import Arm, Learning, Setting
 from sapo_edge.experiment.results import RoundRecord
 from sapo_edge.experiment.shelf import Shelf
+from sapo_edge.node.head_start import FIRST, HeadStart, HeadStartState, known_answer
 from sapo_edge.policy import CallHandle, CutAnswer, UpdateSettings
 from sapo_edge.pool.pool import Pool, PoolLimits
 from sapo_edge.recent import Recent
@@ -69,6 +71,18 @@ class Member:
             self.author, PoolLimits(seconds=float(training.keeps), distinct=training.distinct), clock, clock
         )
         scorer = ExternalScorer(source, self._cut) if training.cut else UncutScorer(source)
+        update = UpdateSettings(
+            learning_rate=learning.learning_rate,
+            warmup=learning.warmup,
+            # As long at its height as without a head start.
+            decay_after=learning.decay_after and learning.decay_after + FIRST * training.supervised,
+            temperature=learning.temperature,
+            max_tokens=self.max_tokens,
+            external_rule=training.rule,
+        )
+        self._head_start = HeadStart(
+            shelf.policy, source, self._task_seed, training.own + training.external, update, _found_nothing, self._draw
+        )
         self._settings = RoundSettings(
             own=training.own,
             external=training.external,
@@ -76,14 +90,7 @@ class Member:
             max_tokens=self.max_tokens,
             temperature=learning.temperature,
             strategy=STRATEGIES[training.strategy],
-            update=UpdateSettings(
-                learning_rate=learning.learning_rate,
-                warmup=learning.warmup,
-                decay_after=learning.decay_after,
-                temperature=learning.temperature,
-                max_tokens=self.max_tokens,
-                external_rule=training.rule,
-            ),
+            update=update,
             train=not frozen,
         )
         transport.subscribe(self._receive)
@@ -98,12 +105,20 @@ class Member:
             source.manifest.prompt_for,
             lambda own, _rng: [scored.rollout for scored in own],
             self.author,
+            right_answer=self._known if training.corrected else lambda _task: None,
         )
 
     def run_round(self, number: int) -> RoundRecord:
         """One round; the adapter is kept."""
         self.shelf.take(self.place)
         start = time.process_time()
+        if number <= self._training.supervised and not self.frozen:
+            if not self._head_start.knows_answers:
+                raise ConfigError("supervised: no right answers are known", "leave it out, or take another manifest")
+            state = HeadStartState(cursor=self.cursor)
+            self.cursor = self._head_start.advance(state, FIRST, CallHandle, lambda _made: True).cursor
+            self.shelf.keep(self.place)
+            return RoundRecord(number, self.number, 0.0, None, 0, 0, 0, 0, 0, 0, {}, time.process_time() - start)
         result = sapo_round(
             number,
             self.cursor,
@@ -133,12 +148,18 @@ class Member:
         if self._training.external and (self._training.origin == "peers" or rollout.author.startswith(FROZEN)):
             self.pool.add(rollout)
 
+    def _known(self, task: Task) -> str | None:
+        return known_answer(self._source, self.shelf.policy, task, self.max_tokens)
+
     def _tasks(self, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
+        return self._draw(self._task_seed, cursor, count)
+
+    def _draw(self, seed: int, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
         if self._only is None:
-            return self._source.training_tasks(self._task_seed, cursor, count)
+            return self._source.training_tasks(seed, cursor, count)
         tasks: list[Task] = []
         while len(tasks) < count:
-            (task,), cursor = self._source.training_tasks(self._task_seed, cursor, 1)
+            (task,), cursor = self._source.training_tasks(seed, cursor, 1)
             if task.ref.entry == self._only:
                 tasks.append(task)
         return tuple(tasks), cursor
@@ -195,6 +216,13 @@ def _record(node: int, result: RoundResult, seconds: float) -> RoundRecord:
         tasks=tasks,
         seconds=seconds,
     )
+
+
+def _found_nothing(
+    _seed: int, cursor: int, _handle: CallHandle
+) -> tuple[list[ScoredRollout], list[ScoredRollout], int]:
+    """What a head start samples where right answers are not known."""
+    return [], [], cursor
 
 
 def _informative(rollouts: Sequence[ScoredRollout]) -> int:

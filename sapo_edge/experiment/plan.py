@@ -29,6 +29,9 @@ class Training:
         distinct: whether a pool refuses a second rollout of an author's task, and copies.
         keeps: rounds for which a pool keeps a rollout.
         origin: whose rollouts a member takes: "peers"; "frozen", those of members that do not learn.
+        supervised: the first rounds, in which a member learns the known right answers to its own questions by
+            `head_start.FIRST` updates each, and shares nothing.
+        corrected: whether the known right answer teaches where all own ones to a question are wrong.
     """
 
     own: int = 8
@@ -40,6 +43,8 @@ class Training:
     distinct: bool = True
     keeps: int = 1000
     origin: str = "peers"
+    supervised: int = 0
+    corrected: bool = False
 
     def __post_init__(self) -> None:
         if self.own + self.external < 1:
@@ -147,7 +152,7 @@ class Plan:
     """A whole experiment.
 
     Attributes:
-        seeds: swarms of each arm; their seeds are the same in all arms.
+        seeds: swarms of each arm; their seeds are the same in all arms: `seed_base` and those after it.
         manifest: what the members train on: a shipped name or a file; "" for the scale's own.
         model: file or directory; "" for the scale's own.
         backend: name; "" for the scale's own.
@@ -162,6 +167,7 @@ class Plan:
     model: str = ""
     backend: str = ""
     threads: int = 1
+    seed_base: int = 0
 
     def __post_init__(self) -> None:
         names = [setting.name for setting in self.settings]
@@ -173,12 +179,17 @@ class Plan:
     def jobs(self) -> list[Job]:
         """All swarms: the first of every arm, then the second of every arm, and so on."""
         arms = [(setting, arm) for setting in self.settings for arm in setting.arms]
-        return [Job(setting, arm, seed) for seed in range(self.seeds) for setting, arm in arms]
+        return [Job(setting, arm, seed) for seed in self.numbers for setting, arm in arms]
+
+    @property
+    def numbers(self) -> range:
+        """The seeds."""
+        return range(self.seed_base, self.seed_base + self.seeds)
 
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of all that determines a swarm: not of how many are run, nor of which arms and settings."""
-        return _digest([RESULTS.get(self.backend, 1), _changed(self, "settings", "seeds")])
+        return _digest([RESULTS.get(self.backend, 1), _changed(self, "settings", "seeds", "seed_base")])
 
 
 def swarm_digest(setting: Setting, arm: Arm) -> str:
@@ -187,7 +198,7 @@ def swarm_digest(setting: Setting, arm: Arm) -> str:
     fields = _changed(training) | {"rule": asdict(training.rule)}
     if not training.external:
         # Nothing that concerns external rollouts matters to who takes none.
-        fields = {name: value for name, value in fields.items() if name in ("own", "answers")}
+        fields = {name: fields[name] for name in ("own", "answers", "supervised", "corrected") if name in fields}
     return _digest([_changed(setting, "title", "arms", "baseline"), _changed(arm, "title", "training"), fields])
 
 

@@ -94,19 +94,17 @@ class ExperimentWatch:
         settings = tuple(
             SettingView(
                 setting.title, setting.baseline,
-                tuple(_arm(self._results, setting, arm, plan.seeds) for arm in setting.arms),
+                tuple(_arm(self._results, setting, arm, plan.numbers) for arm in setting.arms),
             )
             for setting in plan.settings
         )  # fmt: skip
         return ExperimentView(plan.seeds, settings)
 
 
-def _arm(results: Results[float], setting: Setting, arm: Arm, seeds: int) -> ArmView:
+def _arm(results: Results[float], setting: Setting, arm: Arm, seeds: range) -> ArmView:
     digest = swarm_digest(setting, arm)
-    finished = {seed: accuracy for seed in range(seeds) if (accuracy := results.swarms.get((digest, seed))) is not None}
-    saved = {
-        seed: saved_rounds(state_of((digest, seed), results.directory)) for seed in range(seeds) if seed not in finished
-    }
+    finished = {seed: accuracy for seed in seeds if (accuracy := results.swarms.get((digest, seed))) is not None}
+    saved = {seed: saved_rounds(state_of((digest, seed), results.directory)) for seed in seeds if seed not in finished}
     running = {seed: rounds for seed, rounds in saved.items() if rounds}
     return ArmView(arm.name, finished, running, setting.rounds_of(arm))
 

@@ -65,6 +65,8 @@ MOST_FOUND = 1024
 Sampler = Callable[[int, int, CallHandle], tuple[Sequence[ScoredRollout], Sequence[ScoredRollout], int]]
 """(seed of a task sequence, cursor in it, handle) -> scored answers to training questions: own ones, others' that were
 verified; and the next cursor."""
+Draw = Callable[[int, int, int], tuple[tuple[Task, ...], int]]
+"""(seed of a task sequence, cursor in it, count) -> training questions, and the next cursor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class HeadStart:
     Args:
         seed: of the node; the questions are drawn in another order than those of its rounds.
         sample: gives answers where the right ones are not known.
+        draw: gives the questions; those of the source unless it is given.
 
     Attributes:
         seconds: of an update, on average; 0 before the first.
@@ -142,8 +145,9 @@ class HeadStart:
     """
 
     def __init__(
-        self, policy: Policy, source: TaskSource, seed: int, batch: int, settings: UpdateSettings, sample: Sampler
-    ) -> None:
+        self, policy: Policy, source: TaskSource, seed: int, batch: int, settings: UpdateSettings, sample: Sampler,
+        draw: Draw | None = None,
+    ) -> None:  # fmt: skip
         self.seconds = 0.0
         self._asked = 0
         self.learned: set[str] = set()
@@ -154,12 +158,13 @@ class HeadStart:
         self._seed = derive_seed("head start", seed)
         self._batch = batch
         self._sample = sample
+        self._draw = draw or source.training_tasks
         self._settings = replace(settings, decay_after=0)
 
     @cached_property
     def knows_answers(self) -> bool:
         """Whether right answers to the first questions are known."""
-        tasks, _ = self._source.training_tasks(self._seed, 0, self._batch)
+        tasks, _ = self._draw(self._seed, 0, self._batch)
         return any(self._group(task) is not None for task in tasks)
 
     def search(
@@ -202,7 +207,7 @@ class HeadStart:
         while made < updates and goes_on(made):
             begin, watch = time.monotonic(), handle()
             if self.knows_answers:
-                tasks, cursor = self._source.training_tasks(self._seed, state.cursor, self._batch)
+                tasks, cursor = self._draw(self._seed, state.cursor, self._batch)
                 state = replace(state, cursor=cursor)
                 groups = {task.question: group for task in tasks if (group := self._group(task)) is not None}
             else:

@@ -32,6 +32,7 @@ RESUMABLE = (
     Arm("short", "pools that forget", replace(HALF.training, keeps=2)),
     Arm("generators", "with two that never learn", HALF.training, frozen=2),
     Arm("frozen", "only theirs", replace(HALF.training, origin="frozen"), frozen=2),
+    Arm("supervised", "first from known answers", replace(HALF.training, supervised=3, corrected=True)),
 )
 LOST = Arm("flood", "with a hostile member", HALF.training, "flood", 1)
 """An arm whose swarms can't be resumed."""

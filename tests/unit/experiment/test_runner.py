@@ -121,6 +121,8 @@ def test_records_are_the_same_however_they_came_about(plan: Plan, tmp_path: Path
     before = (tmp_path / "two" / FILE).read_bytes()
     more = replace(plan, seeds=3, settings=(replace(plan.settings[0], arms=ARMS[:2]),))
     assert {(step.job.arm.name, step.job.seed) for step in run(more, tmp_path / "two")} == {("4/0", 2), ("2/2", 2)}
+    fresh = replace(more, seeds=1, seed_base=7)
+    assert {(step.job.arm.name, step.job.seed) for step in run(fresh, tmp_path / "two")} == {("4/0", 7), ("2/2", 7)}
     assert (tmp_path / "two" / FILE).read_bytes().startswith(before)
 
 

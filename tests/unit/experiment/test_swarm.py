@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from sapo_edge.errors import ConfigError
 from sapo_edge.experiment import member
 from sapo_edge.experiment.member import Shelves
 from sapo_edge.experiment.plan import Arm
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import ADVERTISED, Swarm
+from sapo_edge.node.head_start import FIRST
 from sapo_edge.policy import CutAnswer
 from sapo_edge.pool.pool import Pool, PoolOutcome
 from sapo_edge.rollout import Rollout, Task
@@ -217,6 +219,36 @@ def test_specialised_members_draw_one_task_each_and_are_asked_all(models: Shelve
     drawn = {node: {entry for row in record.rounds if row.node == node for entry in row.tasks} for node in range(3)}
     assert drawn == {node: {entries[node % len(entries)]} for node in range(3)}
     assert set(record.entries["test"]) == {task.ref.entry for task in SETS["test"].tasks}
+
+
+def test_supervised_rounds_teach_known_answers_to_own_questions_and_share_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, asked = SavedPolicy(), set()
+
+    def right_answer(_source: TaskSource, task: Task) -> str | None:
+        if len(policy.updates) < 3 * 3 * FIRST:
+            asked.add((len(policy.updates) // FIRST % 3, task.ref.entry))
+        return task.ground_truth
+
+    monkeypatch.setattr(TaskSource, "right_answer", right_answer)
+    setting = replace(SETTING, specialised=True)
+    record = new_swarm(ARMS["supervised"], {"base": Shelf(policy, tmp_path)}, setting=setting).run()
+    # The members take turns.
+    assert asked == {(number, entry.name) for number, entry in enumerate(SOURCE.manifest.tasks[:3])}
+    for groups in policy.updates[: 3 * 3 * FIRST]:
+        assert 0 < len(groups) <= 4 and not any(group.external for group in groups)
+        assert all([(answer.known, answer.advantage) for answer in group.answers] == [(True, 1.0)] for group in groups)
+    for row in record.rounds:
+        assert bool(row.generated) == (row.round > 3)
+    assert not any(row.taken for row in record.rounds if (row.round, row.node) <= (4, 0))
+    assert any(row.taken for row in record.rounds)
+
+
+def test_supervised_rounds_need_known_answers(models: Shelves, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TaskSource, "right_answer", lambda _source, _task: None)
+    with pytest.raises(ConfigError, match="no right answers are known; leave it out"):
+        record_of(ARMS["supervised"], models)
 
 
 def test_members_share_models_in_turn(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from sapo_edge.experiment.watch import ExperimentWatch
 def plan() -> Plan:
     whole = SCALES["tiny"]()
     (setting,) = (item for item in whole.settings if item.name == "hard")
-    return replace(whole, settings=(replace(setting, arms=setting.arms[:2]),), seeds=3)
+    return replace(whole, settings=(replace(setting, arms=setting.arms[:2]),), seeds=3, seed_base=5)
 
 
 def finish(job: Job, results: Results[None], *rights: str) -> SwarmRecord:
@@ -56,7 +56,7 @@ def test_an_experiment_is_followed(tmp_path: Path, plan: Plan, results: Results[
     view = watch.look(tmp_path)
     baseline, arm = view.settings[0].arms
     assert baseline.name == view.settings[0].baseline and (view.finished, view.planned) == (3, 6)
-    assert baseline.running == {1: 10} and arm.running == {}
+    assert baseline.running == {6: 10} and arm.running == {}
     assert baseline.accuracy == measure(records[0]).values[TEST] == 0.375
     assert arm.accuracy == 0.375 and arm.difference(baseline) == (0.375, 1) and baseline.difference(arm) == (-0.375, 1)
     assert view.share == pytest.approx((3 * 50 + 10) / 300)
@@ -70,5 +70,5 @@ def test_a_directory_that_the_system_refuses_is_named(tmp_path: Path) -> None:
 def test_an_arm_of_another_definition_is_not_mixed_in(tmp_path: Path, plan: Plan, results: Results[None]) -> None:
     job = plan.jobs[0]
     finish(job, results, "11")
-    finish(replace(job, arm=replace(job.arm, rounds=0.5), seed=1), results, "00")
-    assert ExperimentWatch().look(tmp_path).settings[0].arms[0].accuracies == {0: 1.0}
+    finish(replace(job, arm=replace(job.arm, rounds=0.5), seed=6), results, "00")
+    assert ExperimentWatch().look(tmp_path).settings[0].arms[0].accuracies == {5: 1.0}
