@@ -29,7 +29,8 @@ def experiment(
     scale: Annotated[
         str | None,
         typer.Option(
-            help="tiny (default): small models that ship. embedded: the embedded model. paper: the published one."
+            help="tiny (default): small models that ship. law: the same, 1 to 1,000 members. "
+            "embedded: the embedded model. paper: the published one."
         ),
     ] = None,
     plan: Annotated[

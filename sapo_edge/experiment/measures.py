@@ -46,6 +46,7 @@ class Measures:
         by_seconds: (processor seconds of all members so far, validation accuracy).
         own_by_round: (round, mean own reward).
         members: of any kind, with a record.
+        received: bytes of others' rollouts that a member accepted in a round of its own.
     """
 
     seed: int
@@ -61,6 +62,7 @@ class Measures:
     members: int
     last: int
     questions: Mapping[str, int]
+    received: float
 
 
 def mean(values: Iterable[float]) -> float:
@@ -127,6 +129,7 @@ def measure(record: SwarmRecord) -> Measures:
         members=len({row.node for row in record.rounds} | set(nodes)),
         last=last,
         questions={questions: len(entries) for questions, entries in record.entries.items()},
+        received=sum(row.received for row in record.rounds) / max(1, len(record.rounds)),
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from sapo_edge.advantage import informative
 from sapo_edge.errors import ConfigError
@@ -12,11 +15,13 @@ from sapo_edge.experiment.results import RoundRecord
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.node.head_start import FIRST, HeadStart, HeadStartState, known_answer
 from sapo_edge.policy import CallHandle, CutAnswer, UpdateSettings
-from sapo_edge.pool.pool import Pool, PoolLimits
+from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
 from sapo_edge.recent import Recent
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
+from sapo_edge.room import Room
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
-from sapo_edge.selection import STRATEGIES
+from sapo_edge.selection import STRATEGIES, SubsetSelector
+from sapo_edge.swarm.bucket import Buckets, TokenBucket
 from sapo_edge.swarm.judging.external import MAX_SCORED, ExternalScorer, RejectedError, verified_task
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource, derive_seed
@@ -24,20 +29,28 @@ from sapo_edge.transport import Transport
 
 FROZEN = "frozen"
 """What the ids of members that never learn begin with."""
+ROUND_SECONDS = 20.0
+"""Of a clock that nodes take for theirs."""
+MAX_HEARD = 4096
+"""Authors whose rates a member keeps."""
 
 
 class Clock:
-    """Counts rounds, where a node's pool counts seconds: how long a round takes must not change a result."""
+    """Gives all rounds one length, in seconds: how long a round takes must not change a result."""
 
     def __init__(self) -> None:
         self.round = 0
 
     def __call__(self) -> float:
-        return float(self.round)
+        return self.round * ROUND_SECONDS
 
 
 class Member:
-    """A member that answers and shares, and learns unless it is frozen."""
+    """A member that answers and shares, and learns unless it is frozen.
+
+    Args:
+        scorer: what all members of a model have in common; without one it has its own.
+    """
 
     def __init__(
         self,
@@ -52,25 +65,24 @@ class Member:
         clock: Clock,
         *,
         frozen: bool = False,
+        scorer: Scorer | None = None,
     ) -> None:
         self.number = number
         self.frozen = frozen
-        self.author = f"{FROZEN if frozen else 'node'}-{number}"
         self.shelf = shelf
-        self.place = shelf.add(derive_seed("experiment adapter", seed, number))
         self.cursor = 0
         self.sequence = 0
+        self._clock = clock
+        self._transport = transport
         self._training = training = arm.training
         self._source = source
         self._seed = seed
         self._task_seed = derive_seed("experiment tasks", seed, number)
+        self._period = arm.slowest ** random.Random(derive_seed("experiment speed", seed, number)).random()
         entries = source.manifest.tasks
         self._only = entries[number % len(entries)].name if setting.specialised else None
         self.max_tokens = learning.max_tokens or source.manifest.max_tokens
-        self.pool = Pool(
-            self.author, PoolLimits(seconds=float(training.keeps), distinct=training.distinct), clock, clock
-        )
-        scorer = ExternalScorer(source, self._cut) if training.cut else UncutScorer(source)
+        self.scorer = scorer or (ExternalScorer(source, self._cut) if training.cut else UncutScorer(source))
         update = UpdateSettings(
             learning_rate=learning.learning_rate,
             warmup=learning.warmup,
@@ -93,23 +105,45 @@ class Member:
             update=update,
             train=not frozen,
         )
+        self.begin(0)
         transport.subscribe(self._receive)
+
+    def begin(self, round: int) -> None:
+        """Begin, in round 0, or later as a newcomer in the place of somebody who left."""
+        again = (round,) if round else ()
+        self.author = "-".join(map(str, (FROZEN if self.frozen else "node", self.number, *again)))
+        self.place = self.shelf.add(derive_seed("experiment adapter", self._seed, self.number, *again))
+        training, clock = self._training, self._clock
+        seconds = training.keeps * ROUND_SECONDS
+        self.pool = Pool(self.author, PoolLimits(seconds=seconds, distinct=training.distinct), clock, clock)
+        self._selector = SubsetSelector(training.share, self.pool.authors)
+        self._room = Room(clock)
+        self._heard = Buckets(MAX_HEARD, lambda: TokenBucket(0.0, 1.0, clock))
+        self._added = self.received = 0
         self._context = RoundContext(
-            shelf.policy,
+            self.shelf.policy,
             self.pool,
-            transport,
+            self._transport,
             self._tasks,
-            source.score,
-            scorer,
-            scorer.cut,
-            source.manifest.prompt_for,
-            lambda own, _rng: [scored.rollout for scored in own],
+            self._source.score,
+            self.scorer,
+            self.scorer.cut,
+            self._source.manifest.prompt_for,
+            self._selector.select if training.share else lambda own, _rng: [scored.rollout for scored in own],
             self.author,
             right_answer=self._known if training.corrected else lambda _task: None,
         )
 
     def run_round(self, number: int) -> RoundRecord:
         """One round; the adapter is kept."""
+        added, received = self.pool.counts[PoolOutcome.ADDED], self.received
+        if self._training.share:
+            self._selector.observe(added - self._added)
+            self._room.update(self._training.share, self.pool.authors())
+        self._added, self.received = added, 0
+        return replace(self._run_round(number), received=received)
+
+    def _run_round(self, number: int) -> RoundRecord:
         self.shelf.take(self.place)
         start = time.process_time()
         if number <= self._training.supervised and not self.frozen:
@@ -136,6 +170,10 @@ class Member:
             self.shelf.keep(self.place)
         return _record(self.number, result, seconds)
 
+    def is_due(self, number: int) -> bool:
+        """Whether a member of its speed begins a round while the fastest one begins this one."""
+        return int(number / self._period) > int((number - 1) / self._period)
+
     @property
     def rates(self) -> dict[str, float]:
         """How often its own groups of each task had an advantage lately."""
@@ -145,8 +183,17 @@ class Member:
         return self.shelf.cut(text, ended, self.max_tokens)
 
     def _receive(self, rollout: Rollout, _neighbourhood: str) -> None:
-        if self._training.external and (self._training.origin == "peers" or rollout.author.startswith(FROZEN)):
-            self.pool.add(rollout)
+        taken = self._training.external and (self._training.origin == "peers" or rollout.author.startswith(FROZEN))
+        if taken and self._has_room(rollout.author) and self.pool.add(rollout) == PoolOutcome.ADDED:
+            self.received += rollout.size_bytes()
+
+    def _has_room(self, author: str) -> bool:
+        """Whether an author sends no more than its part, as admission holds a peer to it in a large swarm."""
+        if not self._training.share or self._room.author == math.inf:
+            return True
+        bucket = self._heard.of(author)
+        bucket.rate, bucket.burst = self._room.author, max(1.0, self._room.author * ROUND_SECONDS)
+        return bucket.take()
 
     def _known(self, task: Task) -> str | None:
         return known_answer(self._source, self.shelf.policy, task, self.max_tokens)
@@ -229,5 +276,6 @@ def _informative(rollouts: Sequence[ScoredRollout]) -> int:
     return sum(informative(scored.rewards) for scored in rollouts)
 
 
+Scorer = ExternalScorer | UncutScorer
 Shelves = Mapping[str, Shelf]
 """Shelves by the name of their model."""

@@ -32,6 +32,7 @@ class Training:
         supervised: the first rounds, in which a member learns the known right answers to its own questions by
             `head_start.FIRST` updates each, and shares nothing.
         corrected: whether the known right answer teaches where all own ones to a question are wrong.
+        share: others' rollouts to receive in a round, to which members hold each other as nodes do; 0: all are shared.
     """
 
     own: int = 8
@@ -45,6 +46,7 @@ class Training:
     origin: str = "peers"
     supervised: int = 0
     corrected: bool = False
+    share: int = 0
 
     def __post_init__(self) -> None:
         if self.own + self.external < 1:
@@ -63,6 +65,8 @@ class Arm:
         hostile: number of hostile members, which take the place of the last honest ones.
         frozen: members besides, that generate with the base model and never learn.
         rounds: share of the setting's rounds that this arm runs.
+        churn: share of the honest members that leave in a round; a fresh one takes the place of each.
+        slowest: rounds of the fastest member in one of the slowest; the others lie between, evenly by their logarithm.
     """
 
     name: str
@@ -72,6 +76,8 @@ class Arm:
     hostile: int = 0
     frozen: int = 0
     rounds: float = 1.0
+    churn: float = 0.0
+    slowest: float = 1.0
 
     def __post_init__(self) -> None:
         if self.hostile and not self.attack:
@@ -92,6 +98,7 @@ class Setting:
         specialised: whether each member draws only one of the manifest's tasks, in turn.
         validation, questions: of the validation set and of the test set.
         sampled: of the test set's questions, those that are answered several times as well; 0: none.
+        asked: members that are examined, the first ones; 0: all.
     """
 
     name: str
@@ -106,6 +113,7 @@ class Setting:
     validation: int = 200
     questions: int = 200
     sampled: int = 64
+    asked: int = 0
 
     def __post_init__(self) -> None:
         names = [arm.name for arm in self.arms]

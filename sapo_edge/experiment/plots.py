@@ -28,7 +28,7 @@ BASELINE_COLOR = "#000000"
 TOGETHER = 5
 """Arms that share one diagram; more get a panel each."""
 
-_STYLE: Any = {
+STYLE: Any = {
     "axes.grid": True, "axes.spines.right": False, "axes.spines.top": False, "axes.titlesize": "medium",
     "font.family": "DejaVu Sans", "font.size": 10, "grid.color": "#DDDDDD", "grid.linewidth": 0.6,
     "svg.hashsalt": "sapo-edge",
@@ -65,13 +65,13 @@ def pictures(result: SettingResult) -> Iterator[tuple[str, bytes]]:
     import matplotlib as mpl
 
     stem = re.sub(r"[^a-z0-9]+", "-", result.setting.name.lower()).strip("-") or "setting"
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         for chart in _charts(result):
             curves = {arm.arm.name: curve for arm in result.arms if (curve := curve_of(arm.swarms, chart.series))}
             if curves:
-                yield from _saved(f"{stem}-{chart.name}", _draw(result, chart, curves))
+                yield from saved(f"{stem}-{chart.name}", _draw(result, chart, curves))
         if any(TEST in arm.results for arm in result.arms):
-            yield from _saved(f"{stem}-test", _dots(result))
+            yield from saved(f"{stem}-test", _dots(result))
 
 
 def curve_of(swarms: Sequence[Measures], series_of: Callable[[Measures], Series]) -> Curve | None:
@@ -236,7 +236,8 @@ def _dots(result: SettingResult) -> Figure:
     return figure
 
 
-def _saved(stem: str, figure: Figure) -> Iterator[tuple[str, bytes]]:
+def saved(stem: str, figure: Figure) -> Iterator[tuple[str, bytes]]:
+    """File names and contents of a picture."""
     for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
         data = io.BytesIO()
         figure.savefig(data, format=kind, dpi=_DPI, metadata=metadata)

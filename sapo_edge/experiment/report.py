@@ -15,8 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sapo_edge.errors import SapoError
+from sapo_edge.experiment.law import law_csv, law_pictures, law_text, sizes
 from sapo_edge.experiment.plan import Plan
 from sapo_edge.experiment.results import SwarmRecord, reported
+from sapo_edge.experiment.scales import LAW
 from sapo_edge.experiment.statistics import (
     MARGIN,
     EqualCost,
@@ -67,11 +69,15 @@ def write_report(
     }
     with reported("create", directory):
         directory.mkdir(parents=True, exist_ok=True)
+    by_size = sizes(results) if plan.scale == LAW else {}
+    if by_size:
+        files |= {SUMMARY: law_text(by_size).encode(), "law.csv": law_csv(by_size)}
     paths = [_write(directory / name, data) for name, data in files.items()]
     if plots:
         from sapo_edge.experiment.plots import pictures
 
-        paths += [_write(directory / name, data) for result in results for name, data in pictures(result)]
+        drawn = law_pictures(by_size) if by_size else (item for result in results for item in pictures(result))
+        paths += [_write(directory / name, data) for name, data in drawn]
     return paths
 
 

@@ -50,6 +50,7 @@ class RoundRecord:
         taken: external rollouts in the update.
         tasks: entry -> (sum of own rewards, own answers).
         seconds: of a processor, of generating and updating together.
+        received: bytes of others' rollouts that it accepted since its last round.
     """
 
     __pydantic_config__: ClassVar[dict[str, bool]] = {"allow_inf_nan": False}
@@ -66,6 +67,7 @@ class RoundRecord:
     taken: int
     tasks: Mapping[str, tuple[float, int]]
     seconds: float = field(default=0.0, compare=False)
+    received: int = 0
 
 
 @dataclass(frozen=True, slots=True)

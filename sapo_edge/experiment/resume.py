@@ -26,6 +26,7 @@ class _MemberState:
 
     cursor: int
     sequence: int
+    received: int
     rates: dict[str, float]
 
 
@@ -38,8 +39,8 @@ class _State:
 
 
 def can_resume(swarm: Swarm) -> bool:
-    """Whether a swarm's whole state can be saved: attackers live in memory only."""
-    return not swarm.arm.attack
+    """Whether a swarm's whole state can be saved: attackers, and how members hold each other, are not."""
+    return not (swarm.arm.attack or swarm.arm.churn or swarm.arm.training.share)
 
 
 def save(swarm: Swarm, directory: Path) -> None:
@@ -78,7 +79,7 @@ def restore(swarm: Swarm, directory: Path) -> None:
         # Before the pools are read: the ages of their rollouts depend on it.
         swarm.set_round(state.finished)
         for member, saved in zip(swarm.members, state.members, strict=True):
-            member.cursor, member.sequence = saved.cursor, saved.sequence
+            member.cursor, member.sequence, member.received = saved.cursor, saved.sequence, saved.received
             member.rates.update(saved.rates)
             _read(member, path)
         swarm.rounds, swarm.evaluations = list(state.rounds), list(state.evaluations)
@@ -103,7 +104,7 @@ def _write(swarm: Swarm, directory: Path) -> None:
     for member in swarm.members:
         shutil.copytree(member.shelf.place(member.place), directory / f"adapter-{member.number}")
         member.pool.save(directory / f"pool-{member.number}")
-        members.append(_MemberState(member.cursor, member.sequence, member.rates))
+        members.append(_MemberState(member.cursor, member.sequence, member.received, member.rates))
     state = _State(swarm.finished, tuple(members), tuple(swarm.rounds), tuple(swarm.evaluations))
     (directory / _STATE).write_text(json.dumps(asdict(state)))
 

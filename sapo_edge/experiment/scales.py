@@ -1,4 +1,4 @@
-"""The experiments that ship, by scale: tiny, embedded and paper."""
+"""The experiments that ship, by scale: tiny, law, embedded and paper."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from sapo_edge.experiment.hostile import ATTACKS, KNOWN
 from sapo_edge.experiment.plan import Arm, Learning, Plan, Setting, Training
 from sapo_edge.policy import PUBLISHED, ExternalRule
 
+LAW = "law"
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
+"""Members of the swarms of `law`."""
 MIXES = ((6, 2), (4, 4), (2, 6))
 """I and J of the paper's sharing arms."""
 ALONE = Arm("8/0", "alone")
@@ -108,6 +111,30 @@ def tiny() -> Plan:
     return Plan("tiny", settings, 10, Learning(1.5e-3, 5, 0, 8, 16.0), backend="torch")
 
 
+def law() -> Plan:
+    """Swarms of 1 to 1,000 of the tiny models, whose members share as much as nodes of such a swarm do.
+
+    A fifth of the members leave in each run and are replaced; the slowest make a tenth of the rounds of the fastest.
+    """
+    rounds = 60
+    training = replace(mixed(4, 4), share=64)
+    settings = []
+    for nodes in SIZES:
+        arms = [Arm("honest", "honest members", training)]
+        if nodes >= 4:
+            arms += [
+                Arm("liars 25 %", "a quarter adaptive attackers", training, "adaptive", nodes // 4),
+                Arm("churn", "a fifth are replaced", training, churn=0.2 / rounds),
+                Arm("speeds", "tenfold differences in speed", training, slowest=10.0),
+            ]
+        settings.append(
+            Setting(
+                str(nodes), f"{nodes} members", tuple(arms), "honest", nodes, rounds, sampled=0, asked=16, every=10,
+            )
+        )  # fmt: skip
+    return Plan(LAW, tuple(settings), 1, tiny().learning, backend="torch")
+
+
 def embedded() -> Plan:
     """The embedded model, four members; a swarm takes about ten minutes of one core."""
     arms = (ALONE, *default_arms()[1:], *published_arms()[1:])
@@ -123,5 +150,5 @@ def paper() -> Plan:
     return Plan("paper", settings, 3, Learning(), manifest="reasoning-gym-nine", model=model, backend="auto", threads=0)
 
 
-SCALES: Mapping[str, Callable[[], Plan]] = {"tiny": tiny, "embedded": embedded, "paper": paper}
+SCALES: Mapping[str, Callable[[], Plan]] = {"tiny": tiny, LAW: law, "embedded": embedded, "paper": paper}
 """The plans by the name of their scale."""

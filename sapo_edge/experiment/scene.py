@@ -9,6 +9,7 @@ from pathlib import Path
 from sapo_edge.errors import ConfigError
 from sapo_edge.experiment.measures import TEST, VALIDATION
 from sapo_edge.experiment.plan import Plan, Setting
+from sapo_edge.experiment.scales import LAW
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import SAMPLES, QuestionSet
 from sapo_edge.experiment.tiny import harder_manifest, tiny_manifest, tiny_model, unseen_manifest
@@ -121,7 +122,7 @@ def model_path(plan: Plan, name: str) -> Path:
     """A model's file or directory."""
     from sapo_edge.backends.model.find import find_model
 
-    if plan.scale == TINY and not plan.model:
+    if plan.scale in (TINY, LAW) and not plan.model:
         return tiny_model(name)
     if name != BASE:
         raise ConfigError(

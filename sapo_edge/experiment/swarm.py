@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from sapo_edge.events import FORMED
 from sapo_edge.experiment.forgery import Public
 from sapo_edge.experiment.hostile import ATTACKS, Attacker, carries
 from sapo_edge.experiment.measures import TEST, VALIDATION
-from sapo_edge.experiment.member import Clock, Member, Shelves
+from sapo_edge.experiment.member import Clock, Member, Scorer, Shelves
 from sapo_edge.experiment.plan import Arm, Learning, Setting, swarm_digest
 from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, SwarmRecord
 from sapo_edge.policy import Policy
@@ -89,14 +90,17 @@ class Swarm:
         for shelf in shelves.values():
             shelf.clear()
         honest = setting.nodes - arm.hostile
+        scorers: dict[int, Scorer] = {}
         for number in range(honest + arm.frozen):
             shelf = shelves[setting.models[number % len(setting.models)]]
-            self.members.append(
-                Member(
-                    number, setting, arm, learning, seed, source, shelf, network.join(), self._clock,
-                    frozen=number >= honest,
-                )
+            member = Member(
+                number, setting, arm, learning, seed, source, shelf, network.join(), self._clock,
+                frozen=number >= honest, scorer=scorers.get(id(shelf)),
             )  # fmt: skip
+            if arm.training.share:
+                # A thousand members would score the same rollouts a thousand times.
+                scorers.setdefault(id(shelf), member.scorer)
+            self.members.append(member)
         policy = self.members[0].shelf.policy
         max_tokens = self.members[0].max_tokens
         public = Public(source, policy.encode, max_tokens, arm.training.answers, clock=lambda: 0.0)
@@ -140,8 +144,12 @@ class Swarm:
         self.set_round(number)
         for hostile in self._hostile:
             hostile.publish(number)
+        leaving = random.Random(derive_seed("experiment churn", self.seed, number))
         for member in self.members:
-            self.rounds.append(member.run_round(number))
+            if not member.frozen and leaving.random() < self.arm.churn:
+                member.begin(number)
+            if member.is_due(number):
+                self.rounds.append(member.run_round(number))
         self.finished = number
         if number == self.last:
             self._examine(number, list(self._sets))
@@ -151,7 +159,7 @@ class Swarm:
     def _examine(self, number: int, names: Sequence[str]) -> None:
         # Untrained adapters change nothing: one examination serves all members of a model.
         untrained: dict[int, tuple[str, list[str]]] = {}
-        for member in self.members:
+        for member in self.members[: self.setting.asked or None]:
             if member.frozen:
                 continue
             policy = member.shelf.take(member.place)

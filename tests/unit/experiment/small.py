@@ -36,6 +36,8 @@ RESUMABLE = (
 )
 LOST = Arm("flood", "with a hostile member", HALF.training, "flood", 1)
 """An arm whose swarms can't be resumed."""
+CROWD = Arm("crowd", "of many", replace(HALF.training, share=8), churn=0.2, slowest=4.0)
+"""Another one, whose members come, go, differ in speed, and share what there is room for."""
 SETTING = Setting("small", "Small", (*RESUMABLE, LOST), "4/0", nodes=3, rounds=8, every=2)
 
 

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.experiment import member
-from sapo_edge.experiment.member import Shelves
+from sapo_edge.experiment.member import Member, Shelves
 from sapo_edge.experiment.plan import Arm
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import ADVERTISED, Swarm
@@ -30,6 +30,7 @@ from sapo_edge.tasks.source import TaskSource
 from tests.fakes import SavedPolicy
 from tests.unit.experiment.small import (
     ALONE,
+    CROWD,
     HALF,
     LOST,
     RESUMABLE,
@@ -43,7 +44,7 @@ from tests.unit.experiment.small import (
     text,
 )
 
-ARMS = {arm.name: arm for arm in (*RESUMABLE, LOST)}
+ARMS = {arm.name: arm for arm in (*RESUMABLE, LOST, CROWD)}
 
 
 @pytest.fixture
@@ -249,6 +250,56 @@ def test_supervised_rounds_need_known_answers(models: Shelves, monkeypatch: pyte
     monkeypatch.setattr(TaskSource, "right_answer", lambda _source, _task: None)
     with pytest.raises(ConfigError, match="no right answers are known; leave it out"):
         record_of(ARMS["supervised"], models)
+
+
+def test_who_leaves_is_replaced_by_a_fresh_member_with_a_new_name(models: Shelves) -> None:
+    def adapter(member: Member) -> bytes:
+        return (member.shelf.place(member.place) / "adapter_model.safetensors").read_bytes()
+
+    swarm = new_swarm(HALF, models)
+    fresh = {adapter(member) for member in swarm.members}
+    swarm.run()
+    kept = [(member.author, len(member.pool), adapter(member)) for member in swarm.members]
+    swarm.members[1].begin(round=7)
+    assert [(member.author, len(member.pool), adapter(member)) for member in swarm.members[::2]] == kept[::2]
+    newcomer = swarm.members[1]
+    assert (newcomer.author, len(newcomer.pool)) == ("node-1-7", 0) and adapter(newcomer) in fresh
+
+
+def test_about_the_share_of_members_leaves_in_a_round(models: Shelves, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+    begin = Member.begin
+
+    def counted(member: Member, round: int) -> None:
+        left.append(round)
+        begin(member, round)
+
+    monkeypatch.setattr(Member, "begin", counted)
+    new_swarm(replace(HALF, churn=0.25), models, setting=replace(SETTING, nodes=10, asked=1)).run()
+    assert left.count(0) == 10 and 8 <= len(left) - 10 <= 32 and set(left) <= set(range(9))
+
+
+def test_slow_members_make_few_rounds_and_few_members_are_asked(models: Shelves) -> None:
+    record = record_of(replace(HALF, slowest=4.0), models, setting=replace(SETTING, nodes=12, asked=2))
+    rounds = Counter(row.node for row in record.rounds)
+    # The slowest of all makes a quarter of the 8 rounds.
+    assert len(rounds) == 12 and 2 <= min(rounds.values()) <= 3 and 6 <= max(rounds.values()) <= 8
+    assert {item.node for item in record.evaluations} == {0, 1}
+
+
+def test_members_of_a_large_swarm_share_what_there_is_room_for_and_hold_others_to_it(models: Shelves) -> None:
+    setting = replace(SETTING, nodes=36, rounds=6, asked=1)
+    lavish = replace(HALF, training=replace(HALF.training, own=8))
+    sharing = replace(lavish, training=replace(lavish.training, share=8))
+    arms = {"honest": sharing, "everything": lavish, "liars": replace(sharing, attack="adaptive", hostile=18)}
+    accepted = {}
+    for name, arm in arms.items():
+        swarm = new_swarm(arm, models, setting=setting)
+        swarm.run()
+        accepted[name] = swarm.members[0].pool.counts[PoolOutcome.ADDED]
+    assert 0 < accepted["honest"] < accepted["everything"] / 10
+    # They publish 144 a round, of which four budgets are accepted once each member knows how many others there are.
+    assert accepted["liars"] < 144 + 5 * 1.5 * 4 * 8
 
 
 def test_members_share_models_in_turn(tmp_path: Path) -> None:

@@ -1,0 +1,202 @@
+"""What members learn by the size of their swarm: a table, a fitted law and a plot, for plans whose settings are sizes.
+
+The law is accuracy = limit - gain * size ** -exponent, fitted by least squares to the swarms of an arm. A negative
+gain, or an interval of it that holds 0, says that size does not help.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sapo_edge.experiment.measures import TEST, Measures, at, mean
+from sapo_edge.experiment.statistics import CONFIDENCE, ArmResult, SettingResult, interval
+
+NEAR = 0.01
+"""A swarm is as good as a larger one where its accuracy is below the law's limit by no more than this."""
+_COLUMNS = (
+    "arm", "members", "swarms", "accuracy", "low", "high", "rounds", "member_seconds", "bytes_a_member_and_round",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The swarms of one arm and size.
+
+    Attributes:
+        accuracies: on the test, a number for each swarm.
+        rounds, seconds: mean rounds, and processor seconds of a member, until its validation accuracy is that of one
+            alone at its end; None where a swarm does not get there.
+        received: bytes of others' rollouts that a member accepts in a round.
+    """
+
+    members: int
+    accuracies: tuple[float, ...]
+    rounds: float | None
+    seconds: float | None
+    received: float
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """The fitted numbers, each with the ends of its 95 % interval; infinite where the fit gives none."""
+
+    limit: tuple[float, float, float]
+    gain: tuple[float, float, float]
+    exponent: tuple[float, float, float]
+
+    def at(self, members: float) -> float:
+        """Test accuracy in a swarm of so many members."""
+        return float(self.limit[0] - self.gain[0] * members ** -self.exponent[0])
+
+    @property
+    def saturates(self) -> int | None:
+        """Members of the smallest swarm that is within `NEAR` of the limit; None beyond a million."""
+        gain, exponent = self.gain[0], self.exponent[0]
+        if gain <= NEAR:
+            return 1
+        if exponent <= 0:
+            return None
+        members = (gain / NEAR) ** (1 / exponent)
+        return math.ceil(members) if members <= 1e6 else None
+
+
+def sizes(results: Sequence[SettingResult]) -> dict[str, list[Size]]:
+    """Arm -> its sizes, smallest first; the baseline of the smallest is the one alone."""
+    alone = [arm for result in results if result.setting.nodes == 1 for arm in result.arms]
+    goal = mean(swarm.by_round[-1][1] for swarm in alone[0].swarms) if alone and alone[0].swarms else math.inf
+    found: dict[str, list[Size]] = {}
+    for result in sorted(results, key=lambda result: result.setting.nodes):
+        for arm in result.arms:
+            if arm.swarms:
+                found.setdefault(arm.arm.name, []).append(_size(result.setting.nodes, arm, goal))
+    return found
+
+
+def fit(rows: Sequence[Size]) -> Law | None:
+    """The law of an arm; None for less than four sizes, or if none fits."""
+    from scipy import optimize, stats
+
+    points = [(row.members, accuracy) for row in rows for accuracy in row.accuracies]
+    if len(rows) < 4:
+        return None
+    members, accuracies = zip(*points, strict=True)
+    start = (accuracies[-1], accuracies[-1] - accuracies[0], 0.5)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optimize.OptimizeWarning)
+            found, covariance = optimize.curve_fit(
+                lambda size, limit, gain, exponent: limit - gain * size**-exponent,
+                members, accuracies, start, bounds=((0, -1, 0), (1, 1, 4)),
+            )  # fmt: skip
+    except RuntimeError:
+        return None
+    wide = stats.t.ppf((1 + CONFIDENCE) / 2, max(1, len(points) - 3))
+    ends = [wide * math.sqrt(covariance[index][index]) for index in range(3)]
+    limit, gain, exponent = ((float(v), float(v - end), float(v + end)) for v, end in zip(found, ends, strict=True))
+    return Law(limit, gain, exponent)
+
+
+def law_text(found: Mapping[str, Sequence[Size]]) -> str:
+    """A line for each size and arm, and the law of each arm in words."""
+    lines = []
+    for arm, rows in found.items():
+        lines += [f"{arm}:", ""]
+        for row in rows:
+            reached = (
+                "not as good as one alone" if row.rounds is None else f"as good as one alone after {row.rounds:.0f}"
+            )
+            lines.append(f"  {row.members:5} members  test {mean(row.accuracies):.3f}  {reached}")
+        lines += ["", f"  {_words(fit(rows))}", ""]
+    return "\n".join(lines)
+
+
+def law_csv(found: Mapping[str, Sequence[Size]]) -> bytes:
+    """The same as a table, with intervals and costs."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for arm, rows in found.items():
+        for row in rows:
+            estimate = interval(row.accuracies)
+            writer.writerow([
+                arm, row.members, len(row.accuracies), *map(_number, (estimate.value, estimate.low, estimate.high)),
+                *map(_number, (row.rounds, row.seconds)), round(row.received),
+            ])  # fmt: skip
+    return text.getvalue().encode()
+
+
+def law_pictures(found: Mapping[str, Sequence[Size]]) -> Iterator[tuple[str, bytes]]:
+    """Accuracy by size: each swarm a dot, each law a line."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import ScalarFormatter
+
+    from sapo_edge.experiment.plots import COLORS, STYLE, saved
+
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(8.0, 4.5), layout="constrained")
+        axes = figure.subplots()
+        for (arm, rows), color in zip(found.items(), COLORS, strict=False):
+            points = [(row.members, accuracy) for row in rows for accuracy in row.accuracies]
+            axes.plot(*zip(*points, strict=True), "o", color=color, label=arm, alpha=0.7)
+            if (law := fit(rows)) is not None:
+                last = rows[-1].members
+                grid = [last ** (step / 60) for step in range(61)]
+                axes.plot(grid, [law.at(members) for members in grid], color=color)
+        axes.set(xscale="log", xlabel="members", ylabel="test accuracy", title="Test accuracy by the size of the swarm")
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.legend()
+        yield from saved("law", figure)
+
+
+def _size(members: int, arm: ArmResult, goal: float) -> Size:
+    reached = [_reached(swarm, goal) for swarm in arm.swarms]
+    rounds = [each for each in reached if each is not None]
+    all_reach_it = len(rounds) == len(reached)
+    seconds = [
+        _member_seconds(swarm, each) for swarm, each in zip(arm.swarms, reached, strict=True) if each is not None
+    ]
+    return Size(
+        members,
+        tuple(swarm.values[TEST] for swarm in arm.swarms),
+        mean(rounds) if all_reach_it else None,
+        mean(seconds) if all_reach_it else None,
+        mean(swarm.received for swarm in arm.swarms),
+    )
+
+
+def _reached(swarm: Measures, goal: float) -> float | None:
+    """The round of the first validation that reaches a goal, interpolated."""
+    before: tuple[float, float] | None = None
+    for round, accuracy in swarm.by_round:
+        if accuracy >= goal:
+            if before is None:
+                return round
+            return before[0] + (goal - before[1]) / (accuracy - before[1]) * (round - before[0])
+        before = round, accuracy
+    return None
+
+
+def _member_seconds(swarm: Measures, round: float) -> float:
+    spent = [(number, seconds) for (number, _), (seconds, _) in zip(swarm.by_round, swarm.by_seconds, strict=True)]
+    return at(spent, round) / swarm.members
+
+
+def _number(value: float | None) -> object:
+    return "" if value is None else round(value, 4)
+
+
+def _words(law: Law | None) -> str:
+    if law is None:
+        return "no law is fitted: at least four sizes are needed"
+    numbers = ", ".join(
+        f"{name} {value:.3f} ({low:.3f} to {high:.3f})"
+        for name, (value, low, high) in (("limit", law.limit), ("gain", law.gain), ("exponent", law.exponent))
+    )
+    where = f"{law.saturates} members are" if law.saturates else "no swarm below a million members is"
+    return f"limit - gain * members ** -exponent: {numbers}; {where} within {NEAR} of the limit"

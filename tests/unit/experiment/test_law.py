@@ -1,0 +1,78 @@
+"""The law of size: what is fitted is what the swarms show, and a size that helps nothing is said to."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.experiment.law import Size, fit, sizes
+from sapo_edge.experiment.plan import Plan
+from sapo_edge.experiment.report import write_report
+from sapo_edge.experiment.scales import LAW, SCALES, SIZES
+from sapo_edge.experiment.statistics import evaluate
+from tests.unit.experiment.synthetic import swarm
+
+
+def rows(limit: float, gain: float, exponent: float, noise: float = 0.002) -> list[Size]:
+    """Two swarms of each size, equally far above and below a law."""
+    exact = [(members, limit - gain * members**-exponent) for members in SIZES]
+    return [Size(members, (value + noise, value - noise), None, None, 0.0) for members, value in exact]
+
+
+@pytest.mark.parametrize(("limit", "gain", "exponent"), [(0.7, 0.3, 0.5), (0.5, 0.2, 1.2), (0.6, -0.1, 1.0)])
+def test_the_numbers_of_a_law_are_found_within_their_intervals(limit: float, gain: float, exponent: float) -> None:
+    law = fit(rows(limit, gain, exponent))
+    assert law is not None
+    for (value, low, high), true in zip((law.limit, law.gain, law.exponent), (limit, gain, exponent), strict=True):
+        assert low <= true <= high and value == pytest.approx(true, abs=0.05)
+        assert high - low < 0.2
+    assert law.at(10) == pytest.approx(limit - gain * 10**-exponent, abs=0.01)
+    # 0.3 / members ** 0.5 is 0.01 at 900 members.
+    assert law.saturates == pytest.approx({0.7: 900, 0.5: 13, 0.6: 1}[limit], rel=0.2)
+
+
+def test_three_sizes_give_no_law_and_a_slow_one_no_size_that_is_enough() -> None:
+    assert fit(rows(0.7, 0.3, 0.5)[:3]) is None
+    slow = fit(rows(0.9, 0.5, 0.1, noise=1e-6))
+    assert slow is not None and slow.saturates is None
+
+
+def test_the_plan_has_a_quarter_of_liars_and_asks_few() -> None:
+    plan = SCALES[LAW]()
+    assert [setting.nodes for setting in plan.settings] == list(SIZES)
+    for setting in plan.settings:
+        assert setting.asked == 16 and len(setting.arms) == (1 if setting.nodes < 4 else 4)
+        assert all(arm.training.share == 64 and arm.hostile in (0, setting.nodes // 4) for arm in setting.arms)
+
+
+def test_the_report_has_a_line_for_each_size_a_law_and_a_plot(tmp_path: Path) -> None:
+    whole = SCALES[LAW]()
+    plan = Plan(LAW, whole.settings[:5], 2)
+    records = [
+        swarm("honest", seed, setting=str(members), nodes=min(members, 3), skill=0.7 - 0.4 * members**-0.5, own=4)
+        for members in SIZES[:5]
+        for seed in range(2)
+    ]
+    paths = {path.name: path for path in write_report(plan, records, tmp_path)}
+    assert paths["law.png"].read_bytes().startswith(b"\x89PNG") and b"<svg" in paths["law.svg"].read_bytes()
+    with paths["law.csv"].open() as file:
+        lines = list(csv.DictReader(file))
+    assert [(line["arm"], line["members"], line["swarms"]) for line in lines] == [
+        ("honest", str(members), "2") for members in SIZES[:5]
+    ]
+    # The swarm of one gets to where it ends at its end; each round of a member took half a second.
+    assert float(lines[0]["rounds"]) <= 20 and float(lines[0]["member_seconds"]) == pytest.approx(
+        0.5 * float(lines[0]["rounds"]), rel=0.3
+    )
+    text = paths["summary.txt"].read_text()
+    assert "    16 members  test 0." in text and "as good as one alone after" in text
+    assert "limit - gain * members ** -exponent: limit 0." in text
+
+
+def test_a_size_that_stays_below_one_alone_has_no_round() -> None:
+    plan = Plan(LAW, SCALES[LAW]().settings[:2], 1)
+    found = sizes(evaluate(plan, [swarm("honest", 0, setting="1"), swarm("honest", 0, setting="2", skill=0.1)]))
+    alone, pair = found["honest"]
+    assert alone.rounds is not None and (pair.rounds, pair.seconds) == (None, None)
