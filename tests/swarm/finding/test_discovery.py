@@ -32,7 +32,7 @@ from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
-from tests.swarm.finding.conftest import Running
+from tests.swarm.conftest import Running
 from tests.swarm.finding.processes import Node, Relay
 from tests.swarm.host.victims import until
 from tests.swarm.loop import in_trio

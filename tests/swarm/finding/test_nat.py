@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.swarm.finding.conftest import Running
+from tests.swarm.conftest import Running
 from tests.swarm.finding.homes import HOMES, forwarded, homes
 from tests.swarm.finding.processes import Node, Relay
 from tests.swarm.namespaces import NotPermittedError, name

@@ -1,4 +1,4 @@
-"""Processes that end with their test."""
+"""Processes that end with their test, and what others wrote in JavaScript."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Protocol, TypeVar
 import pytest
 
 from tests.swarm.finding.processes import Node, Relay
+from tests.swarm.javascript import modules, node
+
+__all__ = ["Running", "modules", "node", "running"]
 
 P = TypeVar("P", Node, Relay)
 
