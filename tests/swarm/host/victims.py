@@ -38,11 +38,7 @@ LOOPBACK = Multiaddr("/ip4/127.0.0.1/tcp/0")
 
 
 async def dial(host: IHost, address: str) -> ID:
-    """Connect to a multiaddress with `/p2p/`.
-
-    Raises:
-        SwarmException: if nobody answers, or another peer than the address names.
-    """
+    """Connect to a multiaddress with `/p2p/`; a SwarmException if nobody answers, or another peer."""
     peer_id = ID.from_string(address.rpartition("/p2p/")[2])
     await host.get_network().dial_addr(Multiaddr(address), peer_id)
     return peer_id
@@ -54,14 +50,7 @@ def address_of(host: IHost) -> str:
 
 @dataclass
 class Victim:
-    """A host that takes part in `TOPIC`.
-
-    Attributes:
-        received: messages that it accepted.
-        refuse: exception that it raises at the next message; None for none.
-        died: set when the host ended by itself.
-        blamed: (peer id, offence) of each blame.
-    """
+    """A host that is in `TOPIC`: it raises `refuse` at the next message, and `died` is set if it ends by itself."""
 
     host: IHost
     pubsub: Pubsub

@@ -22,7 +22,7 @@ import pytest
 
 from sapo_edge.control.client import connect
 from sapo_edge.errors import SapoError
-from sapo_edge.rollout import Answer, Rollout, Task
+from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.host.traffic import MAX_SOCKETS_PER_ADDRESS
 from sapo_edge.swarm.joining.identity import Identity
@@ -34,7 +34,7 @@ from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.models import SHAPES, write_model
 from tests.swarm.lines import LineProcess
-from tests.swarm.member.hostile import HostilePeer, letters
+from tests.swarm.member.hostile import HostilePeer, letters, plain_tasks
 from tests.swarm.member.members import make_member
 from tests.swarm.namespaces import Namespaces, NotPermittedError, ip, name, permitted
 from tests.waiting import wait_until
@@ -236,15 +236,8 @@ def source() -> TaskSource:
 
 
 def hostile_to(node: RunningNode, source: TaskSource, number: int, *sources: str) -> HostilePeer:
-    def plain(task: Task) -> list[Any]:
-        ref = task.ref
-        return [ref.entry, ref.version, ref.seed, ref.index, task.question, task.ground_truth]
-
-    tasks, _ = source.training_tasks(666, 0, 16)
-    return HostilePeer(
-        address=node.address, swarm=source.manifest.digest, tasks=[plain(task) for task in tasks], number=number,
-        sources=sources,
-    )  # fmt: skip
+    tasks = plain_tasks(source, 666, 16)
+    return HostilePeer(address=node.address, swarm=source.manifest.digest, tasks=tasks, number=number, sources=sources)
 
 
 @pytest.fixture(scope="module")
