@@ -35,14 +35,8 @@ from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
 from tests.swarm.conftest import Running
 from tests.swarm.finding.processes import Node, Relay
 from tests.swarm.host.victims import until
+from tests.swarm.judging.sums import peer
 from tests.swarm.loop import in_trio
-
-ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-
-
-def peer(number: int) -> str:
-    return f"12D3KooW{ALPHABET[number % 58]}{ALPHABET[number // 58]}{'x' * 42}"
-
 
 OWN, OTHER, RELAY = peer(0), peer(1), peer(2)
 HOME = LocalNetworks(("192.168.1.5",), (ipaddress.ip_network("192.168.1.0/24"),), loopback=False)

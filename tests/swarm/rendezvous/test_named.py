@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import time
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -20,25 +20,12 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.rendezvous import dial
 from sapo_edge.swarm.rendezvous.dial import named_address, who_listens
 from sapo_edge.swarm.tally import Tally
-from tests.swarm.finding.fakes import OTHER
+from tests.swarm.finding.fakes import OTHER, OWN, a_host
 from tests.swarm.loop import in_trio
 
-OWN = "12D3KooWJWoaqZhDaoEFshF7Rh1bpY9ohihFhzcW6d69Lr2NASuq"
 HOME = LocalNetworks(
     ("192.168.1.2",), (ipaddress.ip_network("192.168.1.0/24"), ipaddress.ip_network("8.8.4.0/24")), False
 )
-
-
-class Host:
-    """A host that is only asked for its id and its connections."""
-
-    connections: dict[Any, Any] = {}  # noqa: RUF012 - never changed
-
-    def get_id(self) -> str:
-        return OWN
-
-    def get_network(self) -> Host:
-        return self
 
 
 @pytest.fixture
@@ -55,7 +42,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 def dialler() -> Dialler:
-    host: Any = Host()
+    host = a_host(SimpleNamespace(connections={}))
     return Dialler(
         host, PeerBook(OWN), lambda: HOME, lambda peer: False, lambda address: None, Tally(lambda event: None)
     )
@@ -130,7 +117,7 @@ async def test_who_listens_where_no_stranger_may_name_an_address_is_not_asked(mo
         return OWN if port == 4000 else OTHER
 
     monkeypatch.setattr(dial, "who_listens", somebody)
-    host: Any = Host()
+    host = a_host(SimpleNamespace(connections={}))
     refused = [(ip, 4001) for ip in ("192.168.1.7", "8.8.4.9", "127.0.0.1", "10.1.1.1", "169.254.169.254")]
     for place in [*refused, ("9.9.9.9", 25), ("9.9.9.9", 4000)]:
         assert await named_address(host, HOME, *place) is None

@@ -14,24 +14,19 @@ from sapo_edge.swarm.joining.invite import parse_invite
 from sapo_edge.swarm.rendezvous.program import join_port
 from sapo_edge.tasks.manifest import load_manifest
 from tests.swarm.conftest import Running
-from tests.swarm.finding.homes import HOMES, homes
 from tests.swarm.finding.processes import Node, Process, Relay
 from tests.swarm.lines import ROOT, LineProcess
 from tests.swarm.member.member_processes import MemberProcess
-from tests.swarm.namespaces import NotPermittedError, name
+from tests.swarm.namespaces import name
 from tests.swarm.rendezvous.mainline import CONTACTS, public_dht
 
 PSK = bytes(range(32)).hex()
 
 
-@pytest.fixture
-def internet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
-    """Homes, and a DHT of 30 nodes outside."""
-    try:
-        with homes(tmp_path, *(HOMES[kind] for kind in request.param)), public_dht():
-            yield
-    except NotPermittedError as error:
-        pytest.skip(str(error))
+@pytest.fixture(autouse=True)
+def dht(internet: None) -> Iterator[None]:
+    with public_dht():
+        yield
 
 
 def node(running: Running, number: int, **options: Any) -> Node:
