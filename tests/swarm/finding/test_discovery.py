@@ -22,7 +22,7 @@ from zeroconf._dns import DNSPointer, DNSText
 from zeroconf._protocol.outgoing import DNSOutgoing
 
 from sapo_edge.doctor.network import multicast_works
-from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, find_local_networks, parse_address
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, parse_address
 from sapo_edge.swarm.finding import dialing, mdns, peerbook
 from sapo_edge.swarm.finding.dialing import DIAL_BURST, MAX_DIALS, STAGGER, Dialler
 from sapo_edge.swarm.finding.mdns import Announcement
@@ -486,23 +486,6 @@ async def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_fo
             assert await until(is_found, 20.0)
             assert len(found) > mdns.MAX_SERVICES == len(made[0].services)
             nursery.cancel_scope.cancel()
-
-
-def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running: Running) -> None:
-    works = [
-        listen
-        for listen in ("all", "loopback")
-        if any(map(multicast_works, find_local_networks(listen).listen_addresses))
-    ]
-    if not works:
-        pytest.skip("this machine has no multicast")
-    first, second, stranger = (
-        running(Node(number, mdns=True, listen=works[0], manifest=manifest))
-        for number, manifest in enumerate(("starter", "starter", "arithmetic"), start=1)
-    )
-    first.wait_for_member(second)
-    second.wait_for_member(first)
-    assert not any(record.get("connected") for record in stranger.lines)
 
 
 def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(running: Running, tmp_path: Path) -> None:

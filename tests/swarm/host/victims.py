@@ -89,14 +89,6 @@ def bare_host(key: KeyPair | None = None) -> IHost:
     return new_host(key_pair=key or create_new_key_pair(secrets.token_bytes(32)))
 
 
-def bare_pubsub(host: IHost, degree_high: int = 64) -> Pubsub:
-    router = GossipSub(
-        [MESHSUB], 6, 4, degree_high, heartbeat_interval=1, adaptive_gossip_enabled=False,
-        spam_protection_enabled=False, eclipse_protection_enabled=False,
-    )  # fmt: skip
-    return Pubsub(host, router)
-
-
 @asynccontextmanager
 async def _alive(victim: Victim, host: AbstractAsyncContextManager[object]) -> AsyncIterator[None]:
     """Run a victim's host in a task of its own, which may fail."""
@@ -120,7 +112,11 @@ async def _alive(victim: Victim, host: AbstractAsyncContextManager[object]) -> A
 @asynccontextmanager
 async def bare() -> AsyncIterator[Victim]:
     host = bare_host()
-    victim = Victim(host, bare_pubsub(host))
+    router = GossipSub(
+        [MESHSUB], 6, 4, 64, heartbeat_interval=1, adaptive_gossip_enabled=False, spam_protection_enabled=False,
+        eclipse_protection_enabled=False,
+    )  # fmt: skip
+    victim = Victim(host, Pubsub(host, router))
 
     @asynccontextmanager
     async def running_host() -> AsyncIterator[None]:
