@@ -78,7 +78,7 @@ def prompts(policy: Policy, groups: int, tokens: int) -> list[Prompt]:
 
 
 def main() -> None:
-    """Sample and learn for one question, then for all, and print the peak beside the estimate."""
+    """Sample and learn a few tokens, then for all questions, and print the peak beside the estimate."""
     backend, *numbers = sys.argv[1:]
     groups, answers, prompt, tokens = map(int, numbers[:4])
     model, size, trained = "", None, groups
@@ -89,9 +89,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         policy = open_policy(backend, Path(directory), trainable=True, model=model, size=size)
         asked = prompts(policy, groups, prompt)
-        # The optimizer's memory is there from the first step on.
-        for seed, count in enumerate((1, groups)):
-            sampled = policy.generate(asked[:count], answers, tokens, 1.0, seed, stop_text="")
+        # The optimizer's memory is there from the first step on, however small that is.
+        for seed, (count, each, length) in enumerate(((1, 1, min(4, tokens)), (groups, answers, tokens))):
+            sampled = policy.generate(asked[:count], each, length, 1.0, seed, stop_text="")
             batch = [
                 TrainingGroup(
                     one,

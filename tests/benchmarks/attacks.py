@@ -13,7 +13,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.benchmarks.measure import Gauge, machine
-from tests.swarm.member.hostile import HostilePeer
+from tests.swarm.member.hostile import HostilePeer, plain_tasks
 from tests.swarm.member.member_processes import MemberProcess
 from tests.swarm.namespaces import Namespaces, ip, name, permitted
 
@@ -174,10 +174,7 @@ class Lab:
     def attackers(self, attack: Attack, seconds: float) -> list[HostilePeer]:
         """Start the processes of an attack; each says when it is ready for `go`."""
         target = self.at(self.honest[0], "20.2.0.1") if attack.hops else self.at(self.node, "20.0.0.1")
-        tasks = [
-            [task.ref.entry, task.ref.version, task.ref.seed, task.ref.index, task.question, task.ground_truth]
-            for task in self._source.training_tasks(17, 0, 64)[0]
-        ]
+        tasks = plain_tasks(self._source, 17, 64)
         begun = []
         for number, way in enumerate(attack.ways, 1):
             arguments = {**attack.arguments}
@@ -199,22 +196,11 @@ class Lab:
 
         author = Identity(bytes([2]) * 32)
         (task,), _ = self._source.training_tasks(2, 5000, 1)
-        rollouts = [
-            Rollout(
-                task.ref,
-                task.question,
-                task.ground_truth,
-                (Answer(f"no {number}", True),),
-                author.peer_id,
-                1,
-                number,
-                time.time(),
-            )
-            for number in range(8)
-        ]
-        records = [
-            sign_rollout(rollout, bytes.fromhex(self._source.manifest.digest), author).record for rollout in rollouts
-        ]
+        answers, now = (Answer("no", True),), time.time()
+        made = Rollout(task.ref, task.question, task.ground_truth, answers, author.peer_id, 1, 0, now)
+        rollouts = [replace(made, sequence=number, answers=(Answer(f"no {number}", True),)) for number in range(8)]
+        swarm = bytes.fromhex(self._source.manifest.digest)
+        records = [sign_rollout(rollout, swarm, author).record for rollout in rollouts]
         return [[record.body.hex(), record.signature.hex()] for record in records]
 
     def phase(self, name: str, seconds: float, newcomer: bool = False) -> Phase:

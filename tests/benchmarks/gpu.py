@@ -21,9 +21,10 @@ from sapo_edge.backends.pytorch import policy as policies
 from sapo_edge.backends.pytorch import runtime
 from sapo_edge.backends.pytorch.place import DEVICE_RUNTIME_BYTES, Place, estimate_memory
 from sapo_edge.errors import ModelError
-from sapo_edge.policy import LoraSettings, Sample, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.policy import LoraSettings, Sample, UpdateSettings
 from tests.benchmarks.measure import seconds
 from tests.benchmarks.sampling import prompts
+from tests.contract.training import alternating
 
 SHAPES = ((8, 64), (8, 256), (32, 256))
 """Answers to each of eight questions, and their tokens."""
@@ -52,20 +53,6 @@ def _open(path: Path, workspace: Path, device: str, chosen: Place | None = None)
     return policies.TorchPolicy(options, device, place=chosen)
 
 
-def _groups(samples: Sequence[Sequence[Sample]]) -> list[TrainingGroup]:
-    """What was sampled, every other answer good."""
-    return [
-        TrainingGroup(
-            prompt,
-            tuple(
-                TrainingAnswer(one.text, one.ended, 1.0 - 2.0 * (index % 2), one.token_ids, one.logprobs)
-                for index, one in enumerate(group)
-            ),
-        )
-        for prompt, group in zip(prompts(), samples, strict=True)
-    ]
-
-
 def _speed(path: Path, device: str, workspace: Path, weights: str, recorded: bool) -> None:
     chosen = runtime.choose_place(shape_of(open_source(path)), device)
     policy = _open(path, workspace, device, replace(chosen, weights=weights or chosen.weights, graphs=recorded))
@@ -76,7 +63,7 @@ def _speed(path: Path, device: str, workspace: Path, weights: str, recorded: boo
         policy.generate(prompts(), answers, tokens, 1.0, 0, stop_text="")
         took = seconds(lambda: samples.extend(policy.generate(prompts(), answers, tokens, 1.0, 1, stop_text="")))  # noqa: B023
         made = sum(len(one.token_ids) for group in samples for one in group)
-        groups = _groups(samples)
+        groups = list(map(alternating, prompts(), samples))
         first = policy.update(groups, STILL)
         update = seconds(lambda: policy.update(groups, STILL))  # noqa: B023
         print(
@@ -111,7 +98,8 @@ def card(path: str, gigabytes: str) -> None:
             planned = estimate_memory(policy.shape, RoundShape(16, 8, answers, COUNTED, tokens), policy.place)
             torch.cuda.reset_peak_memory_stats()
             try:
-                policy.update(_groups(policy.generate(prompts(), answers, tokens, 1.0, 0, stop_text="")), STILL)
+                sampled = policy.generate(prompts(), answers, tokens, 1.0, 0, stop_text="")
+                policy.update(list(map(alternating, prompts(), sampled)), STILL)
                 end = ""
             except ModelError as error:
                 end = f", then {error.message}"

@@ -51,11 +51,7 @@ def child(pid: int) -> int | None:
 
 
 def run(minutes: float) -> None:
-    """Print what it costs.
-
-    Args:
-        minutes: that the node looks for members.
-    """
+    """Print what it costs while the node looks for members for so many minutes."""
     swarm = load_manifest("starter").digest
     places = [(f"20.{16 + number // 200}.{number % 200}.7", 4001) for number in range(1000)]
     with Public() as public:

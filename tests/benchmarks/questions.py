@@ -21,15 +21,15 @@ FILE_BYTES = 60_000_000
 """Size of the file."""
 
 
-def write_file(path: Path, questions: int = MAX_DATA_QUESTIONS, size: int = FILE_BYTES) -> Path:
+def write_file(path: Path) -> Path:
     """A file of requests for a home, each with a JSON object as its answer; all differ."""
     generator = random.Random(0)
     words = ["lamp", "kitchen", "hall", "blind", "warmer", "please", "evening", "percent", "garden", "größer", "music"]
     with path.open("w", encoding="utf-8") as file:
-        for number in range(questions):
+        for number in range(MAX_DATA_QUESTIONS):
             answer = {"action": "dim", "room": generator.choice(words), "percent": number % 100}
             record = {"question": f"{number}:", "answer": answer, "check": "json"}
-            while len(json.dumps(record, ensure_ascii=False).encode()) < size // questions - 10:
+            while len(json.dumps(record, ensure_ascii=False).encode()) < FILE_BYTES // MAX_DATA_QUESTIONS - 10:
                 record["question"] = f"{record['question']} {generator.choice(words)}"
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
     return path

@@ -62,13 +62,10 @@ def false_place(rng: random.Random) -> Place:
 
 
 class First:
-    """One node until its first member.
+    """One node until its first member, among `members` if nothing is false.
 
-    Args:
-        share: of the announced addresses that are false.
-        liars: of the DHT nodes next to the key, which name addresses that nobody announced.
-        kind: what a false address does: nothing ("silent"), or proves an identity and no more ("handshake").
-        members: that are announced, where `share` is 0.
+    Of the announced addresses a share is false: nothing answers there ("silent"), or somebody proves an identity and no
+    more ("handshake"). So many of the DHT nodes next to the key are liars, which name what nobody announced.
     """
 
     def __init__(self, seed: int, share: float, liars: int, kind: str, members: int = 5) -> None:

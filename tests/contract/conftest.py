@@ -17,6 +17,8 @@ from tests.unit.backends.conftest import models
 __all__ = ["models"]
 
 RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
+Reference = Callable[[str], ReferenceModel]
+MakePolicy = Callable[..., Policy]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,23 +13,19 @@ import pytest
 
 from sapo_edge.errors import BackendError, Cancelled, ModelError
 from sapo_edge.policy import STOP_TEXT, CallHandle, Message, Policy, UpdateSettings
-from tests.contract.conftest import Backend
+from tests.contract.conftest import Backend, MakePolicy, Reference
 from tests.contract.training import LOGPROB_MAX, PROMPT, assert_same_up_to_noise, flatten
 from tests.models import (
     CLOSE_END,
     END_OF_TEXT,
     IM_END,
     SHAPES,
-    ReferenceModel,
     decode_ids,
     encode_prompt,
     encode_text,
     log_softmax,
     question,
 )
-
-Reference = Callable[[str], ReferenceModel]
-MakePolicy = Callable[..., Policy]
 
 SYSTEM = Message("system", "Answer in tags.")
 PROMPTS = [(SYSTEM, *question(text)) for text in ("What is 3 + 4?", "Spell cat backward.", "x", "What is 3 + 5?", "?")]

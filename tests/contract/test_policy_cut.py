@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.backends.common.policy import BasePolicy
 from sapo_edge.policy import STOP_TEXT, Policy
+from tests.contract.conftest import MakePolicy
 from tests.models import IM_END, decode_ids, question
 from tests.tag_soup import answers
 
@@ -18,7 +17,7 @@ LIMITS = st.one_of(st.integers(1, 24), st.integers(25, 9000))
 
 
 @pytest.fixture
-def sampler(make_policy: Callable[..., Policy]) -> Policy:
+def sampler(make_policy: MakePolicy) -> Policy:
     return make_policy(trainable=False)
 
 

@@ -6,7 +6,6 @@ the gradient.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +14,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from sapo_edge.policy import ExternalRule, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
+from tests.contract.conftest import MakePolicy, Reference
 from tests.contract.formula import Gradients, distance, expected
 from tests.contract.training import limit_packs, own_group
-from tests.models import SHAPES, ReferenceModel, question
-
-Reference = Callable[[str], ReferenceModel]
-MakePolicy = Callable[..., Policy]
+from tests.models import SHAPES, question
 
 SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8, max_gradient_norm=1e9)
 FIRST_DECAY = SETTINGS.betas[0]

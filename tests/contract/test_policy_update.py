@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,20 +14,9 @@ from sapo_edge.policy import CallHandle, Policy, TrainingAnswer, TrainingGroup, 
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.source import TaskSource
-from tests.contract.training import (
-    LOGPROB_MAX,
-    PROMPT,
-    STRONG,
-    Looks,
-    assert_identical,
-    limit_packs,
-    own_group,
-    saved,
-)
-from tests.models import SHAPES, ReferenceModel, encode_prompt, encode_text, question
-
-Reference = Callable[[str], ReferenceModel]
-MakePolicy = Callable[..., Policy]
+from tests.contract.conftest import MakePolicy, Reference
+from tests.contract.training import LOGPROB_MAX, PROMPT, STRONG, Looks, assert_identical, limit_packs, own_group, saved
+from tests.models import SHAPES, encode_prompt, encode_text, question
 
 
 def external_group(*answers: tuple[str, bool, float]) -> TrainingGroup:

@@ -41,11 +41,7 @@ exec sleep infinity
 
 
 class Machine:
-    """A fresh Debian in a directory, with the network and the package mirrors of this machine.
-
-    Attributes:
-        root: the directory.
-    """
+    """A fresh Debian in a directory, with the network and the package mirrors of this machine."""
 
     def __init__(self, root: Path, process: int, environment: Mapping[str, str]) -> None:
         self.root = root
@@ -183,11 +179,7 @@ def _bind(path: Path, root: Path) -> str:
 
 
 class Table:
-    """Rows about a machine, printed as they come.
-
-    Attributes:
-        rows: so far, without the head.
-    """
+    """Rows about a machine, without the head, printed as they come."""
 
     def __init__(self, machine: Machine) -> None:
         self.rows: list[str] = []

@@ -22,12 +22,7 @@ SHOWN = 4000
 
 
 class Terminal:
-    """A command that runs on a terminal of 80 by 24.
-
-    Args:
-        command: program and arguments; of it alone comes the environment.
-        limit: seconds for the command as a whole.
-    """
+    """A command on a terminal of 80 by 24, which has so many seconds as a whole; of it alone comes the environment."""
 
     def __init__(self, command: Sequence[str], limit: float) -> None:
         self.text = ""

@@ -54,11 +54,7 @@ def compile_list(
 
 
 def resolve_platforms(wheels: Path, uv: str) -> None:
-    """Print, for each platform and Python, how many distributions an install without a compiler has.
-
-    Args:
-        wheels: directory of `packaging/wheels.py slim`.
-    """
+    """Print, for each platform and Python, how many distributions an install from `packaging/wheels.py slim` has."""
     print("| platform | Python | distributions |\n|---|---|---|", flush=True)
     with pure_wheels() as links:
         for wheel in wheels.glob("*+sapo-*.whl"):
@@ -72,11 +68,7 @@ def resolve_platforms(wheels: Path, uv: str) -> None:
 
 
 def resolve_aarch64(wheels: Path, uv: str) -> None:
-    """Print, for each role and Python, what has a wheel.
-
-    Args:
-        wheels: directory of `packaging/wheels.py`, with wheels for aarch64 if there are any.
-    """
+    """Print, for each role and Python, what has a wheel: on PyPI, or among those of `packaging/wheels.py`."""
     print("| Role | Python | Pure | For aarch64 | Made by `packaging/wheels.py` | Without a wheel |")
     print("|---|---|---|---|---|---|")
     with pure_wheels() as links:
@@ -97,12 +89,7 @@ def resolve_aarch64(wheels: Path, uv: str) -> None:
 
 
 def look(pins: list[str], python: str, places: list[Path]) -> tuple[list[str], list[str]]:
-    """Let pip find a wheel of each distribution; returns their addresses, and the distributions without one.
-
-    Args:
-        pins: names with versions.
-        places: directories of more wheels.
-    """
+    """The addresses of wheels that pip finds, in these places, too, and names with versions of which there is none."""
     missing: list[str] = []
     with tempfile.TemporaryDirectory() as target:
         options = [word for place in places for word in ("--find-links", str(place))]

@@ -46,12 +46,21 @@ def cache(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared / "embedded" / "cache"
 
 
-@pytest.fixture(scope="module")
-def cpu(model: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCppPolicy]:
-    """The CPU backend."""
-    directory = tmp_path_factory.mktemp("cpu")
+@pytest.fixture(scope="session")
+def opened(model: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LlamaCppPolicy, Path]]:
+    """The CPU backend, and what it saved at first."""
+    directory, fresh = tmp_path_factory.mktemp("cpu"), tmp_path_factory.mktemp("fresh")
     with closing(LlamaCppPolicy(OpenOptions(model, cache, directory, lora=RANK, threads=1))) as policy:
-        yield policy
+        policy.save(fresh)
+        yield policy, fresh
+
+
+@pytest.fixture(scope="module")
+def cpu(opened: tuple[LlamaCppPolicy, Path]) -> LlamaCppPolicy:
+    """The CPU backend as it was opened: that takes seconds, and is done once for all files."""
+    policy, fresh = opened
+    policy.load(fresh)
+    return policy
 
 
 def groups_of(policy: Policy, tasks: Sequence[Task]) -> list[TrainingGroup]:

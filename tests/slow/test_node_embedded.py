@@ -22,12 +22,12 @@ pytestmark = [
     pytest.mark.skipif(embedded_model() is None, reason="the extra `starter` is not installed"),
 ]
 
-QUESTIONS = "8"
+QUESTIONS = "6"
 SHAPE = (
-    "--own", "4", "--external", "0", "--answers", "6", "--seed", "3", "--threads", "1", "--set", "temperature=0.7",
-    "--set", f"held_out={QUESTIONS}", "--set", "evaluate_every=3", "--solo",
+    "--own", "3", "--external", "0", "--answers", "4", "--seed", "3", "--threads", "1", "--set", "temperature=0.7",
+    "--set", f"held_out={QUESTIONS}", "--set", "evaluate_every=2", "--solo",
 )  # fmt: skip
-"""With this seed the second round has a gradient, so the third samples from an adapter that is loaded again."""
+"""With this seed the first round has a gradient, so the second samples from an adapter that is loaded again."""
 
 
 def sapo(home: Path, *arguments: str | Path) -> Result:
@@ -46,7 +46,7 @@ def home(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(home: Path) -> list[events.Event]:
-    ended = sapo(home, "run", "--rounds", "3", *SHAPE)
+    ended = sapo(home, "run", "--rounds", "2", *SHAPE)
     assert ended.code == 0, ended.err
     return [events.from_json(line) for line in ended.out.splitlines()]
 
@@ -56,25 +56,26 @@ def reported(home: Path) -> list[events.Event]:
     return run(home)
 
 
-def test_the_base_is_evaluated_and_three_rounds_finish(reported: list[events.Event]) -> None:
+def test_the_base_is_evaluated_and_two_rounds_finish(reported: list[events.Event]) -> None:
     rounds = [event for event in reported if isinstance(event, events.RoundFinished)]
-    assert [event.round for event in rounds] == [1, 2, 3]
+    assert [event.round for event in rounds] == [1, 2]
     held_out = [event for event in reported if isinstance(event, events.HeldOut)]
-    assert [event.round for event in held_out] == [0, 3]
+    assert [event.round for event in held_out] == [0, 2]
     for measured in held_out:
         assert measured.questions == int(QUESTIONS) and measured.low <= measured.accuracy <= measured.high
     assert held_out[0].correct < held_out[0].questions, "the base model has something to learn"
     for event in rounds:
-        assert (event.groups, event.own, event.external, event.reward_external) == (4, 4, 0, None)
+        assert (event.groups, event.own, event.external, event.reward_external) == (3, 3, 0, None)
         assert event.tokens > 0 and event.seconds_generate > 0
         assert 0.0 <= event.statistics["mismatch_kl"] < 0.05, "sampler and learner are the same policy"
         assert event.statistics["steps"] == min(event.informative, 1), "a group with a gradient leads to a step"
+    assert rounds[0].informative
 
 
 def answers(home: Path) -> list[list[str]]:
     """Own answers of each round."""
     with closing(Journal(home / "state" / "runs" / "first" / "journal" / "journal.sqlite")) as journal:
-        rounds = [journal.rollouts(number) for number in (1, 2, 3)]
+        rounds = [journal.rollouts(number) for number in (1, 2)]
     return [[answer.text for scored in rollouts for answer in scored.rollout.answers] for rollouts in rounds]
 
 
@@ -83,9 +84,9 @@ def test_a_round_that_another_process_repeats_gives_the_same_answers_and_weights
 ) -> None:
     other = tmp_path / "home"
     shutil.copytree(home, other, symlinks=True)
-    checkpoint = Path("state", "runs", "first", "checkpoints", "round-000003")
+    checkpoint = Path("state", "runs", "first", "checkpoints", "round-000002")
     shutil.rmtree(other / checkpoint)
-    assert [event.round for event in run(other) if isinstance(event, events.RoundFinished)] == [3]
+    assert [event.round for event in run(other) if isinstance(event, events.RoundFinished)] == [2]
     assert answers(other) == answers(home)
     for name in ("adapter_model.safetensors", "optimizer.safetensors"):
         assert (other / checkpoint / name).read_bytes() == (home / checkpoint / name).read_bytes()

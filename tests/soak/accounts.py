@@ -142,11 +142,7 @@ def deaf(accounts: Sequence[Account], names: dict[str, str], since: float) -> li
 
 
 def read_account(
-    name: str,
-    home: Path,
-    events: list[dict[str, Any]],
-    ends: list[tuple[int, int | None]],
-    texts: Iterable[Path],
+    name: str, home: Path, events: list[dict[str, Any]], ends: list[tuple[int, int | None]], texts: Iterable[Path]
 ) -> Account:
     """The account of a home in which nobody lives any more; the texts are files of stderr and logs."""
     account = Account(name, events, ends)

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.rollout import Task
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.benchmarks.measure import machine
@@ -26,6 +25,7 @@ from tests.soak.records import Records
 from tests.soak.seats import Relay, Seat, settle
 from tests.soak.turns import Turns
 from tests.swarm.lines import ROOT, LineProcess
+from tests.swarm.member.hostile import plain_tasks
 from tests.swarm.namespaces import Namespaces, name, permitted
 
 SAMPLE_SECONDS = 10.0
@@ -127,15 +127,10 @@ class Soak:
             time.sleep(0.3)
 
     def _attack(self) -> None:
-        def plain(task: Task) -> list[Any]:
-            ref = task.ref
-            return [ref.entry, ref.version, ref.seed, ref.index, task.question, task.ground_truth]
-
-        tasks, _ = self.source.training_tasks(666, 0, 16)
+        tasks = plain_tasks(self.source, 666, 16)
         for number, kind in enumerate(list(KINDS)[: self.options.attackers]):
             options = {
-                "kind": kind, "swarm": self.source.manifest.digest, "tasks": [plain(task) for task in tasks],
-                "number": number, "pause": PAUSE,
+                "kind": kind, "swarm": self.source.manifest.digest, "tasks": tasks, "number": number, "pause": PAUSE,
             }  # fmt: skip
             program = ("-m", "tests.soak.attacker", json.dumps(options))
             self.attackers[kind] = LineProcess(*program, namespace=name(kind[:8]))

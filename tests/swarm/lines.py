@@ -59,13 +59,9 @@ def _start(command: list[str], directory: Path | None, namespace: str | None) ->
 
 
 class LineProcess:
-    """A running program. `lines` has all that it printed.
+    """A running program of Python, or another `program`. `lines` has all that it printed.
 
-    Args:
-        arguments: of Python, or another `program`.
-        namespace: the network that it is in, of `ip netns`; None for this process's.
-        fork: start it in a process that has loaded the libraries.
-        directory: where it runs; None for this one's.
+    With `fork` it starts in a process that has loaded the libraries; a `namespace` is the network that it is in.
     """
 
     def __init__(
@@ -95,11 +91,7 @@ class LineProcess:
         self._stdin.flush()
 
     def wait(self, condition: Callable[[list[Line]], Any], seconds: float = PATIENCE) -> Any:
-        """Wait until a condition on `lines` is true, and return its value.
-
-        Raises:
-            AssertionError: if that takes too long.
-        """
+        """Wait until a condition on `lines` is true, and return its value; an AssertionError if that takes too long."""
         with self._changed:
             if self._changed.wait_for(lambda: condition(self.lines), seconds):
                 return condition(self.lines)

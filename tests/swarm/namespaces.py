@@ -53,11 +53,7 @@ def remove_abandoned() -> None:
 def permitted(*commands: str) -> Iterator[None]:
     """Commands of this context make namespaces, after those that were left behind are removed.
 
-    Args:
-        commands: that must be installed, besides `ip`.
-
-    Raises:
-        NotPermittedError: if this machine can't have them.
+    A NotPermittedError says that this machine can't have them, or lacks one of the commands, or `ip`.
     """
     missing = [command for command in ("ip", *commands) if shutil.which(command) is None]
     if missing:

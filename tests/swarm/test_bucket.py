@@ -1,4 +1,4 @@
-"""Budgets that many share: nobody can use up another's share, and all together get no more than the sum."""
+"""What many share: nobody can use up another's part of a budget or a queue, and all get no more than the sum."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.swarm.bucket import MAX_SHARES, Buckets, Shares, TokenBucket
+from sapo_edge.swarm.turns import Turns
 from tests.fakes import Clock
 
 RATE, BURST, COMMON_RATE, COMMON_BURST = 1.0, 5.0, 10.0, 40.0
@@ -91,3 +92,11 @@ def test_shares_are_remembered_up_to_a_bound() -> None:
     for number in range(MAX_SHARES - 1):
         shares.charge(str(number), 0.0)
     assert shares.wait("second") > 1.0 > shares.wait("first"), "the oldest debt is forgotten"
+
+
+def test_more_sources_than_places_leave_no_empty_queue_behind() -> None:
+    turns: Turns[int] = Turns(3)
+    assert [turns.put(f"network {number}", number) for number in range(5)] == [False] * 3 + [True] * 2
+    taken = [turns.take() for _ in range(len(turns))]
+    assert len(taken) == 3 and not turns and turns.put("another", 9) is False
+    assert turns.take() == ("another", 9)

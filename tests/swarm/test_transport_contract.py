@@ -1,11 +1,12 @@
-"""The contract of all transports."""
+"""The contract of all transports, and the swarm inside one process."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from sapo_edge.swarm.memory import MemorySwarm
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from sapo_edge.transport import Transport
+from tests.fakes import make_rollout
 from tests.swarm.member.members import make_member
 from tests.waiting import wait_until
 
@@ -116,3 +118,34 @@ def test_a_member_that_left_gets_nothing_and_the_others_continue(join: Join) -> 
     wait_until(lambda: three.inbox)
     time.sleep(0.2)
     assert two.inbox == [] and [rollout.author for rollout in three.inbox] == [one.author]
+
+
+def test_what_is_delivered_has_its_id() -> None:
+    swarm = MemorySwarm()
+    sender, reader = swarm.join(), swarm.join()
+    inbox: list[Rollout] = []
+    reader.subscribe(lambda rollout, _: inbox.append(rollout))
+    rollout = make_rollout()
+    signed = replace(rollout, digest="ab" * 32)
+    sender.publish([rollout, signed])
+    assert [received.digest for received in inbox] == [rollout.as_text().id, signed.digest]
+
+
+def test_members_can_join_and_leave_while_others_publish() -> None:
+    swarm = MemorySwarm()
+    inbox: list[Rollout] = []
+    sender, reader = swarm.join(), swarm.join()
+    reader.subscribe(lambda rollout, _: inbox.append(rollout))
+
+    def visit() -> None:
+        for _ in range(200):
+            swarm.join().close()
+
+    threads = [threading.Thread(target=visit) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(200):
+        sender.publish([make_rollout(sequence=number)])
+    for thread in threads:
+        thread.join()
+    assert len(inbox) == 200

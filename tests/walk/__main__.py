@@ -32,12 +32,7 @@ INSTALLED = "sapo run --solo"
 
 @dataclass(slots=True)
 class Walk:
-    """A walk on a fresh machine.
-
-    Attributes:
-        rounds: of `make run`; None learns as many as it does by itself.
-        compiles: whether llama.cpp is compiled.
-    """
+    """A walk on a fresh machine; without a number of rounds, `make run` learns as many as it does by itself."""
 
     machine: Machine
     rounds: int | None

@@ -7,7 +7,7 @@ from tests.defences.defence import Defences
 places = Defences("sapo_edge/swarm/host/places.py", "tests/swarm/host/test_places.py")
 traffic = Defences("sapo_edge/swarm/host/traffic.py", "tests/swarm/host/test_places.py")
 host = Defences("sapo_edge/swarm/host/host.py", "tests/swarm/host/test_places.py")
-hardening = Defences("sapo_edge/swarm/host/hardening.py", "tests/swarm/host/test_backlog.py")
+hardening = Defences("sapo_edge/swarm/host/hardening.py", "tests/swarm/host/test_places.py")
 hop = Defences("sapo_edge/swarm/finding/hop.py", "tests/swarm/visits/test_relay.py")
 
 DEFENCES = (
@@ -50,13 +50,13 @@ DEFENCES = (
     places.condition(
         "unread data of all connections is bounded",
         "while excess > 0:",
-        "tests/swarm/host/test_backlog.py::test_the_bound_holds",
+        "tests/swarm/host/test_places.py::test_the_bound_holds",
     ),
     places(
         "the fullest address pays for unread data",
         "(sources[connection.source], unread[connection])",
         "unread[connection]",
-        "tests/swarm/host/test_backlog.py::test_many_small_backlogs_of_one_address_end_before_a_large_one_of_another",
+        "tests/swarm/host/test_places.py::test_many_small_backlogs_of_one_address_end_before_a_large_one_of_another",
     ),
     traffic(
         "who is refused for the rate displaces nobody",

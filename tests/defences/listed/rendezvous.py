@@ -11,7 +11,7 @@ hostile = Defences("sapo_edge/swarm/rendezvous/rendezvous.py", HOSTILE)
 book = Defences("sapo_edge/swarm/finding/peerbook.py", HOSTILE)
 program = Defences("sapo_edge/swarm/rendezvous/program.py", "tests/swarm/rendezvous/test_public.py")
 
-dial = Defences("sapo_edge/swarm/rendezvous/dial.py", "tests/swarm/rendezvous/test_dial.py")
+dial = Defences("sapo_edge/swarm/rendezvous/dial.py", "tests/swarm/rendezvous/test_named.py")
 
 DEFENCES = (
     dial.condition(

@@ -9,9 +9,7 @@ from hashlib import sha256
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from nacl.bindings import (
-    crypto_core_ed25519_add as add,
-)
+from nacl.bindings import crypto_core_ed25519_add as add
 from nacl.bindings import (
     crypto_scalarmult_ed25519_base_noclamp,
     crypto_scalarmult_ed25519_noclamp,

@@ -356,17 +356,3 @@ def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(ConfigError) as raised:
         parse_place(text)
     assert "\x1b" not in str(raised.value)
-
-
-@in_trio()
-async def test_whatever_else_listens_there_is_nobody() -> None:
-    async def say(stream: trio.SocketStream) -> None:
-        with contextlib.suppress(trio.BrokenResourceError):
-            await stream.send_all(b"\xff" * 400)
-
-    async with trio.open_nursery() as nursery:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        nursery.start_soon(trio.serve_listeners, say, [listener])
-        port = listener.socket.getsockname()[1]
-        await fails(UNREACHED, Code(7, WRONG_WORDS), parse_place(f"127.0.0.1:{port}"))
-        nursery.cancel_scope.cancel()

@@ -178,11 +178,7 @@ def forwarded(router: str) -> str:
 
 @contextlib.contextmanager
 def homes(directory: Path, *kinds: Home) -> Iterator[None]:
-    """Homes in network namespaces for the duration of this context.
-
-    Raises:
-        NotPermittedError: if this machine can't have them.
-    """
+    """Homes in network namespaces during this context; a NotPermittedError if this machine can't have them."""
     with _Lab(directory) as lab:
         with permitted("nft"):
             lab.build(kinds)

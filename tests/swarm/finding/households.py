@@ -47,16 +47,7 @@ SECONDS = 240.0
 
 
 class Household:
-    """A machine in a home, on which somebody types commands.
-
-    Args:
-        part: the machine, of `homes.py`.
-        directory: for its files.
-        model: a file.
-
-    Attributes:
-        days: by which its clock is ahead.
-    """
+    """A machine in a home, on which somebody types commands; its clock is ahead by so many `days`."""
 
     def __init__(self, part: str, directory: Path, model: Path) -> None:
         self.part, self.days = part, 0
@@ -118,16 +109,36 @@ class Household:
 
 @dataclass
 class Street:
-    """Homes, a relay in the open, and a manifest that no home has yet."""
+    """Homes, a relay in the open, and a manifest that no home has yet; a DHT and a volunteer once they are needed."""
 
     directory: Path
-    households: list[Household]
+    model: Path
     manifest: Path
     stack: contextlib.ExitStack
+    households: list[Household] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    known: set[str] = field(default_factory=set)
+
+    @contextlib.contextmanager
+    def inhabited(self, story: str, homes: int) -> Iterator[None]:
+        """People who have nothing yet live there in this context."""
+        parts = [f"m{number}" for number in range(1, homes + 1)]
+        self.households = [Household(part, self.directory / story, self.model) for part in parts]
+        with contextlib.ExitStack() as stack:
+            for household in self.households:
+                stack.callback(household.close)
+            yield
 
     def dht(self) -> None:
-        self.stack.enter_context(public_dht())
+        if "dht" not in self.known:
+            self.stack.enter_context(public_dht())
+        self.known.add("dht")
+
+    def volunteer(self) -> None:
+        self.dht()
+        if "volunteer" not in self.known:
+            self.relay(contacts=CONTACTS)
+        self.known.add("volunteer")
 
     def relay(self, **options: Any) -> Relay:
         relay = Relay(self.directory / "relay", port=4001, listen="all", namespace=name("relay"), **options)
@@ -143,10 +154,7 @@ def street(*kinds: str) -> Iterator[Street]:
         model = write_model(directory / "tiny.gguf", SHAPES["llama-gqa"])
         manifest = directory / "own.toml"
         manifest.write_text((ROOT / "sapo_edge/tasks/manifests/starter.toml").read_text().replace("starter", "ours"))
-        households = [Household(f"m{number}", directory, model) for number in range(1, len(kinds) + 1)]
-        for household in households:
-            stack.callback(household.close)
-        yield Street(directory, households, manifest, stack)
+        yield Street(directory, model, manifest, stack)
 
 
 def train(street: Street, one: Household, two: Household) -> None:
@@ -199,8 +207,7 @@ def by_nothing(street: Street) -> None:
 
 def at_a_volunteer(street: Street) -> None:
     """The same, with a relay that volunteers."""
-    street.dht()
-    street.relay(contacts=CONTACTS)
+    street.volunteer()
     for household in street.households:
         household.run()
     train(street, *street.households)
@@ -293,8 +300,7 @@ def by_old_line(street: Street, *create: str) -> None:
 
 def by_line_with_a_volunteer(street: Street) -> None:
     """A line between two homes that nobody can dial, and a relay that volunteers, which the line does not name."""
-    street.dht()
-    street.relay(contacts=CONTACTS)
+    street.volunteer()
     by_line(street)
 
 
@@ -309,8 +315,7 @@ def by_code_alone(street: Street) -> None:
 
 def by_code_at_a_volunteer(street: Street) -> None:
     """A code between two homes that nobody can dial, and a relay that volunteers."""
-    street.dht()
-    street.relay(contacts=CONTACTS)
+    street.volunteer()
     one, two = street.households[:2]
     assert one.sapo("swarm", "create", str(street.manifest), "--private").returncode == 0
     say(street, (one, two))
@@ -348,16 +353,13 @@ STORIES: dict[str, Story] = {
 }
 
 
-def tell(story: str) -> list[str]:
-    """Play one of `STORIES`, and return what was seen.
-
-    Raises:
-        AssertionError: if it went wrong.
-        NotPermittedError: if this machine can't have homes.
-    """
-    kinds, play = STORIES[story]
-    with street(*kinds) as there:
-        play(there)
+def tell(*stories: str) -> list[str]:
+    """Play some of `STORIES` in one street, with the homes of the first, and return what was seen."""
+    with street(*STORIES[stories[0]][0]) as there:
+        for story in stories:
+            kinds, play = STORIES[story]
+            with there.inhabited(story, len(kinds)):
+                play(there)
         return there.notes
 
 

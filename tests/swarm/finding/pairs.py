@@ -77,13 +77,7 @@ def main() -> int:
 
 
 def measure(first: Home, second: Home, who: str, *, strangers: bool) -> Times:
-    """The seconds after which two homes were connected, "relayed" or "direct"; empty if they did not meet.
-
-    Args:
-        first, second: the home that invites, and the one that joins.
-        who: of `HELP`, who else is there.
-        strangers: whether they share no line, but look each other up.
-    """
+    """The seconds after which two homes were "relayed" or "direct"; empty if they did not meet. `who` is of `HELP`."""
     with tempfile.TemporaryDirectory() as text, contextlib.ExitStack() as stack:
         directory = Path(text)
         stack.enter_context(homes(directory, first, second, HOMES["router with UPnP"]))

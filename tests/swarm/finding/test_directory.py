@@ -14,19 +14,15 @@ from hypothesis import strategies as st
 
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, parse_address, region
 from sapo_edge.swarm.finding.directory import MAX_ENTRIES, PEER_REQUESTS, PROBE_SECONDS, Directory
-from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.exchange import MAX_PEERS, ExchangeRequest, ExchangeResponse
 from tests.swarm.host.streams import FakeConnection, FakeHost
+from tests.swarm.judging.sums import peer
 from tests.swarm.loop import in_trio
 
 HOME = LocalNetworks(("192.168.1.5",), (ipaddress.ip_network("192.168.1.0/24"),), loopback=False)
 TAG, OTHER_TAG = b"t" * 32, b"o" * 32
-
-
-def peer(number: int) -> str:
-    return Identity(bytes([number]) * 32).peer_id
 
 
 class Lab:

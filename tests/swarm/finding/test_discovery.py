@@ -22,7 +22,7 @@ from zeroconf._dns import DNSPointer, DNSText
 from zeroconf._protocol.outgoing import DNSOutgoing
 
 from sapo_edge.doctor.network import multicast_works
-from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, find_local_networks, parse_address
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, parse_address
 from sapo_edge.swarm.finding import dialing, mdns, peerbook
 from sapo_edge.swarm.finding.dialing import DIAL_BURST, MAX_DIALS, STAGGER, Dialler
 from sapo_edge.swarm.finding.mdns import Announcement
@@ -32,17 +32,11 @@ from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
-from tests.swarm.finding.conftest import Running
+from tests.swarm.conftest import Running
 from tests.swarm.finding.processes import Node, Relay
 from tests.swarm.host.victims import until
+from tests.swarm.judging.sums import peer
 from tests.swarm.loop import in_trio
-
-ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-
-
-def peer(number: int) -> str:
-    return f"12D3KooW{ALPHABET[number % 58]}{ALPHABET[number // 58]}{'x' * 42}"
-
 
 OWN, OTHER, RELAY = peer(0), peer(1), peer(2)
 HOME = LocalNetworks(("192.168.1.5",), (ipaddress.ip_network("192.168.1.0/24"),), loopback=False)
@@ -492,23 +486,6 @@ async def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_fo
             assert await until(is_found, 20.0)
             assert len(found) > mdns.MAX_SERVICES == len(made[0].services)
             nursery.cancel_scope.cancel()
-
-
-def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running: Running) -> None:
-    works = [
-        listen
-        for listen in ("all", "loopback")
-        if any(map(multicast_works, find_local_networks(listen).listen_addresses))
-    ]
-    if not works:
-        pytest.skip("this machine has no multicast")
-    first, second, stranger = (
-        running(Node(number, mdns=True, listen=works[0], manifest=manifest))
-        for number, manifest in enumerate(("starter", "starter", "arithmetic"), start=1)
-    )
-    first.wait_for_member(second)
-    second.wait_for_member(first)
-    assert not any(record.get("connected") for record in stranger.lines)
 
 
 def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(running: Running, tmp_path: Path) -> None:

@@ -1,21 +1,22 @@
-"""The whole program in two homes that share nothing, in network namespaces: they meet, and learn from each other."""
+"""The whole program in two homes that share nothing but a public DHT, in network namespaces."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.swarm.finding.households import tell
-from tests.swarm.javascript import modules, node
 from tests.swarm.namespaces import NotPermittedError
-
-__all__ = ["modules", "node"]
 
 
 @pytest.mark.usefixtures("modules")
-@pytest.mark.parametrize("who", ["a member", "a volunteer"])
-def test_two_strangers_train_on_rollouts_of_each_other(who: str) -> None:
+@pytest.mark.parametrize(
+    "stories",
+    [("strangers, a volunteer", "code, a volunteer"), ("code, nobody else", "line, a week old")],
+    ids=["a volunteer", "a router that forwards a port"],
+)
+def test_homes_meet_that_share_nothing(stories: tuple[str, ...]) -> None:
+    """Codes and a line lead into a private swarm; strangers train on rollouts of each other."""
     try:
-        (note,) = tell(f"strangers, {who}")
+        assert "trained on each other's rollouts" in " ".join(tell(*stories))
     except NotPermittedError as error:
         pytest.skip(str(error))
-    assert note.startswith("trained on each other's rollouts")

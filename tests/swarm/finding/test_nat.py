@@ -5,25 +5,15 @@ NAT that gives every connection another port, through which no hole can be punch
 """
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.swarm.finding.conftest import Running
-from tests.swarm.finding.homes import HOMES, forwarded, homes
+from tests.swarm.conftest import Running
+from tests.swarm.finding.homes import forwarded
 from tests.swarm.finding.processes import Node, Relay
-from tests.swarm.namespaces import NotPermittedError, name
+from tests.swarm.namespaces import name
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-def internet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
-    try:
-        with homes(tmp_path, *(HOMES[kind] for kind in request.param)):
-            yield
-    except NotPermittedError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize(

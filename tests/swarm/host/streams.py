@@ -13,15 +13,7 @@ from libp2p.peer.id import ID
 
 
 class FakeConnection:
-    """One end of a connection.
-
-    Args:
-        peer_id: at the other end.
-        remote: its IP address; None through a relay.
-
-    Attributes:
-        unfinished: bytes of frames of GossipSub that are not complete, as `SafeYamux` has it.
-    """
+    """One end of a connection. The IP address of the other end is None through a relay."""
 
     def __init__(self, peer_id: str, remote: str | None = "127.0.0.1") -> None:
         self.peer_id = ID.from_string(peer_id)
@@ -38,10 +30,7 @@ class FakeConnection:
 class FakeSocket:
     """A TCP stream as a listener gets it, from an IP address, with something to read at any time.
 
-    Attributes:
-        reads: set while the other end reads more than the first half of what is written.
-        written: what the other end has read.
-        closed: whether it was closed.
+    Until `reads` is set, the other end reads the first half of what is written.
     """
 
     def __init__(self, host: str = "192.0.2.1", port: int = 4001) -> None:
@@ -69,13 +58,7 @@ class FakeSocket:
 
 
 class FakeStream:
-    """A stream of a peer that has sent all of its data, or, with None, sends nothing.
-
-    Attributes:
-        written: what was written to it.
-        was_reset: whether it was reset.
-        reads: whether the other end reads.
-    """
+    """A stream of a peer that has sent all of its data, or, with None, sends nothing; the peer may not read, either."""
 
     def __init__(self, connection: FakeConnection, data: bytes | None, reads: bool = True) -> None:
         self.muxed_conn = connection
@@ -107,13 +90,7 @@ class FakeStream:
 
 
 class FakeHost:
-    """Keeps stream handlers and connections; it is its own network.
-
-    Attributes:
-        handlers: by protocol.
-        connections: connections by peer.
-        notifees: what is told when one ends.
-    """
+    """Keeps stream handlers and connections; it is its own network."""
 
     def __init__(self, *connections: FakeConnection) -> None:
         self.handlers: dict[str, Callable[[Any], Awaitable[None]]] = {}

@@ -43,13 +43,7 @@ PEER, OTHER = (ID.from_string(Identity(bytes([number]) * 32).peer_id) for number
 
 
 class Lab:
-    """The GossipSub of a host that does not run.
-
-    Attributes:
-        verdicts: of the next messages; those that follow are accepted.
-        controls: control messages that reached the library.
-        subscriptions: number of those that reached it.
-    """
+    """The GossipSub of a host that does not run. `verdicts` are of the next messages; later ones are accepted."""
 
     def __init__(self) -> None:
         self.tally = Tally()

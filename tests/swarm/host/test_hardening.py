@@ -260,15 +260,7 @@ async def test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_top
             message.ClearField("key")
             sign(host, message)
         other = bare_host(create_other_key())
-        messages = [
-            changed,
-            unsigned,
-            short,
-            topics,
-            signed(other, b"other key"),
-            signed(victim.host, b"own"),
-            good,
-        ]
+        messages = [changed, unsigned, short, topics, signed(other, b"other key"), signed(victim.host, b"own"), good]
         await send(host, victim, *(frame(rpc_pb2.RPC(publish=[message])) for message in (*messages, good)))
         assert await until(lambda: victim.received)
         await trio.sleep(0.2)

@@ -91,8 +91,7 @@ async def test_names_and_addresses_that_are_too_long_or_unreadable_are_left_out(
         good = Multiaddr("/ip4/192.0.2.1/tcp/4001")
         long = Multiaddr("/ip4/192.0.2.1/tcp/1" * (MAX_ADDRESS_BYTES // 8 + 1)).to_bytes()
         data = Identify(
-            protocols=["/good", "/" + "x" * MAX_ADDRESS_BYTES, LATER],
-            listen_addrs=[b"\xff\xff", long, good.to_bytes()],
+            protocols=["/good", "/" + "x" * MAX_ADDRESS_BYTES, LATER], listen_addrs=[b"\xff\xff", long, good.to_bytes()]
         ).SerializeToString()
         async with peer_that_answers(victim, data) as host:
             store, peer_id = victim.host.get_peerstore(), host.get_id()

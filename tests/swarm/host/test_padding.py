@@ -13,18 +13,7 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.utils.varint import encode_uvarint
 
 from sapo_edge.swarm.host.gossip import MAX_RPC_BYTES
-from tests.swarm.host.victims import (
-    TOPIC,
-    Hardened,
-    attacker,
-    bare_host,
-    dial,
-    frame,
-    hardened,
-    send,
-    signed,
-    until,
-)
+from tests.swarm.host.victims import TOPIC, Hardened, attacker, bare_host, dial, frame, hardened, send, signed, until
 from tests.swarm.loop import in_trio
 
 ROOM = MAX_RPC_BYTES - 250

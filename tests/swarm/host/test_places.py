@@ -1,4 +1,4 @@
-"""Who gets a place when many want one, and when a newcomer may begin."""
+"""Who gets a place when many want one, when a newcomer may begin, and who goes when too much is unread."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import random
 import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -19,10 +20,27 @@ from sapo_edge.swarm.bucket import Shares, TokenBucket
 from sapo_edge.swarm.finding.circuit import MAX_CIRCUITS_OF_RELAY, MAX_RELAYS
 from sapo_edge.swarm.finding.dialing import MAX_DIALS, MAX_MEMBERS
 from sapo_edge.swarm.finding.peerbook import FIRST_DELAY
-from sapo_edge.swarm.host import hardening
+from sapo_edge.swarm.host.hardening import MAX_STREAMS as MAX_STREAMS_OF_ONE
+from sapo_edge.swarm.host.hardening import safe_yamux
 from sapo_edge.swarm.host.host import MAX_CONNECTIONS, MAX_STREAMS
-from sapo_edge.swarm.host.places import LONGEST_WAIT, Arrivals, Capacity, Origin, Places
-from sapo_edge.swarm.host.traffic import MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, Meter, MeteredStream, MeteredTCP
+from sapo_edge.swarm.host.places import (
+    LONGEST_WAIT,
+    LOOK_BYTES,
+    MAX_UNREAD,
+    Arrivals,
+    Backlog,
+    Capacity,
+    Origin,
+    Places,
+)
+from sapo_edge.swarm.host.traffic import (
+    MAX_SOCKETS,
+    MAX_SOCKETS_PER_ADDRESS,
+    UNREAD_BYTES,
+    Meter,
+    MeteredStream,
+    MeteredTCP,
+)
 from sapo_edge.swarm.host.work import Work
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES
@@ -150,7 +168,7 @@ async def test_three_machines_do_not_fill_a_node() -> None:
     relayed = 2 * MAX_RELAYS * MAX_CIRCUITS_OF_RELAY
     opened = 2 * MAX_MEMBERS + MAX_DIALS + MAX_RELAYS + MAX_ADDRESSES
     assert MAX_SOCKETS + relayed + opened < MAX_CONNECTIONS, "the library refuses nobody"
-    assert MAX_CONNECTIONS * hardening.MAX_STREAMS <= MAX_STREAMS, "no stream waits for those of others"
+    assert MAX_CONNECTIONS * MAX_STREAMS_OF_ONE <= MAX_STREAMS, "no stream waits for those of others"
 
 
 @contextlib.asynccontextmanager
@@ -334,3 +352,77 @@ def test_the_rate_holds_for_all_networks_together(networks: int) -> None:
             while arrivals.turn(f"8.8.{number}.1") is not None:
                 admitted += second >= 100
     assert admitted <= 10.0 * 100 + networks
+
+
+LIMIT = 8000
+"""Unread bytes of all connections together, of which the fullest address pays."""
+
+
+@dataclass(eq=False)
+class Connection:
+    source: str
+    unread: int = 0
+    ended: bool = False
+
+    def abort(self) -> None:
+        self.ended, self.unread = True, 0
+
+    def receive(self, backlog: Backlog, size: int) -> None:
+        """What a muxer does when a frame of so many bytes arrives."""
+        self.unread += size
+        backlog.charge(size)
+
+
+def test_many_small_backlogs_of_one_address_end_before_a_large_one_of_another() -> None:
+    tally = Tally()
+    backlog = Backlog(tally, LIMIT)
+    honest = Connection("9.9.9.9")
+    hostile = [Connection("8.8.8.8") for _ in range(10)]
+    for connection in (honest, *hostile):
+        backlog.add(connection)
+    honest.receive(backlog, 2000)
+    for _ in range(10):
+        for connection in hostile:
+            if not connection.ended:
+                connection.receive(backlog, 200)
+    assert not honest.ended
+    ended = sum(connection.ended for connection in hostile)
+    assert ended == tally.counts["connections closed: too much unread data in all"] > 0
+
+
+def test_who_leaves_is_not_counted() -> None:
+    backlog = Backlog(Tally(), LIMIT)
+    first, second = Connection("9.9.9.9"), Connection("8.8.8.8")
+    backlog.add(first)
+    first.receive(backlog, LIMIT)
+    backlog.remove(first)
+    backlog.add(second)
+    second.receive(backlog, LIMIT)
+    assert not first.ended and not second.ended
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(300, 900)), min_size=40, max_size=100))
+def test_the_bound_holds(arrivals: list[tuple[int, int]]) -> None:
+    backlog = Backlog(Tally(), LIMIT)
+    connections = [Connection(f"9.9.9.{number % 3}") for number in range(10)]
+    for connection in connections:
+        backlog.add(connection)
+    for number, size in arrivals:
+        if not connections[number].ended:
+            connections[number].receive(backlog, size)
+            if connections[number].ended:
+                backlog.remove(connections[number])
+        assert sum(connection.unread for connection in connections) < LIMIT + LIMIT // 8
+
+
+def test_a_node_holds_less_unread_data_than_a_relay() -> None:
+    backlog = safe_yamux(Meter(0, 0, Tally()), 15.0).backlog
+    peers = [Connection(f"9.9.9.{number}") for number in range(16)]
+    for peer in peers:
+        backlog.add(peer)
+    for _ in range(64):
+        for peer in peers:
+            if not peer.ended:
+                peer.receive(backlog, 64 * 1024)
+        assert sum(peer.unread for peer in peers) <= UNREAD_BYTES + LOOK_BYTES < MAX_UNREAD / 3
+    assert any(peer.ended for peer in peers)

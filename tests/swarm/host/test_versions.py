@@ -38,10 +38,7 @@ async def test_a_host_is_reached_over_both_versions_at_one_port(kind: str) -> No
     tally = Tally()
     meters = [Meter(0, 0, tally) for _ in range(2)]
     first, second = (make_host(Identity(secrets.token_bytes(32)), None, meter) for meter in meters)
-    async with (
-        running(first, "all", 0, meters[0]),
-        running(second, None, 0, meters[1]),
-    ):
+    async with running(first, "all", 0, meters[0]), running(second, None, 0, meters[1]):
         address, peer = Multiaddr(f"{kind}/tcp/{listen_port(first)}"), second.get_id()
         await second.get_network().dial_addr(address, first.get_id())
         assert await until(lambda: list(first.get_network().connections) == [peer])

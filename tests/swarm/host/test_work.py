@@ -123,10 +123,7 @@ async def is_read(meter: Meter, host: str) -> bool:
 
 @pytest.mark.parametrize(
     ("busy", "same", "other"),
-    [
-        ("192.0.2.1", "192.0.2.1", "192.0.2.2"),
-        ("2001:db8:1:1::1", "2001:db8:1:1:ffff::2", "2001:db8:1:2::1"),
-    ],
+    [("192.0.2.1", "192.0.2.1", "192.0.2.2"), ("2001:db8:1:1::1", "2001:db8:1:1:ffff::2", "2001:db8:1:2::1")],
 )
 @in_trio()
 async def test_an_address_that_has_used_up_its_time_is_not_read_and_others_are(

@@ -38,11 +38,7 @@ LOOPBACK = Multiaddr("/ip4/127.0.0.1/tcp/0")
 
 
 async def dial(host: IHost, address: str) -> ID:
-    """Connect to a multiaddress with `/p2p/`.
-
-    Raises:
-        SwarmException: if nobody answers, or another peer than the address names.
-    """
+    """Connect to a multiaddress with `/p2p/`; a SwarmException if nobody answers, or another peer."""
     peer_id = ID.from_string(address.rpartition("/p2p/")[2])
     await host.get_network().dial_addr(Multiaddr(address), peer_id)
     return peer_id
@@ -54,14 +50,7 @@ def address_of(host: IHost) -> str:
 
 @dataclass
 class Victim:
-    """A host that takes part in `TOPIC`.
-
-    Attributes:
-        received: messages that it accepted.
-        refuse: exception that it raises at the next message; None for none.
-        died: set when the host ended by itself.
-        blamed: (peer id, offence) of each blame.
-    """
+    """A host that is in `TOPIC`: it raises `refuse` at the next message, and `died` is set if it ends by itself."""
 
     host: IHost
     pubsub: Pubsub
@@ -100,14 +89,6 @@ def bare_host(key: KeyPair | None = None) -> IHost:
     return new_host(key_pair=key or create_new_key_pair(secrets.token_bytes(32)))
 
 
-def bare_pubsub(host: IHost, degree_high: int = 64) -> Pubsub:
-    router = GossipSub(
-        [MESHSUB], 6, 4, degree_high, heartbeat_interval=1, adaptive_gossip_enabled=False,
-        spam_protection_enabled=False, eclipse_protection_enabled=False,
-    )  # fmt: skip
-    return Pubsub(host, router)
-
-
 @asynccontextmanager
 async def _alive(victim: Victim, host: AbstractAsyncContextManager[object]) -> AsyncIterator[None]:
     """Run a victim's host in a task of its own, which may fail."""
@@ -131,7 +112,11 @@ async def _alive(victim: Victim, host: AbstractAsyncContextManager[object]) -> A
 @asynccontextmanager
 async def bare() -> AsyncIterator[Victim]:
     host = bare_host()
-    victim = Victim(host, bare_pubsub(host))
+    router = GossipSub(
+        [MESHSUB], 6, 4, 64, heartbeat_interval=1, adaptive_gossip_enabled=False, spam_protection_enabled=False,
+        eclipse_protection_enabled=False,
+    )  # fmt: skip
+    victim = Victim(host, Pubsub(host, router))
 
     @asynccontextmanager
     async def running_host() -> AsyncIterator[None]:

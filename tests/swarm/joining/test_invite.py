@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.swarm.joining.invite import (
-    MAX_ADDRESSES,
-    MAX_LINE,
-    Swarm,
-    check_address,
-    choose_addresses,
-    parse_invite,
-)
+from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, MAX_LINE, Swarm, check_address, choose_addresses, parse_invite
 
 PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
 RELAY = "12D3KooWHdiAxVd8uMQR1hGWXccidmfCwLqcMpGwR6QcTP6QRMuD"

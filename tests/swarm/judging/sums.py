@@ -50,12 +50,7 @@ class Sums(TaskSource):
 def signed_rollout(
     author: int, sequence: int, time: float, swarm: bytes = SWARM, index: int | None = None, **changes: Any
 ) -> SignedRollout:
-    """A rollout of a true task.
-
-    Args:
-        index: of the task; None for the sequence number.
-        changes: fields, or the `entry` of its reference.
-    """
+    """A rollout of the true task of its number or an index, changed in fields or the `entry` of its reference."""
     number = sequence if index is None else index
     ref = TaskRef(changes.pop("entry", "sums"), "1", 7, number)
     answers = (Answer(f"answer {sequence}", True), Answer("b", False))

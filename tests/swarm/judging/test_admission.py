@@ -636,28 +636,6 @@ def test_the_oldest_clocks_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> Non
 GOOD = Gate().record(1)
 
 
-@given(
-    st.lists(
-        st.builds(
-            RawRecord,
-            st.one_of(
-                st.binary(max_size=200),
-                st.just(GOOD.body),
-                st.integers(0, 200).map(lambda cut: GOOD.body[:cut]),
-            ),
-            st.one_of(st.binary(max_size=70), st.just(GOOD.signature)),
-        ),
-        max_size=8,
-    )
-)
-@settings(max_examples=300, deadline=None)
-def test_no_records_raise(records: list[RawRecord]) -> None:
-    result = Gate().admission.check_records(records, "neighbour")
-    checked = len(result.accepted) + len(result.rejections)
-    assert checked == len(records) or (result.blames_sender and checked < len(records))
-    assert len(result.accepted) <= 1
-
-
 @given(st.integers(0, len(GOOD.body) - 1), st.integers(1, 255))
 @settings(max_examples=300, deadline=None)
 def test_no_changed_byte_of_a_signed_record_is_accepted(position: int, change: int) -> None:

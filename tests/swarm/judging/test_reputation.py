@@ -352,12 +352,12 @@ def room_among(clock: Clock, others: float) -> Room:
     return room
 
 
-def accepted_over(reputation: Reputation, clock: Clock, authors: Sequence[str], rounds: int, each: int = 8) -> int:
-    """Rollouts accepted of authors that all send messages of so many every few seconds, over several neighbours."""
+def accepted_over(reputation: Reputation, clock: Clock, authors: Sequence[str]) -> int:
+    """Rollouts accepted in a round of authors that all send eight every few seconds, over several neighbours."""
     accepted = 0
-    for turn in range(rounds * 12):
+    for turn in range(12):
         for number, author in enumerate(authors):
-            accepted += offer(reputation, author, NEIGHBOURS[(turn + number) % 6], each)
+            accepted += offer(reputation, author, NEIGHBOURS[(turn + number) % 6], 8)
         clock.now += ROUND / 12
     return accepted
 
@@ -365,10 +365,10 @@ def accepted_over(reputation: Reputation, clock: Clock, authors: Sequence[str], 
 def test_newcomers_together_get_a_part_of_a_budget_in_a_large_swarm_by_whatever_ways_they_come(clock: Clock) -> None:
     reputation = Reputation(clock, room_among(clock, 1000.0))
     establish(reputation, clock, *NEIGHBOURS)
-    accepted_over(reputation, clock, [f"key {number}" for number in range(300)], 1)
+    accepted_over(reputation, clock, [f"key {number}" for number in range(300)])
     rounds, accepted = 20, 0
     for number in range(rounds):
-        accepted += accepted_over(reputation, clock, [f"key {number} {key}" for key in range(50)], 1)
+        accepted += accepted_over(reputation, clock, [f"key {number} {key}" for key in range(50)])
     most = NEWCOMERS * BUDGET * rounds * (1 + len(NEIGHBOURS) * NETWORK_RATE / RATE) + 8 * len(NEIGHBOURS)
     assert accepted <= most
 

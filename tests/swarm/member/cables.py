@@ -25,14 +25,7 @@ _TICK = 0.05
 
 
 class Cables:
-    """Passes packets between machines.
-
-    Attributes:
-        loss: share of packets that are lost.
-        delay: seconds that each packet takes, one way.
-        groups: machines that reach each other; those of different groups don't. Empty: all do.
-        passed, lost: packets, counted.
-    """
+    """Passes packets after `delay` seconds, loses a share; machines of different `groups` don't reach each other."""
 
     def __init__(self) -> None:
         self.loss, self.delay = 0.0, 0.0
@@ -124,11 +117,7 @@ def _target(packet: bytes) -> int:
 
 @contextlib.contextmanager
 def cables(machines: int) -> Iterator[Cables]:
-    """Machines for the duration of this context.
-
-    Raises:
-        NotPermittedError: if this computer can't have them.
-    """
+    """Machines for the duration of this context; a NotPermittedError if this computer can't have them."""
     made = Cables()
     try:
         with permitted():

@@ -23,7 +23,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import trio
@@ -37,6 +37,7 @@ from sapo_edge.rollout import MAX_ANSWER_BYTES, Answer, Rollout, TaskRef
 from sapo_edge.swarm.joining.identity import Identity, public_key_of
 from sapo_edge.swarm.wire.messages import encode_message
 from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
+from sapo_edge.tasks.source import TaskSource
 from tests.swarm.host.victims import dial, frame, message_of
 from tests.swarm.lines import LineProcess, dial_from
 
@@ -51,6 +52,12 @@ _NO_DIGITS = str.maketrans("0123456789", "ghijklmnop")
 def letters(count: int) -> str:
     """So many random letters, an even number: a wrong answer. A number among digits might be the right one."""
     return secrets.token_hex(count // 2).translate(_NO_DIGITS)
+
+
+def plain_tasks(source: TaskSource, seed: int, count: int) -> list[list[Any]]:
+    """True tasks as the options of a hostile peer have them."""
+    tasks, _ = source.training_tasks(seed, 0, count)
+    return [[*astuple(task.ref), task.question, task.ground_truth] for task in tasks]
 
 
 class HostilePeer(LineProcess):
@@ -132,9 +139,7 @@ class Neighbour:
 class Hostile:
     """Options and helpers of all attacks.
 
-    Attributes:
-        handlers: of streams that the node opens, by protocol, of neighbours that connect from now on.
-        start: set when attacks that wait for it begin.
+    `handlers` are of streams that the node opens, by protocol, of neighbours that connect from now on.
     """
 
     address: str

@@ -20,13 +20,10 @@ from tests.swarm.lines import PATIENCE, LineProcess, dial_from
 
 
 class MemberProcess(LineProcess):
-    """A member in its own process.
+    """A member in its own process, whose memory is its own unless it is forked.
 
-    Args:
-        namespace: the network that it is in, of `ip netns`; None for this process's.
-        fork: start it in a process that has loaded the libraries, which its memory is counted with.
-        options: member (a number, from which its key is made), source (the IP address that it connects from), and those
-            of `SwarmConfig`.
+    Its options are those of `SwarmConfig`, and member (a number, from which its key is made) and source (the IP address
+    that it connects from).
     """
 
     def __init__(self, namespace: str | None = None, *, fork: bool = True, **options: Any) -> None:

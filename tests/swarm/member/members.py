@@ -34,10 +34,7 @@ def make_member(
 ) -> Member:
     """A member on loopback that is not started, of the swarm of the manifest `starter` or another source.
 
-    Args:
-        number: from which its key is made.
-        clock: by which it judges others.
-        options: of `SwarmConfig`.
+    It judges others by the clock; the options are those of `SwarmConfig`.
     """
     source = source or TaskSource(load_manifest("starter"))
     config = SwarmConfig(

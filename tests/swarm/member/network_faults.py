@@ -22,12 +22,7 @@ PATIENCE = 60.0
 
 
 class Trial:
-    """Members on machines of their own.
-
-    Args:
-        network: the cables between the machines.
-        members: in the order of their machines, from 1.
-    """
+    """Members on machines of their own, in their order from 1."""
 
     def __init__(self, network: Cables, members: Sequence[MemberProcess]) -> None:
         self.network, self.members = network, members
@@ -54,8 +49,7 @@ class Trial:
     def partition(self, seconds: float) -> tuple[float, float]:
         """Separate the last member from the others, publish on both sides, heal, and exchange rollouts.
 
-        Returns:
-            Seconds from healing until all of these arrived, and those of an exchange afterwards.
+        Returns the seconds from healing until all of these arrived, and those of an exchange afterwards.
         """
         *most, last = self.members
         number = len(self.members)
@@ -76,11 +70,7 @@ class Trial:
 
 @contextlib.contextmanager
 def trial(number: int = MEMBERS) -> Iterator[Trial]:
-    """So many connected members for the duration of this context.
-
-    Raises:
-        NotPermittedError: if this machine can't have them.
-    """
+    """So many connected members during this context; a NotPermittedError if this machine can't have them."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(cables(number))
         first = stack.enter_context(_member(1, []))

@@ -302,13 +302,8 @@ async def liars(hostile: Hostile, seconds: float, lies: str = "") -> dict[str, A
     def named() -> tuple[Any, ...]:
         if lies != "addresses":
             return ()
-        hosts = (
-            "192.168.1.50",
-            "10.0.0.1",
-            "169.254.169.254",
-            "127.0.0.1",
-            *(f"20.200.{next(numbers) % 250}.1" for _ in range(12)),
-        )
+        hosts = [f"20.200.{next(numbers) % 250}.1" for _ in range(12)]
+        hosts += ["192.168.1.50", "10.0.0.1", "169.254.169.254", "127.0.0.1"]
         return tuple((direct_address(ip, 9100, hostile.identity().peer_id),) for ip in hosts)
 
     async def answer(stream: Any) -> None:

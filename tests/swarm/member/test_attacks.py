@@ -22,7 +22,7 @@ import pytest
 
 from sapo_edge.control.client import connect
 from sapo_edge.errors import SapoError
-from sapo_edge.rollout import Answer, Rollout, Task
+from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.host.traffic import MAX_SOCKETS_PER_ADDRESS
 from sapo_edge.swarm.joining.identity import Identity
@@ -34,7 +34,7 @@ from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.models import SHAPES, write_model
 from tests.swarm.lines import LineProcess
-from tests.swarm.member.hostile import HostilePeer, letters
+from tests.swarm.member.hostile import HostilePeer, letters, plain_tasks
 from tests.swarm.member.members import make_member
 from tests.swarm.namespaces import Namespaces, NotPermittedError, ip, name, permitted
 from tests.waiting import wait_until
@@ -165,15 +165,16 @@ class HonestPeer:
 class Lab:
     """A node under attack, an honest peer, and hostile ones."""
 
-    def __init__(self, node: RunningNode, honest: HonestPeer, *hostile: HostilePeer) -> None:
-        self.node, self.honest, self.peers = node, honest, hostile
+    hostile: HostilePeer
+    """For all attacks but those that use their own process, because py-libp2p closes sockets late."""
+    crowd: HostilePeer
+    killer: HostilePeer
+    staller: HostilePeer
+
+    def __init__(self, node: RunningNode, honest: HonestPeer) -> None:
+        self.node, self.honest = node, honest
         self.others = 0
         self.since = time.monotonic()
-
-    @property
-    def hostile(self) -> HostilePeer:
-        """The hostile peer for all attacks. Some use their own process, because py-libp2p closes sockets late."""
-        return self.peers[0]
 
     def trained(self) -> int:
         """External rollouts that the node trained on: of the honest peer, and `others`."""
@@ -182,10 +183,10 @@ class Lab:
     def expected(self) -> int:
         return len(self.honest.published) + self.others
 
-    def pulls_from_honest(self, large: Rollout | None = None, seconds: float = PATIENCE) -> None:
+    def pulls_from_honest(self, large: Rollout | None = None) -> None:
         before = self.node.counted("rollouts pulled")
         self.honest.transport.publish([large or self.honest.large()])
-        wait_until(lambda: self.node.counted("rollouts pulled") == before + 1, seconds)
+        wait_until(lambda: self.node.counted("rollouts pulled") == before + 1, PATIENCE)
 
     def establish_honest_peer(self) -> None:
         """Wait until the honest peer is established.
@@ -236,15 +237,8 @@ def source() -> TaskSource:
 
 
 def hostile_to(node: RunningNode, source: TaskSource, number: int, *sources: str) -> HostilePeer:
-    def plain(task: Task) -> list[Any]:
-        ref = task.ref
-        return [ref.entry, ref.version, ref.seed, ref.index, task.question, task.ground_truth]
-
-    tasks, _ = source.training_tasks(666, 0, 16)
-    return HostilePeer(
-        address=node.address, swarm=source.manifest.digest, tasks=[plain(task) for task in tasks], number=number,
-        sources=sources,
-    )  # fmt: skip
+    tasks = plain_tasks(source, 666, 16)
+    return HostilePeer(address=node.address, swarm=source.manifest.digest, tasks=tasks, number=number, sources=sources)
 
 
 @pytest.fixture(scope="module")
@@ -254,28 +248,15 @@ def lab(tmp_path_factory: pytest.TempPathFactory, source: TaskSource) -> Iterato
         stack.callback(node.kill)
         honest = HonestPeer(source, node.address)
         stack.callback(honest.close)
+        made = Lab(node, honest)
         # All at once, and before they are needed: each takes seconds to start.
-        sources = ((), CROWDS_MACHINE, (), ())
-        hostile = [stack.enter_context(hostile_to(node, source, number, *ips)) for number, ips in enumerate(sources)]
-        made = Lab(node, honest, *hostile)
+        made.hostile, made.crowd, made.killer, made.staller = (
+            stack.enter_context(hostile_to(node, source, number, *ips))
+            for number, ips in enumerate(((), CROWDS_MACHINE, (), ()))
+        )
         made.keeps_training()
         made.since = time.monotonic()
         yield made
-
-
-@pytest.fixture
-def crowd(lab: Lab) -> HostilePeer:
-    return lab.peers[1]
-
-
-@pytest.fixture
-def staller(lab: Lab) -> HostilePeer:
-    return lab.peers[3]
-
-
-@pytest.fixture
-def killer(lab: Lab) -> HostilePeer:
-    return lab.peers[2]
 
 
 def test_random_bytes_half_open_and_slow_connections_at_the_port(lab: Lab, source: TaskSource) -> None:
@@ -360,10 +341,10 @@ def test_a_flood(lab: Lab) -> None:
         wait_until(lambda: lab.node.counted("messages of peers that are cut off") > 0)
 
 
-def test_peers_that_announce_what_they_never_deliver(lab: Lab, staller: HostilePeer) -> None:
-    with lab.attacked(), staller:
+def test_peers_that_announce_what_they_never_deliver(lab: Lab) -> None:
+    with lab.attacked(), lab.staller:
         lab.establish_honest_peer()
-        staller.begin("stalling_pulls", peers=5, announced=256)
+        lab.staller.begin("stalling_pulls", peers=5, announced=256)
         wait_until(lambda: lab.node.counted("announced rollouts given up") > 256)
         started = time.monotonic()
         lab.pulls_from_honest()
@@ -371,14 +352,14 @@ def test_peers_that_announce_what_they_never_deliver(lab: Lab, staller: HostileP
         assert time.monotonic() - started < PULLS.answer_seconds / 2
 
 
-def test_a_thousand_identities_of_one_machine(lab: Lab, crowd: HostilePeer) -> None:
-    with lab.attacked(), crowd:
+def test_a_thousand_identities_of_one_machine(lab: Lab) -> None:
+    with lab.attacked(), lab.crowd:
         lab.establish_honest_peer()
         before, known = lab.node.counted_in(), lab.expected()
-        attack = crowd.begin("identities", authors=1000, connections=32)
+        attack = lab.crowd.begin("identities", authors=1000, connections=32)
         wait_until(lambda: lab.node.counted_in() > before + 100)
         lab.keeps_training()
-        seen = crowd.end(attack)
+        seen = lab.crowd.end(attack)
         assert seen["authors"] == 1000 and seen["connected"] <= MAX_SOCKETS_PER_ADDRESS
         # The crowd gets no more than what all newcomers share, and what has come to that meanwhile.
         honest = lab.expected() - known
@@ -386,12 +367,12 @@ def test_a_thousand_identities_of_one_machine(lab: Lab, crowd: HostilePeer) -> N
         assert lab.node.counted_in() - before - honest <= NEWCOMERS_BURST + rate * (time.monotonic() - lab.since)
 
 
-def test_kill_9_of_a_peer_in_mid_transfer(lab: Lab, killer: HostilePeer) -> None:
+def test_kill_9_of_a_peer_in_mid_transfer(lab: Lab) -> None:
     with lab.attacked():
         large = lab.honest.large()
         failed = lab.node.counted("pulls failed")
-        killer.begin("die_in_transfer", digest=lab.honest.record(large).digest.hex())
-        assert killer.process.wait(PATIENCE) == -signal.SIGKILL
+        lab.killer.begin("die_in_transfer", digest=lab.honest.record(large).digest.hex())
+        assert lab.killer.process.wait(PATIENCE) == -signal.SIGKILL
         wait_until(lambda: lab.node.counted("pulls failed") > failed)
         lab.pulls_from_honest(large)
 

@@ -1,4 +1,4 @@
-"""Members of a swarm as real processes on loopback."""
+"""Members of a swarm as real processes, on loopback and over a bad network."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from sapo_edge.swarm.wire.messages import PIECE_BYTES
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.transport import SwarmError
 from tests.swarm.member.member_processes import MemberProcess
+from tests.swarm.member.network_faults import trial
+from tests.swarm.namespaces import NotPermittedError
 
 
 @contextmanager
@@ -178,3 +180,13 @@ def test_a_private_swarm_and_its_manifest() -> None:
         for wrong in (replace(swarm, key=None), replace(swarm, manifest=bytes(32))):
             with pytest.raises(SwarmError):
                 fetch_manifest(wrong, timeout=1.0)
+
+
+def test_rollouts_arrive_over_a_bad_network_and_after_a_partition() -> None:
+    """`python -m tests.swarm.member.network_faults` does the same for longer, and prints figures."""
+    try:
+        with trial(2) as it:
+            it.bad_network(loss=0.1, delay=0.2, rounds=1)
+            it.partition(seconds=3.0)
+    except NotPermittedError as error:
+        pytest.skip(str(error))

@@ -134,13 +134,9 @@ async def test_small_requests_return_no_more_than_an_address_may_have() -> None:
 
 
 class Client:
-    """A puller, the peers that it can ask, and what they are asked.
+    """A puller, and what it asks of whom: peers, of which some are proven to bring good rollouts.
 
-    Attributes:
-        response: of every peer; None for no answer.
-        seconds: until it comes.
-        asked: peers, and the digests that they were asked for.
-        proven: peers known for good rollouts.
+    All answer with `response`, if there is one, after so many `seconds`.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *neighbours: int, download: int = 0) -> None:

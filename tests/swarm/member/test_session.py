@@ -36,11 +36,7 @@ DROPPED = "rollouts dropped: too many wait for their check"
 
 
 class Lab:
-    """A session, and messages for it.
-
-    Attributes:
-        checked: authors and sequence numbers of the rollouts whose tasks were checked, in order.
-    """
+    """A session, and messages for it; `checked` has authors and numbers of the rollouts whose tasks were checked."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = Clock()

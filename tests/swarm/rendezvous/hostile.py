@@ -43,12 +43,7 @@ def compact(place: Place) -> bytes:
 
 
 def announce(key: bytes, hosts: Sequence[str], port: int, nodes: Sequence[Place], seconds: float = 20.0) -> int:
-    """Announce a port to DHT nodes from addresses of this machine, and return how many announcements were answered.
-
-    Args:
-        hosts: IP addresses of this machine.
-        seconds: most time that it takes.
-    """
+    """Announce a port to DHT nodes from these addresses of this machine, and return how many of them answered."""
     own = random.randbytes(20)
     done, end = 0, time.monotonic() + seconds
     for start in range(0, len(hosts), 256):
@@ -81,12 +76,7 @@ def announce(key: bytes, hosts: Sequence[str], port: int, nodes: Sequence[Place]
 
 
 class Liars:
-    """DHT nodes whose ids are next to a key. They name each other, and addresses that nobody has announced.
-
-    Args:
-        key: what is lied about.
-        hosts: IP addresses of this machine, of one node each.
-    """
+    """DHT nodes with ids next to a key, one a host. They name each other, and addresses that nobody has announced."""
 
     def __init__(self, key: bytes, hosts: Sequence[str], port: int = 0) -> None:
         self._key = key

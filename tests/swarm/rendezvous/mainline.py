@@ -40,12 +40,7 @@ ON_LOOPBACK = (
 
 
 def start(hosts: Sequence[str], port: int = 0, **settings: Any) -> list[Any]:
-    """libtorrent sessions at these hosts that know each other, with nothing but the DHT.
-
-    Args:
-        port: of all; 0 for any.
-        settings: of libtorrent.
-    """
+    """libtorrent sessions at these hosts that know each other, with nothing but the DHT; port 0 is any."""
     import libtorrent
 
     # Its stubs know no settings as a dictionary.

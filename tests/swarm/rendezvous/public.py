@@ -6,8 +6,8 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Self
@@ -56,10 +56,18 @@ class Public:
         self._stack.close()
 
     def start(self, *arguments: str, inside: str = OTHERS, fork: bool = True) -> Process:
-        """Run a program of Python until the end."""
+        """Run a program of Python until the end, or until that of `passing`."""
         process = Process(*arguments, namespace=name(inside), fork=fork)
         self._stack.callback(process.stop, signal.SIGKILL)
         return process
+
+    @contextmanager
+    def passing(self) -> Iterator[Self]:
+        """What is started meanwhile ends with this context; the DHT stays."""
+        whole = self._stack
+        with ExitStack() as self._stack:
+            yield self
+        self._stack = whole
 
     def javascript(self, node: str, directory: Path) -> LineProcess:
         """Start DHT nodes of another implementation."""
@@ -77,11 +85,7 @@ class Public:
         return process
 
     def client(self, nodes: Sequence[str] = (), contacts: Sequence[str] = DHT[:3]) -> Process:
-        """Start the program that a node asks.
-
-        Args:
-            nodes: that answered before.
-        """
+        """Start the program that a node asks, with the nodes that answered it before."""
         known = {"contacts": contacts, "nodes": nodes}
         argument = json.dumps({name: [(host, PORT) for host in hosts] for name, hosts in known.items()})
         # It limits its memory.

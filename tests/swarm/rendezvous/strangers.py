@@ -18,7 +18,7 @@ from sapo_edge.swarm.finding.directory import PEER_REQUESTS, Directory
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.tally import Tally
 
-EACH = 4
+EACH = 2
 """Ports of a kind."""
 KINDS = ("silent", "drip", "handshake", "mute", "other")
 PORTS = {kind: range(4100 + 100 * number, 4100 + 100 * number + EACH) for number, kind in enumerate(KINDS)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -13,16 +14,32 @@ import pytest
 from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND
 from sapo_edge.swarm.rendezvous.rendezvous import keys_at
 from sapo_edge.tasks.manifest import load_manifest
-from tests.swarm.finding.conftest import Running
+from tests.swarm.conftest import Running
 from tests.swarm.finding.processes import Node, Process
 from tests.swarm.javascript import INTEROP
-from tests.swarm.namespaces import name
+from tests.swarm.namespaces import NotPermittedError, name
 from tests.swarm.rendezvous.mainline import PORT
 from tests.swarm.rendezvous.public import DHT, HERE, JAVASCRIPT, LIARS, MEMBER, NODE, OTHERS, Public
 from tests.swarm.rendezvous.strangers import KINDS, PORTS
 
 TIMES = 60
-KEY, OTHER = bytes([0x4F]) * 20, bytes([0xA0]) * 20
+OURS, THEIRS, LIED_ABOUT, KNOWN = (bytes([first]) * 20 for first in (0x20, 0x4F, 0x80, 0xA0))
+"""Keys of a test each, because the DHT is the same for all."""
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Public]:
+    with ExitStack() as stack:
+        try:
+            yield stack.enter_context(Public())
+        except NotPermittedError as error:
+            pytest.skip(str(error))
+
+
+@pytest.fixture
+def public(network: Public) -> Iterator[Public]:
+    with network.passing():
+        yield network
 
 
 def look_up(client: Process, key: bytes, port: int = 0, seconds: float = 1.0) -> list[list[Any]]:
@@ -53,12 +70,12 @@ def test_another_implementation_finds_what_this_one_announces_and_the_other_way_
         return theirs.first(lambda record: answer in record, since=since)
 
     def theirs_first() -> list[list[Any]]:
-        tell("announced", announce=KEY.hex(), port=4001)
-        return look_up(ours, KEY, seconds=8.0)
+        tell("announced", announce=THEIRS.hex(), port=4001)
+        return look_up(ours, THEIRS, seconds=8.0)
 
     def ours_first() -> list[list[Any]]:
-        look_up(ours, OTHER, 4002, 0.5)
-        peers: list[list[Any]] = tell("found", lookup=OTHER.hex())["peers"]
+        look_up(ours, OURS, 4002, 0.5)
+        peers: list[list[Any]] = tell("found", lookup=OURS.hex())["peers"]
         return peers
 
     repeat(theirs_first, [JAVASCRIPT[0], 4001])
@@ -66,11 +83,11 @@ def test_another_implementation_finds_what_this_one_announces_and_the_other_way_
 
 
 def test_machines_that_choose_ids_next_to_a_key_do_not_say_alone_who_is_there(public: Public) -> None:
-    public.announce([KEY], [(MEMBER, 4001)])
-    liars = public.lie(KEY)
+    public.announce([LIED_ABOUT], [(MEMBER, 4001)])
+    liars = public.lie(LIED_ABOUT)
     client = public.client(LIARS)
-    repeat(lambda: look_up(client, KEY), [MEMBER, 4001])
-    answers = [peers for _ in range(5) if (peers := look_up(client, KEY))]
+    repeat(lambda: look_up(client, LIED_ABOUT), [MEMBER, 4001])
+    answers = [peers for _ in range(5) if (peers := look_up(client, LIED_ABOUT))]
     assert answers and all(peers == [[MEMBER, 4001]] for peers in answers)
     liars.write_line("")
     assert liars.first(lambda record: "asked" in record)["asked"], "they were part of it"
@@ -80,9 +97,9 @@ def test_machines_that_choose_ids_next_to_a_key_do_not_say_alone_who_is_there(pu
 @pytest.mark.usefixtures("modules")
 def test_a_first_contact_need_not_have_an_id_of_its_address(public: Public, node: str) -> None:
     public.javascript(node, INTEROP)
-    public.announce([KEY], [(MEMBER, 4001)])
+    public.announce([KNOWN], [(MEMBER, 4001)])
     client = public.client(contacts=JAVASCRIPT[:1])
-    repeat(lambda: look_up(client, KEY, seconds=8.0), [MEMBER, 4001])
+    repeat(lambda: look_up(client, KNOWN, seconds=8.0), [MEMBER, 4001])
 
 
 @pytest.mark.slow

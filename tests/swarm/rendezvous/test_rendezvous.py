@@ -1,4 +1,4 @@
-"""The rendezvous: its keys, what it believes of its program's lines, and how it runs that program."""
+"""The rendezvous: its keys, what it believes of its program's lines, and how it and a lookup alone run the program."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from hypothesis import strategies as st
 
 from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.rendezvous import rendezvous
+from sapo_edge.swarm.rendezvous.lookup import Entry, look_up, short_topic
+from sapo_edge.swarm.rendezvous.program import NO_LIBRARY
 from sapo_edge.swarm.rendezvous.rendezvous import (
     AGAIN_SECONDS,
     MAX_ANSWERS,
@@ -33,9 +37,10 @@ from sapo_edge.swarm.rendezvous.rendezvous import (
 )
 from sapo_edge.swarm.status import Search
 from sapo_edge.swarm.tally import Tally
+from tests.swarm.loop import in_trio
 from tests.swarm.rendezvous.mainline import LOOSE, ON_LOOPBACK, start
 
-SWARM, KEY = bytes(range(32)), bytes(20)
+SWARM, KEY, OTHER_KEY = bytes(range(32)), bytes(20), bytes([1]) * 20
 OWN = ("7.5.5.5", 4000)
 NOON = 1_800_014_400.0
 DAY = 86_400.0
@@ -114,6 +119,12 @@ def test_a_place_is_tried_again_after_a_while() -> None:
     assert places.take() == HONEST
 
 
+def run_instead(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Run this as the rendezvous' program."""
+    monkeypatch.setattr(rendezvous, "command_with", lambda argument: [sys.executable, "-c", code, argument])
+    monkeypatch.setattr(rendezvous, "TRY_SECONDS", 0.05)
+
+
 class Run:
     """A rendezvous with a program that the test scripts."""
 
@@ -122,8 +133,7 @@ class Run:
         self.tally = Tally(lambda event: self.notices.append(getattr(event, "text", "")))
         self.tried: list[Place] = []
         self.port, self.alone = 0, True
-        monkeypatch.setattr(rendezvous, "command_with", lambda argument: [sys.executable, "-c", code, argument])
-        monkeypatch.setattr(rendezvous, "TRY_SECONDS", 0.05)
+        run_instead(monkeypatch, code)
         monkeypatch.setattr(rendezvous, "TRY_SECONDS_ALONE", 0.05)
         monkeypatch.setattr(rendezvous, "RESTART_SECONDS", 0.05)
         self.topic = Topic(lambda: [KEY], lambda: self.port, lambda: True, lambda: self.alone, self._try)
@@ -284,7 +294,8 @@ def test_a_node_that_others_reach_announces_its_port_and_a_changed_one_at_once(
     run.until(go_on)
 
 
-def test_two_clients_find_each_other_in_a_real_dht(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_two_clients_find_each_other_in_a_real_dht(monkeypatch: pytest.MonkeyPatch) -> None:
     # Over IPv6; other tests have one with IPv4.
     sessions = start(["::1"] * 6, **LOOSE)
     contacts = (("::1", sessions[0].listen_port()),)
@@ -293,17 +304,13 @@ def test_two_clients_find_each_other_in_a_real_dht(monkeypatch: pytest.MonkeyPat
     for run in (announcing, looking):
         run.rendezvous.contacts = contacts
     monkeypatch.setattr(rendezvous, "LOOK_SECONDS", 0.5)
-
-    async def main() -> None:
-        with trio.fail_after(60):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(announcing.rendezvous.run)
-                nursery.start_soon(looking.rendezvous.run)
-                while not looking.tried:
-                    await trio.sleep(0.05)
-                nursery.cancel_scope.cancel()
-
-    trio.run(main)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(announcing.rendezvous.run)
+            nursery.start_soon(looking.rendezvous.run)
+            while not looking.tried:
+                await trio.sleep(0.05)
+            nursery.cancel_scope.cancel()
     assert looking.tried == [("::1", 4321)]
     for session in sessions:
         session.pause()
@@ -320,12 +327,12 @@ def test_nodes_of_both_versions_of_ip_are_told(monkeypatch: pytest.MonkeyPatch) 
         session.pause()
 
 
+async def nobody(_place: Place) -> bool:
+    return False
+
+
 def test_a_topic_is_looked_up_seldom_and_from_the_beginning_when_the_last_member_is_gone() -> None:
     alone, lacks = True, True
-
-    async def nobody(_place: Place) -> bool:
-        return False
-
     topic = Topic(lambda: [KEY], lambda: 0, lambda: lacks, lambda: alone, nobody)
     looks = [now for now in range(1, 7200) if topic.due(float(now))[0]]
     assert 10 <= len(looks) <= 18 and looks[1] <= 13 and looks[2] - looks[1] >= 16
@@ -335,3 +342,44 @@ def test_a_topic_is_looked_up_seldom_and_from_the_beginning_when_the_last_member
     assert not any(topic.due(float(now))[0] for now in range(8400, 12000))
     alone = lacks = True
     assert topic.due(12000.0)[0] and topic.due(12012.0)[0]
+
+
+@in_trio()
+async def test_each_address_comes_with_the_key_under_which_it_was_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = start(["127.0.0.1"] * 6, **LOOSE)
+    run_instead(monkeypatch, ON_LOOPBACK)
+    entry = Entry((("127.0.0.1", sessions[0].listen_port()),))
+    found: list[tuple[bytes, Place]] = []
+    topic = Topic(lambda: [KEY], lambda: 4321)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+
+            async def keep(key: bytes, place: Place) -> bool:
+                found.append((key, place))
+                nursery.cancel_scope.cancel()
+                return True
+
+            nursery.start_soon(look_up, entry, [topic])
+            topics = [short_topic([key], partial(keep, key)) for key in (OTHER_KEY, KEY)]
+            nursery.start_soon(look_up, entry, topics)
+    assert found == [(KEY, ("127.0.0.1", 4321))]
+    for session in sessions:
+        session.pause()
+
+
+@in_trio()
+async def test_without_libtorrent_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_instead(monkeypatch, f"import sys; sys.exit({NO_LIBRARY})")
+
+    entry = Entry(())
+    with trio.fail_after(20):
+        await look_up(entry, [short_topic([KEY], nobody)])
+    assert entry.trouble == "library"
+
+
+def test_what_runs_for_minutes_looks_every_ten_seconds() -> None:
+    topic = short_topic([KEY], nobody, patience=1000.0)
+    assert topic.due(1.0)[0] == [] and not topic.lacks(), "not before its time"
+    topic = short_topic([KEY], nobody)
+    looks = [now for now in range(1, 601) if topic.due(float(now))[0]]
+    assert all(8 <= after - before <= 13 for before, after in pairwise(looks)) and len(looks) > 40

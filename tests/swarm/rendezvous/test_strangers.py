@@ -1,31 +1,32 @@
-"""Two homes that share nothing but a public DHT meet, in network namespaces."""
+"""Homes that share nothing but a public DHT: strangers meet, and find swarms, in network namespaces."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sapo_edge.swarm.joining.invite import parse_invite
+from sapo_edge.swarm.rendezvous.program import join_port
 from sapo_edge.tasks.manifest import load_manifest
-from tests.swarm.finding.conftest import Running
-from tests.swarm.finding.homes import HOMES, homes
+from tests.swarm.conftest import Running
 from tests.swarm.finding.processes import Node, Process, Relay
-from tests.swarm.namespaces import NotPermittedError, name
+from tests.swarm.lines import ROOT, LineProcess
+from tests.swarm.member.member_processes import MemberProcess
+from tests.swarm.namespaces import name
 from tests.swarm.rendezvous.mainline import CONTACTS, public_dht
 
 PSK = bytes(range(32)).hex()
 
 
-@pytest.fixture
-def internet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
-    """Homes, and a DHT of 30 nodes outside."""
-    try:
-        with homes(tmp_path, *(HOMES[kind] for kind in request.param)), public_dht():
-            yield
-    except NotPermittedError as error:
-        pytest.skip(str(error))
+@pytest.fixture(autouse=True)
+def dht(internet: None) -> Iterator[None]:
+    with public_dht():
+        yield
 
 
 def node(running: Running, number: int, **options: Any) -> Node:
@@ -77,3 +78,33 @@ def test_strangers_whom_nobody_can_dial_meet_at_a_volunteer(
     assert first.last("faults") == {} == second.last("faults")
     if isinstance(helper, Node):
         assert helper.last("members") == [] and helper.last("faults") == {}
+
+
+def find(home: Path) -> None:
+    """Find both swarms from the second home, and end the search."""
+    command = ("-m", "sapo_edge", "swarm", "find", "--json", "--home", str(home))
+    with LineProcess(*command, namespace=name("m2"), fork=True) as search:
+        found = search.first(lambda record: len(record["swarms"]) == 2)["swarms"]
+        search.process.send_signal(signal.SIGINT)
+        assert search.process.wait(20) == 0
+    assert {swarm["name"]: swarm["members"] for swarm in found} == {"starter": 1, "ours": 1}
+    assert [len(parse_invite(swarm["invite"]).bootstrap) for swarm in found if not swarm["shipped"]] == [1]
+
+
+@pytest.mark.parametrize("internet", [("router with UPnP", "router without", "router with UPnP")], indirect=True)
+def test_a_stranger_finds_the_swarms_that_are_open(
+    internet: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text((ROOT / "sapo_edge/tasks/manifests/starter.toml").read_text().replace("starter", "ours"))
+    everywhere: dict[str, Any] = {"listen": "all", "map_port": True, "contacts": CONTACTS}
+    with ExitStack() as stack:
+        members: tuple[tuple[int, str, dict[str, Any]], ...] = (
+            (1, "m1", {"manifest": str(own)}), (2, "m3", {}), (3, "m3", {"manifest": str(own), "psk": PSK})
+        )  # fmt: skip
+        for number, home, options in members:
+            member = MemberProcess(name(home), member=number, **everywhere, **options)
+            stack.enter_context(member)
+            member.until(lambda status: status["counts"].get("rendezvous announcements"))
+        monkeypatch.setenv("SAPO_EDGE_RENDEZVOUS", ",".join(join_port(*contact) for contact in CONTACTS))
+        find(tmp_path / "two")

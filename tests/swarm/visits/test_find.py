@@ -87,12 +87,7 @@ async def test_swarms_are_found_in_a_real_dht_with_those_who_answer() -> None:
 
 
 class Street:
-    """Places at which somebody answers, without a network.
-
-    Attributes:
-        asked: the places.
-        silent: whether nobody ever says anything.
-    """
+    """Places at which somebody answers, without a network; if they are `silent`, nobody ever says anything."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.asked: list[Place] = []

@@ -416,13 +416,7 @@ async def test_a_relay_that_carries_nobody_holds_no_place_for_long() -> None:
             addresses[address.peer_id] = address
             await node.join(address)
         client = RelayClient(
-            node.host,
-            addresses.get,
-            lambda: True,
-            partial(carries, node.host, bytes(32)),
-            tuple,
-            nobody,
-            node.tally,
+            node.host, addresses.get, lambda: True, partial(carries, node.host, bytes(32)), tuple, nobody, node.tally
         )
         nursery = await stack.enter_async_context(trio.open_nursery())
         nursery.start_soon(client.run)

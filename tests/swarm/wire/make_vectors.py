@@ -56,10 +56,7 @@ ROLLOUTS = {
     ),
 }
 
-CODES = (
-    ((7, ("guitar", "revolver")), (1, 2)),
-    ((999, ("aardvark", "aardvark")), (ORDER - 1, 2**250 + 3)),
-)
+CODES = (((7, ("guitar", "revolver")), (1, 2)), ((999, ("aardvark", "aardvark")), (ORDER - 1, 2**250 + 3)))
 
 
 def make() -> dict[str, Any]:

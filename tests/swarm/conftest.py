@@ -1,15 +1,21 @@
-"""Processes that end with their test."""
+"""Processes that end with their test, and what others wrote in JavaScript."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import pytest
 
+from tests.swarm.finding.homes import HOMES, homes
 from tests.swarm.finding.processes import Node, Relay
+from tests.swarm.javascript import modules, node
+from tests.swarm.namespaces import NotPermittedError
+
+__all__ = ["Running", "internet", "modules", "node", "running"]
 
 P = TypeVar("P", Node, Relay)
 
@@ -18,6 +24,16 @@ class Running(Protocol):
     """Keeps a process until the end of the test, and returns it once it has started."""
 
     def __call__(self, process: P) -> P: ...
+
+
+@pytest.fixture
+def internet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    """Homes of these kinds."""
+    try:
+        with homes(tmp_path, *(HOMES[kind] for kind in request.param)):
+            yield
+    except NotPermittedError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture
