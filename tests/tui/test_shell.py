@@ -510,20 +510,27 @@ def _waits(thread: threading.Thread) -> bool:
 # Screens and keys.
 
 
-async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
+async def test_every_screen_works_in_a_terminal_of_any_size_whatever_the_texts_are(launcher: FakeLauncher) -> None:
+    hostile = "\x1b[2J\x1b]0;owned\x07[bold red][@click=app.quit]x[/]\u202e\u200b"
+    launcher.node.tell(
+        manifest=hostile, model=hostile, backend=hostile, paused=[hostile], rejections={hostile: 5, "rate": 2}
+    )
+    async with following(launcher, (160, 48)) as (pilot, app):
+        launcher.node.pause_for(hostile, hostile)
+        launcher.node.emit(events.Notice(level="warning", text=hostile))
         for number, mode in enumerate(VIEWS, 1):
             await switch(pilot, number)
-            await pilot.pause(0.2)
-            for size in ((40, 10), (200, 60), (1, 1), (60, 20), (80, 24)):
+            for size in ((40, 10), (1, 1), (60, 20), (160, 48)):
                 await pilot.resize_terminal(*size)
                 await pilot.pause(0.1)
                 width, height = max(size[0], SMALLEST.width), max(size[1], SMALLEST.height)
                 assert app.current_mode == mode and app.size == (width, height)
                 assert len(lines(app)) == height and all(cell_len(line) == width for line in lines(app))
                 assert width < 60 or lines(app)[0].startswith(" sapo "), (mode, size)
+                assert not {"\x1b", "\x07", "\u202e", "\u200b"} & {*screen(app)}
         await pilot.press("1")
-        await until(pilot, lambda: "round 40" in screen(app) and "Is it working?" in screen(app))
+        await until(pilot, lambda: "Is it working?" in screen(app) and "[bold red]" in text(app, "#head"))
+        assert "\\x1b[2J" in text(app, "#head")
 
 
 @pytest.mark.parametrize(
@@ -601,26 +608,6 @@ async def test_an_error_of_the_node_is_escaped(launcher: FakeLauncher, monkeypat
 
 
 # What others send, and what terminals can't show.
-
-
-async def test_hostile_texts_are_escaped_in_head_and_panels(launcher: FakeLauncher) -> None:
-    hostile = "\x1b[2J\x1b]0;owned\x07[bold red][@click=app.quit]x[/]\u202e\u200b"
-    launcher.node.tell(
-        manifest=hostile, model=hostile, backend=hostile, paused=[hostile], rejections={hostile: 5, "rate": 2}
-    )
-    async with following(launcher, (160, 48)) as (pilot, app):
-        launcher.node.pause_for(hostile, hostile)
-        launcher.node.emit(events.Notice(level="warning", text=hostile))
-        for number in range(1, len(VIEWS) + 1):
-            await switch(pilot, number)
-            await pilot.pause(0.2)
-            for found in ("\x1b", "\x07", "\u202e", "\u200b"):
-                assert found not in screen(app)
-            for line in lines(app):
-                assert cell_len(line) == 160
-        await pilot.press("1")
-        await until(pilot, lambda: "\\x1b[2J" in text(app, "#head"))
-        assert "[bold red]" in text(app, "#head")
 
 
 async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launcher: FakeLauncher) -> None:
