@@ -41,13 +41,9 @@ def test_script_and_notebook_do_the_same(directory: Path, monkeypatch: pytest.Mo
     environment = {**os.environ, "SAPO_EDGE_HOME": str(directory / "script")}
     # Both at the same time: most of it is waiting for imports and for one thread.
     started = subprocess.Popen(
-        [sys.executable, "script.py"],
-        cwd=directory,
-        env=environment,
-        stdout=subprocess.PIPE,
+        [sys.executable, "script.py"], cwd=directory, env=environment, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
-    )
+    )  # fmt: skip
     monkeypatch.setenv("SAPO_EDGE_HOME", str(directory / "notebook"))
     notebook = nbformat.read(directory / "docs" / "examples" / "requests.ipynb", as_version=4)  # type: ignore[no-untyped-call]
     where = {"metadata": {"path": str(directory / "docs" / "examples")}}
