@@ -150,7 +150,7 @@ def test_keys_that_send_once_silence_nobody(members: int, keys: int) -> None:
     assert min(8.0, after) > 0.6 * min(8.0, before)
 
 
-@pytest.mark.parametrize("members", [100, 300, 1000])
+@pytest.mark.parametrize("members", [100, 1000])
 def test_a_crowd_that_sends_what_a_node_accepts_of_newcomers_does_not_silence_a_large_swarm(members: int) -> None:
     """Each round 45 keys that are used once: what a node accepts of newcomers in the simulation of a crowd."""
     before, after = share_after(members, 45 * 60, hours=3)
