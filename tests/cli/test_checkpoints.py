@@ -74,9 +74,6 @@ def test_what_was_set_aside_is_listed_and_removed(invoke: Invoke, home: Path) ->
     assert invoke("checkpoints", "remove", "--aside", "--home", home).code == 0
     assert list(listed(invoke, home)) == [f"round-{rounds[0]:06d}"]
     assert_refused(invoke("checkpoints", "remove", "--aside", "--home", home), 1, "nothing was set aside")
-
-
-def test_a_damaged_checkpoint_is_listed_and_removed(invoke: Invoke, home: Path) -> None:
     name = next(iter(listed(invoke, home)))
     (Paths.default(home).checkpoints / name / "checkpoint.json").write_text("{")
     row = listed(invoke, home)[name]

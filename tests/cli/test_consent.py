@@ -56,6 +56,11 @@ def test_without_a_terminal_it_stays_alone_and_says_how_to_agree(workspace: Call
     assert asked.is_alone and asked.node_settings.network == "solo"
     assert all(part in text for part in ("works alone", "--agree", "consent = given", "--solo"))
     assert not before.paths.state.exists()
+    for flags, agree, how in (({"consent": "given"}, False, "consent = given (flag)"), ({}, True, "--agree")):
+        asked, _ = ask_for_consent(workspace(**flags), agree=agree)
+        agreement = read_consent(asked.paths.consent)
+        assert not asked.is_alone and agreement is not None and agreement.how == how
+        asked.paths.consent.unlink()
 
 
 def test_where_figures_are_sent_is_said_with_the_question(
@@ -133,14 +138,6 @@ else:
     os.close(controller)
     os.close(terminal)
     assert (tmp_path / "asked").read_text() == "[True, False]"
-
-
-def test_flag_and_setting_agree_for_a_fleet(workspace: Callable[..., Workspace]) -> None:
-    for flags, agree, how in (({"consent": "given"}, False, "consent = given (flag)"), ({}, True, "--agree")):
-        asked, _ = ask_for_consent(workspace(**flags), agree=agree)
-        agreement = read_consent(asked.paths.consent)
-        assert not asked.is_alone and agreement is not None and agreement.how == how
-        asked.paths.consent.unlink()
 
 
 def test_who_works_alone_is_not_asked(workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch) -> None:

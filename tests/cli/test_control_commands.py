@@ -191,11 +191,8 @@ def test_logs_show_the_past_by_level(invoke: Invoke, tmp_path: Path) -> None:
         assert len(invoke("logs", "--lines", "2", "--home", tmp_path).out.splitlines()) == 2
         assert invoke("logs", "--lines", "0", "--home", tmp_path).out == ""
         assert_refused(invoke("logs", "--level", "loud", "--home", tmp_path), 2, "debug, info, warning, error")
-
-
-def test_the_last_lines_of_a_level_are_shown_however_old(invoke: Invoke, tmp_path: Path) -> None:
-    warnings = [Notice(level="warning", text=text, time=0) for text in ("first", "second", "third")]
-    with running(tmp_path, FakeNode(), lambda count: [*warnings, *PAST[:-1]][-count:]):
+    notices = [Notice(level="warning", text=text, time=0) for text in ("first", "second", "third")]
+    with running(tmp_path, FakeNode(), lambda count: [*notices, *PAST[:-1]][-count:]):
         told = invoke("logs", "--level", "warning", "--lines", "2", "--home", tmp_path)
         assert [line[21:] for line in told.out.splitlines()] == ["warning: second", "warning: third"]
         assert invoke("logs", "--level", "error", "--home", tmp_path).out == ""

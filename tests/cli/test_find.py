@@ -68,11 +68,6 @@ def test_found_swarms_are_told_with_what_they_ask_and_the_line_that_joins(
     command = next(line for line in shown.out.splitlines() if line.startswith("sapo swarm join") and "=own+" in line)
     joined = invoke(*command.split()[1:], "--home", tmp_path / "two")
     assert joined.code == 0 and "own, open" in joined.out and HERE in joined.out
-
-
-def test_each_member_that_is_seen_is_told_in_json(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     finds(monkeypatch, STARTER, OWN)
     records = [json.loads(line) for line in invoke("swarm", "find", "--json", "--home", tmp_path).out.splitlines()]
     assert [len(record["swarms"]) for record in records] == [1, 2, 2]

@@ -55,9 +55,6 @@ def test_general_questions_are_asked_of_both_and_a_fall_is_told(
     assert "15 became wrong" in table.out and "in the form asked for" not in table.out
     for flag in (("--questions", "5"), ("--manifest", "starter")):
         assert "has questions of its own" in invoke(*command, *flag).err
-
-
-def test_what_chance_explains_is_no_fall() -> None:
     assert not forgotten(Gain(-0.05, -0.12, 0.02, 2, 5)) and forgotten(Gain(-0.05, -0.12, -0.01, 0, 5))
 
 

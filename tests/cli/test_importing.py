@@ -29,6 +29,14 @@ def test_a_table_becomes_a_manifest_and_its_first_rows_are_shown(invoke: Invoke,
         f"sapo run --manifest {manifest}",
     ):  # fmt: skip
         assert text in result.err
+    (tmp_path / "rows.csv").write_text("Frage;Antwort\n2 + 3?;5\n")
+    columns = ("--question", "Frage", "--answer", "Antwort")
+    result = invoke("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", *columns)
+    assert result.code == 0, result.err
+    assert_refused(invoke("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", *columns), 2, "is there already")
+    assert_refused(invoke("tasks", "import", "someone/sums", tmp_path / "x"), 2, "hf:OWNER/NAME")
+    assert_refused(invoke("tasks", "import", "rows.csv", tmp_path / "x", "--split", "test"), 2, "has splits here")
+    assert_refused(invoke("tasks", "import", tmp_path / "no.jsonl", tmp_path / "x"), 2, "can't be read")
 
 
 def test_a_split_of_the_hub_is_downloaded_and_its_columns_are_named(invoke: Invoke, hub: Hub, tmp_path: Path) -> None:
@@ -49,16 +57,3 @@ def test_a_split_of_the_hub_is_downloaded_and_its_columns_are_named(invoke: Invo
     wrong = invoke("tasks", "import", "hf:someone/sums", tmp_path / "other", "--split", "dev", *flags)
     assert_refused(wrong, 1, "has no split dev")
     assert not (tmp_path / "other").exists()
-
-
-def test_a_spreadsheet_with_other_columns_is_imported_and_what_is_no_source_refused(
-    invoke: Invoke, tmp_path: Path
-) -> None:
-    (tmp_path / "rows.csv").write_text("Frage;Antwort\n2 + 3?;5\n")
-    columns = ("--question", "Frage", "--answer", "Antwort")
-    result = invoke("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", *columns)
-    assert result.code == 0, result.err
-    assert_refused(invoke("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", *columns), 2, "is there already")
-    assert_refused(invoke("tasks", "import", "someone/sums", tmp_path / "x"), 2, "hf:OWNER/NAME")
-    assert_refused(invoke("tasks", "import", "rows.csv", tmp_path / "x", "--split", "test"), 2, "has splits here")
-    assert_refused(invoke("tasks", "import", tmp_path / "no.jsonl", tmp_path / "x"), 2, "can't be read")

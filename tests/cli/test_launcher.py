@@ -132,9 +132,6 @@ def test_consent_is_written_with_its_settings(launcher: ProgramLauncher) -> None
     launcher.accept(Consent("swarm", threads=0, mains_only=True, yield_to_others=True))
     assert read_file(launcher.paths.config_file) == {"network": "swarm", "on_battery": "pause", "busy": 70}
     assert launcher.choices() == Choices("swarm", "", 0, True, True)
-
-
-def test_who_agreed_to_work_alone_has_not_agreed_to_share(launcher: ProgramLauncher) -> None:
     launcher.accept(Consent("solo"))
     assert launcher.consented() and not agreed_to_share(launcher.paths.consent)
     before = launcher.paths.consent.read_bytes()
@@ -190,6 +187,13 @@ def test_a_joined_swarm_stays_until_another_network_is_chosen(launcher: ProgramL
     launcher.accept(Consent("swarm"))
     current = Membership(launcher.paths.state).current
     assert current is not None and current.id == Swarm.of(STARTER).id and launcher.choices() == Choices(threads=2)
+    launcher.paths.create()
+    Membership(launcher.paths.state).leave()
+    launcher.accept(Consent())
+    assert Membership(launcher.paths.state).alone and launcher.choices().network == "solo"
+    launcher.accept(Consent("swarm"))
+    membership = Membership(launcher.paths.state)
+    assert membership.current is not None and membership.current.id == Swarm.of(STARTER).id
 
 
 def test_a_change_that_the_environment_overrides_is_an_error(
@@ -213,16 +217,6 @@ def test_an_invites_key_is_only_in_the_file_of_swarms(launcher: ProgramLauncher)
         assert key not in file.read_text()
     (row,) = [row for row in launcher.findings().rows if row.name == "Swarm"]
     assert row.value == "starter, private"
-
-
-def test_a_node_that_left_can_join_the_open_swarm_again(launcher: ProgramLauncher) -> None:
-    launcher.paths.create()
-    Membership(launcher.paths.state).leave()
-    launcher.accept(Consent())
-    assert Membership(launcher.paths.state).alone and launcher.choices().network == "solo"
-    launcher.accept(Consent("swarm"))
-    membership = Membership(launcher.paths.state)
-    assert membership.current is not None and membership.current.id == Swarm.of(STARTER).id
 
 
 @pytest.mark.parametrize("step", ["invite", "consent", "settings"])
@@ -261,14 +255,6 @@ def test_a_failed_consent_changes_no_file(
     assert not [file for file in paths.config.iterdir() if file.name.endswith(".before")]
 
 
-def test_a_running_node_counts_as_consent(launcher: ProgramLauncher) -> None:
-    with running(launcher.paths.state.parent, FakeNode()):
-        assert launcher.consented() and launcher.ended() is None
-        launcher.start()
-        assert not launcher.paths.background.exists(), "it runs already"
-    assert not launcher.consented()
-
-
 def test_settings_are_those_of_the_next_node(launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher.set("own", "6")
     monkeypatch.setenv("SAPO_EDGE_ANSWERS", "16")
@@ -291,6 +277,14 @@ def test_settings_are_those_of_the_next_node(launcher: ProgramLauncher, monkeypa
         launcher.set("own", "5")
 
 
+def test_a_running_node_counts_as_consent(launcher: ProgramLauncher) -> None:
+    with running(launcher.paths.state.parent, FakeNode()):
+        assert launcher.consented() and launcher.ended() is None
+        launcher.start()
+        assert not launcher.paths.background.exists(), "it runs already"
+    assert not launcher.consented()
+
+
 def test_the_end_of_a_node_is_reported(launcher: ProgramLauncher) -> None:
     launcher.paths.create()
     launcher.paths.background.write_text(
@@ -302,18 +296,15 @@ def test_the_end_of_a_node_is_reported(launcher: ProgramLauncher) -> None:
     assert tuple(launcher.starting()) == ended.lines == ("loading", "sapo: the disk is full; free some")
 
 
-def test_a_job_is_a_command_of_this_home(launcher: ProgramLauncher) -> None:
+def test_a_job_is_a_command_of_this_home_and_a_failed_one_says_what_it_says(launcher: ProgramLauncher) -> None:
+    with pytest.raises(SapoError) as raised:
+        launcher.job("export", str(launcher.paths.state), "--to", "peft").run()
+    assert raised.value.message == "nothing is trained yet" and raised.value.remedy.startswith("train first with")
     invite = replace(PRIVATE, bootstrap=()).to_line()
     shown: list[Any] = []
     result = launcher.job("swarm", "join", text=f"{invite}\n").run(shown.append)
     assert result.record["swarm"]["private"] and shown == [result.record] and any("sapo run" in x for x in result.notes)
     assert Membership(launcher.paths.state).current is not None
-
-
-def test_a_failed_job_says_what_the_command_says(launcher: ProgramLauncher) -> None:
-    with pytest.raises(SapoError) as raised:
-        launcher.job("export", str(launcher.paths.state), "--to", "peft").run()
-    assert raised.value.message == "nothing is trained yet" and raised.value.remedy.startswith("train first with")
 
 
 def test_a_job_can_be_stopped_before_and_while_it_runs(launcher: ProgramLauncher) -> None:

@@ -32,9 +32,6 @@ def test_text_and_json_tell_the_same(invoke: Invoke, trained: tuple[Path, Result
     assert " % before training, " in result.out and f"now, of {learned['questions']}" in result.out
     assert all(step["reason"] in " ".join(result.out.split()) for step in record["steps"])
     assert all(len(line) <= 80 for line in result.out.splitlines() if str(home) not in line)
-
-
-def test_with_a_running_node_it_says_that_this_goes_on(invoke: Invoke, home: Path) -> None:
     with StateLock(Paths.default(home).lock):
         record = json.loads(invoke("report", "--home", home, "--json").out)
     assert record["running"] and "sapo run" not in str(record["steps"])

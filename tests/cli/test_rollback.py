@@ -27,23 +27,20 @@ def test_a_running_node_is_asked(invoke: Invoke, tmp_path: Path) -> None:
     assert node.requests == ["rollback None", "rollback 7", "rollback 50"]
 
 
-def test_without_a_checkpoint_nothing_is_created(invoke: Invoke, tmp_path: Path) -> None:
-    assert_refused(invoke("rollback", "--home", tmp_path), 1, "there is no checkpoint yet; train first")
-    assert list(tmp_path.iterdir()) == []
-    assert invoke("rollback", "--round", "-1", "--home", tmp_path).code == 2
-
-
-def test_a_node_that_does_not_answer_is_named(invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_returned_to_is_refused(
+    invoke: Invoke, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty"
+    assert_refused(invoke("rollback", "--home", empty), 1, "there is no checkpoint yet; train first")
+    assert not empty.exists()
+    assert invoke("rollback", "--round", "-1", "--home", empty).code == 2
+    told = invoke("rollback", "--round", "99", "--home", home)
+    assert_refused(told, 1, "there is no checkpoint of round 99; give --round")
     monkeypatch.setattr("sapo_edge.cli.checkpoints.START_SECONDS", 0.1)
     before = checkpoints(home)
     with StateLock(Paths.default(home).lock):
         assert_refused(invoke("rollback", "--home", home), 1, "uses")
     assert checkpoints(home) == before
-
-
-def test_a_round_that_is_not_kept_is_refused(invoke: Invoke, home: Path) -> None:
-    told = invoke("rollback", "--round", "99", "--home", home)
-    assert_refused(told, 1, "there is no checkpoint of round 99; give --round")
 
 
 def test_a_stopped_node_goes_on_from_the_checkpoint(sapo: Command, invoke: Invoke, model: Path, home: Path) -> None:

@@ -85,9 +85,6 @@ def test_status_exits_with_3_unless_it_runs(invoke: Invoke, commands: Commands) 
     commands.active = True
     result = invoke("service", "status", "--json")
     assert result.code == 0 and json.loads(result.out)["service"] == "sapo-edge"
-
-
-def test_logs_come_from_the_journal_of_the_service() -> None:
     user, system = (Systemd(system=value).log_command("x", 20, follow=value) for value in (False, True))
     assert user == ["journalctl", "--user-unit", "x.service", "--lines", "20"]
     assert system == ["journalctl", "--unit", "x.service", "--lines", "20", "--follow"]

@@ -60,14 +60,6 @@ def test_one_file_makes_ten_nodes(invoke: Invoke, tmp_path: Path, monkeypatch: p
         assert Paths.default(home).config_file.stat().st_mtime_ns == before, "nothing is written a second time"
 
 
-def test_variables_do_what_a_file_does(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SAPO_EDGE_PROFILE", "1gb")
-    assert invoke("setup", "--home", tmp_path).code == 0
-    assert invoke("config", "get", "role", "--home", tmp_path).out == "generator\n", "and it is no wrong setting"
-    monkeypatch.setenv("SAPO_EDGE_PROFILE", "3gb")
-    assert_refused(invoke("setup", "--home", tmp_path), 2, "512mb, 1gb")
-
-
 def test_a_service_of_the_system_gets_the_settings_and_the_swarm_where_it_looks(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,7 +87,9 @@ def test_a_wrong_file_is_refused(invoke: Invoke, tmp_path: Path, text: str, part
     assert result.code in (1, 2) and part in result.err and "Traceback" not in result.err
 
 
-def test_settings_are_written_at_once_or_not_at_all(invoke: Invoke, tmp_path: Path) -> None:
+def test_settings_are_written_at_once_or_not_at_all(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file, home = tmp_path / "sapo.toml", tmp_path / "home"
     file.write_text('profile = "none"\n[settings]\nown = 2\n')
     result = invoke("setup", file, "--home", home)
@@ -104,3 +98,8 @@ def test_settings_are_written_at_once_or_not_at_all(invoke: Invoke, tmp_path: Pa
     file.write_text('profile = "none"\n[settings]\nshare = 16\nanswers = 0\n')
     assert_refused(invoke("setup", file, "--home", home), 2, "answers = 0 (set-up)")
     assert Paths.default(home).config_file.read_text() == before
+    monkeypatch.setenv("SAPO_EDGE_PROFILE", "1gb")
+    assert invoke("setup", "--home", tmp_path).code == 0
+    assert invoke("config", "get", "role", "--home", tmp_path).out == "generator\n", "and it is no wrong setting"
+    monkeypatch.setenv("SAPO_EDGE_PROFILE", "3gb")
+    assert_refused(invoke("setup", "--home", tmp_path), 2, "512mb, 1gb")

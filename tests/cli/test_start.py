@@ -67,9 +67,6 @@ def test_a_detached_node_answers_when_the_command_returns(invoke: Invoke, model:
 def test_a_start_that_fails_says_why(invoke: Invoke, fresh: Path) -> None:
     result = invoke("run", "--detach", "--model", "missing.gguf", "--home", fresh)
     assert_refused(result, 1, "the node has ended: there is no model file", "sapo logs")
-
-
-def test_events_of_a_node_in_the_background_are_printed_by_another_command(invoke: Invoke, fresh: Path) -> None:
     assert_refused(invoke("run", "--detach", "--json", "--home", fresh), 2, "foreground", "`sapo logs --follow --json`")
 
 
@@ -86,21 +83,15 @@ def test_a_start_asks_for_consent_before_it_leaves_the_terminal(
     assert "still starting" in agreed.err and Paths.default(fresh).consent.exists()
 
 
-def test_the_log_is_read_without_a_node(invoke: Invoke, log: Path) -> None:
+def test_the_log_is_read_without_a_node_by_level_and_moment_as_text_and_json(invoke: Invoke, log: Path) -> None:
     lines = invoke("logs", "--home", log).out.splitlines()
     assert [line[21:] for line in lines] == ["first", "warning: swarm.host  no route", "error: last \\x1b[2J"]
     assert [line[21:] for line in invoke("logs", "--home", log, "--lines", "1").out.splitlines()] == [lines[2][21:]]
     assert len(invoke("logs", "--home", log, "--level", "error").out.splitlines()) == 1
-
-
-def test_json_lines_are_events_and_lines_of_the_program(invoke: Invoke, log: Path) -> None:
     first, route, last = invoke("logs", "--home", log, "--json").events
     assert first == json.loads(to_json(FIRST))
     assert (route["event"], route["level"], route["text"]) == ("log", "warning", "no route")
     assert last["text"] == "last \x1b[2J"
-
-
-def test_since_takes_all_from_a_moment_on_and_needs_no_node(invoke: Invoke, log: Path) -> None:
     assert len(invoke("logs", "--home", log, "--since", "2026-11-21", "--lines", "1").out.splitlines()) == 2
     with running(log, FakeNode()):
         assert len(invoke("logs", "--home", log, "--since", "2026-11-22").out.splitlines()) == 1

@@ -109,6 +109,11 @@ def test_check_names_the_line_of_a_mistake_and_of_a_doubt(invoke: Invoke, tmp_pa
     assert_refused(invoke("tasks", "check", tmp_path, *home), 2, "tasks.jsonl, line 2: it has no answer")
     assert_refused(invoke("tasks", "check", questions, *home), 2, "tasks.jsonl, line 2: it has no answer")
     assert_refused(invoke("tasks", "preview", tmp_path / "none", *home), 2, "there is no file")
+    own = load_manifest(write_own(tmp_path))
+    placed = [Placed("here", OwnQuestion("0 + 1?", "1", Number()))]
+    for context, count in ((14, 0), (13, 1)):
+        room = Room(lambda prompt: sum(len(turn.content) for turn in prompt), lambda text: 8, context, 8)
+        assert len(list(remarks(own, placed, room))) == count, "6 characters and an answer of 8 tokens"
 
 
 def test_check_shows_all_mistakes_with_their_lines(invoke: Invoke, tmp_path: Path) -> None:
@@ -183,14 +188,6 @@ def test_list_names_shipped_manifests_and_the_one_that_is_set(invoke: Invoke, tm
     records = json.loads(invoke("tasks", "list", "--json", *home).out)["manifests"]
     (used,) = [record for record in records if record["used"]]
     assert used["from"] == "file" and used["own_questions"] == 20
-
-
-def test_lengths_are_those_of_the_whole_prompt(tmp_path: Path) -> None:
-    manifest = load_manifest(write_own(tmp_path))
-    placed = [Placed("here", OwnQuestion("0 + 1?", "1", Number()))]
-    for context, count in ((14, 0), (13, 1)):
-        room = Room(lambda prompt: sum(len(turn.content) for turn in prompt), lambda text: 8, context, 8)
-        assert len(list(remarks(manifest, placed, room))) == count, "6 characters and an answer of 8 tokens"
 
 
 def test_a_file_of_questions_alone_is_trained_on_as_it_was_checked(invoke: Invoke, tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     return paths
 
 
-def test_a_dry_run_lists_everything_and_removes_nothing(invoke: Invoke, person: Paths, tmp_path: Path) -> None:
+def test_a_dry_run_lists_everything_and_then_it_removes_that_and_keeps_the_key(
+    invoke: Invoke, person: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = sorted(tmp_path.rglob("*"))
     result = invoke("uninstall", "--dry-run")
     assert result.code == 0 and sorted(tmp_path.rglob("*")) == before
@@ -51,11 +53,6 @@ def test_a_dry_run_lists_everything_and_removes_nothing(invoke: Invoke, person: 
     assert f"kept{' ' * 20}{person.identity}" in result.out and "uninstall sapo-edge" in result.err
     listed = json.loads(invoke("uninstall", "--dry-run", "--identity", "--json").out)
     assert listed["kept"] == [] and str(person.state) in [item["path"] for item in listed["items"]]
-
-
-def test_it_removes_what_it_lists_and_keeps_the_key(
-    invoke: Invoke, person: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     removed: list[str] = []
     monkeypatch.setattr(systemd.Systemd, "remove", lambda self, name: removed.append(name))
     refused = invoke("uninstall")
@@ -92,6 +89,12 @@ def test_a_running_node_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
     with Store(Paths.default(tmp_path)):
         refused = invoke("uninstall", "--yes", "--home", tmp_path)
     assert refused.code == 1 and "a node runs here" in refused.err and Paths.default(tmp_path).journal.exists()
+    key = Paths.default(tmp_path / "relay").state / "relay-identity"
+    key.parent.mkdir(parents=True)
+    key.write_bytes(b"secret")
+    assert invoke("backup", tmp_path / "relay.zip", "--home", tmp_path / "relay").code == 0
+    assert invoke("restore", tmp_path / "relay.zip", "--home", tmp_path / "new").code == 0
+    assert (tmp_path / "new" / "state" / "relay-identity").read_bytes() == b"secret"
 
 
 def test_a_backup_goes_to_another_home(invoke: Invoke, person: Paths, tmp_path: Path) -> None:
@@ -102,12 +105,3 @@ def test_a_backup_goes_to_another_home(invoke: Invoke, person: Paths, tmp_path: 
     assert (tmp_path / "new" / "state" / "identity").read_bytes() == person.identity.read_bytes()
     assert_refused(invoke("restore", tmp_path / "sapo.zip"), 1, "overwrites nothing")
     assert_refused(invoke("backup", tmp_path / "other.zip", "--home", tmp_path / "none"), 1, "nothing to back up")
-
-
-def test_a_relay_can_be_backed_up(invoke: Invoke, tmp_path: Path) -> None:
-    key = Paths.default(tmp_path / "relay").state / "relay-identity"
-    key.parent.mkdir(parents=True)
-    key.write_bytes(b"secret")
-    assert invoke("backup", tmp_path / "relay.zip", "--home", tmp_path / "relay").code == 0
-    assert invoke("restore", tmp_path / "relay.zip", "--home", tmp_path / "new").code == 0
-    assert (tmp_path / "new" / "state" / "relay-identity").read_bytes() == b"secret"

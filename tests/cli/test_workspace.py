@@ -112,6 +112,17 @@ def test_the_doctor_looks_at_the_joined_manifest(doctor: Any, in_nine: Path, mod
     conflict = doctor(in_nine, "--model", model, "--manifest", "starter")["swarm"]
     assert conflict["status"] == "fail" and "not on starter" in conflict["detail"]
 
+    def workspace(**flags: object) -> Workspace:
+        return open_workspace(in_nine, flags)
+
+    workspace().check_swarm()
+    workspace(manifest="reasoning-gym-nine").check_swarm()
+    with pytest.raises(ConfigError, match="trains on reasoning-gym-nine, not on starter"):
+        workspace(manifest="starter").check_swarm()
+    alone = workspace(manifest="starter", network="solo")
+    alone.check_swarm()
+    assert alone.manifest == STARTER and alone.node_settings.network == "solo"
+
 
 def test_without_the_manifest_at_hand_a_command_says_how_to_get_it(
     doctor: Any, invoke: Invoke, invited: Path, model: Path
@@ -131,22 +142,19 @@ def test_without_the_manifest_at_hand_a_command_says_how_to_get_it(
     assert_refused(invoke("doctor", "--home", invited, "--manifest", "own-sums"), 2, "own-sums is not here yet")
 
 
-def test_a_run_fetches_the_manifest_and_takes_its_limit(invited: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sapo_edge.swarm.visits.fetch.fetch_manifest", lambda *_: INVITED)
-    workspace = open_workspace(invited).fetch_manifest()
-    assert workspace.require_manifest() == INVITED and workspace.settings.max_tokens == 40
-    assert limit(invited) == (40, "manifest own-sums"), "it is kept"
-
-
-def test_ctrl_c_while_members_are_looked_for_ends_quietly(
-    invoke: Invoke, invited: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_fetches_the_manifest_and_takes_its_limit(
+    invited: Path, monkeypatch: pytest.MonkeyPatch, invoke: Invoke
 ) -> None:
     async def meet(*arguments: object) -> None:
         async with trio.open_nursery():
             raise KeyboardInterrupt
 
     monkeypatch.setattr("sapo_edge.swarm.visits.fetch.fetch_manifest", lambda *_: trio.run(meet))
-    assert invoke("run", "--agree", "--home", invited).code == 130
+    assert invoke("run", "--agree", "--home", invited).code == 130, "ctrl-c while members are looked for"
+    monkeypatch.setattr("sapo_edge.swarm.visits.fetch.fetch_manifest", lambda *_: INVITED)
+    workspace = open_workspace(invited).fetch_manifest()
+    assert workspace.require_manifest() == INVITED and workspace.settings.max_tokens == 40
+    assert limit(invited) == (40, "manifest own-sums"), "it is kept"
 
 
 def test_a_run_in_its_swarm_fetches_the_questions_that_its_manifest_names(
@@ -259,16 +267,3 @@ def test_the_doctor_estimates_what_a_round_needs(
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
     doctor(tmp_path, "--model", model)
     assert [shape.groups for shape in shapes] == [8]
-
-
-def test_a_node_trains_on_the_joined_swarms_manifest_alone(in_nine: Path) -> None:
-    def workspace(**flags: object) -> Workspace:
-        return open_workspace(in_nine, flags)
-
-    workspace().check_swarm()
-    workspace(manifest="reasoning-gym-nine").check_swarm()
-    with pytest.raises(ConfigError, match="trains on reasoning-gym-nine, not on starter"):
-        workspace(manifest="starter").check_swarm()
-    alone = workspace(manifest="starter", network="solo")
-    alone.check_swarm()
-    assert alone.manifest == STARTER and alone.node_settings.network == "solo"

@@ -76,14 +76,7 @@ async def test_a_long_history_is_read_again_in_fewer_points(launcher: FakeLaunch
         assert app.state.history.last_round == 42 and len(app.state.history.held_out) == 5
 
 
-def test_a_known_round_is_not_counted_twice() -> None:
-    found = curves(10)
-    for number in (10, 3):
-        found.add(number, 0.9, None, 0.9, 9.0, 0.0)
-    assert found == curves(10)
-
-
-def test_repeated_rounds_replace_the_earlier_ones() -> None:
+def test_a_known_round_is_not_counted_twice_and_repeated_ones_replace_the_earlier_ones() -> None:
     history = History(curves(45))
     for number in (0, 10, 20, 30, 40):
         history.add_evaluation(Evaluation(number, number / 100, 0.0, 1.0))
@@ -94,6 +87,10 @@ def test_repeated_rounds_replace_the_earlier_ones() -> None:
     assert history.last_round == 31 and history.curves.own[-1] == 0.5 and len(history.curves.own) == 31
     history.forget_after(0)
     assert history.curves == Curves() and [known.round for known in history.held_out] == [0]
+    found = curves(10)
+    for number in (10, 3):
+        found.add(number, 0.9, None, 0.9, 9.0, 0.0)
+    assert found == curves(10)
 
 
 def test_the_earliest_of_equally_good_evaluations_is_the_best() -> None:

@@ -29,11 +29,15 @@ def write(launcher: FakeLauncher, text: str) -> None:
     (launcher.paths.config / KEYS_FILE).write_text(text, encoding="utf-8")
 
 
-def test_the_file_has_keys_by_name(tmp_path: Path) -> None:
+def test_the_file_has_keys_by_name_and_an_unreadable_one_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / KEYS_FILE
     assert read_keys(file, KNOWN) == {}
     file.write_bytes(b'\xef\xbb\xbf"node.pause" = "space,p"\r\n"logs.follow" = " x "\r\n')
     assert read_keys(file, KNOWN) == {"node.pause": "space,p", "logs.follow": "x"}
+    file.write_bytes(b"\xff\xfe")
+    for unreadable in (file, tmp_path):
+        with pytest.raises(ConfigError, match="can't read"):
+            read_keys(unreadable, KNOWN)
 
 
 @pytest.mark.parametrize(
@@ -54,15 +58,6 @@ def test_an_error_names_problem_and_remedy(tmp_path: Path, text: str, message: s
     with pytest.raises(ConfigError) as raised:
         read_keys(file, KNOWN)
     assert message in raised.value.message and remedy in raised.value.remedy and str(file) in raised.value.message
-
-
-def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / KEYS_FILE).mkdir()
-    with pytest.raises(ConfigError, match="can't read"):
-        read_keys(tmp_path / KEYS_FILE, KNOWN)
-    (tmp_path / "other").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="can't read"):
-        read_keys(tmp_path / "other", KNOWN)
 
 
 async def test_a_directory_that_can_not_be_entered_stops_nothing(

@@ -106,7 +106,7 @@ def test_three_files_are_one_log_and_only_what_is_new_is_added(tmp_path: Path) -
         assert places == sorted(set(places))
 
 
-def test_a_record_keeps_its_further_lines(tmp_path: Path) -> None:
+def test_a_record_keeps_its_further_lines_and_its_level_and_is_harmless(tmp_path: Path) -> None:
     path = tmp_path / "log"
     add(path, written(0, "before") + written(1, TRACEBACK, "error", "sapo_edge.care") + written(2, "after"))
     reader = opened_reader(path)
@@ -115,6 +115,9 @@ def test_a_record_keeps_its_further_lines(tmp_path: Path) -> None:
     assert record.text.endswith("[+3 lines: ZeroDivisionError: division by zero]")
     assert record.level == "error" and record.source == "care" and record.raw.count("\n") == 3
     assert record.matches("zerodivisionerror") and record.matches("care.py") and not record.matches("nothing")
+    record = parse_record((0, 0), event_line(events.Notice(level="warning", text=HOSTILE)).encode())
+    assert record.level == "warning" and "\x1b" not in record.text and "\\x1b[31m[bold]boo" in record.text
+    assert Level.WARNINGS.admits(record) and not Level.ERRORS.admits(record) and Level.ALL.admits(record)
 
 
 def test_a_line_is_read_once_it_has_an_end(tmp_path: Path) -> None:
@@ -192,12 +195,6 @@ def test_any_bytes_can_be_read(tmp_path: Path) -> None:
     assert long.cut and len(long.raw) < 10_000 and far.time is None and empty.text == "[]"
     assert later.text.startswith('{"v":1,') and '"event":"of_tomorrow"' in later.text
     assert all(len(record.text) <= MAX_TEXT + 300 and record.text.isprintable() for record in records)
-
-
-def test_a_notice_is_harmless_and_has_its_own_level() -> None:
-    record = parse_record((0, 0), event_line(events.Notice(level="warning", text=HOSTILE)).encode())
-    assert record.level == "warning" and "\x1b" not in record.text and "\\x1b[31m[bold]boo" in record.text
-    assert Level.WARNINGS.admits(record) and not Level.ERRORS.admits(record) and Level.ALL.admits(record)
 
 
 # The screen.

@@ -35,7 +35,9 @@ def test_the_time_of_the_first_round_is_known_in_its_last_phase(round_clock: Rou
     assert round_clock.left() == pytest.approx(3)
 
 
-def test_the_time_left_is_that_of_this_phase_and_the_next(round_clock: RoundClock, clock: Clock) -> None:
+def test_the_time_left_is_that_of_this_phase_and_the_next_without_an_evaluation(
+    round_clock: RoundClock, clock: Clock
+) -> None:
     round_clock.round_finished(4.0, 3.0)
     round_clock.progress("generate", 0, 32, "answers")
     assert round_clock.left() == pytest.approx(7)
@@ -46,9 +48,6 @@ def test_the_time_left_is_that_of_this_phase_and_the_next(round_clock: RoundCloc
     clock.now += 1
     round_clock.progress("generate", 32, 32, "answers")
     assert round_clock.left() == pytest.approx(3) and round_clock.seconds["generate"] == pytest.approx(2)
-
-
-def test_an_evaluation_that_may_follow_is_not_counted(round_clock: RoundClock, clock: Clock) -> None:
     round_clock.round_finished(4.0, 3.0)
     round_clock.seconds["evaluate"] = 60.0
     round_clock.progress("update", 8, 8, "groups")

@@ -163,15 +163,12 @@ async def test_the_picture_is_saved_and_a_node_gets_more_rounds(
         await until(pilot, lambda: "the disk is full; free some space" in text(app, "#job"))
 
 
-def test_a_long_name_leaves_the_figures_in_the_picture() -> None:
+def test_a_long_name_leaves_the_figures_in_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["right answers: 3.5 % before training, 21 % now, of 200 · " + "m" * 64, "• Too close to tell"]
     shapes = draw(History(held_out=[Evaluation(5, 0.5, 0.4, 0.6)]), "title", lines, curve_colors(DARK))
     drawn = [shape for shape in shapes if isinstance(shape, PictureText) and shape.size == 22]
     assert drawn[0].text.startswith(lines[0][:80]) and drawn[1].text == lines[1]
     assert all(LEFT + len(line.text) * line.size * 0.54 < WIDTH and line.y + 8 < TOP for line in drawn)
-
-
-def test_without_pillow_there_is_only_the_svg(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     assert to_png([]) is None
 
@@ -257,16 +254,13 @@ def test_the_verdict_is_the_intervals(low: float, high: float, word: str) -> Non
     assert word in verdict(Report("test", 3, 100, 10, 20, Gain((low + high) / 2, low, high, 0, 0)))[1]
 
 
-def test_one_sum_is_no_hundred_points() -> None:
-    style, sentence = verdict(Report("test", 3, 1, 0, 1, Gain(1.0, -0.12, 1.0, 1, 0)))
-    assert style == "yellow" and "0 → 1 of 1: too few questions" in sentence and "points" not in sentence
-
-
-def test_the_rise_is_the_difference_of_both_shares() -> None:
+def test_the_rise_is_the_difference_of_both_shares_and_one_sum_no_hundred_points() -> None:
     report = Report("validation", 10, 200, 7, 42, Gain(0.175, 0.11, 0.24, 35, 0))
     shown = report_text(RunReport(RunView("first", True, 16)), report, 80).plain
     assert "3.5 %  7 of 200" in shown and "21 %  42 of 200" in shown and "+17.5 points of 100" in shown
     assert next(spoken(report)) == "right answers: 3.5 % before training, 21 % now, of 200"
+    style, sentence = verdict(Report("test", 3, 1, 0, 1, Gain(1.0, -0.12, 1.0, 1, 0)))
+    assert style == "yellow" and "0 → 1 of 1: too few questions" in sentence and "points" not in sentence
 
 
 @given(

@@ -97,6 +97,13 @@ def test_every_setting_is_in_one_group_and_unknown_ones_come_last(launcher: Fake
     assert [row.name for _, found in grouped(rows, "LoRA") for row in found] == ["rank", "alpha"]
 
 
+def test_the_settings_of_the_app_need_no_restart_of_the_node(launcher: FakeLauncher) -> None:
+    rows = {row.name: row for row in launcher.settings()}
+    assert pending(replace(rows["rank"], value=32), {"rank": 16}) == ("16", "32")
+    assert pending(rows["rank"], {"rank": 16}) is None and pending(rows["rank"], {}) is None
+    assert pending(replace(rows["theme"], value="nord"), {"theme": ""}) is None
+
+
 def test_advanced_settings_are_listed_when_they_are_changed_or_searched(launcher: FakeLauncher) -> None:
     rows = launcher.settings()
     shown = [row.name for _, found in grouped(rows, advanced=False) for row in found]
@@ -104,6 +111,11 @@ def test_advanced_settings_are_listed_when_they_are_changed_or_searched(launcher
     changed = [replace(row, source="file x") if row.name == "warmup" else row for row in rows]
     assert ("Learning", [row for row in changed if row.name == "warmup"]) in grouped(changed, advanced=False)
     assert any(row.name == "rank" for _, found in grouped(rows, "lora", advanced=False) for row in found)
+    launcher.set("warmup", "7")
+    launcher.set("upload", "2000000")
+    shown = [row.name for _, found in grouped(launcher.settings(), "changed", advanced=False) for row in found]
+    assert shown == ["upload", "warmup"]
+    assert [row.name for _, found in grouped(launcher.settings(), "2.0 MB/s") for row in found] == ["upload"]
 
 
 @pytest.mark.parametrize(
@@ -134,14 +146,6 @@ def test_words_of_special_values_can_be_typed(launcher: FakeLauncher, name: str,
     assert typed_value(row, typed) == value
 
 
-def test_changed_settings_can_be_searched(launcher: FakeLauncher) -> None:
-    launcher.set("warmup", "7")
-    launcher.set("upload", "2000000")
-    found = [row.name for _, rows in grouped(launcher.settings(), "changed", advanced=False) for row in rows]
-    assert found == ["upload", "warmup"]
-    assert [row.name for _, rows in grouped(launcher.settings(), "2.0 MB/s") for row in rows] == ["upload"]
-
-
 async def test_a_phone_shows_values_rather_than_sources(launcher: FakeLauncher) -> None:
     async with running(launcher, (43, 39), ready=opened) as (pilot, app):
         await pilot.press("slash", *"busy")
@@ -162,13 +166,6 @@ async def test_what_owners_change_first_is_listed_first_and_a_lists_the_rest(lau
         await pilot.press("v")
         await until(pilot, lambda: "All settings" in picture(app))
         assert listing(app).get_option_index("decay_after") > 0
-
-
-def test_the_settings_of_the_app_need_no_restart_of_the_node(launcher: FakeLauncher) -> None:
-    rows = {row.name: row for row in launcher.settings()}
-    assert pending(replace(rows["rank"], value=32), {"rank": 16}) == ("16", "32")
-    assert pending(rows["rank"], {"rank": 16}) is None and pending(rows["rank"], {}) is None
-    assert pending(replace(rows["theme"], value="nord"), {"theme": ""}) is None
 
 
 # Seeing.

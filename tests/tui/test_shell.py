@@ -46,6 +46,7 @@ from tests.tui.shell import (
     following,
     lines,
     notices,
+    picture,
     running,
     screen,
     still,
@@ -425,8 +426,7 @@ async def test_two_apps_show_one_node(launcher: FakeLauncher) -> None:
 async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
         stuck = Stuck(launcher)
-        # By then at least one request for the status waits.
-        await pilot.pause(2.5)
+        await until(pilot, lambda: any(_waits(thread) for thread in threading.enumerate()))
         took = []
         for number, mode in [*enumerate(VIEWS, 1), (1, "dashboard")]:
             began = time.monotonic()
@@ -510,20 +510,27 @@ def _waits(thread: threading.Thread) -> bool:
 # Screens and keys.
 
 
-async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
+async def test_every_screen_works_in_a_terminal_of_any_size_whatever_the_texts_are(launcher: FakeLauncher) -> None:
+    hostile = "\x1b[2J\x1b]0;owned\x07[bold red][@click=app.quit]x[/]\u202e\u200b"
+    launcher.node.tell(
+        manifest=hostile, model=hostile, backend=hostile, paused=[hostile], rejections={hostile: 5, "rate": 2}
+    )
+    async with following(launcher, (160, 48)) as (pilot, app):
+        launcher.node.pause_for(hostile, hostile)
+        launcher.node.emit(events.Notice(level="warning", text=hostile))
         for number, mode in enumerate(VIEWS, 1):
             await switch(pilot, number)
-            await pilot.pause(0.2)
-            for size in ((40, 10), (200, 60), (1, 1), (60, 20), (80, 24)):
+            for size in ((40, 10), (1, 1), (60, 20), (160, 48)):
                 await pilot.resize_terminal(*size)
                 await pilot.pause(0.1)
                 width, height = max(size[0], SMALLEST.width), max(size[1], SMALLEST.height)
                 assert app.current_mode == mode and app.size == (width, height)
                 assert len(lines(app)) == height and all(cell_len(line) == width for line in lines(app))
                 assert width < 60 or lines(app)[0].startswith(" sapo "), (mode, size)
+                assert not {"\x1b", "\x07", "\u202e", "\u200b"} & {*screen(app)}
         await pilot.press("1")
-        await until(pilot, lambda: "round 40" in screen(app) and "Is it working?" in screen(app))
+        await until(pilot, lambda: "Is it working?" in screen(app) and "[bold red]" in text(app, "#head"))
+        assert "\\x1b[2J" in text(app, "#head")
 
 
 @pytest.mark.parametrize(
@@ -603,45 +610,20 @@ async def test_an_error_of_the_node_is_escaped(launcher: FakeLauncher, monkeypat
 # What others send, and what terminals can't show.
 
 
-async def test_hostile_texts_are_escaped_in_head_and_panels(launcher: FakeLauncher) -> None:
-    hostile = "\x1b[2J\x1b]0;owned\x07[bold red][@click=app.quit]x[/]\u202e\u200b"
-    launcher.node.tell(
-        manifest=hostile, model=hostile, backend=hostile, paused=[hostile], rejections={hostile: 5, "rate": 2}
-    )
-    async with following(launcher, (160, 48)) as (pilot, app):
-        launcher.node.pause_for(hostile, hostile)
-        launcher.node.emit(events.Notice(level="warning", text=hostile))
+async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launcher: FakeLauncher) -> None:
+    # Without progress that moves on.
+    launcher.node.pause_for("asked to pause")
+    async with following(launcher, (100, 30), PLAIN) as (pilot, app):
+        assert app.theme == "ansi-dark" and app.native_ansi_color
+        unknown: set[str] = set()
         for number in range(1, len(VIEWS) + 1):
             await switch(pilot, number)
-            await pilot.pause(0.2)
-            for found in ("\x1b", "\x07", "\u202e", "\u200b"):
-                assert found not in screen(app)
-            for line in lines(app):
-                assert cell_len(line) == 160
-        await pilot.press("1")
-        await until(pilot, lambda: "\\x1b[2J" in text(app, "#head"))
-        assert "[bold red]" in text(app, "#head")
-
-
-async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launcher: FakeLauncher) -> None:
-    async def drawn(environ: dict[str, str]) -> list[str]:
-        found: list[str] = []
-        async with following(launcher, (100, 30), environ) as (pilot, app):
-            for number in range(1, len(VIEWS) + 1):
-                await switch(pilot, number)
-                await still(pilot, 40)
-                found += lines(app)
-        return found
-
-    # Without progress that moves on between the two: both draw the same.
-    launcher.node.pause_for("asked to pause")
-    fancy, plain = await drawn(TRUECOLOR), await drawn(PLAIN)
-    assert all(line.isascii() and len(line) == 100 for line in plain)
-    for rich, bare in zip(fancy, plain, strict=True):
-        columns = [character for character in rich for _ in range(cell_len(character))]
-        kept = [(here, there) for here, there in zip(columns, bare, strict=True) if here.isascii()]
-        assert all(here == there for here, there in kept), (rich, bare)
-    unknown = {found for line in fancy for found in line if not found.isascii() and ord(found) not in ascii_table()}
+            await still(pilot)
+            for rich, bare in zip(picture(app).split("\n"), lines(app), strict=True):
+                assert bare.isascii() and len(bare) == 100
+                columns = [character for character in rich for _ in range(cell_len(character))]
+                assert all(not here.isascii() or here == there for here, there in zip(columns, bare, strict=True)), rich
+                unknown |= {found for found in rich if not found.isascii() and ord(found) not in ascii_table()}
     assert unknown <= {*"超级长的名字\U0001f980"}, "a question mark stands only for what others wrote"
 
 
@@ -656,15 +638,6 @@ async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launche
 )
 def test_a_console_of_16_colours_gets_its_own_theme(environ: dict[str, str], theme: str) -> None:
     assert themes.default_theme(environ) == theme
-
-
-async def test_every_screen_is_drawn_on_a_console_of_16_colours(launcher: FakeLauncher) -> None:
-    async with following(launcher, (80, 24), {"TERM": "linux", "LANG": "en_US.UTF-8"}) as (pilot, app):
-        assert app.theme == "ansi-dark" and app.native_ansi_color
-        for number in range(1, len(VIEWS) + 1):
-            await switch(pilot, number)
-            await pilot.pause(0.1)
-        assert app.is_running
 
 
 async def test_the_theme_of_the_settings_wins_and_a_new_one_is_saved(launcher: FakeLauncher) -> None:

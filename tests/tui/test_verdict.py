@@ -48,21 +48,15 @@ def test_it_is_early(rounds: int) -> None:
     assert text.endswith("1 round" if rounds == 1 else f"{rounds} rounds")
 
 
-def test_an_empty_run_is_too_early_to_tell() -> None:
-    assert is_it_working(History(), {}) == ("early", "too early to tell after 0 rounds")
-
-
 def test_without_a_second_evaluation_it_names_rewards_and_claims_nothing() -> None:
     rounds = [0.1] * 5 + [0.3] * 10 + [0.5] * 5
     mood, text = is_it_working(history((0, 0.04), rounds=rounds), TEACHES)
     assert mood == "unsure" and "own reward 0.10 → 0.50 in 20 rounds" in text and "no held-out evaluation" in text
     mood, text = is_it_working(history((10, 0.3), rounds=rounds), TEACHES)
     assert text.startswith("held-out 0.30 after round 10; ")
-
-
-def test_few_informative_groups_are_named() -> None:
     _, text = is_it_working(history((0, 0.1), (20, 0.5)), {**TEACHES, "informative_share": 0.01})
     assert text.endswith("hardly any question teaches: they are too hard or too easy")
+    assert is_it_working(History(), {}) == ("early", "too early to tell after 0 rounds")
 
 
 @pytest.mark.parametrize("reward", [None, 0.25])

@@ -15,7 +15,7 @@ rewards_lists = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=32)
 binary_groups = st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=32).filter(informative)
 
 
-def test_values_by_hand() -> None:
+def test_values_by_hand_of_groups_that_teach_hardly_or_not_at_all() -> None:
     # Mean 1/4, deviation sqrt(3)/4.
     deviation = math.sqrt(3) / 4
     expected = (0.75 / (deviation + EPSILON), *[-0.25 / (deviation + EPSILON)] * 3)
@@ -24,6 +24,10 @@ def test_values_by_hand() -> None:
     assert group_advantages((0.0, 0.5, 1.0)) == pytest.approx(
         (-0.5 / (math.sqrt(1 / 6) + EPSILON), 0.0, 0.5 / (math.sqrt(1 / 6) + EPSILON)), abs=1e-12
     )
+    advantages = group_advantages((0.5, 0.5 + 1e-9))
+    assert informative((0.5, 0.5 + 1e-9)) and max(map(abs, advantages)) < 1e-4
+    assert max(external_advantages((0.5, 0.5 + 1e-9), ExternalRule())) < 1e-3
+    assert group_advantages(()) == () and not informative(())
 
 
 @pytest.mark.parametrize("reward", [0.0, 0.1, 1 / 3, 1.0])
@@ -32,10 +36,6 @@ def test_equally_rewarded_answers_have_exactly_no_advantage(reward: float, answe
     # 0.1 three times has a mean that is not 0.1.
     assert group_advantages((reward,) * answers) == (0.0,) * answers
     assert not informative((reward,) * answers)
-
-
-def test_no_answers_have_no_advantages() -> None:
-    assert group_advantages(()) == () and not informative(())
 
 
 @given(rewards_lists)
@@ -73,11 +73,6 @@ def test_the_order_of_the_answers_does_not_matter(rewards: list[float], random: 
     assert group_advantages([rewards[i] for i in order]) == pytest.approx([advantages[i] for i in order])
 
 
-def test_a_nearly_flat_group_stays_bounded() -> None:
-    advantages = group_advantages((0.5, 0.5 + 1e-9))
-    assert informative((0.5, 0.5 + 1e-9)) and max(map(abs, advantages)) < 1e-4
-
-
 @given(st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=8), st.integers(0, 8))
 def test_wrong_answers_never_change_what_others_right_ones_count(rewards: list[float], more: int) -> None:
     advantages = external_advantages(rewards, ExternalRule())
@@ -92,10 +87,6 @@ def test_wrong_answers_never_change_what_others_right_ones_count(rewards: list[f
 def test_an_external_group_never_pulls_more_than_its_rule_says(rewards: list[float]) -> None:
     advantages = external_advantages(rewards, ExternalRule())
     assert min(advantages) >= 0.0 and math.fsum(advantages) <= ExternalRule().pull * (1 + 1e-9)
-
-
-def test_a_nearly_flat_external_group_hardly_counts() -> None:
-    assert max(external_advantages((0.5, 0.5 + 1e-9), ExternalRule())) < 1e-3
 
 
 @given(rewards_lists)

@@ -36,14 +36,11 @@ def test_the_probe_of_a_backend_does_not_import_from_the_current_directory(trap:
     assert not trap.exists()
 
 
-def test_no_other_module_starts_python() -> None:
+def test_no_other_module_starts_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [file for folder in ("sapo_edge", "backends", "tui") for file in (ROOT / folder).rglob("*.py")]
     assert len(files) > 100
     # The other one names the program in the command that it shows, and starts nothing.
     assert {file.name for file in files if "sys.executable" in file.read_text()} == {"children.py", "installing.py"}
     assert "subprocess" not in (ROOT / "sapo_edge" / "installing.py").read_text()
-
-
-def test_the_home_of_a_child_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert sapo_command("run", Path("home"), "--json")[-4:] == ["run", "--home", str(tmp_path / "home"), "--json"]

@@ -155,22 +155,16 @@ def test_commands_of_a_session(
     assert session.asked[-1] == ["Rhyme.", "six"]
 
 
-def test_a_question_of_several_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_of_several_lines_too_many_characters_or_bytes_that_are_no_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     session = Session(monkeypatch)
     session.type('"""one', "", "  two", '"""', '"""/quit"""', " /etc?", '"""', "never closed")
     assert [asked[-1] for asked in session.asked] == ["one\n\n  two", "/quit", "/etc?", "never closed"]
-
-
-def test_the_rest_of_a_question_that_is_too_long_is_not_asked(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     session = Session(monkeypatch)
     session.type('"""', "x" * 20_000, "/quit", "y", 'z"""', "next")
     assert session.asked == [["next"]]
     assert capsys.readouterr().err.count("a question has 1 to") == 1
-
-
-def test_a_question_with_bytes_that_are_no_text_is_asked_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(monkeypatch)
     session.type(os.fsdecode(b"caf\xe9?"))
     assert session.asked == [["caf??"]]

@@ -104,27 +104,21 @@ def test_each_attack_in_the_table_names_tests_that_exist() -> None:
     assert not [test for row in tests for test in row if not exists(ROOT, test)]
 
 
-def test_the_algorithm_names_every_function_of_the_round() -> None:
-    named = {name for path, name in anchors(read("docs/algorithm.md")) if path == "sapo_edge/sapo.py"}
-    tree = ast.parse(read("sapo_edge/sapo.py"))
-    assert {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} <= named
-
-
 def packages() -> list[Path]:
     """Every folder of the product that holds code."""
     tops = [ROOT / "backends", ROOT / "sapo_edge", ROOT / "tui"]
     return [file.parent for top in tops for file in top.glob("**/__init__.py")]
 
 
-def test_the_architecture_names_every_folder() -> None:
+def test_the_architecture_names_every_folder_the_algorithm_every_function_and_every_module_says_what_it_is() -> None:
     text = read("ARCHITECTURE.md")
     screens = ROOT / "tui" / "screens"
     assert not sorted(
         name_of(folder) for folder in packages() if folder.parent != screens and f"{folder.name}/" not in text
     )
-
-
-def test_every_module_says_what_it_is() -> None:
+    named = {name for path, name in anchors(read("docs/algorithm.md")) if path == "sapo_edge/sapo.py"}
+    tree = ast.parse(read("sapo_edge/sapo.py"))
+    assert {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} <= named
     files = [file for folder in packages() for file in folder.glob("*.py")]
     silent = [name_of(file) for file in files if not ast.get_docstring(ast.parse(file.read_text("utf-8")))]
     # A package without code of its own has nothing to add to its folder's name.
@@ -160,15 +154,20 @@ def test_every_record_is_a_table_and_says_what_made_it() -> None:
         assert rows and {len(row) for row in rows} == {len(head)}, path.name
 
 
-def test_the_index_names_every_page() -> None:
+def test_the_index_names_every_page_and_the_glossary_is_sorted() -> None:
     index = read("docs/README.md")
     pages = [page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md"]
     assert not sorted(page for page in pages if f"({page})" not in index)
+    assert list(GLOSSARY) == sorted(GLOSSARY)
 
 
-def test_the_readme_stays_short() -> None:
+def test_the_readme_stays_short_and_tells_which_sapo_this_is() -> None:
     # One screen and a half of a large terminal: what does not fit has a page in docs/.
     assert len(read("README.md").splitlines()) <= 120
+    first = "\n".join(read("README.md").splitlines()[:6])
+    assert "Soft Adaptive Policy Optimization" in first
+    assert "Swarm sAmpling Policy Optimization" in first
+    assert "2509.08721" in first
 
 
 def test_the_methods_and_fields_of_the_control_socket_are_documented() -> None:
@@ -180,16 +179,9 @@ def test_the_methods_and_fields_of_the_control_socket_are_documented() -> None:
     assert set(get_args(State)) | set(get_args(Direction)) <= named
 
 
-def test_exit_codes_are_documented() -> None:
+def test_exit_codes_and_variables_that_are_no_settings_are_documented() -> None:
     rows = re.findall(r"^\| (\d+) \| `([A-Z_]+)` \|", read("docs/commands.md"), re.MULTILINE)
     assert {name: int(number) for number, name in rows} == {code.name: code.value for code in ExitCode}
-
-
-def test_the_glossary_is_sorted() -> None:
-    assert list(GLOSSARY) == sorted(GLOSSARY)
-
-
-def test_variables_that_are_no_settings_are_documented() -> None:
     assert not [name for name in OTHER_VARIABLES if f"`{name}`" not in read("docs/settings.md")]
 
 
@@ -218,10 +210,3 @@ def test_relative_links_resolve(document: Path) -> None:
             if fragment not in {slug(heading) for heading in headings}:
                 broken.append(link)
     assert not broken
-
-
-def test_the_readme_tells_which_sapo_this_is() -> None:
-    first = "\n".join(read("README.md").splitlines()[:6])
-    assert "Soft Adaptive Policy Optimization" in first
-    assert "Swarm sAmpling Policy Optimization" in first
-    assert "2509.08721" in first

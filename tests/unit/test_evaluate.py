@@ -69,10 +69,16 @@ def pairs(both: int, gained: int, lost: int, neither: int) -> tuple[Evaluation, 
     return evaluation(*base), evaluation(*adapter)
 
 
-def test_the_gain_counts_pairs() -> None:
+def test_the_gain_counts_pairs_and_is_unknown_without_questions() -> None:
     gain = paired_gain(*pairs(both=10, gained=20, lost=4, neither=16))
     assert (gain.value, gain.gained, gain.lost) == (0.32, 20, 4)
     assert gain.low < gain.value < gain.high and gain.low > 0
+    alike, unlike = (paired_gain(*pairs(*counts)) for counts in ((90, 20, 0, 90), (50, 60, 40, 50)))
+    assert alike.value == unlike.value == 0.1
+    assert alike.high - alike.low < 0.6 * (unlike.high - unlike.low)
+    assert paired_gain(evaluation(), evaluation()) == Gain(0.0, -1.0, 1.0, 0, 0)
+    with pytest.raises(ValueError, match="shorter"):
+        paired_gain(evaluation(True), evaluation())
 
 
 @pytest.mark.parametrize("counts", [(0, 0, 0, 20), (20, 0, 0, 0), (0, 20, 0, 0), (0, 0, 20, 0), (10, 0, 0, 10)])
@@ -82,18 +88,6 @@ def test_the_interval_of_an_extreme_gain_stays_within_its_range(counts: tuple[in
     both, gained, lost, neither = counts
     opposite = paired_gain(*pairs(both, lost, gained, neither))
     assert (opposite.low, opposite.high) == pytest.approx((-gain.high, -gain.low))
-
-
-def test_questions_that_both_answer_alike_narrow_the_interval() -> None:
-    alike, unlike = (paired_gain(*pairs(*counts)) for counts in ((90, 20, 0, 90), (50, 60, 40, 50)))
-    assert alike.value == unlike.value == 0.1
-    assert alike.high - alike.low < 0.6 * (unlike.high - unlike.low)
-
-
-def test_without_questions_the_gain_is_unknown() -> None:
-    assert paired_gain(evaluation(), evaluation()) == Gain(0.0, -1.0, 1.0, 0, 0)
-    with pytest.raises(ValueError, match="shorter"):
-        paired_gain(evaluation(True), evaluation())
 
 
 @pytest.mark.parametrize("shares", [(0.02, 0.55, 0.02, 0.41), (0.5, 0.1, 0.08, 0.32), (0.05, 0.05, 0.05, 0.85)])
@@ -122,6 +116,14 @@ def test_each_question_is_answered_once_greedily_and_counted_by_entry() -> None:
     assert (result.right, result.questions, result.accuracy) == (2, 3, 2 / 3)
     assert result.by_entry() == {"sums": (1, 2), "gcd": (1, 1)}
     assert policy.log == ["evaluate"]
+    policy = FakePolicy()
+    for use_adapter in (True, False):
+        evaluate(policy, [task("sums", 0)], ask, lambda task, text: YES, 8, use_adapter=use_adapter)
+    assert [asked.use_adapter for asked in policy.calls] == [True, False]
+    handle = CallHandle()
+    handle.cancel()
+    with pytest.raises(Cancelled):
+        evaluate(FakePolicy(), [task("sums", 0)], ask, lambda task, text: YES, 8, handle)
 
 
 def test_a_base_that_is_right_without_tags_leaves_no_gain_to_an_adapter_that_learned_them() -> None:
@@ -158,17 +160,3 @@ def test_a_base_that_answers_better_with_more_examples_is_asked_so() -> None:
     evaluation, examples = evaluate_base(base, source, tasks, 64)
     assert (evaluation.right, examples) == (10, 8)
     assert shown and not shown & set(truth), "no held-out question is shown"
-
-
-def test_an_evaluation_can_be_cancelled() -> None:
-    handle = CallHandle()
-    handle.cancel()
-    with pytest.raises(Cancelled):
-        evaluate(FakePolicy(), [task("sums", 0)], ask, lambda task, text: YES, 8, handle)
-
-
-def test_use_adapter_selects_base_model_or_adapter() -> None:
-    policy = FakePolicy()
-    for use_adapter in (True, False):
-        evaluate(policy, [task("sums", 0)], ask, lambda task, text: YES, 8, use_adapter=use_adapter)
-    assert [asked.use_adapter for asked in policy.calls] == [True, False]

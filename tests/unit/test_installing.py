@@ -57,9 +57,16 @@ def test_the_command_fits_the_installation(file: str, text: str, command: str) -
     assert how_to_install("trio") == f"install it with: {expected}"
 
 
-def test_versions_and_extras_are_the_declared_ones_of_this_machine() -> None:
+def test_versions_and_extras_are_the_declared_ones_if_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
     assert how_to_install("mlx_lm", "unheard").endswith("-m pip install 'mlx-lm[cpu]<0.33' unheard")
     assert how_to_install("trio", "numpy").startswith("install them with: ")
+    assert [extra_of(name) for name in ("trio", "re2", "typer", "unheard")] == ["swarm", "models", None, None]
+
+    def metadata(name: str) -> Message:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "metadata", metadata)
+    assert how_to_install("torch", "peft").endswith("-m pip install torch peft")
 
 
 def test_an_extra_names_what_it_lacks_with_the_extras_inside_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,18 +81,6 @@ def test_an_extra_names_what_it_lacks_with_the_extras_inside_it(monkeypatch: pyt
     assert how_to_install_extra("mlx").endswith("'mlx-lm[cpu]<0.33' 'google-re2>=1.1' 'trio>=0.26'")
     present |= {"mlx-lm", "google-re2", "trio"}
     assert "numpy" in how_to_install_extra("mlx"), "what is installed can be broken"
-
-
-def test_a_module_leads_to_its_extra() -> None:
-    assert [extra_of(name) for name in ("trio", "re2", "typer", "unheard")] == ["swarm", "models", None, None]
-
-
-def test_code_in_a_directory_names_packages_without_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    def metadata(name: str) -> Message:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "metadata", metadata)
-    assert how_to_install("torch", "peft").endswith("-m pip install torch peft")
 
 
 def test_no_text_tells_people_to_install_a_name_that_is_not_ours() -> None:

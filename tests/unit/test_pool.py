@@ -29,10 +29,11 @@ def test_a_rollout_larger_than_the_pool_is_rejected_and_displaces_nothing() -> N
     pool.add(make_rollout(sequence=1))
     assert pool.add(make_rollout(sequence=2, texts=["x" * 300])) is PoolOutcome.TOO_LARGE
     assert sequences(pool) == [1]
-
-
-def test_text_is_measured_in_bytes_not_characters() -> None:
     assert make_rollout(texts=["é"], question="", ground_truth="").size_bytes() == 2
+    pool = Pool("me", PoolLimits(rollouts=3, author_share=0.01))
+    for author in "abc":
+        assert pool.add(make_rollout(author)) is PoolOutcome.ADDED
+    assert len(pool) == 3
 
 
 def test_an_author_displaces_its_own_rollouts_beyond_its_share() -> None:
@@ -42,13 +43,6 @@ def test_an_author_displaces_its_own_rollouts_beyond_its_share() -> None:
         pool.add(make_rollout("loud", number))
     assert Counter(rollout.author for rollout in pool.candidates()) == {"quiet": 1, "loud": 2}
     assert [rollout.sequence for rollout in pool.candidates() if rollout.author == "loud"] == [48, 49]
-
-
-def test_every_author_may_have_one_rollout_however_small_its_share() -> None:
-    pool = Pool("me", PoolLimits(rollouts=3, author_share=0.01))
-    for author in "abc":
-        assert pool.add(make_rollout(author)) is PoolOutcome.ADDED
-    assert len(pool) == 3
 
 
 def test_a_copy_is_recognised_while_the_original_is_held_and_however_it_left() -> None:
@@ -110,9 +104,13 @@ def test_the_same_text_is_refused_whoever_sends_it_until_others_were_used() -> N
         pool.add(make_rollout("c", number))
         pool.take([make_rollout("c", number)])
     assert pool.add(copy) is PoolOutcome.ADDED
+    pool = Pool("me")
+    first = make_rollout("a", 1, ["4", "5", "5"], question="q")
+    assert pool.add(first) is PoolOutcome.ADDED
+    assert pool.add(replace(make_rollout("b", 1, ["4", "4", "5"], question="q"))) is PoolOutcome.ADDED
 
 
-def test_a_rollout_that_is_replaced_while_it_is_trained_on_counts_as_used() -> None:
+def test_what_is_replaced_expires_or_is_pushed_out_while_it_is_trained_on_counts_as_used() -> None:
     pool = Pool("me")
     first = make_rollout("a", 1, question="2 + 2?")
     other = other_task(first, 2, answers=(Answer("4", True),))
@@ -124,9 +122,6 @@ def test_a_rollout_that_is_replaced_while_it_is_trained_on_counts_as_used() -> N
     assert pool.candidates() == (), "the copy that came meanwhile"
     assert pool.add(again(first, 4)) is PoolOutcome.SAME_TASK
     assert pool.add(replace(first, author="b")) is PoolOutcome.SAME_TEXT
-
-
-def test_a_rollout_that_expires_while_it_is_trained_on_counts_as_used() -> None:
     clock = Clock()
     pool = Pool("me", PoolLimits(seconds=60), clock)
     first = make_rollout("a", 1)
@@ -135,9 +130,6 @@ def test_a_rollout_that_expires_while_it_is_trained_on_counts_as_used() -> None:
     assert pool.candidates() == ()
     pool.take([first])
     assert pool.add(again(first, 2)) is PoolOutcome.SAME_TASK
-
-
-def test_a_task_counts_as_used_however_many_rollouts_leave_the_pool_while_it_is_trained_on() -> None:
     pool = Pool("me", PoolLimits(rollouts=2, author_share=1.0, remembered=4))
     first = make_rollout("a", 1)
     pool.add(first)
@@ -145,13 +137,6 @@ def test_a_task_counts_as_used_however_many_rollouts_leave_the_pool_while_it_is_
         pool.add(make_rollout("flood", number))
     pool.take([first])
     assert pool.add(again(first, 2)) is PoolOutcome.SAME_TASK
-
-
-def test_how_often_an_answer_occurs_makes_another_text() -> None:
-    pool = Pool("me")
-    first = make_rollout("a", 1, ["4", "5", "5"], question="q")
-    assert pool.add(first) is PoolOutcome.ADDED
-    assert pool.add(replace(make_rollout("b", 1, ["4", "4", "5"], question="q"))) is PoolOutcome.ADDED
 
 
 def test_honest_nodes_with_few_questions_and_short_answers_are_not_starved() -> None:
@@ -178,9 +163,6 @@ def test_normalizing_hostile_text_takes_little_time() -> None:
         for _ in range(4):
             text_mark(make_rollout(texts=[text] * 32))
     assert time.process_time() - start < 0.25, "this runs in the thread that serves the swarm"
-
-
-def test_case_does_not_matter_anywhere_in_an_answer() -> None:
     texts = ["x" * 3000 + "Yes", "X" * 3000 + "yes"]
     assert len({text_mark(make_rollout(texts=[text])) for text in texts}) == 1
 
@@ -203,13 +185,6 @@ def test_few_large_rollouts_of_one_network_do_not_push_out_many_small_ones() -> 
         pool.add(make_rollout(f"key {number}", texts=["x" * 5000]), "8.8.8.0/24")
     networks = Counter(pool.neighbourhood(rollout) for rollout in pool.candidates())
     assert networks == {"9.9.9.0/24": 20, "8.8.8.0/24": 3}
-
-
-def test_token_ids_do_not_change_the_id() -> None:
-    pool, rollout = Pool("me"), make_rollout(texts=["ab"])
-    with_ids = replace(rollout, answers=(Answer("ab", True, (1, 2), (-0.5, -0.5)),))
-    pool.add(rollout)
-    assert pool.add(with_ids) is PoolOutcome.DUPLICATE
 
 
 def test_the_swarm_may_add_while_a_round_samples() -> None:

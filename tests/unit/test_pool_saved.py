@@ -65,6 +65,10 @@ def test_rollouts_come_back_as_text(tmp_path: Path) -> None:
     again.save(tmp_path / "again")
     pool.save(tmp_path / "pool")
     assert (tmp_path / "again").read_bytes() == (tmp_path / "pool").read_bytes()
+    pool, _ = make_pool()
+    assert pool.load(tmp_path / "none") == 0
+    pool.save(tmp_path / "empty")
+    assert pool.load(tmp_path / "empty") == 0 and len(pool) == 0
 
 
 @pytest.mark.parametrize(
@@ -135,7 +139,7 @@ def test_the_largest_allowed_pool_can_be_read(tmp_path: Path) -> None:
     assert len(pool) == 20 and restarted(tmp_path / "pool", limits=limits).candidates() == pool.candidates()
 
 
-def test_what_was_used_is_refused_after_a_restart_and_the_network_is_kept(tmp_path: Path) -> None:
+def test_what_was_used_is_refused_after_a_restart_and_by_the_journal_after_a_kill(tmp_path: Path) -> None:
     pool, _ = make_pool()
     used, held = make_rollout("a", 1, question="q"), make_rollout("a", 2)
     pool.add(used)
@@ -147,9 +151,6 @@ def test_what_was_used_is_refused_after_a_restart_and_the_network_is_kept(tmp_pa
     renumbered, copied = replace(used, sequence=9), replace(make_rollout("b", 7), question="q")
     assert again.add(used) is PoolOutcome.DUPLICATE
     assert again.add(renumbered) is PoolOutcome.SAME_TASK and again.add(copied) is PoolOutcome.SAME_TEXT
-
-
-def test_the_journal_tells_what_a_node_used_before_it_was_killed(tmp_path: Path) -> None:
     pool, _ = make_pool()
     held, later = make_rollout("a", 1), make_rollout("a", 2)
     pool.add(held)
@@ -159,13 +160,6 @@ def test_the_journal_tells_what_a_node_used_before_it_was_killed(tmp_path: Path)
     assert again.candidates() == ()
     assert [again.add(rollout) for rollout in (held, later)] == [PoolOutcome.DUPLICATE] * 2
     assert [again.add(replace(rollout, sequence=9)) for rollout in (held, later)] == [PoolOutcome.SAME_TASK] * 2
-
-
-def test_a_missing_file_counts_as_empty(tmp_path: Path) -> None:
-    pool, _ = make_pool()
-    assert pool.load(tmp_path / "none") == 0
-    pool.save(tmp_path / "empty")
-    assert pool.load(tmp_path / "empty") == 0 and len(pool) == 0
 
 
 EMPTY = (b"", b"", b"")

@@ -40,9 +40,6 @@ def test_a_pause_narrows_nothing_and_slower_rounds_do_in_time() -> None:
     usual = after(60.0, others=100.0)
     assert after(60.0, 8 * 3600.0, others=100.0).author == usual.author
     assert after(60.0, *[600.0] * ROUNDS, others=100.0).author == pytest.approx(usual.author / 10)
-
-
-def test_a_swarm_that_shrinks_is_free_again() -> None:
     clock = Clock()
     room = Room(clock)
     for others in (1000.0, 3.0):

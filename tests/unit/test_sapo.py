@@ -89,14 +89,11 @@ def externals(count: int, author: str = "other", **details: object) -> list[Roll
     return [make_rollout(author, number, **details) for number in range(count)]  # type: ignore[arg-type]
 
 
-def test_the_steps_come_in_the_papers_order() -> None:
+def test_the_steps_come_in_the_papers_order_and_own_rollouts_carry_round_author_and_sequence() -> None:
     bench = Bench(own=2, external=1)
     bench.fill(make_rollout())
     bench.run()
     assert bench.log == ["tasks", "generate", "score", "publish", "update"]
-
-
-def test_own_rollouts_carry_round_author_and_sequence() -> None:
     bench = Bench(own=3)
     result = bench.run(number=7, cursor=40, sequence=100)
     assert [scored.rollout.question for scored in result.own] == ["question 40", "question 41", "question 42"]
@@ -148,12 +145,17 @@ def test_external_text_brings_no_token_ids_into_training() -> None:
     assert [answer.text for answer in external.answers] == [RIGHT, WRONG, WRONG, WRONG]
 
 
-def test_own_rollouts_are_not_filtered() -> None:
+def test_own_rollouts_are_not_filtered_and_others_are_by_network() -> None:
     bench = Bench(own=3)
     bench.policy.script = lambda prompt, position: WRONG
     result = bench.run()
     assert len(bench.trained) == 3 and not any(group.informative for group in bench.trained)
     assert (result.statistics.groups, result.statistics.informative, result.reward_own) == (3, 0, 0.0)
+    bench = Bench(own=4, external=4)
+    for number in range(12):
+        bench.pool.add(make_rollout(f"key {number}"), "8.8.8.0/24" if number < 11 else "9.9.9.0/24")
+    result = bench.run()
+    assert Counter(scored.neighbourhood for scored in result.external) == {"8.8.8.0/24": 2, "9.9.9.0/24": 1}
 
 
 @pytest.mark.parametrize("strategy", ["informative", "uniform"])
@@ -162,14 +164,6 @@ def test_one_author_alone_supplies_half_of_an_update(strategy: str) -> None:
     bench.fill(*externals(6))
     result = bench.run()
     assert len(result.external) == 4 and result.missing == 2 and len(bench.trained) == 8
-
-
-def test_the_pool_tells_the_strategy_from_which_network_a_rollout_came() -> None:
-    bench = Bench(own=4, external=4)
-    for number in range(12):
-        bench.pool.add(make_rollout(f"key {number}"), "8.8.8.0/24" if number < 11 else "9.9.9.0/24")
-    result = bench.run()
-    assert Counter(scored.neighbourhood for scored in result.external) == {"8.8.8.0/24": 2, "9.9.9.0/24": 1}
 
 
 @pytest.mark.parametrize("there", [0, 1, 2])
@@ -182,15 +176,12 @@ def test_own_questions_replace_missing_external_rollouts(there: int) -> None:
     assert result.reward_external == (0.5 if there else None)
 
 
-def test_only_selected_rollouts_are_shared() -> None:
+def test_only_selected_rollouts_are_shared_and_a_generator_stops_after_that() -> None:
     bench = Bench(own=4)
     bench.context = replace(bench.context, select=lambda own, rng: [own[2].rollout])
     result = bench.run(cursor=10)
     assert [rollout.question for rollout in bench.transport.published] == ["question 12"]
     assert result.shared == 1 and len(bench.trained) == 4
-
-
-def test_a_generator_stops_after_sharing() -> None:
     bench = Bench(own=2, external=2)
     bench.fill(*externals(2, texts=(RIGHT, WRONG)))
     bench.settings = replace(bench.settings, train=False)
@@ -223,24 +214,18 @@ def test_rollouts_that_cannot_be_verified_leave_the_pool_untrained() -> None:
     result = bench.run()
     assert [scored.rollout for scored in result.external] == [truth]
     assert len(bench.pool) == 0 and bench.pool.add(lie) is PoolOutcome.DUPLICATE
-
-
-def test_a_node_alone_scores_no_external_rollouts() -> None:
     bench = Bench(own=1, external=0)
     bench.context = replace(bench.context, score_external=lambda rollout, answers: pytest.fail("scored for nothing"))
     bench.fill(make_rollout())
     assert bench.run().external == () and len(bench.pool) == 1
 
 
-def test_rollouts_that_arrive_during_generation_are_sampled_too() -> None:
+def test_rollouts_that_arrive_during_generation_are_sampled_and_those_that_expire_are_trained_on() -> None:
     bench = Bench(own=1, external=1, strategy="uniform")
     bench.fill(make_rollout("early"))
     late = externals(30, "late")
     bench.policy.before_generate = lambda policy: bench.fill(*late)
     assert bench.run().external[0].rollout.author == "late"
-
-
-def test_rollouts_that_expire_during_generation_are_still_trained_on() -> None:
     bench = Bench(own=2, external=2)
     bench.fill(*externals(2))
 

@@ -110,6 +110,13 @@ def test_a_flooding_author_hides_no_others_and_old_authors_are_forgotten() -> No
     assert heard.estimate(20.0) == 21
     heard.hear("node 1", 3000.0)
     assert heard.estimate(3700.0) == 1 and heard.estimate(6601.0) == 0
+    rng, heard = random.Random(1), Authors(float(HOUR))
+    for second in range(HOUR):
+        heard.hear(str(rng.randrange(10_000)), second)
+        if second % 4 == 0:
+            heard.hear(f"loud {second % 3}", second)
+    # A factor that receivers' room allows for.
+    assert heard.estimate(HOUR) > 10_000 / GENEROUS
 
 
 HOUR = 3600
@@ -143,7 +150,7 @@ def test_keys_that_send_once_silence_nobody(members: int, keys: int) -> None:
     assert min(8.0, after) > 0.6 * min(8.0, before)
 
 
-@pytest.mark.parametrize("members", [100, 300, 1000])
+@pytest.mark.parametrize("members", [100, 1000])
 def test_a_crowd_that_sends_what_a_node_accepts_of_newcomers_does_not_silence_a_large_swarm(members: int) -> None:
     """Each round 45 keys that are used once: what a node accepts of newcomers in the simulation of a crowd."""
     before, after = share_after(members, 45 * 60, hours=3)
@@ -155,16 +162,6 @@ def test_a_crowd_that_sends_more_than_all_members_takes_hours_to_silence_them() 
         before, after = share_after(20, 6000, hours=hours)
         assert before == pytest.approx(BUDGET / 20, rel=0.1)
         assert 1.5 * after >= BUDGET / (SMALL_SWARM * STEP ** (2 * hours - 1))
-
-
-def test_a_few_who_send_little_beside_a_large_swarm_do_not_make_it_talk() -> None:
-    rng, heard = random.Random(1), Authors(float(HOUR))
-    for second in range(HOUR):
-        heard.hear(str(rng.randrange(10_000)), second)
-        if second % 4 == 0:
-            heard.hear(f"loud {second % 3}", second)
-    # A factor that receivers' room allows for.
-    assert heard.estimate(HOUR) > 10_000 / GENEROUS
 
 
 @given(st.lists(st.integers(8, 256), min_size=4, max_size=60), st.integers(0, 4000))

@@ -64,8 +64,11 @@ def test_a_leak_of_some_megabytes_an_hour_shows(leak: float, decision: str) -> N
     assert decision in tables(run)
 
 
-def test_a_leak_that_noise_hides_is_neither_found_nor_denied() -> None:
+def test_what_noise_hides_and_few_samples_decide_nothing() -> None:
     assert soaked(leak=1.0, noise=3.0).growth("uss", 1e6).decision == "undecided"
+    assert fit([0.0, 10.0], [1.0, 2.0]) is None
+    assert together([]) is None and decide(None, 0, 1.0) == "undecided"
+    assert together([Slope(2.0, 0.5)]) == Slope(2.0, 0.5)
 
 
 def test_the_standard_error_covers_noise_that_wanders() -> None:
@@ -86,30 +89,18 @@ def test_the_standard_error_covers_noise_that_wanders() -> None:
     assert covered > 0.85
 
 
-def test_few_samples_and_no_node_decide_nothing() -> None:
-    assert fit([0.0, 10.0], [1.0, 2.0]) is None
-    assert together([]) is None and decide(None, 0, 1.0) == "undecided"
-    assert together([Slope(2.0, 0.5)]) == Slope(2.0, 0.5)
-
-
-def test_lives_that_ended_or_began_late_are_not_compared() -> None:
+def test_what_a_run_tells_of_short_lives_faults_and_a_break(tmp_path: Path) -> None:
     assert soaked(age=10.0).growth("rss", 1e6).lives == {}
     restarted = soaked()
     for sample in restarted.samples["n2"][-5:]:
         sample["life"] = 2
     assert set(restarted.growth("rss", 1e6).lives) == {"n1", "n3", "n4"}
-
-
-def test_faults_restarts_and_a_run_that_broke_off_are_problems() -> None:
     assert soaked().problems() == []
     assert "n1: 2 faults in pulls" in soaked(faults={"pulls": 2}).problems()
     assert "n1: 1 restarts of its host" in soaked(restarts=1).problems()
     broken = soaked()
     broken.records = [record for record in broken.records if record["kind"] != "arrivals"]
     assert broken.problems() == ["the run broke off before it was checked"]
-
-
-def test_the_report_reads_a_run_that_is_not_over(tmp_path: Path) -> None:
     records = [record for record in soaked().records if record["kind"] not in {"ended", "arrivals"}]
     text = "".join(json.dumps(record) + "\n" for record in records[:200]) + '{"kind": "sam'
     (tmp_path / "records.jsonl").write_text(text)

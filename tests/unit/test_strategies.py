@@ -60,12 +60,9 @@ def test_the_default_takes_in_turn_from_networks_authors_and_tasks() -> None:
     assert strata == {("loud", "sums"), ("loud", "gcd"), ("quiet", "sums")}
 
 
-def test_an_author_beside_whom_nobody_has_something_to_offer_fills_all_places() -> None:
+def test_one_author_alone_fills_all_places_and_at_most_half_of_an_update() -> None:
     candidates = [*(scored("a", number) for number in range(20)), scored("b", flat=True)]
     assert len(in_turn(candidates, 8, random.Random(1), RATES)) == 8
-
-
-def test_one_author_alone_supplies_at_most_half_of_an_update() -> None:
     alone = [scored("a", number) for number in range(6)]
     assert within_update(alone, 8) == alone[:4] and within_update(alone, 16) == alone
     assert within_update([*alone, scored("b")], 8) == [*alone, scored("b")] and within_update([], 8) == []

@@ -23,7 +23,7 @@ def client(api: Api) -> openai.OpenAI:
     return openai.OpenAI(base_url=api.url, api_key=api.token, max_retries=0, timeout=SECONDS)
 
 
-def test_openais_client_lists_asks_and_streams(api: Api, client: openai.OpenAI) -> None:
+def test_openais_client_lists_asks_streams_and_knows_the_errors(api: Api, client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["tiny", "first", "first-chat", "first-base"]
     whole = client.chat.completions.create(model="first", messages=MESSAGES, max_completion_tokens=16)
     text = whole.choices[0].message.content
@@ -34,9 +34,6 @@ def test_openais_client_lists_asks_and_streams(api: Api, client: openai.OpenAI) 
     chunks = list(stream)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == text
     assert chunks[-1].usage == whole.usage
-
-
-def test_openais_client_gets_objects(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
         model="first",
         messages=MESSAGES,
@@ -45,9 +42,6 @@ def test_openais_client_gets_objects(client: openai.OpenAI) -> None:
         response_format=FORMAT,
     )
     assert set(json.loads(answer.choices[0].message.content or "")) == {"name", "level"}
-
-
-def test_openais_client_knows_the_errors(api: Api, client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="no such model"):
         client.chat.completions.create(model="none", messages=MESSAGES)
     with pytest.raises(openai.BadRequestError, match="top_p is not supported") as refused:

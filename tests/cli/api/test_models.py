@@ -68,9 +68,6 @@ def test_each_model_answers_as_its_name_says(api: Api, home: Path, model: Path) 
         answer(api, task, None, STOP_TEXT),
     ]
     assert len(set(texts)) == 4
-
-
-def test_a_task_is_the_last_message_of_the_user_alone(api: Api) -> None:
     messages = [{"role": "system", "content": "x"}, {"role": "user", "content": "y"},
                 {"role": "assistant", "content": "z"}, {"role": "user", "content": QUESTION}]  # fmt: skip
     assert api.chat("first", messages=messages).text == api.chat("first").text

@@ -143,21 +143,21 @@ def test_only_an_address_can_be_listened_on(home: Path, invoke: Invoke, host: st
     assert result.code == 2 and "is no address" in result.err
 
 
-def test_what_is_not_there_is_said_in_openais_form(api: Api) -> None:
+def test_what_is_not_there_is_said_in_openais_form_and_unknown_fields_once(api: Api) -> None:
     assert "/v1/chat/completions" in api.request("GET", "/v1/responses").error["message"]
     assert api.request("GET", "/v1/chat/completions").status == 405
     assert api.request("GET", "/v1/models/first").json["id"] == "first"
     assert api.request("GET", "/v1/models/none").error["code"] == "model_not_found"
+    for _ in range(2):
+        assert api.chat("tiny", chat_id="webui").status == 200
+    assert len([text for text in api.said if "chat_id" in text]) == 1
 
 
-def test_an_answer_counts_its_tokens_and_says_why_it_ended(api: Api) -> None:
+def test_an_answer_counts_its_tokens_and_a_stream_is_the_same_piece_by_piece(api: Api) -> None:
     record = api.chat("first-chat", max_tokens=5).json
     assert record["choices"][0]["finish_reason"] == "length" and record["object"] == "chat.completion"
     prompt = api.policy.context - api.policy.room((Message("user", "What is 3 + 4?"),))
     assert record["usage"] == {"prompt_tokens": prompt, "completion_tokens": 5, "total_tokens": prompt + 5}
-
-
-def test_a_stream_is_the_same_answer_piece_by_piece(api: Api) -> None:
     whole = api.chat("first-chat", max_tokens=40).json
     events = api.chat("first-chat", max_tokens=40, stream=True, stream_options={"include_usage": True}).events
     assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
@@ -186,9 +186,11 @@ def test_a_completion_is_answered(api: Api) -> None:
     assert "".join(event["choices"][0]["text"] for event in events) == record["choices"][0]["text"]
 
 
-def test_the_same_seed_draws_the_same_answer(api: Api) -> None:
+def test_a_seed_draws_the_same_answer_and_a_limit_inside_of_an_object_is_said(api: Api) -> None:
     texts = [api.chat("tiny", temperature=1.0, seed=seed).text for seed in (5, 5, 6)]
     assert texts[0] == texts[1] != texts[2]
+    choice = api.chat("tiny", max_tokens=4, response_format=FORMAT).json["choices"][0]
+    assert choice["finish_reason"] == "length" and choice["message"]["content"].startswith("{")
 
 
 @pytest.mark.parametrize("name", ["tiny", "first"])
@@ -205,11 +207,6 @@ def test_a_hundred_answers_obey_their_schema(api: Api, name: str) -> None:
     objects = [api.chat(name, "anything", **free) for _ in range(3)]
     ended = [reply for reply in objects if reply.json["choices"][0]["finish_reason"] == "stop"]
     assert all(isinstance(json.loads(reply.text), dict) for reply in ended)
-
-
-def test_a_limit_inside_of_an_object_is_said(api: Api) -> None:
-    choice = api.chat("tiny", max_tokens=4, response_format=FORMAT).json["choices"][0]
-    assert choice["finish_reason"] == "length" and choice["message"]["content"].startswith("{")
 
 
 def test_a_prompt_that_does_not_fit_is_refused_and_a_limit_that_does_not_is_lowered(api: Api) -> None:
@@ -398,9 +395,3 @@ def test_a_fault_of_the_model_fails_its_batch_alone(serve: Serving) -> None:
     assert reply.status == 500 and "broke" not in reply.error["message"]
     assert any("it broke" in text and "\x1b" not in text for text in api.said)
     assert api.chat("tiny").text == "fine"
-
-
-def test_unknown_fields_are_told_once(api: Api) -> None:
-    for _ in range(2):
-        assert api.chat("tiny", chat_id="webui").status == 200
-    assert len([text for text in api.said if "chat_id" in text]) == 1

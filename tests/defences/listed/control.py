@@ -24,7 +24,7 @@ DEFENCES = (
         "bytes of past events",
         "while first and size + len(lines[first - 1]) <= MAX_REPLAY_BYTES:",
         "while first:",
-        "test_only_so_much_of_the_past_is_sent",
+        "test_what_a_subscription_leaves_out_and_what_it_can_not_read",
     ),
     server(
         "answers that wait for a client",

@@ -29,7 +29,7 @@ DEFENCES = (
         "values of a row in few bytes",
         "row if len(row) <= MAX_ROW else packer.pack({})",
         "row",
-        "test_a_list_of_many_values_in_few_bytes_is_a_long_row",
+        "test_a_mistake_is_told_with_its_row_and_a_long_row_is_not_passed_on",
     ),
     checks("memory of an expression", "    options.max_mem = PATTERN_MEMORY\n", "", "test_errors_name_file_and_line"),
     checks(
@@ -118,17 +118,17 @@ DEFENCES = (
     question_file.condition(
         "size of a file of questions",
         "if os.fstat(file.fileno()).st_size > size:",
-        "test_a_manifest_has_an_end",
+        "test_a_manifest_and_a_file_have_an_end",
         "tests/unit/tasks/test_question_data.py::test_the_limits_are_those_that_are_promised",
     ),
     question_file.condition(
-        "number of questions of a file", "if count == most:", "test_a_file_has_so_many_questions_and_mistakes_at_most"
+        "number of questions of a file", "if count == most:", "test_a_manifest_and_a_file_have_an_end"
     ),
     question_file(
         "number of mistakes that are collected",
         "mistakes += itertools.islice(lines, MAX_MISTAKES)",
         "mistakes += lines",
-        "test_a_file_has_so_many_questions_and_mistakes_at_most",
+        "test_a_manifest_and_a_file_have_an_end",
     ),
     question_file(
         "length of a line of a file of questions",
@@ -192,7 +192,7 @@ DEFENCES = (
         "questions by digest name no function of ours",
         "require(not is_judged,",
         "require(True,",
-        "test_questions_that_a_stranger_sends_by_digest_name_no_function",
+        "test_without_the_function_there_is_no_source_and_no_swarm",
     ),
     allowed(
         "others' names in messages are printable",

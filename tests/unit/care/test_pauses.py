@@ -120,8 +120,12 @@ REASONS = [
 each_reason = pytest.mark.parametrize(("begin", "text"), REASONS, ids=[condition.setting for condition in CONDITIONS])
 
 
-def test_an_idle_machine_on_mains_never_pauses_the_node(machine: Machine) -> None:
+def test_nothing_pauses_an_idle_machine_on_mains_nor_sensors_that_are_switched_off(machine: Machine) -> None:
     assert machine.wait(600) == () and machine.reasons == [] and machine.notices == []
+    machine.battery = machine.temperature = machine.others = ValueError("read")
+    machine.set(on_battery="run", max_temperature=0)
+    machine.wait(60)
+    assert machine.notices == []
 
 
 @each_reason
@@ -285,13 +289,6 @@ def test_missing_sensors_are_reported_once_and_skipped(machine: Machine) -> None
     assert machine.notices == [("info", both)]
 
 
-def test_sensors_that_are_switched_off_are_not_read(machine: Machine) -> None:
-    machine.battery = machine.temperature = machine.others = ValueError("read")
-    machine.set(on_battery="run", max_temperature=0)
-    machine.wait(60)
-    assert machine.notices == []
-
-
 @pytest.mark.parametrize(
     "error", [OSError(5, "Input/output error"), ValueError("x"), AttributeError("y"), psutil.AccessDenied(1)]
 )
@@ -318,10 +315,6 @@ def test_what_is_unknown_and_a_node_that_stops_pause_nothing(machine: Machine) -
     assert machine.reasons == []
 
 
-def test_readings_are_closer_together_than_a_gap() -> None:
-    assert 3 * INTERVAL < GAP
-
-
 def test_pauses_are_described_in_words() -> None:
     settings = Settings(busy=70, quiet_hours="22:00-7:00")
     assert describe_pauses(settings) == (
@@ -329,6 +322,7 @@ def test_pauses_are_described_in_words() -> None:
         "from 22:00 to 07:00; `sapo resume` overrules that"
     )
     assert describe_pauses(Settings(on_battery="run", max_temperature=0)) == "pauses only when asked to"
+    assert 3 * INTERVAL < GAP
 
 
 def test_the_thread_survives_a_callback_that_raises(machine: Machine, caplog: pytest.LogCaptureFixture) -> None:

@@ -47,12 +47,9 @@ thread = threading.Thread(target=work); thread.start()
     assert output_of("lower_priority(19); go.set(); thread.join(); print(found[0])", before=before) == "19"
 
 
-def test_zero_changes_nothing() -> None:
+def test_zero_changes_nothing_and_a_priority_is_never_raised() -> None:
     code = "print(lower_priority(0), psutil.Process().nice())"
     assert output_of(code) == f"{Priority()} {psutil.Process().nice()}"
-
-
-def test_a_priority_is_never_raised() -> None:
     assert output_of("os.nice(19 - os.nice(0)); lower_priority(5); print(os.nice(0))") == "19"
 
 

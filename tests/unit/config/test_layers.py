@@ -19,22 +19,16 @@ def write_config(tmp_path: Path, text: str) -> Path:
     return file
 
 
-def test_without_any_layer_every_value_is_the_default() -> None:
+def test_without_any_layer_every_value_is_the_default_which_is_allowed_and_the_policys() -> None:
     resolved = resolve(environ={})
     assert resolved.settings == Settings()
     assert set(resolved.sources.values()) == {"default"}
-
-
-def test_every_default_is_allowed() -> None:
     for item in SETTINGS.values():
         assert item.default is None or item.check(item.default, "default") == item.default
-
-
-def test_defaults_agree_with_the_policy_contract() -> None:
     settings, update, lora = Settings(), UpdateSettings(), LoraSettings()
-    for item in dataclasses.fields(update):
-        if item.name in SETTINGS:
-            assert getattr(settings, item.name) == getattr(update, item.name)
+    for field in dataclasses.fields(update):
+        if field.name in SETTINGS:
+            assert getattr(settings, field.name) == getattr(update, field.name)
     assert settings.external_negatives == update.external_rule.negatives
     assert (settings.rank, settings.alpha) == (lora.rank, lora.alpha)
 
@@ -103,14 +97,12 @@ def test_a_quoted_number_is_rejected_in_the_file_and_accepted_from_the_environme
     resolved = resolve(environ={"SAPO_EDGE_LEARNING_RATE": "3e-4"}, file=write_config(tmp_path, "temperature = 1"))
     assert resolved.settings.learning_rate == 3e-4
     assert isinstance(resolved.settings.temperature, float), "an integer is a number"
-
-
-def test_a_hidden_value_is_checked_too(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="own"):
         resolve({"own": 5}, environ={}, file=write_config(tmp_path, "own = 0"))
+    assert resolve(environ={"SAPO_EDGE_OWN": "", "SAPO_EDGE_HOME": "/x"}).settings.own == 4
 
 
-def test_errors_about_unknown_names_suggest_similar_ones(tmp_path: Path) -> None:
+def test_errors_suggest_similar_names_or_have_line_and_column(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean learning_rate"):
         resolve(environ={}, file=write_config(tmp_path, "learning-rat = 1"))
     with pytest.raises(ConfigError, match="did you mean SAPO_EDGE_TEMPERATURE"):
@@ -119,13 +111,6 @@ def test_errors_about_unknown_names_suggest_similar_ones(tmp_path: Path) -> None
         resolve(environ={}, file=write_config(tmp_path, "[zzz]\n"))
     with pytest.raises(ConfigError, match="did you mean rank"):
         resolve({"rnak": 3}, environ={})
-
-
-def test_an_empty_variable_and_the_home_are_not_settings() -> None:
-    assert resolve(environ={"SAPO_EDGE_OWN": "", "SAPO_EDGE_HOME": "/x"}).settings.own == 4
-
-
-def test_errors_about_malformed_toml_have_line_and_column(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="line 2, column 8"):
         resolve(environ={}, file=write_config(tmp_path, "own = 3\nrank = = 4\n"))
 
@@ -139,15 +124,12 @@ def test_a_file_names_its_version(tmp_path: Path) -> None:
             read_file(write_config(tmp_path, f"version = {version}\nunknown = 6\n"))
 
 
-def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
+def test_unreadable_files_are_rejected_and_one_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_bytes(b"own = 3 # \xff")
     with pytest.raises(ConfigError, match="UTF-8 at byte 10"):
         read_file(tmp_path / "config.toml")
     with pytest.raises(ConfigError, match=r"[Ii]s a directory|[Pp]ermission"):
         read_file(tmp_path)
-
-
-def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_bytes(b"\xef\xbb\xbfown = 3\r\n")
     assert read_file(tmp_path / "config.toml") == {"own": 3}
 
@@ -173,6 +155,10 @@ def test_setting_creates_the_file_and_follows_a_link(tmp_path: Path) -> None:
         pytest.skip("no symbolic links here")
     set_value(link, "own", "2")
     assert link.is_symlink() and read_file(file)["own"] == 2
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="can't") as error:
+        set_value(tmp_path / "file" / "config.toml", "own", "3")
+    assert error.value.exit_code is ExitCode.FAILED
 
 
 @pytest.mark.parametrize(("name", "value"), [("own", "0"), ("onw", "1"), ("quiet_hours", "22-7")])
@@ -182,13 +168,6 @@ def test_a_rejected_value_leaves_the_file_unchanged(tmp_path: Path, name: str, v
         set_value(file, name, value)
     assert file.read_text() == "own = 4 # keep\n"
     assert os.listdir(tmp_path) == ["config.toml"]
-
-
-def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="can't") as error:
-        set_value(tmp_path / "file" / "config.toml", "own", "3")
-    assert error.value.exit_code is ExitCode.FAILED
 
 
 @pytest.mark.parametrize(

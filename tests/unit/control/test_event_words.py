@@ -81,9 +81,6 @@ def test_an_event_is_described_in_one_sentence(event: events.Event, sentence: st
 
 def test_every_kind_of_event_is_covered() -> None:
     assert {event.event for event, _ in SENTENCES} == set(events.EVENTS)
-
-
-def test_a_generator_s_round_and_unknown_figures() -> None:
     assert describe_event(GENERATED) == "round 2: reward unknown, 1 question answered, 0.0 s"
 
 

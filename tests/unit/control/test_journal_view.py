@@ -104,7 +104,7 @@ def test_the_course_of_some_rounds_has_more_points_for_them(journal: Journal) ->
     assert reader.history(10, (90, 99))["round"] == []
 
 
-def test_a_fresh_journal_has_no_course(journal: Journal) -> None:
+def test_a_fresh_journal_has_no_course_and_a_head_start_until_the_first_round(journal: Journal) -> None:
     found = JournalReader(journal.path).history(10)
     assert found == {
         "bucket": 1, "round": [], "time": [], "reward_own": [], "reward_external": [], "informative": [],
@@ -114,9 +114,6 @@ def test_a_fresh_journal_has_no_course(journal: Journal) -> None:
         },
         "head_start": {"updates": [], "accuracy": []},
     }  # fmt: skip
-
-
-def test_a_head_start_is_told_until_the_first_round(journal: Journal) -> None:
     ahead = HeadStart(updates=20, learned=160, accuracy=0.4, correct=4, questions=10, best_updates=20)
     for event in (
         ahead,
@@ -275,7 +272,7 @@ def test_one_call_is_bounded_and_the_next_goes_on(filled: JournalReader, monkeyp
     assert places(filled, RolloutQuery(author="stranger")) == [(3, 2)]
 
 
-def test_a_summary_tells_what_a_list_shows(journal: Journal) -> None:
+def test_a_list_shows_a_summary_and_one_rollout_is_told_whole(journal: Journal) -> None:
     journal.record(finished(1), [other(7, author="friend", question="q" * 500, texts=("a", "b", "c"))])
     ((summary,), _) = JournalReader(journal.path).rollouts(RolloutQuery())
     assert summary.as_dict() == {
@@ -284,9 +281,6 @@ def test_a_summary_tells_what_a_list_shows(journal: Journal) -> None:
         "name": summary.as_dict()["name"], "time": 1.5,
     }  # fmt: skip
     assert summary.as_dict()["name"].count("-") == 2
-
-
-def test_one_rollout_is_told_whole(journal: Journal) -> None:
     scored = JournaledRollout(make_rollout("me", 3, ground_truth="5"), (1.0, 0.0), (0.9, -0.9))
     journal.record(finished(4), [scored])
     reader = JournalReader(journal.path)
@@ -336,15 +330,14 @@ def test_readers_hold_up_no_writer_and_see_what_was_finished(journal: Journal) -
     assert len(reader.history(1000)["round"]) == 59 and set(seen) <= set(range(11))
 
 
-def test_a_journal_that_cannot_be_read_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+def test_past_events_come_in_order_and_a_journal_that_can_not_be_read_is_an_error(
+    tmp_path: Path, journal: Journal
+) -> None:
     with pytest.raises(StateError, match="can't be used"):
         JournalReader(tmp_path / "none.sqlite").history(10)
     (tmp_path / "none.sqlite").write_bytes(b"this is no database" * 100)
     with pytest.raises(StateError, match="damaged"):
         JournalReader(tmp_path / "none.sqlite").rollouts(RolloutQuery())
-
-
-def test_past_events_come_in_order(journal: Journal) -> None:
     for event in (held_out(0, time=1.0), round_event(1, time=2.0), Notice(level="info", text="later", time=3.0)):
         journal.record(event)
     assert [event.event for event in past_events(journal, 10)] == ["held_out", "round", "notice"]

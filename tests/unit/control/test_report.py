@@ -35,9 +35,6 @@ def test_there_is_none_before_the_second_evaluation(journal: Journal, tmp_path: 
     assert read_report(journal.path, None) is None
     evaluate(journal, 0, "0000")
     assert read_report(journal.path, None) is None
-
-
-def test_the_best_evaluation_is_compared_with_the_first(journal: Journal) -> None:
     for round, answers in ((0, "0001"), (10, "1101"), (20, "1000")):
         evaluate(journal, round, answers)
     report = read_report(journal.path, 10)

@@ -51,7 +51,7 @@ def test_runs_are_read_with_what_they_learned(tmp_path: Path) -> None:
     assert read_run(paths, "none") == RunView("none", False)
 
 
-def test_other_questions_are_not_compared() -> None:
+def test_other_questions_are_not_compared_and_only_known_settings() -> None:
     one = RunView("one", True, manifest="ab", best=Best(1, 1, 2, "validation", "10", "some"))
     for best in (
         None, Best(1, 1, 3, "validation", "100", "some"), Best(1, 1, 2, "test", "10", "some"),
@@ -60,6 +60,9 @@ def test_other_questions_are_not_compared() -> None:
         assert compare_best(one, replace(one, best=best)) is None
         assert compare_best(replace(one, best=best), one) is None
     assert compare_best(one, one) is not None
+    one = RunView("one", True, manifest="ab", settings={"rank": 8, "new": 1})
+    other = replace(one, manifest="", settings={"rank": 16, "older": 2})
+    assert differing(one, other) == [("manifest's digest", "ab", "?"), ("rank", "8", "16")]
 
 
 def test_a_damaged_journal_hides_no_other_run(tmp_path: Path) -> None:
@@ -77,9 +80,3 @@ def test_a_damaged_journal_hides_no_other_run(tmp_path: Path) -> None:
     first, other = read_runs(paths)
     assert "damaged" in first.problem and not first.rounds
     assert not other.problem and other.current
-
-
-def test_only_known_settings_differ() -> None:
-    one = RunView("one", True, manifest="ab", settings={"rank": 8, "new": 1})
-    other = replace(one, manifest="", settings={"rank": 16, "older": 2})
-    assert differing(one, other) == [("manifest's digest", "ab", "?"), ("rank", "8", "16")]

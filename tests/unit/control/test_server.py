@@ -163,9 +163,6 @@ def test_an_endless_line_closes_only_its_own_connection(bench: Bench) -> None:
     assert [line.get("end", {}).get("code") for line in lines(connection)] == [None, "bad_request"]
     with bench.client() as client:
         assert client.request("echo") == {}
-
-
-def test_a_client_that_stops_sending_still_gets_its_answers(bench: Bench) -> None:
     connection = bench.raw(b'{"id":1,"method":"echo"}\n{"id":2,"method":"echo"}\n{"id":3,"method":"wait"}\n')
     connection.shutdown(socket.SHUT_WR)
     bench.release.set()
@@ -200,16 +197,17 @@ def test_past_and_new_events_come_in_order_without_a_gap(bench: Bench) -> None:
     publisher.join()
 
 
-def test_progress_can_be_left_out(bench: Bench) -> None:
+def test_what_a_subscription_leaves_out_and_what_it_can_not_read(bench: Bench) -> None:
     with bench.client() as client, bench.client() as other:
         assert client.subscribe(progress=False) == 0 and other.subscribe() == 0
         bench.server.publish(Progress(phase="update", done=1, total=2, unit="groups"))
         bench.server.publish(notice(1))
         assert next(client.events(SECONDS))["event"] == "notice"
         assert next(other.events(SECONDS))["event"] == "progress"
+    bench.history = lambda count: [Notice(level="info", text="x" * 100_000)] * count
+    with bench.client() as client:
+        assert client.subscribe(100) == control.MAX_REPLAY_BYTES // 100_100 > 1
 
-
-def test_unreadable_past_events_are_an_error_and_no_subscription(bench: Bench) -> None:
     def fail(count: int) -> list[Event]:
         raise StateError("the journal is damaged", "rename it")
 
@@ -218,12 +216,6 @@ def test_unreadable_past_events_are_an_error_and_no_subscription(bench: Bench) -
         with pytest.raises(ControlError, match="the journal is damaged; rename it"):
             client.subscribe(10)
         assert client.subscribe(0) == 0
-
-
-def test_only_so_much_of_the_past_is_sent(bench: Bench) -> None:
-    bench.history = lambda count: [Notice(level="info", text="x" * 100_000)] * count
-    with bench.client() as client:
-        assert client.subscribe(100) == control.MAX_REPLAY_BYTES // 100_100 > 1
 
 
 def test_a_slow_reader_is_dropped_with_a_reason_and_slows_down_nobody(bench: Bench) -> None:

@@ -68,13 +68,10 @@ def test_a_machine_without_a_gpu_is_fine(look: Look) -> None:
     assert "torch 2." in checks["torch"].detail
 
 
-def test_a_gpu_that_torch_cannot_use_is_a_warning_with_its_remedy(look: Look) -> None:
+def test_a_gpu_is_chosen_with_its_memory_checked_or_a_warning(look: Look) -> None:
     checks = look(nvidia=GPU)
     assert (checks["backend"].status, checks["torch"].status) == ("pass", "warn")
     assert "torch was built without CUDA" in checks["torch"].detail and "install torch" in checks["torch"].remedy
-
-
-def test_a_gpu_that_torch_can_use_is_chosen_and_its_memory_checked(look: Look) -> None:
     checks = look(nvidia=GPU, torch=TorchBuild("2.13.0", cuda="12.8"))
     assert "RTX 4090" in checks["backend"].detail and checks["torch"].status == "pass"
     assert checks["memory"].status == "pass" and "22.0 GB available on the GPU" in checks["memory"].detail
@@ -83,20 +80,14 @@ def test_a_gpu_that_torch_can_use_is_chosen_and_its_memory_checked(look: Look) -
     assert checks["memory"].status == "fail" and "on the GPU" in checks["memory"].detail
 
 
-def test_without_torch_a_trainer_has_no_learner_and_a_generator_needs_none(look: Look) -> None:
+def test_what_a_missing_package_means_for_the_node(look: Look) -> None:
     checks = look(missing="torch")
     assert checks["torch"].status == "fail" and "pip install 'torch>=" in checks["torch"].remedy
     assert checks["llama_cpp"].status == "warn" and "can't train" in checks["llama_cpp"].detail
     assert look(missing="torch", role="generator")["torch"].status == "pass"
-
-
-def test_without_llama_cpp_torch_trains_and_the_faster_way_is_a_warning(look: Look) -> None:
     checks = look(missing="llama_cpp")
     assert checks["backend"].status == "pass" and "torch" in checks["backend"].detail
     assert checks["llama_cpp"].status == "warn" and "llama-cpp-python" in checks["llama_cpp"].remedy
-
-
-def test_a_missing_backend_that_the_settings_name_fails(look: Look) -> None:
     checks = look(missing="mlx", backend="mlx")
     assert checks["backend"].status == "fail" and "mlx is not installed" in checks["backend"].detail
     assert checks["memory"].status == "warn"

@@ -26,7 +26,7 @@ GAIN = events.Comparison(round=2, questions=4, base=1, adapter=3, gain=0.5, low=
 AHEAD = events.HeadStart(updates=20, learned=9, accuracy=0.75, correct=3, questions=4)
 
 
-def test_each_event_with_figures_gives_them_and_the_others_nothing() -> None:
+def test_each_event_with_figures_gives_them_and_the_others_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     figures, round = figures_of(ROUND)
     assert round == 3 and figures["reward/own"] == 0.5 and figures["reward/external"] == 0.25
     assert figures["groups/teaching"] == 6 and figures["groups/teaching_share"] == 0.75
@@ -39,6 +39,10 @@ def test_each_event_with_figures_gives_them_and_the_others_nothing() -> None:
     assert figures_of(AHEAD) == ({"head_start/validation": 0.75, "head_start/learned": 9}, 20)
     for event in (events.Notice(level="info", text="secret"), events.NodeStopped(reason="secret", rounds=1)):
         assert not figures_of(event)[0]
+    for name in ("WANDB_MODE", "WANDB_BASE_URL", "TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    assert describe_curves("") == ""
+    assert {name: "sends" in describe_curves(name) for name in CURVES} == dict.fromkeys(CURVES, False) | {"wandb": True}
 
 
 @pytest.mark.parametrize(
@@ -63,13 +67,6 @@ def test_where_figures_are_sent_is_known_and_no_password_is_shown(
     library: str, environment: dict[str, str], place: str
 ) -> None:
     assert goes_to(library, environment) == place
-
-
-def test_what_becomes_of_figures_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WANDB_MODE", "WANDB_BASE_URL", "TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "MLFLOW_TRACKING_URI"):
-        monkeypatch.delenv(name, raising=False)
-    assert describe_curves("") == ""
-    assert {name: "sends" in describe_curves(name) for name in CURVES} == dict.fromkeys(CURVES, False) | {"wandb": True}
 
 
 def scalars(directory: Path) -> Iterator[tuple[str, int, float]]:

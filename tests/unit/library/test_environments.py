@@ -133,12 +133,6 @@ def test_one_that_can_not_be_used_says_why(
         Environment(f"verifiers:{name}", print)
 
 
-def test_without_the_package_the_remedy_is_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environments, "find_spec", lambda _name: None)
-    with pytest.raises(ConfigError, match="needs the package verifiers; install"):
-        Environment("verifiers:words", print)
-
-
 def test_a_manifest_is_judged_by_what_its_owner_has_agreed_to_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "code.json"
     manifest = Manifest.from_toml(
@@ -162,12 +156,15 @@ def test_a_manifest_is_judged_by_what_its_owner_has_agreed_to_and_nothing_else(t
     assert "mine" not in judges and judges.get("mine") is None
 
 
-def test_a_damaged_record_of_consents_is_an_error(tmp_path: Path) -> None:
+def test_a_damaged_record_of_consents_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "code.json"
     assert agreed_code(file) == frozenset()
     file.write_text("[]")
     with pytest.raises(StateError, match="can't be read; remove it"):
         agreed_code(file)
+    monkeypatch.setattr(environments, "find_spec", lambda _name: None)
+    with pytest.raises(ConfigError, match="needs the package verifiers; install"):
+        Environment("verifiers:words", print)
 
 
 def test_questions_by_digest_are_judged_as_well(tmp_path: Path) -> None:

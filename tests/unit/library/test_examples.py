@@ -39,17 +39,19 @@ def test_script_and_notebook_do_the_same(directory: Path, monkeypatch: pytest.Mo
     script = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text("utf-8"), re.DOTALL)[0]
     (directory / "script.py").write_text(script)
     environment = {**os.environ, "SAPO_EDGE_HOME": str(directory / "script")}
-    result = subprocess.run(
-        [sys.executable, "script.py"], cwd=directory, env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    printed = result.stdout.splitlines()
-    assert printed[0].startswith("4 test questions:") and printed[-1].startswith("my-model/merged")
-
+    # Both at the same time: most of it is waiting for imports and for one thread.
+    started = subprocess.Popen(
+        [sys.executable, "script.py"], cwd=directory, env=environment, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
     monkeypatch.setenv("SAPO_EDGE_HOME", str(directory / "notebook"))
     notebook = nbformat.read(directory / "docs" / "examples" / "requests.ipynb", as_version=4)  # type: ignore[no-untyped-call]
     where = {"metadata": {"path": str(directory / "docs" / "examples")}}
     NotebookClient(notebook, timeout=120, resources=where).execute()
+    out, errors = started.communicate(timeout=120)
+    assert started.returncode == 0, errors
+    printed = out.splitlines()
+    assert printed[0].startswith("4 test questions:") and printed[-1].startswith("my-model/merged")
     texts = [output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", ())]
     assert any(text.startswith(printed[0]) for text in texts)
 

@@ -49,6 +49,8 @@ def test_the_sign_test_is_exact() -> None:
     assert sign_test(2, 1) == 0.5
     assert sign_test(5, 0) == 1 / 32
     assert sign_test(0, 0) == sign_test(0, 7) == 1.0
+    best, worse = answers(120), answers(110)
+    assert is_fall(best, worse, 1) and not is_fall(best, worse, 10)
 
 
 def test_a_number_is_halved_down_to_none_and_comes_back_whole() -> None:
@@ -69,20 +71,9 @@ def test_two_evaluations_without_a_fall_or_a_new_best_double_the_number() -> Non
 def test_a_small_fall_changes_nothing() -> None:
     balance = Balance(4)
     assert observe(balance, 120, 115, 117) == [4, 4, 4]
-
-
-def test_a_fall_without_external_rollouts_is_not_blamed_on_them() -> None:
     balance = Balance(4)
     assert observe(balance, 120, 60, took_external=False) == [4, 4]
     assert observe(balance, 60) == [2]
-
-
-def test_the_luck_of_the_best_of_many_is_accounted_for() -> None:
-    best, worse = answers(120), answers(110)
-    assert is_fall(best, worse, 1) and not is_fall(best, worse, 10)
-
-
-def test_a_changed_setting_keeps_the_reduction() -> None:
     balance = Balance(4)
     observe(balance, 120, 60)
     balance.external = 8

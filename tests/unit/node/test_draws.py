@@ -25,6 +25,12 @@ def test_all_are_taken_until_something_is_known_and_where_one_entry_is_all_there
     for _ in range(50):
         draws.observe([group("easy", 1.0, 1.0)])
     assert taken(draws, "easy") == 1.0, "a share is that of the best entry"
+    draws = Draws()
+    draws.observe([group("easy", 1.0, 1.0)] * 5 + [group("hard", 0.0, 1.0)] * 5)
+    restored = Draws(dict(draws.teaching))
+    assert [draws.takes(task("easy", index)) for index in range(200)] == [
+        restored.takes(task("easy", index)) for index in range(200)
+    ]
 
 
 def test_what_is_always_right_or_always_wrong_is_taken_seldom_but_not_never() -> None:
@@ -38,12 +44,3 @@ def test_what_is_always_right_or_always_wrong_is_taken_seldom_but_not_never() ->
     for _ in range(30):
         draws.observe([group("hard", 0.0, 1.0), group("fit", 1.0, 1.0)])
     assert taken(draws, "hard") > 0.9 > 0.3 > taken(draws, "fit"), "and what begins to teach comes back"
-
-
-def test_draws_that_are_restored_take_the_same_tasks() -> None:
-    draws = Draws()
-    draws.observe([group("easy", 1.0, 1.0)] * 5 + [group("hard", 0.0, 1.0)] * 5)
-    restored = Draws(dict(draws.teaching))
-    assert [draws.takes(task("easy", index)) for index in range(200)] == [
-        restored.takes(task("easy", index)) for index in range(200)
-    ]

@@ -58,9 +58,6 @@ def test_an_estimate_is_no_measurement(tmp_path: Path, machine: Machine) -> None
         machine.source = "estimate"
         machine.now += 10
         assert effort.counters() == {WORKED: 10, MEASURED: 0, JOULES: 0}
-
-
-def test_a_node_that_shall_stop_works_on_in_a_pause(tmp_path: Path, machine: Machine) -> None:
     stop = Stop()
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
         effort = Effort(journal, stop, machine, machine.clock)

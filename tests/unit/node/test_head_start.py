@@ -131,6 +131,14 @@ def test_where_answers_are_read_in_tags_they_are_learned_in_tags() -> None:
     policy = FakePolicy()
     advanced(policy, TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN),), max_tokens=64)))
     assert policy.updates[0][0].answers[0].text.startswith("<answer>")
+    policy = FakePolicy()
+    advanced(policy, source(*OWN))
+    settings, (answer,) = policy.settings[0], policy.updates[0][0].answers
+    layout = pack([EncodedGroup((0,), (EncodedAnswer((0,) * 200, answer.advantage, None, known=answer.known),))])
+    logprobs = -np.random.default_rng(0).exponential(8.0, 200)
+    loss = PackLoss(np, np.float64, layout, Update(settings, 1, LossSums(), lambda: None))
+    slopes = loss.add(slice(0, 200), logprobs, logprobs, np.exp(logprobs))
+    assert np.array_equal(slopes, np.full(200, -1.0)), "the derivative of minus a log-probability"
 
 
 def test_without_it_nothing_changes_and_rounds_ask_the_same_questions(tmp_path: Path) -> None:
@@ -261,17 +269,6 @@ def test_answers_that_are_wrong_or_too_long_are_left_out() -> None:
         assert head_start.knows_answers == bool(learned)
         asked = {group.prompt[-1].content for groups in policy.updates for group in groups}
         assert asked == head_start.learned == learned
-
-
-def test_the_gradient_is_that_of_cross_entropy() -> None:
-    policy = FakePolicy()
-    advanced(policy, source(*OWN))
-    settings, (answer,) = policy.settings[0], policy.updates[0][0].answers
-    layout = pack([EncodedGroup((0,), (EncodedAnswer((0,) * 200, answer.advantage, None, known=answer.known),))])
-    logprobs = -np.random.default_rng(0).exponential(8.0, 200)
-    loss = PackLoss(np, np.float64, layout, Update(settings, 1, LossSums(), lambda: None))
-    slopes = loss.add(slice(0, 200), logprobs, logprobs, np.exp(logprobs))
-    assert np.array_equal(slopes, np.full(200, -1.0)), "the derivative of minus a log-probability"
 
 
 class Walking(FakePolicy):

@@ -33,7 +33,7 @@ def evaluated(machine: Machine) -> list[int]:
     return [event.round for event in machine.of(events.HeldOut)]
 
 
-def test_every_round_ends_with_a_checkpoint_and_returns_memory(
+def test_every_round_ends_with_a_checkpoint_which_a_start_hashes_once_and_returns_memory(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     freed: list[list[int]] = []
@@ -53,6 +53,19 @@ def test_every_round_ends_with_a_checkpoint_and_returns_memory(
     # The base model is asked in two ways.
     end = ["evaluate", "load", "evaluate", "evaluate", "evaluate"]
     assert machine.policy.log == ["evaluate", *["generate", "update", "save"] * 3, *end]
+    hashed: list[str] = []
+    digest = hashlib.file_digest
+
+    def count(file: Any, algorithm: str) -> object:
+        hashed.append(Path(file.name).relative_to(machine.paths.checkpoints).as_posix())
+        return digest(file, algorithm)
+
+    monkeypatch.setattr(hashlib, "file_digest", count)
+    machine.start()
+    assert machine.policy.log == ["load"]
+    assert sorted(hashed) == [
+        f"round-000003/{name}" for name in ("adapter_config.json", "adapter_model.safetensors", "optimizer.safetensors")
+    ]
 
 
 def test_questions_too_long_for_the_model_are_left_out_and_told(machine: Machine, tmp_path: Path) -> None:
@@ -83,23 +96,6 @@ def test_a_manifest_of_questions_that_are_all_too_long_is_refused(machine: Machi
         machine.start(context=1)
 
 
-def test_a_start_hashes_the_newest_checkpoint_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine.start()
-    hashed: list[str] = []
-    digest = hashlib.file_digest
-
-    def count(file: Any, algorithm: str) -> object:
-        hashed.append(Path(file.name).relative_to(machine.paths.checkpoints).as_posix())
-        return digest(file, algorithm)
-
-    monkeypatch.setattr(hashlib, "file_digest", count)
-    machine.start()
-    assert machine.policy.log == ["load"]
-    assert sorted(hashed) == [
-        f"round-000003/{name}" for name in ("adapter_config.json", "adapter_model.safetensors", "optimizer.safetensors")
-    ]
-
-
 def test_events_come_in_order_and_describe_the_round(machine: Machine) -> None:
     machine.start(replace(SETTINGS, external=1))
     names = [event.event for event in machine.events if not isinstance(event, events.Progress | events.Notice)]
@@ -112,7 +108,7 @@ def test_events_come_in_order_and_describe_the_round(machine: Machine) -> None:
     assert event.statistics["groups"] == 3 and 0.0 <= event.reward_own <= 1.0
 
 
-def test_the_journal_holds_rounds_rollouts_and_evaluations(machine: Machine) -> None:
+def test_the_journal_holds_rounds_and_checkpoints_chosen_on_one_set_and_compared_on_another(machine: Machine) -> None:
     machine.start()
     with Store(machine.paths) as store:
         rounds, held_out = store.journal.rounds(), store.journal.held_out()
@@ -126,6 +122,25 @@ def test_the_journal_holds_rounds_rollouts_and_evaluations(machine: Machine) -> 
     for scored in rollouts:
         assert scored.rewards == tuple(float(len(answer.text) % 2 == 0) for answer in scored.rollout.answers)
         assert all(answer.token_ids is None for answer in scored.rollout.answers)
+    asked = [tuple(prompt[-1].content for prompt in call.prompts) for call in machine.policy.calls if call.greedy]
+    validation, test = (
+        tuple(task.question for task in machine.source.held_out(split, 4)) for split in ("validation", "test")
+    )
+    assert asked == [validation, validation, test, test, test]
+    for event in machine.of(events.HeldOut):
+        assert (event.split, event.questions, event.accuracy) == ("validation", 4, event.correct / 4)
+        assert event.low <= event.accuracy <= event.high
+    with Store(machine.paths) as store:
+        newest = store.checkpoints.latest()
+    assert newest is not None and newest.accuracy == event.accuracy, "the last one is of the last checkpoint"
+    (comparison,) = machine.of(events.Comparison)
+    assert comparison.low <= comparison.gain == (comparison.adapter - comparison.base) / 4 <= comparison.high
+    report = read_report(machine.paths.journal, comparison.round)
+    assert report is not None and (report.split, report.before, report.now) == (
+        "test", comparison.base, comparison.adapter,
+    )  # fmt: skip
+    assert [before.question for before, _ in report.examples] and sum(task.questions for task in report.tasks) == 4
+    assert {now.question for _, now in report.examples} == set(test)
 
 
 def test_a_second_start_continues_like_an_unbroken_run(machine: Machine, tmp_path: Path) -> None:
@@ -329,29 +344,6 @@ def test_it_evaluates_at_start_at_the_end_and_at_the_interval(
 ) -> None:
     machine.start(replace(SETTINGS, rounds=5, evaluate_every=every))
     assert evaluated(machine) == expected
-
-
-def test_checkpoints_are_chosen_on_the_validation_set_and_compared_on_the_test_set(machine: Machine) -> None:
-    machine.start()
-    asked = [tuple(prompt[-1].content for prompt in call.prompts) for call in machine.policy.calls if call.greedy]
-    validation, test = (
-        tuple(task.question for task in machine.source.held_out(split, 4)) for split in ("validation", "test")
-    )
-    assert asked == [validation, validation, test, test, test]
-    for event in machine.of(events.HeldOut):
-        assert (event.split, event.questions, event.accuracy) == ("validation", 4, event.correct / 4)
-        assert event.low <= event.accuracy <= event.high
-    with Store(machine.paths) as store:
-        newest = store.checkpoints.latest()
-    assert newest is not None and newest.accuracy == event.accuracy, "the last one is of the last checkpoint"
-    (comparison,) = machine.of(events.Comparison)
-    assert comparison.low <= comparison.gain == (comparison.adapter - comparison.base) / 4 <= comparison.high
-    report = read_report(machine.paths.journal, comparison.round)
-    assert report is not None and (report.split, report.before, report.now) == (
-        "test", comparison.base, comparison.adapter,
-    )  # fmt: skip
-    assert [before.question for before, _ in report.examples] and sum(task.questions for task in report.tasks) == 4
-    assert {now.question for _, now in report.examples} == set(test)
 
 
 def test_without_held_out_questions_it_evaluates_nothing(machine: Machine) -> None:

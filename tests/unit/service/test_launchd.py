@@ -54,9 +54,6 @@ def test_install_renew_and_remove(commands: Commands, tmp_path: Path) -> None:
     assert agent.install(plan(tmp_path, nice=5), start=True)
     assert [command[0] for command in commands.run[1:]] == ["bootout", "bootstrap"]
     assert agent.remove("sapo-edge") and not file.exists() and not agent.remove("sapo-edge")
-
-
-def test_a_refusal_has_a_remedy(commands: Commands, tmp_path: Path) -> None:
     commands.fails = True
     with pytest.raises(StateError, match="Bootstrap failed: 5; log in"):
         Launchd(system=False, run=commands).install(plan(tmp_path), start=True)

@@ -43,13 +43,10 @@ def manager(path: str) -> Iterator[Manager]:
     manager.socket.close()
 
 
-def test_no_child_inherits_the_protocol(path: str, manager: Manager) -> None:
+def test_no_child_inherits_the_protocol(path: str, manager: Manager, tmp_path: Path) -> None:
     environ = {"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "1", "WATCHDOG_PID": "7", "HOME": "/"}
     ServiceManager(environ).ready()
     assert environ == {"HOME": "/"} and manager.read() == ["READY=1"]
-
-
-def test_an_abstract_address(tmp_path: Path) -> None:
     name = f"sapo-test-{tmp_path.name}-{os.getpid()}"
     manager = Manager("\0" + name)
     ServiceManager({"NOTIFY_SOCKET": "@" + name}).ready()
@@ -100,7 +97,7 @@ def test_a_manager_that_does_not_read_delays_no_round(path: str, manager: Manage
     assert manager.read()[0] == "STATUS=round 0"
 
 
-def test_only_the_thread_that_works_shows_life() -> None:
+def test_only_the_thread_that_works_shows_life_in_a_pause_every_second(monkeypatch: pytest.MonkeyPatch) -> None:
     stop, seen = Stop(), list[str]()
     stop.alive = lambda: seen.append("alive")
     stop.pause("user")
@@ -112,9 +109,6 @@ def test_only_the_thread_that_works_shows_life() -> None:
     handle.check()
     stop.wait_while_paused()
     assert len(seen) == 3
-
-
-def test_a_paused_node_shows_life_every_second(monkeypatch: pytest.MonkeyPatch) -> None:
     stop, seen = Stop(), list[str]()
     stop.alive = lambda: seen.append("alive")
     stop.pause("user")

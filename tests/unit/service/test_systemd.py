@@ -42,9 +42,15 @@ def settings(*home: str, **options: Any) -> dict[str, list[str]]:
     return found
 
 
-def test_a_program_that_is_not_installed_is_an_error_with_a_remedy() -> None:
+def test_a_program_that_is_not_installed_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(StateError, match=r"can't run no-such-program: No such file .*; install"):
         run_command(["no-such-program"])
+
+    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 0, "ActiveState=active\nStatusText=round 1: a=b\n\n", "")
+
+    found = Systemd(system=True, run=run).properties("x")
+    assert json.loads(json.dumps(found)) == {"ActiveState": "active", "StatusText": "round 1: a=b"}
 
 
 def analyze(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -85,22 +91,10 @@ def test_systemd_calls_the_unit_well_protected(tmp_path: Path, user: str, highes
     assert result.returncode == 0, result.stdout[-2000:]
 
 
-def test_a_system_service_sees_no_home_and_a_user_service_its_own() -> None:
-    system, user = (settings("/var/lib/x", user=name) for name in ("sapo-edge", ""))
-    assert system["ProtectHome"] == ["yes"] and system["User"] == ["sapo-edge"]
-    assert user["ProtectHome"] == ["read-only"] and user["PrivateUsers"] == ["yes"]
-    assert system["WantedBy"] == ["multi-user.target"] and user["WantedBy"] == ["default.target"]
-    assert "User" not in user and "After" not in user
-    assert settings("/home/me/x", user="sapo-edge")["ProtectHome"] == ["read-only"]
-
-
-def test_only_the_nodes_directories_can_be_written() -> None:
+def test_only_the_nodes_directories_can_be_written_and_temporary_ones_are_shared() -> None:
     found = settings("/srv/a b", hub=Path("/srv/hub"))
     places = ['-"/srv/a b/state"', '-"/srv/a b/cache"', '-"/srv/a b/run"', "-/srv/hub"]
     assert found["ProtectSystem"] == ["strict"] and found["ReadWritePaths"] == [" ".join(places)]
-
-
-def test_a_node_whose_files_are_temporary_shares_that_directory() -> None:
     for found, is_own in (
         (settings("/tmp/node"), "no"), (settings(shares_tmp=True), "no"), (settings(), "yes"),
     ):  # fmt: skip
@@ -108,29 +102,23 @@ def test_a_node_whose_files_are_temporary_shares_that_directory() -> None:
         assert ("-/tmp" in found["ReadWritePaths"][0].split()) == (is_own == "no")
 
 
-def test_it_restarts_after_failures_and_not_after_wrong_settings() -> None:
+def test_what_a_unit_says_of_restarts_namespaces_and_homes() -> None:
     found = settings()
     assert found["Restart"] == ["on-failure"] and found["StartLimitIntervalSec"] == ["0"]
     assert found["RestartPreventExitStatus"] == ["2"] and found["SuccessExitStatus"] == ["130"]
     assert found["Type"] == ["notify"] and found["KillMode"] == ["mixed"] and "RestartSteps" not in found
     assert settings(version=254)["RestartMaxDelaySec"] == ["30min"]
-
-
-def test_where_users_make_no_namespaces_the_rest_stays_and_a_gpu_is_visible() -> None:
     found = settings(namespaces=False)
     assert "PrivateUsers" not in found and "ProtectSystem" not in found
     assert found["NoNewPrivileges"] == ["yes"] and found["SystemCallFilter"] == ["@system-service", "~@privileged"]
     found = settings(user="x", devices=True, groups=("render",))
     assert "PrivateDevices" not in found and found["SupplementaryGroups"] == ["render"]
-
-
-def test_the_kernels_switches_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    switch = tmp_path / "switch"
-    monkeypatch.setattr(systemd, "_NAMESPACE_SWITCHES", {str(switch): "0"})
-    assert users_may_isolate()
-    for value, allowed in (("1\n", True), ("0\n", False)):
-        switch.write_text(value)
-        assert users_may_isolate() is allowed
+    system, user = (settings("/var/lib/x", user=name) for name in ("sapo-edge", ""))
+    assert system["ProtectHome"] == ["yes"] and system["User"] == ["sapo-edge"]
+    assert user["ProtectHome"] == ["read-only"] and user["PrivateUsers"] == ["yes"]
+    assert system["WantedBy"] == ["multi-user.target"] and user["WantedBy"] == ["default.target"]
+    assert "User" not in user and "After" not in user
+    assert settings("/home/me/x", user="sapo-edge")["ProtectHome"] == ["read-only"]
 
 
 def unquote(word: str) -> str:
@@ -220,6 +208,12 @@ def test_without_systemd_another_way_is_named(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(ConfigError, match="sudo"):
         Systemd(system=True).check()
+    switch = tmp_path / "switch"
+    monkeypatch.setattr(systemd, "_NAMESPACE_SWITCHES", {str(switch): "0"})
+    assert users_may_isolate()
+    for value, allowed in (("1\n", True), ("0\n", False)):
+        switch.write_text(value)
+        assert users_may_isolate() is allowed
 
 
 @given(st.one_of(st.none(), st.integers(0, 2**40)), st.integers(2**29, 2**40))
@@ -227,11 +221,3 @@ def test_memory_is_more_than_needed_and_less_than_the_machine_has(needed: int | 
     limit = memory_limit(needed, machine)
     assert limit <= 0.9 * machine
     assert limit == int(0.9 * machine) if needed is None else limit > needed or limit == int(0.9 * machine)
-
-
-def test_properties_are_read_by_name(tmp_path: Path) -> None:
-    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.CompletedProcess(command, 0, "ActiveState=active\nStatusText=round 1: a=b\n\n", "")
-
-    found = Systemd(system=True, run=run).properties("x")
-    assert json.loads(json.dumps(found)) == {"ActiveState": "active", "StatusText": "round 1: a=b"}

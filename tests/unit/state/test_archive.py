@@ -96,18 +96,6 @@ def test_every_run_comes_back_and_the_same_one_goes_on(paths: Paths, target: Pat
             assert store.latest is not None and store.latest.round == round and store.journal.last_round() == round
 
 
-def test_nothing_is_overwritten(paths: Paths, file: Path, tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="exists; name another file"):
-        write_backup(paths, file)
-    for home, existing in (("one", "state/identity"), ("two", "config/config.toml"), ("three", "state/runs/x")):
-        path = tmp_path / home / existing
-        path.parent.mkdir(parents=True)
-        path.write_text("mine")
-        with pytest.raises(StateError, match="overwrites nothing"):
-            restore_backup(Paths.default(tmp_path / home), file)
-        assert list(files_of(tmp_path / home).values()) == [b"mine"]
-
-
 def test_without_its_identity_it_becomes_another_node(paths: Paths, tmp_path: Path) -> None:
     made = write_backup(paths, tmp_path / "backup.zip", with_identity=False)
     assert not made.has_identity and b"identity" not in (tmp_path / "backup.zip").read_bytes()
@@ -122,10 +110,21 @@ def test_settings_alone_come_back(tmp_path: Path, target: Paths) -> None:
     assert target.config_file.read_text() == "own = 6\n"
 
 
-def test_a_running_node_is_left_alone(file: Path, target: Paths) -> None:
+def test_nothing_is_overwritten_and_a_running_node_left_alone(
+    file: Path, target: Paths, paths: Paths, tmp_path: Path
+) -> None:
     target.create()
     with StateLock(target.lock), pytest.raises(StateLockedError):
         restore_backup(target, file)
+    with pytest.raises(StateError, match="exists; name another file"):
+        write_backup(paths, file)
+    for home, existing in (("one", "state/identity"), ("two", "config/config.toml"), ("three", "state/runs/x")):
+        path = tmp_path / home / existing
+        path.parent.mkdir(parents=True)
+        path.write_text("mine")
+        with pytest.raises(StateError, match="overwrites nothing"):
+            restore_backup(Paths.default(tmp_path / home), file)
+        assert list(files_of(tmp_path / home).values()) == [b"mine"]
 
 
 def test_a_backup_that_could_not_be_restored_is_not_written(
@@ -238,9 +237,12 @@ def test_a_link_in_an_archive_becomes_a_file(file: Path, target: Paths) -> None:
     assert not target.identity.is_symlink() and target.identity.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_newer_backup_says_so(file: Path, target: Paths) -> None:
+def test_a_newer_backup_and_a_method_that_takes_much_memory_are_refused(file: Path, target: Paths) -> None:
     rewritten(file, lambda record: record.update(v=2))
     with pytest.raises(StateError, match="newer sapo-edge"):
+        restore_backup(target, file)
+    rewritten(file, method=zipfile.ZIP_LZMA)
+    with pytest.raises(StateError, match="compressed in another way"):
         restore_backup(target, file)
 
 
@@ -277,12 +279,6 @@ def bytes_changed(data: bytes) -> list[bytes]:
 def test_other_bytes_are_no_backup(file: Path, target: Paths, number: int) -> None:
     file.write_bytes(bytes_changed(file.read_bytes())[number])
     with pytest.raises(StateError, match="no backup, or damaged"):
-        restore_backup(target, file)
-
-
-def test_a_method_that_takes_much_memory_is_refused(file: Path, target: Paths) -> None:
-    rewritten(file, method=zipfile.ZIP_LZMA)
-    with pytest.raises(StateError, match="compressed in another way"):
         restore_backup(target, file)
 
 

@@ -57,22 +57,28 @@ def test_without_checkpoints_there_is_no_latest_and_no_best(checkpoints: Checkpo
         checkpoints.load(3)
 
 
-def test_another_model_or_manifest_is_rejected_with_a_remedy(checkpoints: Checkpoints) -> None:
+def test_what_was_made_for_something_else_or_changed_is_rejected(checkpoints: Checkpoints) -> None:
     checkpoint = checkpoints.save(state(1), write)
     checkpoint.check_origin("model", "manifest")
     with pytest.raises(CheckpointError, match=r"another model; .*sapo runs new"):
         checkpoint.check_origin("other", "manifest")
     with pytest.raises(CheckpointError, match="another manifest"):
         checkpoint.check_origin("model", "other")
-
-
-def test_a_checkpoint_under_the_name_of_another_round_is_rejected(checkpoints: Checkpoints) -> None:
     directory = checkpoints.save(state(1), write).directory
     directory.rename(directory.with_name("round-000002"))
     with pytest.raises(CheckpointError, match="of round 1"):
         checkpoints.read(2)
     with pytest.raises(CheckpointError, match="of round 1"):
         checkpoints.load(2)
+    path = checkpoints.save(state(1), write).directory / RECORD
+    record = json.loads(path.read_text())
+    record["cursor"]["index"] = 2
+    path.write_text(json.dumps(record))
+    with pytest.raises(CheckpointError, match=r"checkpoint\.json has changed"):
+        checkpoints.read(1)
+    path.write_text("[]")
+    with pytest.raises(CheckpointError, match="can't be read"):
+        checkpoints.read(1)
 
 
 @pytest.mark.parametrize("name", ["adapter/weights.bin", RECORD])
@@ -95,18 +101,6 @@ def test_a_damaged_checkpoint_is_skipped_and_set_aside(checkpoints: Checkpoints,
     assert newest == latest
     assert "round-000002.damaged" in repair and "\n" not in repair
     assert checkpoints.rounds() == [1] and (checkpoints.directory / "round-000002.damaged").is_dir()
-
-
-def test_a_changed_record_is_rejected(checkpoints: Checkpoints) -> None:
-    path = checkpoints.save(state(1), write).directory / RECORD
-    record = json.loads(path.read_text())
-    record["cursor"]["index"] = 2
-    path.write_text(json.dumps(record))
-    with pytest.raises(CheckpointError, match=r"checkpoint\.json has changed"):
-        checkpoints.read(1)
-    path.write_text("[]")
-    with pytest.raises(CheckpointError, match="can't be read"):
-        checkpoints.read(1)
 
 
 def test_a_checkpoint_of_a_newer_version_is_neither_skipped_nor_set_aside(checkpoints: Checkpoints) -> None:
@@ -187,13 +181,12 @@ def test_a_failed_write_leaves_the_previous_one(
     checkpoints.load(1)
 
 
-def test_values_that_json_cannot_hold_are_rejected_before_anything_changes(checkpoints: Checkpoints) -> None:
+def test_what_can_not_be_written_is_noticed_before_anything_changes(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(TypeError):
         checkpoints.save(Checkpoint(1, "model", "manifest", 0, cursor={"a": object()}), write)
     assert os.listdir(checkpoints.directory) == []
-
-
-def test_too_little_space_is_noticed_before_writing(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable, "free_bytes", lambda directory: durable.SPACE_MARGIN + 5000)
     checkpoints.save(state(1), write)
     with pytest.raises(StateError, match=r"free.*needed"):

@@ -123,9 +123,12 @@ def test_external_rollouts_and_their_tasks_are_known_after_a_restart(journal: Jo
 def test_a_commit_is_flushed_to_the_disk_even_while_a_reader_is_open(journal: Journal) -> None:
     # Where commits are not flushed, the write-ahead log is when it is copied into the file: not while it is read.
     assert journal._rows("PRAGMA synchronous", ()) == [(2,)]
-
-
-def test_sequence_numbers_are_never_reserved_twice(journal: Journal) -> None:
+    threads = [threading.Thread(target=journal.record, args=(finished(round),)) for round in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(journal.rounds()) == 8
     assert (journal.reserve_sequences(8), journal.reserve_sequences(1)) == (1, 9)
     journal.truncate_after(-1)
     journal.close()
@@ -149,15 +152,6 @@ def test_other_events_are_bounded_and_progress_is_not_kept(journal: Journal, mon
     journal.record(stopped)
     assert journal.events()[-1] == stopped
     assert len(journal.events()) == 3
-
-
-def test_another_thread_may_use_it(journal: Journal) -> None:
-    threads = [threading.Thread(target=journal.record, args=(finished(round),)) for round in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(journal.rounds()) == 8
 
 
 def test_a_failed_round_leaves_nothing_behind(journal: Journal) -> None:

@@ -33,10 +33,16 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_second_process_is_rejected_with_the_holders_id(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
+def test_a_second_process_is_rejected_with_the_holders_id_until_that_is_killed(
+    tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
     with pytest.raises(StateLockedError, match=f"process {holder.pid}.*sapo status.*sapo stop") as error:
         StateLock(tmp_path / "lock").acquire()
     assert error.value.holder == holder.pid and "kill" not in str(error.value)
+    holder.kill()
+    holder.wait()
+    with StateLock(tmp_path / "lock"):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
 
 
 def test_waiting_for_a_process_ends_when_it_releases_the_lock_or_another_one_holds_it(
@@ -50,13 +56,6 @@ def test_waiting_for_a_process_ends_when_it_releases_the_lock_or_another_one_hol
     assert time.monotonic() - begin >= 0.3
 
 
-def test_a_killed_process_releases_the_lock(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
-    holder.kill()
-    holder.wait()
-    with StateLock(tmp_path / "lock"):
-        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
-
-
 def test_the_lock_is_exclusive_within_a_process_too(tmp_path: Path) -> None:
     first, second = StateLock(tmp_path / "lock"), StateLock(tmp_path / "lock")
     first.acquire()
@@ -66,8 +65,5 @@ def test_the_lock_is_exclusive_within_a_process_too(tmp_path: Path) -> None:
     first.release()
     second.acquire()
     second.release()
-
-
-def test_a_path_that_cannot_be_locked_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="can't lock"):
         StateLock(tmp_path).acquire()

@@ -99,6 +99,10 @@ def test_the_file_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(20):
         logging.getLogger("sapo_edge").info("a line")
     assert len(list(tmp_path.iterdir())) == 1 + logs.OLDER_FILES
+    with pytest.raises(ConfigError, match="debug, info"):
+        logs.configure("loud")
+    with pytest.raises(StateError, match="log"):
+        logs.configure("info", tmp_path / "none" / "log")
 
 
 def test_a_full_disk_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,10 +114,3 @@ def test_a_full_disk_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixt
     for _ in range(3):
         logging.getLogger("sapo_edge").info("x" * 10_000)
     assert capsys.readouterr().err.count("can't write to the log") == 1
-
-
-def test_an_unknown_level_or_a_missing_directory_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="debug, info"):
-        logs.configure("loud")
-    with pytest.raises(StateError, match="log"):
-        logs.configure("info", tmp_path / "none" / "log")

@@ -35,10 +35,16 @@ def train(paths: Paths, rollouts: int, tasks: int) -> int:
     return first
 
 
-def test_a_fresh_state_directory_has_the_first_run(paths: Paths) -> None:
+def test_a_fresh_state_directory_has_the_first_run_and_no_run_changes_while_a_node_runs(paths: Paths) -> None:
     assert run_names(paths) == [FIRST_RUN] and paths.run_name == FIRST_RUN and unused_name(paths) == "run-2"
     train(paths, 1, 1)
     assert run_names(paths) == [FIRST_RUN] and not paths.current_run.exists()
+    train(paths, 1, 1)
+    with StateLock(paths.lock):
+        for change in (begin_run, use_run, remove_run):
+            with pytest.raises(StateLockedError):
+                change(paths, "run-2")
+    assert run_names(paths) == [FIRST_RUN]
 
 
 def test_a_state_of_a_program_that_was_never_released_is_refused(paths: Paths) -> None:
@@ -76,15 +82,6 @@ def test_no_sequence_number_is_ever_used_twice(
         with closing(Journal(paths.journal)) as journal:
             assert journal.reserve_sequences(rollouts) > last
             last = journal.counter(SEQUENCE)
-
-
-def test_runs_change_only_while_no_node_runs(paths: Paths) -> None:
-    train(paths, 1, 1)
-    with StateLock(paths.lock):
-        for change in (begin_run, use_run, remove_run):
-            with pytest.raises(StateLockedError):
-                change(paths, "run-2")
-    assert run_names(paths) == [FIRST_RUN]
 
 
 @pytest.mark.parametrize("name", ["", "../x", "A", "a/b", ".", "-a", "a" * 41, "a b", "a\n", "é"])

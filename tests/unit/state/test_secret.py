@@ -10,14 +10,6 @@ from sapo_edge.errors import StateError
 from sapo_edge.state.secret import read_or_create_secret, read_secret, seed_from_secret
 
 
-def test_the_secret_is_created_once_and_stays(tmp_path: Path) -> None:
-    secret = read_or_create_secret(tmp_path / "identity")
-    assert len(secret) == 32 and read_or_create_secret(tmp_path / "identity") == secret
-    assert (tmp_path / "identity").read_text() == secret.hex() + "\n"
-    assert os.listdir(tmp_path) == ["identity"]
-    assert read_or_create_secret(tmp_path / "other") != secret
-
-
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 def test_nobody_else_may_read_the_secret(tmp_path: Path) -> None:
     path = tmp_path / "my home" / "identity"
@@ -62,9 +54,14 @@ def test_a_file_system_without_hard_links_works(tmp_path: Path, monkeypatch: pyt
     assert os.listdir(tmp_path) == ["identity"]
 
 
-def test_reading_a_missing_secret_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_secret_is_created_once_and_stays(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="can't read the identity"):
         read_secret(tmp_path / "identity")
+    secret = read_or_create_secret(tmp_path / "identity")
+    assert len(secret) == 32 and read_or_create_secret(tmp_path / "identity") == secret
+    assert (tmp_path / "identity").read_text() == secret.hex() + "\n"
+    assert os.listdir(tmp_path) == ["identity"]
+    assert read_or_create_secret(tmp_path / "other") != secret
 
 
 def test_the_seed_is_the_same_in_every_version_and_differs_between_nodes() -> None:

@@ -81,19 +81,16 @@ def test_a_node_that_is_killed_after_each_checkpoint_keeps_no_more_of_them(paths
         assert store.checkpoints.rounds() == [4, 5, 6]
 
 
-def test_another_model_is_rejected_and_the_history_stays(paths: Paths) -> None:
+def test_another_model_and_a_second_node_are_rejected_and_the_history_stays(paths: Paths) -> None:
+    with Store(paths), pytest.raises(StateLockedError):
+        Store(paths)
+    Store(paths).close()
     with Store(paths) as store:
         save(store, 1)
         record(store, 2)
         with pytest.raises(CheckpointError, match="another model"):
             store.resume(model_digest="other", manifest_digest="manifest")
         assert store.journal.last_round() == 2
-
-
-def test_a_second_node_is_rejected_until_the_first_closes(paths: Paths) -> None:
-    with Store(paths), pytest.raises(StateLockedError):
-        Store(paths)
-    Store(paths).close()
 
 
 def test_a_failed_start_releases_the_lock(paths: Paths) -> None:

@@ -45,13 +45,10 @@ def test_an_endless_loop_is_interrupted_and_its_thread_ends(work: Callable[[], N
     assert worker.run(threading.current_thread, 5.0) is not threading.current_thread()
 
 
-def test_work_that_swallows_the_exception_is_interrupted_again() -> None:
+def test_work_that_is_interrupted_again_releases_its_lock_and_errors_come_through() -> None:
     worker = BoundedWorker()
     worker.run(twice_against_everything, 0.05)
     assert worker.run(lambda: "next", 5.0) == "next"
-
-
-def test_interrupted_work_releases_its_lock() -> None:
     worker, lock = BoundedWorker(), threading.Lock()
 
     def hold() -> None:
@@ -63,9 +60,6 @@ def test_interrupted_work_releases_its_lock() -> None:
             worker.run(hold, 0.02)
         assert lock.acquire(timeout=1)
         lock.release()
-
-
-def test_results_and_errors_come_through() -> None:
     worker = BoundedWorker()
     assert worker.run(lambda: 7, 5.0) == 7
     with pytest.raises(KeyError):

@@ -71,12 +71,9 @@ def test_every_value_stands_in_its_message() -> None:
             assert later == (after or "{due}" in template)
 
 
-def test_messages_differ_and_none_is_long() -> None:
+def test_messages_differ_none_is_long_and_kinds_are_chosen() -> None:
     questions = {task["question"].lower() for task in MADE}
     assert max(map(len, questions)) < 600 and len(questions) > 0.99 * len(MADE)
-
-
-def test_kinds_are_chosen() -> None:
     made = Extract(("order", "notice"))
     assert {made.generate(seed)["metadata"]["kind"] for seed in range(50)} == {"order", "notice"}
     assert TaskEntry("extract", "extract", {"kinds": KINDS}).config == {"kinds": KINDS}

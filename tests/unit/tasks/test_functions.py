@@ -35,6 +35,10 @@ def test_a_function_sees_question_expected_answer_and_the_whole_completion() -> 
     task = source.held_out("test", 1)[0]
     assert source.score(task, "so, <answer>it</answer>\n") == 0.25
     assert seen == [(task.question, task.ground_truth, "so, <answer>it</answer>\n")]
+    source = judged_by(lambda _, expected, text: text == expected)
+    task = source.held_out("test", 1)[0]
+    assert source.right_answer(task) == task.ground_truth
+    assert judged_by(lambda *_: 0).right_answer(task) is None
 
 
 @pytest.mark.parametrize(("given", "right"), [(True, True), (1, True), (0.99, False), (False, False)])
@@ -43,13 +47,6 @@ def test_one_is_right_and_less_is_a_reward_alone(given: float, right: bool) -> N
     task = source.held_out("test", 1)[0]
     assert source.judge(task, "x").right is right
     assert source.score(task, "x") == float(given)
-
-
-def test_a_known_answer_is_one_that_the_function_takes() -> None:
-    source = judged_by(lambda _, expected, text: text == expected)
-    task = source.held_out("test", 1)[0]
-    assert source.right_answer(task) == task.ground_truth
-    assert judged_by(lambda *_: 0).right_answer(task) is None
 
 
 def fails(*_: str) -> float:
@@ -63,15 +60,12 @@ def test_a_function_that_fails_is_an_error_and_not_a_wrong_answer(function: Func
         source.score(source.held_out("test", 1)[0], "x")
 
 
-def test_without_the_function_there_is_no_source_and_no_swarm() -> None:
+def test_without_the_function_there_is_no_source_and_no_swarm(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="judged by mine"):
         TaskSource(JUDGED)
     with pytest.raises(ManifestError, match="nobody can join"):
         Swarm.of(JUDGED)
     assert Manifest.from_bytes(JUDGED.to_bytes()).functions == {"mine"}
-
-
-def test_questions_that_a_stranger_sends_by_digest_name_no_function(tmp_path: Path) -> None:
     (entry,) = JUDGED.tasks
     assert isinstance(entry.questions, tuple)
     data = write_questions(entry.questions, tmp_path)

@@ -60,9 +60,6 @@ def test_named_columns_and_a_named_check_come_first() -> None:
         imported(rows, answer="shrt")
     with pytest.raises(DataError, match="can't be guessed; name them with --question and --answer; it has: text, id"):
         imported([{"text": "a", "id": 1}])
-
-
-def test_a_check_of_an_import_needs_no_option() -> None:
     with pytest.raises(ConfigError, match="has no check regex; choose of exact, number"):
         Importer(check="regex")
     with pytest.raises(ConfigError, match=r"has no check numbr; did you mean number\?"):

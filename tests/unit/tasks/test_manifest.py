@@ -44,23 +44,23 @@ def refusal(text: str) -> ManifestError:
     return caught.value
 
 
-def test_every_manifest_on_offer_says_what_it_teaches() -> None:
-    assert set(SKILL_WORDS) == {name for name in shipped_manifests() if load_manifest(name).name == name}
-
-
-def test_a_manifest_survives_its_encoding() -> None:
+def test_a_manifest_survives_its_encoding_also_at_its_bounds_and_has_one_digest() -> None:
     for name in shipped_manifests():
         manifest = load_manifest(name)
         decoded = Manifest.from_bytes(manifest.to_bytes())
         assert decoded == manifest
         assert decoded.digest == manifest.digest
-
-
-def test_the_order_of_settings_and_the_type_of_numbers_do_not_matter_to_the_digest() -> None:
+    assert set(SKILL_WORDS) == {name for name in shipped_manifests() if load_manifest(name).name == name}
     other = TaskEntry("sums", "chain_sum", {"min_terms": 2, "max_terms": 2}, weight=1)
     assert Manifest("tiny", (other,), max_tokens=16).digest == TINY.digest
     whole, real = (TaskEntry("m", "binary_matrix", {"p_zero": value}) for value in (1, 1.0))
     assert Manifest("m", (whole,)).digest == Manifest("m", (real,)).digest
+    entries = [TaskEntry(f"{number:064}", "gcd", weight=1000.0, reading="fit", form=0.5) for number in range(63)]
+    smallest = TaskEntry("s", "gcd", weight=0.001, reading="fit")
+    examples = (("q" * 4096, "a"),) * 8
+    for tokens in (1, 2048):
+        manifest = Manifest("n" * 64, (*entries, smallest), "s" * 4096, examples, tokens)
+        assert Manifest.from_bytes(manifest.to_bytes()) == manifest
 
 
 def test_a_prompt_is_the_system_text_the_worked_examples_and_the_question() -> None:
@@ -82,9 +82,6 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
         == load_manifest(str(file))
         == Manifest("test", (TaskEntry("sums", "chain_sum", reading="fit"),))
     )
-
-
-def test_an_unknown_manifest_lists_the_shipped_ones_and_the_nearest_name() -> None:
     with pytest.raises(ManifestError) as caught:
         load_manifest("startr")
     assert "did you mean starter" in caught.value.remedy
@@ -284,12 +281,3 @@ def test_importing_manifests_and_tasks_loads_no_library_and_drawing_none_for_plo
     pytest.importorskip("reasoning_gym")
     done = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["[]", "False"]
-
-
-def test_a_manifest_may_be_as_large_as_its_bounds() -> None:
-    entries = [TaskEntry(f"{number:064}", "gcd", weight=1000.0, reading="fit", form=0.5) for number in range(63)]
-    smallest = TaskEntry("s", "gcd", weight=0.001, reading="fit")
-    examples = (("q" * 4096, "a"),) * 8
-    for tokens in (1, 2048):
-        manifest = Manifest("n" * 64, (*entries, smallest), "s" * 4096, examples, tokens)
-        assert Manifest.from_bytes(manifest.to_bytes()) == manifest

@@ -121,9 +121,6 @@ def test_truth_is_no_number_and_an_accent_may_be_composed() -> None:
     assert not same([1, 2], [2, 1])
     assert not same([1, 2], [1]) and not same([1], [1, 2]) and not same([1], [])
     assert same({"a": [{"b": 1.5}]}, {"a": [{"b": 1.6}]}, tolerance=0.11)
-
-
-def test_fields_of_nested_objects_count_by_themselves() -> None:
     expected = {"call": {"name": "get", "arguments": {"city": "Rome", "days": 3}}}
     assert field_share(expected, {"call": {"name": "get", "arguments": {"city": "Rome", "days": 4}}}) == 2 / 3
     assert field_share(expected, {"call": {}}) == 0

@@ -289,19 +289,7 @@ def test_questions_that_no_answer_can_meet_are_refused(check: str, value: object
         OwnQuestion("?", expected, make_check(check, value))
 
 
-def test_a_manifest_has_an_end(tmp_path: Path) -> None:
-    lines = [{"question": f"{number}" + "x" * 1000, "answer": "1"} for number in range(300)]
-    with pytest.raises(ManifestError, match="bytes as it is sent") as caught:
-        load_manifest(write(tmp_path, *lines))
-    assert str(MAX_MANIFEST_BYTES) in caught.value.remedy
-    (tmp_path / "tasks.jsonl").write_bytes(b" " * (2 * 1024 * 1024 + 1))
-    with pytest.raises(ManifestError, match="too large"):
-        load_manifest(tmp_path / "manifest.toml")
-    with pytest.raises(ManifestError, match=f"has {MAX_MANIFEST_BYTES + 1} bytes"):
-        Manifest.from_bytes(bytes(MAX_MANIFEST_BYTES + 1))
-
-
-def test_a_file_has_so_many_questions_and_mistakes_at_most(tmp_path: Path) -> None:
+def test_a_manifest_and_a_file_have_an_end(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     line = b'{"question": "?", "answer": "1"}\n'
     path.write_bytes(line * (MAX_QUESTIONS + 5))
@@ -311,6 +299,15 @@ def test_a_file_has_so_many_questions_and_mistakes_at_most(tmp_path: Path) -> No
     assert len(find_mistakes_in(path)) == MAX_MISTAKES
     with pytest.raises(ManifestError, match="line 1 is not valid JSON"):
         list(read_questions(path))
+    lines = [{"question": f"{number}" + "x" * 1000, "answer": "1"} for number in range(300)]
+    with pytest.raises(ManifestError, match="bytes as it is sent") as caught:
+        load_manifest(write(tmp_path, *lines))
+    assert str(MAX_MANIFEST_BYTES) in caught.value.remedy
+    (tmp_path / "tasks.jsonl").write_bytes(b" " * (2 * 1024 * 1024 + 1))
+    with pytest.raises(ManifestError, match="too large"):
+        load_manifest(tmp_path / "manifest.toml")
+    with pytest.raises(ManifestError, match=f"has {MAX_MANIFEST_BYTES + 1} bytes"):
+        Manifest.from_bytes(bytes(MAX_MANIFEST_BYTES + 1))
 
 
 def test_an_entry_has_so_many_questions_at_most() -> None:

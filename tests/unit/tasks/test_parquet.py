@@ -57,9 +57,6 @@ def test_whole_numbers_and_dictionaries_and_conversations_are_read(tmp_path: Pat
     turns = [{"role": "user", "content": "Ho?"}, {"role": "assistant", "content": "Hm."}]
     chat = write(tmp_path / "c.parquet", {"messages": [turns]})
     assert [question.as_list() for question in questions(chat)] == [["Ho?", "Hm.", "", "exact", True]]
-
-
-def test_more_than_a_manifest_holds_is_named_by_digest(tmp_path: Path) -> None:
     count = MAX_QUESTIONS + 1
     table = {"question": [f"{n} + 1?" for n in range(count)], "answer": list(range(1, count + 1))}
     manifest = Manifest.read(write(tmp_path / "many.parquet", table), tmp_path / "store")
@@ -71,16 +68,14 @@ def test_a_mistake_is_told_with_its_row_and_a_long_row_is_not_passed_on(tmp_path
     assert [mistake.message for mistake in find_mistakes_in(path)] == [
         f"{path}, row 2: answer is empty", f"{path}, row 3: it has no question",
     ]  # fmt: skip
+    nothing = pa.ListArray.from_arrays(pa.array([0, 5_000_000], pa.int32()), pa.nulls(5_000_000))
+    path = write(tmp_path / "nothing.parquet", {"question": ["a?"], "answer": nothing})
+    assert list(read_parquet(path, ("question", "answer"))) == [(1, {})]
 
 
-def test_without_pyarrow_the_remedy_is_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "q.parquet", {"question": ["a?"], "answer": ["x"]})
-    monkeypatch.setattr(question_parquet, "find_spec", lambda _name: None)
-    with pytest.raises(ManifestError, match=r"need the package pyarrow; install .* with: "):
-        questions(path)
-
-
-def test_of_a_table_without_the_columns_those_that_it_has_are_named(tmp_path: Path) -> None:
+def test_of_a_table_without_the_columns_those_that_it_has_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path / "q.parquet", {"ask": ["a?"], "say": ["x"]})
     with pytest.raises(ManifestError, match=r"has none of the columns question.*; name its columns; it has: ask, say"):
         questions(path)
@@ -90,12 +85,10 @@ def test_of_a_table_without_the_columns_those_that_it_has_are_named(tmp_path: Pa
     # Others use an option's name for something else.
     options = write(tmp_path / "o.parquet", {"question": ["a?"], "answer": ["x"], "choices": [{"text": ["x", "y"]}]})
     assert [question.answer for question in questions(options)] == ["x"]
-
-
-def test_a_list_of_many_values_in_few_bytes_is_a_long_row(tmp_path: Path) -> None:
-    nothing = pa.ListArray.from_arrays(pa.array([0, 5_000_000], pa.int32()), pa.nulls(5_000_000))
-    path = write(tmp_path / "nothing.parquet", {"question": ["a?"], "answer": nothing})
-    assert list(read_parquet(path, ("question", "answer"))) == [(1, {})]
+    path = write(tmp_path / "q.parquet", {"question": ["a?"], "answer": ["x"]})
+    monkeypatch.setattr(question_parquet, "find_spec", lambda _name: None)
+    with pytest.raises(ManifestError, match=r"need the package pyarrow; install .* with: "):
+        questions(path)
 
 
 GOOD = {"question": [f"{n}?" for n in range(300)], "answer": [str(n) for n in range(300)]}
@@ -129,7 +122,7 @@ def test_any_changed_bytes_give_questions_or_an_error_of_ours(tmp_path: Path) ->
     assert "error" in outcomes, "none of the changes was noticed"
 
 
-def test_a_file_that_says_it_has_billions_of_rows_gives_none_of_them(tmp_path: Path) -> None:
+def test_what_a_file_claims_to_have_is_not_believed(tmp_path: Path) -> None:
     data = write(tmp_path / "good.parquet", GOOD, compression="none").read_bytes()
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     # Thrift's compact form: a number in zigzag, seven bits a byte. 300 rows are there as two bytes; the first time they
@@ -141,9 +134,6 @@ def test_a_file_that_says_it_has_billions_of_rows_gives_none_of_them(tmp_path: P
     path.write_bytes(data[:footer] + described + len(described).to_bytes(4, "little") + b"PAR1")
     with pytest.raises(ManifestError, match=r"says that it has [0-9]{10,} rows|is damaged"):
         questions(path)
-
-
-def test_a_description_that_claims_more_than_the_file_has_is_not_parsed(tmp_path: Path) -> None:
     path = tmp_path / "claims.parquet"
     path.write_bytes(b"PAR1" + bytes(100) + (2**31).to_bytes(4, "little") + b"PAR1")
     with pytest.raises(ManifestError, match=f"has a description of {2**31} bytes at its end"):

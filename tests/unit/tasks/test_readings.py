@@ -188,6 +188,11 @@ def test_rewards_of_tags_are_those_of_the_paper_and_content_is_counted_beside_th
     assert source.judge(task, f"It is {right}") == OTHERWISE
     assert source.judge(task, f"<answer>{right}</answer>") == RIGHT
     assert source.judge(task, f"<answer>{right}0</answer> no, {right}") == WRONG, "what stands in tags was said"
+    entry = TaskEntry("sums", "chain_sum", {"max_terms": 2}, reading="number", form=0.25)
+    source = TaskSource(Manifest("form", (entry,)))
+    (task,), _ = source.training_tasks(3, 0, 1)
+    scores = [source.score(task, text) for text in (task.ground_truth, f"It is {task.ground_truth}", "It is 123456")]
+    assert scores == [1.0, 0.75, 0.0]
 
 
 def test_a_persons_answer_is_shared_in_the_form_that_is_asked_for() -> None:
@@ -196,11 +201,3 @@ def test_a_persons_answer_is_shared_in_the_form_that_is_asked_for() -> None:
         (task,), _ = source.training_tasks(3, 0, 1)
         assert source.as_asked(task, "<answer>7</answer>") == shared
         assert source.as_asked(task, "seven") == "seven"
-
-
-def test_a_form_that_is_asked_for_earns_less_than_content() -> None:
-    entry = TaskEntry("sums", "chain_sum", {"max_terms": 2}, reading="number", form=0.25)
-    source = TaskSource(Manifest("form", (entry,)))
-    (task,), _ = source.training_tasks(3, 0, 1)
-    scores = [source.score(task, text) for text in (task.ground_truth, f"It is {task.ground_truth}", "It is 123456")]
-    assert scores == [1.0, 0.75, 0.0]

@@ -22,7 +22,7 @@ from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import SPLIT_QUESTIONS
 from sapo_edge.tasks.skills import SKILLS
-from sapo_edge.tasks.source import JUDGED, TaskSource, derive_seed
+from sapo_edge.tasks.source import JUDGED, TaskSource
 
 STARTER = TaskSource(load_manifest("starter"))
 NINE = TaskSource(load_manifest("reasoning-gym-nine"))
@@ -53,24 +53,25 @@ def test_a_task_of_every_entry_is_regenerated_from_its_reference(source: TaskSou
     assert [source.regenerate(task.ref) for task in drawn] == drawn
 
 
-def test_other_identities_and_neighbouring_seeds_draw_other_sequences() -> None:
+def test_other_identities_seeds_and_manifests_draw_and_hold_out_other_questions() -> None:
     seeds = (seed_from_secret(b"one"), seed_from_secret(b"two"), 100, 101)
     drawn = [{NINE.draw(seed, index).question for index in range(50)} for seed in seeds]
     assert sum(map(len, drawn)) == len(set.union(*drawn))
+    config = dict(STARTER.manifest.tasks[0].config)
+    sources = [TaskSource(Manifest(name, (TaskEntry("sums", "chain_sum", config),))) for name in ("a", "b")]
+    assert questions(sources[0], "test") != questions(sources[1], "test")
 
 
-def test_entries_are_drawn_by_weight() -> None:
+def test_entries_are_drawn_and_held_out_by_weight() -> None:
     entries = (TaskEntry("rare", "gcd", weight=1.0), TaskEntry("common", "lcm", weight=4.0))
     source = TaskSource(Manifest("weights", entries))
     drawn = Counter(source.draw(3, index).ref.entry for index in range(2000))
     assert 0.16 < drawn["rare"] / 2000 < 0.24
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.binary(max_size=64))
-def test_seeds_are_never_negative_and_fit_into_63_bits(secret: bytes) -> None:
-    assert 0 <= seed_from_secret(secret) <= MAX_INTEGER
-    assert seed_from_secret(secret) != derive_seed("other", secret)
+    entries = (TaskEntry("rare", "gcd", weight=1.0), TaskEntry("common", "lcm", weight=3.0))
+    source = TaskSource(Manifest("weights", entries))
+    for split in SPLITS:
+        counts = Counter(task.ref.entry for task in source.held_out(split, SPLIT_QUESTIONS))
+        assert counts == {"rare": 50, "common": 150}
 
 
 @settings(max_examples=100, deadline=None)
@@ -149,20 +150,6 @@ def test_held_out_questions_are_spread_over_the_entries(source: TaskSource) -> N
         assert set(counts.values()) == {3}
 
 
-def test_held_out_questions_follow_the_weights() -> None:
-    entries = (TaskEntry("rare", "gcd", weight=1.0), TaskEntry("common", "lcm", weight=3.0))
-    source = TaskSource(Manifest("weights", entries))
-    for split in SPLITS:
-        counts = Counter(task.ref.entry for task in source.held_out(split, SPLIT_QUESTIONS))
-        assert counts == {"rare": 50, "common": 150}
-
-
-def test_other_manifests_hold_out_other_questions() -> None:
-    config = dict(STARTER.manifest.tasks[0].config)
-    sources = [TaskSource(Manifest(name, (TaskEntry("sums", "chain_sum", config),))) for name in ("a", "b")]
-    assert questions(sources[0], "test") != questions(sources[1], "test")
-
-
 @pytest.mark.parametrize(("high", "distinct"), [(2, 4), (3, 9), (6, 36)])
 def test_of_a_tiny_question_space_at_most_a_third_is_held_out(high: int, distinct: int) -> None:
     source = TaskSource(one_task("gcd", max_value=high))
@@ -179,8 +166,6 @@ def test_a_manifest_without_enough_questions_is_an_error(monkeypatch: pytest.Mon
         source.training_tasks(1, 0, 1)
     assert "widen" in caught.value.remedy
 
-
-def test_an_entry_that_generates_no_questions_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ValueError("no")
 

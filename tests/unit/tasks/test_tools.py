@@ -52,9 +52,6 @@ def test_there_are_enough_tools_and_three_of_a_domain_to_choose_from() -> None:
     assert len(DATA["tools"]) >= 80 and len({domain for _, domain in domains}) >= 12
     assert min(domains.values()) >= 3
     assert min(len(tool["requests"]) for tool in DATA["tools"]) >= 8
-
-
-def test_each_request_names_what_its_tool_requires() -> None:
     for tool in DATA["tools"]:
         parameters = {name.rstrip("?") for name in tool["parameters"]}
         required = {name for name in tool["parameters"] if not name.endswith("?")}

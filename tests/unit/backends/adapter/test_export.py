@@ -82,7 +82,7 @@ def test_plain_mlx_lm_computes_with_it(base: Path, adapter: Path, tmp_path: Path
     assert np.abs(adapted - plain).max() > 0.1
 
 
-def test_it_fits_beside_an_adapter_exported_for_peft(base: Path, adapter: Path, tmp_path: Path) -> None:
+def test_an_adapter_for_mlx_fits_beside_one_for_peft_or_is_refused(base: Path, adapter: Path, tmp_path: Path) -> None:
     export(adapter, tmp_path, ExportFormat.PEFT, base)
     path = export(adapter, tmp_path, ExportFormat.MLX, base)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "LORA"
@@ -90,22 +90,16 @@ def test_it_fits_beside_an_adapter_exported_for_peft(base: Path, adapter: Path, 
     assert settings["num_layers"] == 2
     assert settings["lora_parameters"]["scale"] == 1.5
     assert sorted(file.name for file in path.iterdir()) == ["adapter_config.json", "adapters.safetensors"]
-
-
-def test_a_weight_that_mlx_lm_cannot_load_is_refused(base: Path, adapter: Path, tmp_path: Path) -> None:
+    (tmp_path / "mlx" / ".adapters.safetensors.part").mkdir(parents=True)
+    with pytest.raises(StateError, match=r"can't write to .*: Is a directory") as caught:
+        export(adapter, tmp_path, ExportFormat.MLX, base)
+    assert caught.value.remedy
     odd = tmp_path / "odd"
     shutil.copytree(adapter, odd)
     extra = {"base_model.model.lm_head.lora_A.weight": np.zeros((4, 64), np.float32)}
     edit(odd / "adapter_model.safetensors", lambda weights: weights.update(extra))
     with pytest.raises(CheckpointError, match="lm_head") as caught:
         export(odd, tmp_path / "out", ExportFormat.MLX, base)
-    assert caught.value.remedy
-
-
-def test_a_target_that_can_not_be_written_is_an_error_with_a_remedy(base: Path, adapter: Path, tmp_path: Path) -> None:
-    (tmp_path / "mlx" / ".adapters.safetensors.part").mkdir(parents=True)
-    with pytest.raises(StateError, match=r"can't write to .*: Is a directory") as caught:
-        export(adapter, tmp_path, ExportFormat.MLX, base)
     assert caught.value.remedy
 
 

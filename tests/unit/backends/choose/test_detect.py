@@ -142,13 +142,10 @@ def test_the_best_of_several_gpus_is_taken(
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-2"
 
 
-def test_a_directory_is_not_for_llama_cpp(directory: Path) -> None:
+def test_a_directory_is_not_for_llama_cpp_or_for_mlx_alone(directory: Path, tmp_path: Path) -> None:
     assert choose("auto", directory, host()).name == "torch"
     with pytest.raises(BackendError, match="reads GGUF files"):
         choose("llama_cpp", directory, host())
-
-
-def test_a_directory_quantised_for_mlx_is_for_mlx_alone(tmp_path: Path) -> None:
     model = write_directory(tmp_path / "model", SHAPES["qwen2"])
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"quantization": {"group_size": 32, "bits": 4}}))
@@ -188,9 +185,6 @@ def test_without_llama_cpp_torch_takes_a_gguf_file_and_the_faster_way_is_named(t
     (missing,) = choice.missing
     assert "up to twice as fast" in missing and "install llama-cpp-python" in missing
     assert choose("auto", file, host(installed=without("llama_cpp"), torch=CUDA, nvidia=BIG)).missing == ()
-
-
-def test_without_any_backend_the_error_names_what_to_install() -> None:
     with pytest.raises(BackendError, match="no backend can be used") as caught:
         choose("auto", host=host(installed=[]))
     assert "pip install llama-cpp-python" in caught.value.remedy

@@ -162,6 +162,11 @@ def test_an_external_group_never_pulls_more_than_the_strongest_own_one_that_teac
     bound = max(teaching or [group.weight for group in own], default=math.inf)
     # Rounding.
     assert all(group.pull <= bound * (1 + 1e-9) for group in changed if group.external)
+    for settings_, whose in ((UpdateSettings(), (False,)), (UpdateSettings(external_rule=PUBLISHED), (False, True))):
+        changed = weighted(groups, settings_)
+        assert all(answer.weight == 1.0 for group in changed if group.external in whose for answer in group.answers)
+    published = counted_tokens(groups, UpdateSettings(external_rule=PUBLISHED))
+    assert published == sum(group.answer_tokens for group in groups)
 
 
 @given(groups=group_lists, others=group_lists)
@@ -177,15 +182,6 @@ def test_nothing_that_others_write_changes_the_share_of_what_is_own(
     part = len(own) / (len(own) + len(others))
     for share in shares:
         assert share[: len(own)] == pytest.approx([part * value for value in alone])
-
-
-@given(groups=group_lists)
-def test_own_tokens_weigh_the_same_and_published_ones_too(groups: list[EncodedGroup]) -> None:
-    for settings_, whose in ((UpdateSettings(), (False,)), (UpdateSettings(external_rule=PUBLISHED), (False, True))):
-        changed = weighted(groups, settings_)
-        assert all(answer.weight == 1.0 for group in changed if group.external in whose for answer in group.answers)
-    published = counted_tokens(groups, UpdateSettings(external_rule=PUBLISHED))
-    assert published == sum(group.answer_tokens for group in groups)
 
 
 @given(encoded_groups(), st.integers(1, 12))

@@ -93,13 +93,17 @@ def test_each_mistake_is_answered(hub: Hub, name: str, problem: str, remedy: str
     assert remedy in caught.value.remedy
 
 
-def test_a_full_disk_is_noticed_before_the_download(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_and_a_hub_out_of_reach_are_noticed(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=SPARE + 10))
     with pytest.raises(ModelError, match="GB free") as caught:
         fetch("hf:someone/tiny")
     assert "HF_HOME" in caught.value.remedy
     assert not [request for request in hub.requests if "resolve" in request[1]]
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ModelError, match="can't be downloaded") as caught:
+        fetch("hf:someone/tiny")
+    assert "check the network" in caught.value.remedy
 
 
 def test_what_has_arrived_needs_no_space_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,13 +113,6 @@ def test_what_has_arrived_needs_no_space_again(hub: Hub, monkeypatch: pytest.Mon
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=SPARE + 10_000))
     assert fetch("hf:someone/tiny") == path and lost.is_file()
-
-
-def test_a_hub_that_is_not_reachable_is_an_error_with_a_remedy(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(ModelError, match="can't be downloaded") as caught:
-        fetch("hf:someone/tiny")
-    assert "check the network" in caught.value.remedy
 
 
 def test_kept_models_are_listed_and_removed(hub: Hub, tmp_path: Path) -> None:

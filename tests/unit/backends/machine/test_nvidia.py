@@ -78,7 +78,9 @@ def test_without_a_library_or_a_gpu_there_is_none(monkeypatch: pytest.MonkeyPatc
     assert find_nvidia() is None
 
 
-def test_a_driver_too_old_to_tell_its_gpus_capability_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_is_too_old_or_was_updated_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     nvml = library()
     del nvml.nvmlDeviceGetCudaComputeCapability
     nvml.nvmlSystemGetDriverVersion = lambda text, _size: setattr(text, "value", b"340.108")
@@ -86,9 +88,6 @@ def test_a_driver_too_old_to_tell_its_gpus_capability_is_reported(monkeypatch: p
     result = find_nvidia()
     assert result is not None and result.gpus[0].capability is None
     assert "340.108 is too old" in result.unfit_for("12.8", result.gpus[0])[0]
-
-
-def test_an_updated_driver_needs_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: library(code=nvidia.MISMATCH))
     result = find_nvidia()
     assert result is not None and result.unfit_for("12.8", result.gpus[0])[1] == "restart the machine"

@@ -104,9 +104,6 @@ def test_the_governor_measures_once_per_interval(monkeypatch: pytest.MonkeyPatch
     machine.run(0.2, own=0.0, others=4.0)
     assert governor.current() == 1
     assert machine.reads == 2
-
-
-def test_a_fixed_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch)
     governor = ThreadGovernor(4)
     machine.run(60.0, own=0.0, others=4.0)

@@ -33,13 +33,7 @@ def test_the_embedded_model_a_file_and_a_directory_are_found(
     assert find_model(str(directory)) == directory.resolve()
 
 
-def test_a_path_that_does_not_exist_is_answered_with_all_possibilities(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="there is no model file") as caught:
-        find_model(str(tmp_path / "missing"))
-    assert all(part in caught.value.remedy for part in (".gguf", "config.json", "hf:", "embedded"))
-
-
-def test_a_directory_without_a_model_names_the_files_that_are_one(models: dict[str, Path], tmp_path: Path) -> None:
+def test_a_path_without_a_model_is_answered_with_what_could_be_one(models: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"config\.json is missing") as caught:
         find_model(str(tmp_path))
     assert "config.json" in caught.value.remedy
@@ -47,6 +41,9 @@ def test_a_directory_without_a_model_names_the_files_that_are_one(models: dict[s
     with pytest.raises(ModelError) as caught:
         find_model(str(tmp_path))
     assert str(file) in caught.value.remedy
+    with pytest.raises(ModelError, match="there is no model file") as caught:
+        find_model(str(tmp_path / "missing"))
+    assert all(part in caught.value.remedy for part in (".gguf", "config.json", "hf:", "embedded"))
 
 
 @pytest.mark.parametrize(

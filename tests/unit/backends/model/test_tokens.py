@@ -203,7 +203,7 @@ def test_a_tokenizer_that_only_llama_cpp_reads_is_refused_without_it(
     assert "llama-cpp-python" in caught.value.remedy
 
 
-def test_a_damaged_vocabulary_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_vocabulary_and_one_of_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = byte_level(tmp_path, "smollm")
     data = file.read_bytes()
     pair = " ".join(merges()[0]).encode()
@@ -216,9 +216,6 @@ def test_a_damaged_vocabulary_is_refused(tmp_path: Path) -> None:
     assert len(arrays["tokenizer.ggml.merges"]) == len(merges()) + 1
     with pytest.raises(ModelError, match="no usable missing"):
         read_arrays(file, ("missing",))
-
-
-def test_a_vocabulary_of_numbers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     header = read_header(byte_level(tmp_path, "smollm"))
     for texts, pairs in (([1], []), (["a"], [5])):
         lists = {gguf_tokenizer.TOKENS: texts, gguf_tokenizer.TYPES: [NORMAL], gguf_tokenizer.MERGES: pairs}

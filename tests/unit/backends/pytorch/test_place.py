@@ -179,16 +179,13 @@ def test_four_bits_need_bitsandbytes(headers: dict[str, GgufHeader]) -> None:
         assert "FourBitLinear" in repr(load_base(headers["llama"], replace(CPU, weights="nf4")))
 
 
-def test_only_the_linear_layers_of_blocks_are_narrow(headers: dict[str, GgufHeader]) -> None:
+def test_only_the_linear_layers_of_blocks_are_narrow_and_move_little(headers: dict[str, GgufHeader]) -> None:
     model = add_adapter(load_base(headers["qwen2"], NARROW), LoraSettings(rank=4), "tiny")
     for name, parameter in model.named_parameters():
         narrow = "base_layer.weight" in name
         assert parameter.dtype == (torch.bfloat16 if narrow else torch.float32), name
     assert model(torch.tensor([encode_text("two")])).logits.dtype == torch.float32
-
-
-def test_narrow_weights_move_probabilities_little(headers: dict[str, GgufHeader]) -> None:
-    """Tiny models have large weights: a tenth of a nat here is a hundredth in a real model."""
+    # Tiny models have large weights: a tenth of a nat here is a hundredth in a real model.
     ids = torch.tensor([encode_text("two plus two is four, and so on")])
     for name in ("llama-gqa", "qwen2", "qwen3"):
         with torch.no_grad():
