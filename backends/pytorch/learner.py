@@ -60,7 +60,10 @@ class TorchLearner(PackedLearner):
             # Not by transformers' own switch, whose name differs between its versions.
             layer.forward = partial(self._layer, layer.forward)
         self._checkpointed, self._repeatable = False, True
-        self.optimizer = torch.optim.Adam(list(self.parameters.values()), lr=0.0)
+        # On a CPU the other ways take their square roots from MKL, where they differ from processor to processor.
+        self.optimizer = torch.optim.Adam(
+            list(self.parameters.values()), lr=0.0, fused=True if place.device == "cpu" else None
+        )
         self.pack_tokens, self.group_tokens = place.pack_tokens, place.group_tokens
 
     def set_threads(self, threads: int) -> None:

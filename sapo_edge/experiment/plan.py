@@ -12,7 +12,7 @@ from typing import Any
 
 from sapo_edge.policy import ExternalRule
 
-RESULTS: Mapping[str, int] = {"llama_cpp": 2, "auto": 2}
+RESULTS: Mapping[str, int] = {"llama_cpp": 3, "auto": 3, "torch": 2}
 """By backend, 1 where it is not named. Raised when the same plan gives other records than before, so that a directory
 never mixes them."""
 

@@ -24,8 +24,9 @@ from sapo_edge.errors import SapoError, StateError
 from sapo_edge.experiment import resume
 from sapo_edge.experiment.plan import Job, Plan
 from sapo_edge.experiment.results import ELSEWHERE, Results, SwarmRecord, exclusive
-from sapo_edge.experiment.scene import Narrate, Scene, model_path, training_manifest
+from sapo_edge.experiment.scene import Narrate, Scene, is_tiny, model_path, training_manifest
 from sapo_edge.experiment.swarm import Swarm
+from sapo_edge.experiment.tiny import fix_instructions
 from sapo_edge.state.durable import free_bytes, is_disk_full
 
 SAVE_SECONDS = 120.0
@@ -158,10 +159,12 @@ def begin_worker(*arguments: Any) -> None:
 
     global _arguments
     _arguments = arguments
-    _, _, _, workspace, _, _, end = arguments
+    plan, _, _, workspace, _, _, end = arguments
     threading.Thread(target=_end_with_parent, args=(end, workspace), daemon=True).start()
     logging.disable(logging.INFO)
     lower_priority(NICE)
+    if is_tiny(plan):
+        fix_instructions()
 
 
 def run_in_worker(number: int, job: Job) -> SwarmRecord:

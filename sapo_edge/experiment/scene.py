@@ -118,11 +118,16 @@ def training_manifest(plan: Plan) -> Manifest:
     return load_manifest(plan.manifest) if plan.manifest else tiny_manifest()
 
 
+def is_tiny(plan: Plan) -> bool:
+    """Whether the models that come with the program are trained."""
+    return plan.scale in (TINY, LAW) and not plan.model
+
+
 def model_path(plan: Plan, name: str) -> Path:
     """A model's file or directory."""
     from sapo_edge.backends.model.find import find_model
 
-    if plan.scale in (TINY, LAW) and not plan.model:
+    if is_tiny(plan):
         return tiny_model(name)
     if name != BASE:
         raise ConfigError(

@@ -6,6 +6,7 @@ A fresh node knows the right rules but seldom follows them, as a language model 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,6 +26,19 @@ def tiny_model(name: str) -> Path:
     if name not in KINDS:
         raise ConfigError(f"there is no tiny model {name}", f"choose {', '.join(KINDS)}")
     return Path(__file__).parent / "models" / KINDS[name]
+
+
+def fix_instructions() -> None:
+    """Make sums as any processor with AVX2 makes them, also where there is AVX-512; call it before torch is loaded.
+
+    So the same command gives the same bytes on both.
+    """
+    try:
+        flags = Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return
+    if "avx2" in flags:
+        os.environ.update({"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE"})
 
 
 def tiny_manifest() -> Manifest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.vocabularies import HfVocabulary
 from sapo_edge.backends.pytorch.policy import TorchPolicy
-from sapo_edge.experiment.tiny import harder_manifest, tiny_manifest, tiny_model, unseen_manifest
+from sapo_edge.experiment.tiny import fix_instructions, harder_manifest, tiny_manifest, tiny_model, unseen_manifest
 from sapo_edge.policy import LoraSettings
 from sapo_edge.rollout import Task
 from sapo_edge.tasks.answers import extract_answer
@@ -31,6 +32,20 @@ WEIGHTS = {
 """SHA-256 of those with which the tables of docs/results.md were made."""
 
 each_manifest = pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+
+
+@pytest.mark.parametrize("flags", ["fpu avx avx2 avx512f", "fpu avx", None])
+def test_sums_are_made_without_avx512_where_they_can_be(monkeypatch: pytest.MonkeyPatch, flags: str | None) -> None:
+    def read(path: Path) -> str:
+        assert path == Path("/proc/cpuinfo")
+        if flags is None:
+            raise FileNotFoundError
+        return f"processor : 0\nflags : {flags}\n"
+
+    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr(os, "environ", {})
+    fix_instructions()
+    assert os.environ.get("ATEN_CPU_CAPABILITY") == ("avx2" if flags and "avx2" in flags else None)
 
 
 def some_tasks(manifest: Manifest, count: int = 400) -> tuple[Task, ...]:
