@@ -118,6 +118,12 @@ class Attacker(ABC):
         return [right] * half + [wrapped(answer) for answer in wrong]
 
 
+class Oracle(Attacker):
+    """Knows the right answers, and does no harm: what attackers cost is counted against it, too."""
+
+    description = "gives right answers, half of them, and plainly wrong ones: a gift, for comparison"
+
+
 class Inversion(Attacker):
     """Earns by the last pair of tags, teaches the first."""
 
@@ -365,5 +371,6 @@ ATTACKS: Mapping[str, type[Attacker]] = {
     "misleading": Misleading,
     "padding": Padding,
     "adaptive": Adaptive,
+    "oracle": Oracle,
 }
 """The attacks by name. Call one with (public, author, seed)."""
