@@ -224,10 +224,15 @@ def find_local_networks(listen: str = "all") -> LocalNetworks:
     """
     import psutil
 
-    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
+    interfaces = psutil.net_if_addrs()
+    try:
+        up = {name for name, state in psutil.net_if_stats().items() if state.isup}
+    except OSError:
+        # Sandboxes such as gVisor, and QEMU's user mode, don't say it.
+        up = set(interfaces)
     candidates: list[tuple[bool, int, str]] = []
     subnets: list[Network] = []
-    for name, entries in psutil.net_if_addrs().items():
+    for name, entries in interfaces.items():
         for entry in entries:
             if name not in up or entry.family not in (socket.AF_INET, socket.AF_INET6):
                 continue

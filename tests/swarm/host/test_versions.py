@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 import socket
 import types
@@ -77,6 +78,13 @@ def test_ipv6_addresses_of_this_machine_are_found(monkeypatch: pytest.MonkeyPatc
     subnets = {str(network) for network in networks.subnets}
     assert subnets == {"172.17.0.0/16", "2a00:1:2:3::/64", "192.168.1.0/24", "100.64.0.0/10"}
     assert addresses.direct_address("2a00:1:2:3::5", 4001, "1" * 46).kind == "ip6"
+
+    def refuse() -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    # In a sandbox that does not say which interfaces are up, all count.
+    monkeypatch.setattr(psutil, "net_if_stats", refuse)
+    assert find_local_networks().addresses == ("10.0.0.1", *networks.addresses)
 
 
 @pytest.mark.parametrize(
