@@ -16,6 +16,7 @@ from sapo_edge.experiment.plan_file import read_plan
 from sapo_edge.experiment.scales import SCALES, embedded, tiny
 from sapo_edge.policy import ExternalRule
 
+ROOT = Path(__file__).parents[3]
 SETTING = """
 [[settings]]
 name = "mine"
@@ -41,7 +42,7 @@ def with_arm(more: str) -> str:
 
 
 def test_the_examples_of_the_module_and_of_the_documentation_are_the_same_plan(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "results.md").read_text("utf-8")
+    page = (ROOT / "docs" / "results.md").read_text("utf-8")
     example = re.compile(r"(?m)^    scale =(?:.*\n)+?    \]$")
     examples = [textwrap.dedent(example.findall(text)[0]) for text in (page, plan_file.__doc__ or "")]
     plans = [read(tmp_path, example) for example in examples]
@@ -50,6 +51,11 @@ def test_the_examples_of_the_module_and_of_the_documentation_are_the_same_plan(t
     half = Training(own=4, external=4, rule=ExternalRule(negatives=0.5))
     assert (plans[0].scale, plans[0].seeds, setting.rounds) == ("embedded", 5, 40)
     assert setting.arms == (Arm("8/0", "alone"), Arm("4/4", "half from peers", half))
+
+
+@pytest.mark.parametrize(("name", "swarms"), [("known", 21), ("twice", 30)])
+def test_the_plans_behind_the_results_can_be_run(name: str, swarms: int) -> None:
+    assert len(read_plan(ROOT / "docs" / "examples" / f"{name}.toml").jobs) == swarms
 
 
 @pytest.mark.parametrize("scale", [*SCALES, ""])
@@ -125,7 +131,7 @@ def test_digests_of_shipped_swarms_stay_so_that_finished_ones_are_found() -> Non
     """A change here throws away the results of everybody who has some: let a new field have the old meaning."""
     hard = next(setting for setting in tiny().settings if setting.name == "hard")
     setting = embedded().settings[0]
-    assert tiny().digest.startswith("592d0d89") and embedded().digest.startswith("0b6702f1")
+    assert tiny().digest.startswith("67b51b12") and embedded().digest.startswith("6f909fb9")
     assert swarm_digest(setting, setting.arm("8/0")).startswith("446b8129")
     assert swarm_digest(replace(hard, rounds=5), hard.arm("4/4")).startswith("8115d29b")
 
@@ -147,4 +153,5 @@ def test_rules_for_external_rollouts_do_not_change_who_takes_none() -> None:
     alone = setting.arm("8/0")
     other = replace(alone, training=Training(strategy="uniform", rule=ExternalRule(slack=1.0), keeps=3))
     assert swarm_digest(setting, other) == swarm_digest(setting, alone)
-    assert swarm_digest(setting, replace(alone, training=Training(answers=4))) != swarm_digest(setting, alone)
+    for training in (Training(answers=4), Training(supervised=2)):
+        assert swarm_digest(setting, replace(alone, training=training)) != swarm_digest(setting, alone)
