@@ -8,7 +8,7 @@ from sapo_edge.plain import counted, size
 from sapo_edge.tasks.manifest import Manifest, shipped_name
 
 SKILL_WORDS: Mapping[str, str] = {
-    "starter": "sums and words",
+    "starter": "easy arithmetic",
     "home": "requests to a smart home",
     "extract": "letters into data",
     "tools": "calls of tools",

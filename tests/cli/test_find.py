@@ -55,7 +55,7 @@ def test_found_swarms_are_told_with_what_they_ask_and_the_line_that_joins(
     finds(monkeypatch, STARTER, OWN)
     shown = invoke("swarm", "find", "--home", tmp_path)
     assert shown.code == 0 and "\u202e" not in shown.out and len(shown.out) < 4000
-    assert "starter (comes with sapo, yours), 1 member seen" in shown.out and "sums and words" in shown.out
+    assert "starter (comes with sapo, yours), 1 member seen" in shown.out and "easy arithmetic" in shown.out
     assert (
         "own (named by strangers), 1 member seen" in shown.out and "chain sum, 9 questions of people's own" in shown.out
     )

@@ -88,7 +88,7 @@ async def test_enter_works_as_soon_as_the_findings_are_visible(
 async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
         seen = screen(app)
-        for words in ("◂ sums and words ▸", "to chat with, or to export", "until you stop it", "took 10 minutes",
+        for words in ("◂ easy arithmetic ▸", "to chat with, or to export", "until you stop it", "learned most in 12 minutes",
                       "warmth, noise, power", "pauses on battery", "above 90 °C", "✓ ready: SmolLM2"):  # fmt: skip
             assert words in " ".join(seen.replace("│", "").split()), words
         await pilot.press("d")
@@ -150,7 +150,7 @@ async def test_what_it_costs_follows_the_settings(launcher: FakeLauncher) -> Non
     for name, value in (("rounds", "40"), ("on_battery", "run"), ("max_temperature", "0")):
         launcher.set(name, value)
     async with checked(launcher, (100, 24)) as (pilot, app):
-        assert "40 rounds; 40 rounds took" in screen(app) and "pauses" not in text(app, "#cost")
+        assert "40 rounds; 2 cores learned" in screen(app) and "pauses" not in text(app, "#cost")
         assert "Never" in screen(app) and app.screen.query_one("#body").max_scroll_y == 0
         await pilot.press("f2")
         await until(pilot, lambda: "What the words mean" in screen(app))

@@ -27,7 +27,7 @@ from tests.tui.fake_launcher import INVITE, FakeLauncher
 from tests.tui.shell import Pictured, Size, alone, attached, is_harmless, notices, running, screen, text, until
 
 SWARMS = [
-    {"name": "starter", "swarm": "5a" * 32, "shipped": True, "members": 3, "joined": True, "tasks": "sums and words",
+    {"name": "starter", "swarm": "5a" * 32, "shipped": True, "members": 3, "joined": True, "tasks": "easy arithmetic",
      "asks": "answers of up to 64 tokens by your own model", "questions": [], "invite": INVITE},
     {"name": "letters", "swarm": "6b" * 32, "shipped": False, "members": 1, "joined": False,
      "tasks": "12 questions of its makers' own", "asks": "answers of up to 128 tokens by your own model",
@@ -153,7 +153,7 @@ async def test_what_was_found_stays_when_the_search_is_stopped_and_is_joined(lau
         launcher.replies["swarm find"] = FOUND
         await pilot.press("r")
         await until(pilot, lambda: "letters" in screen(app) and "nobody was seen" not in screen(app))
-        await until(pilot, lambda: "3 members    sums and words" in screen(app))
+        await until(pilot, lambda: "3 members    easy arithmetic" in screen(app))
         assert "* starter" in screen(app) and "  letters" in screen(app) and is_harmless(app)
         await pilot.press("down", "enter")
         await until(pilot, lambda: isinstance(app.screen, JoinFound))

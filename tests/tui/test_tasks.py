@@ -113,7 +113,7 @@ async def test_manifests_are_listed_and_so_are_mistakes_until_the_next_file(
     async with running(launcher, (100, 30), ready=opened) as (pilot, app):
         seen = screen(app)
         assert seen.count("starter") == 2, "in the top line and the list: not what only continues earlier states"
-        assert "* starter" in seen and "sums and words, comes with sapo" in seen and "12 questions of your own" in seen
+        assert "* starter" in seen and "easy arithmetic, comes with sapo" in seen and "12 questions of your own" in seen
         assert "\x1b" not in seen and "\\x1b[31m[bold]x" in seen
         await pilot.press("r", "y", "u", "e")
         assert [words for words, _ in launcher.commands] == [("tasks", "list")], "there is no file yet"

@@ -63,8 +63,8 @@ COST = (
     "the processor works all the time: the machine gets warm, its fan may run, and it takes more power",
 )
 """What learning costs, likewise."""
-SPEED = "40 rounds took 10 minutes on 2 cores"
-"""How long learning takes, as measured for the README."""
+SPEED = "2 cores learned most in 12 minutes"
+"""How long learning takes, as docs/results.md has it of `make run`."""
 
 
 class Fact(Horizontal):
