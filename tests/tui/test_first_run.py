@@ -88,7 +88,7 @@ async def test_enter_works_as_soon_as_the_findings_are_visible(
 async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
         seen = screen(app)
-        for words in ("◂ easy arithmetic ▸", "to chat with, or to export", "until you stop it", "learned most in 12 minutes",
+        for words in ("◂ easy arithmetic ▸", "to chat with, or to export", "until you stop it", "most in 12 minutes",
                       "warmth, noise, power", "pauses on battery", "above 90 °C", "✓ ready: SmolLM2"):  # fmt: skip
             assert words in " ".join(seen.replace("│", "").split()), words
         await pilot.press("d")
