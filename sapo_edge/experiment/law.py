@@ -1,7 +1,7 @@
 """What members learn by the size of their swarm: a table, a fitted law and a plot, for plans whose settings are sizes.
 
-The law is accuracy = limit - gain * size ** -exponent, fitted by least squares to the swarms of an arm. A negative
-gain, or an interval of it that holds 0, says that size does not help.
+The law is accuracy = limit - gain * size ** -exponent, fitted by least squares to the swarms of an arm. Where the
+interval of the gain holds 0, size makes no difference that can be told apart.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from sapo_edge.experiment.measures import TEST, Measures, at, mean
 from sapo_edge.experiment.statistics import CONFIDENCE, ArmResult, SettingResult, interval
 
+GOAL = 0.9
+"""How soon a swarm learns is counted to this share of the accuracy that one alone has at its end."""
 NEAR = 0.01
 """A swarm is as good as a larger one where its accuracy is below the law's limit by no more than this."""
 _COLUMNS = (
@@ -29,8 +31,8 @@ class Size:
 
     Attributes:
         accuracies: on the test, a number for each swarm.
-        rounds, seconds: mean rounds, and processor seconds of a member, until its validation accuracy is that of one
-            alone at its end; None where a swarm does not get there.
+        rounds, seconds: mean rounds, and processor seconds of a member, until validation reaches the goal; None where
+            a swarm does not get there.
         received: bytes of others' rollouts that a member accepts in a round.
     """
 
@@ -54,6 +56,11 @@ class Law:
         return float(self.limit[0] - self.gain[0] * members ** -self.exponent[0])
 
     @property
+    def is_told_apart(self) -> bool:
+        """Whether size makes a difference."""
+        return not self.gain[1] <= 0.0 <= self.gain[2]
+
+    @property
     def saturates(self) -> int | None:
         """Members of the smallest swarm that is within `NEAR` of the limit; None beyond a million."""
         gain, exponent = self.gain[0], self.exponent[0]
@@ -68,7 +75,8 @@ class Law:
 def sizes(results: Sequence[SettingResult]) -> dict[str, list[Size]]:
     """Arm -> its sizes, smallest first; the baseline of the smallest is the one alone."""
     alone = [arm for result in results if result.setting.nodes == 1 for arm in result.arms]
-    goal = mean(swarm.by_round[-1][1] for swarm in alone[0].swarms) if alone and alone[0].swarms else math.inf
+    ends = [swarm.by_round[-1][1] for arm in alone for swarm in arm.swarms]
+    goal = GOAL * mean(ends) if ends else math.inf
     found: dict[str, list[Size]] = {}
     for result in sorted(results, key=lambda result: result.setting.nodes):
         for arm in result.arms:
@@ -107,11 +115,10 @@ def law_text(found: Mapping[str, Sequence[Size]]) -> str:
     for arm, rows in found.items():
         lines += [f"{arm}:", ""]
         for row in rows:
-            reached = (
-                "not as good as one alone" if row.rounds is None else f"as good as one alone after {row.rounds:.0f}"
-            )
-            lines.append(f"  {row.members:5} members  test {mean(row.accuracies):.3f}  {reached}")
+            soon = "does not get there" if row.rounds is None else f"{row.rounds:.0f} rounds"
+            lines.append(f"  {row.members:5} members  test {mean(row.accuracies):.3f}  goal: {soon}")
         lines += ["", f"  {_words(fit(rows))}", ""]
+    lines.append(f"The goal is {GOAL} of the validation accuracy that one alone has at its end.\n")
     return "\n".join(lines)
 
 
@@ -144,7 +151,7 @@ def law_pictures(found: Mapping[str, Sequence[Size]]) -> Iterator[tuple[str, byt
         for (arm, rows), color in zip(found.items(), COLORS, strict=False):
             points = [(row.members, accuracy) for row in rows for accuracy in row.accuracies]
             axes.plot(*zip(*points, strict=True), "o", color=color, label=arm, alpha=0.7)
-            if (law := fit(rows)) is not None:
+            if (law := fit(rows)) is not None and law.is_told_apart:
                 last = rows[-1].members
                 grid = [last ** (step / 60) for step in range(61)]
                 axes.plot(grid, [law.at(members) for members in grid], color=color)
@@ -194,6 +201,8 @@ def _number(value: float | None) -> object:
 def _words(law: Law | None) -> str:
     if law is None:
         return "no law is fitted: at least four sizes are needed"
+    if not law.is_told_apart:
+        return "size makes no difference that can be told apart"
     numbers = ", ".join(
         f"{name} {value:.3f} ({low:.3f} to {high:.3f})"
         for name, (value, low, high) in (("limit", law.limit), ("gain", law.gain), ("exponent", law.exponent))

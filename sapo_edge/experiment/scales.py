@@ -11,7 +11,9 @@ from sapo_edge.policy import PUBLISHED, ExternalRule
 
 LAW = "law"
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
-"""Members of the swarms of `law`."""
+"""Members of the swarms of `law`, ..."""
+ASKED = 16
+"""... of which so many are examined."""
 MIXES = ((6, 2), (4, 4), (2, 6))
 """I and J of the paper's sharing arms."""
 ALONE = Arm("8/0", "alone")
@@ -127,9 +129,11 @@ def law() -> Plan:
                 Arm("churn", "a fifth are replaced", training, churn=0.2 / rounds),
                 Arm("speeds", "tenfold differences in speed", training, slowest=10.0),
             ]
+        if nodes == ASKED:
+            arms.append(Arm("speeds, alone", "the same without others' answers", slowest=10.0))
         settings.append(
             Setting(
-                str(nodes), f"{nodes} members", tuple(arms), "honest", nodes, rounds, sampled=0, asked=16, every=10,
+                str(nodes), f"{nodes} members", tuple(arms), "honest", nodes, rounds, sampled=0, asked=ASKED, every=10,
             )
         )  # fmt: skip
     return Plan(LAW, tuple(settings), 1, tiny().learning, backend="torch")

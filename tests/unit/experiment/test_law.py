@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
 
-from sapo_edge.experiment.law import Size, fit, sizes
+from sapo_edge.experiment.law import Size, fit, law_text, sizes
 from sapo_edge.experiment.plan import Plan
 from sapo_edge.experiment.report import write_report
 from sapo_edge.experiment.scales import LAW, SCALES, SIZES
@@ -43,8 +44,11 @@ def test_the_plan_has_a_quarter_of_liars_and_asks_few() -> None:
     plan = SCALES[LAW]()
     assert [setting.nodes for setting in plan.settings] == list(SIZES)
     for setting in plan.settings:
-        assert setting.asked == 16 and len(setting.arms) == (1 if setting.nodes < 4 else 4)
-        assert all(arm.training.share == 64 and arm.hostile in (0, setting.nodes // 4) for arm in setting.arms)
+        assert setting.asked == 16 and len(setting.arms) == (
+            1 if setting.nodes < 4 else 5 if setting.nodes == 16 else 4
+        )
+        assert all(arm.hostile in (0, setting.nodes // 4) for arm in setting.arms)
+        assert [arm.name for arm in setting.arms if not arm.training.share] == ["speeds, alone"] * (setting.nodes == 16)
 
 
 def test_the_report_has_a_line_for_each_size_a_law_and_a_plot(tmp_path: Path) -> None:
@@ -62,13 +66,20 @@ def test_the_report_has_a_line_for_each_size_a_law_and_a_plot(tmp_path: Path) ->
     assert [(line["arm"], line["members"], line["swarms"]) for line in lines] == [
         ("honest", str(members), "2") for members in SIZES[:5]
     ]
-    # The swarm of one gets to where it ends at its end; each round of a member took half a second.
+    # Each round of a member took half a second.
     assert float(lines[0]["rounds"]) <= 20 and float(lines[0]["member_seconds"]) == pytest.approx(
         0.5 * float(lines[0]["rounds"]), rel=0.3
     )
     text = paths["summary.txt"].read_text()
-    assert "    16 members  test 0." in text and "as good as one alone after" in text
+    assert re.search(r"   16 members  test 0\.\d+  goal: \d+ rounds", text)
     assert "limit - gain * members ** -exponent: limit 0." in text
+
+
+def test_where_size_makes_no_difference_no_law_is_told() -> None:
+    flat = [Size(members, (0.68 + 0.01 * (-1) ** number,), 10.0, 5.0, 0.0) for number, members in enumerate(SIZES)]
+    law = fit(flat)
+    assert law is not None and not law.is_told_apart
+    assert "size makes no difference that can be told apart" in law_text({"honest": flat})
 
 
 def test_a_size_that_stays_below_one_alone_has_no_round() -> None:
