@@ -141,7 +141,6 @@ def law_pictures(found: Mapping[str, Sequence[Size]]) -> Iterator[tuple[str, byt
     """Accuracy by size: each swarm a dot, each law a line."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
-    from matplotlib.ticker import ScalarFormatter
 
     from sapo_edge.experiment.plots import COLORS, STYLE, saved
 
@@ -154,9 +153,11 @@ def law_pictures(found: Mapping[str, Sequence[Size]]) -> Iterator[tuple[str, byt
             if (law := fit(rows)) is not None and law.is_told_apart:
                 last = rows[-1].members
                 grid = [last ** (step / 60) for step in range(61)]
-                axes.plot(grid, [law.at(members) for members in grid], color=color)
+                axes.plot(grid, [law.at(size) for size in grid], color=color)
         axes.set(xscale="log", xlabel="members", ylabel="test accuracy", title="Test accuracy by the size of the swarm")
-        axes.xaxis.set_major_formatter(ScalarFormatter())
+        members = sorted({row.members for rows in found.values() for row in rows})
+        axes.set_xticks(members, [str(number) for number in members], minor=False)
+        axes.minorticks_off()
         axes.legend()
         yield from saved("law", figure)
 

@@ -1,7 +1,5 @@
 """Pictures of all screens for the documents, of a real run: `python -m tests.tui.screenshots WORK docs/images`.
 
-`python -m tests.tui.screenshots film docs/images` films the first minutes instead, from the first screen on.
-
 One node trains the embedded model alone for some rounds. Then, in a new run, it and another one on this machine train
 in a private swarm until it has finished its rounds. A browser shows `sapo web` for it while both continue, so
 Chromium is needed. WORK, which pictures show as well, keeps the nodes: the command resumes, and takes new pictures of
@@ -90,12 +88,6 @@ def at_work(questions: Path) -> tuple[Shot, ...]:
 
 FRESH = (Shot("first-run", (), "ready"),)
 """The picture of a machine on which nobody has agreed to anything."""
-FILM = (*FRESH, Shot("", ("a",), "Alone"), Shot("", (ENTER,), "Reward"))
-"""What leads from there to a node that learns alone."""
-FILM_SECONDS, FILM_EVERY = 240.0, 4.0
-"""Of the film: how long a node is followed, and how often a frame is taken ..."""
-FRAME_MILLISECONDS = 250
-"""... and how long the frame is shown: sixteen times as fast."""
 
 
 def sapo(home: Path, *arguments: str) -> str:
@@ -177,9 +169,7 @@ async def settle(page: Page, text: str) -> None:
         await asyncio.sleep(SETTLED)
 
 
-async def take(directory: Path, home: Path, shots: tuple[Shot, ...], film: bool = False) -> None:
-    """Take the pictures of some screens; a film as well, of what follows them."""
-    frames: list[bytes] = []
+async def take(directory: Path, home: Path, shots: tuple[Shot, ...]) -> None:
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         with serving(work, APP, home) as served:
@@ -200,20 +190,6 @@ async def take(directory: Path, home: Path, shots: tuple[Shot, ...], film: bool 
                         path = directory / f"{shot.name}.png"
                         path.write_bytes(smaller(await page.picture()))
                         print(path)
-                    frames.append(await page.picture())
-                end = time.monotonic() + (FILM_SECONDS if film else 0.0)
-                while time.monotonic() < end:
-                    await asyncio.sleep(FILM_EVERY)
-                    frames.append(await page.picture())
-    if film:
-        save_film(directory / "first-minutes.webp", frames)
-
-
-def save_film(path: Path, frames: list[bytes]) -> None:
-    """Save pictures as one that moves."""
-    first, *others = (Image.open(io.BytesIO(frame)).convert("RGB").resize((1000, 667)) for frame in frames)
-    first.save(path, save_all=True, append_images=others, duration=FRAME_MILLISECONDS, loop=0, quality=60, method=6)
-    print(path)
 
 
 def smaller(picture: bytes) -> bytes:
@@ -225,13 +201,8 @@ def smaller(picture: bytes) -> bytes:
 
 def main(work: Path, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    film = work == Path("film")
     with tempfile.TemporaryDirectory() as fresh:
-        home = Path(fresh) / "home"
-        asyncio.run(take(directory, home, FILM if film else FRESH, film))
-        if film:
-            sapo(home, "stop")
-            return
+        asyncio.run(take(directory, Path(fresh) / "home", FRESH))
     with swarm(work) as home:
         questions = work / "my-questions"
         if not questions.exists():
