@@ -228,7 +228,7 @@ def find_local_networks(listen: str = "all") -> LocalNetworks:
     try:
         up = {name for name, state in psutil.net_if_stats().items() if state.isup}
     except OSError:
-        # Sandboxes such as gVisor, and QEMU's user mode, don't say it.
+        # QEMU's user mode does not say it; a sandbox may not, either.
         up = set(interfaces)
     candidates: list[tuple[bool, int, str]] = []
     subnets: list[Network] = []
