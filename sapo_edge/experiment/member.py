@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from sapo_edge.advantage import informative
 from sapo_edge.errors import ConfigError
@@ -124,7 +125,7 @@ class Member:
             self.shelf.policy,
             self.pool,
             self._transport,
-            self._tasks,
+            partial(self._draw, self._task_seed),
             self._source.score,
             self.scorer,
             self.scorer.cut,
@@ -197,9 +198,6 @@ class Member:
 
     def _known(self, task: Task) -> str | None:
         return known_answer(self._source, self.shelf.policy, task, self.max_tokens)
-
-    def _tasks(self, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
-        return self._draw(self._task_seed, cursor, count)
 
     def _draw(self, seed: int, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
         if self._only is None:

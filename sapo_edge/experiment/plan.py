@@ -84,6 +84,8 @@ class Arm:
             raise ValueError(f"arm {self.name} has hostile members without an attack")
         if self.training.origin == "frozen" and not self.frozen:
             raise ValueError(f"arm {self.name} takes the rollouts of frozen members and has none")
+        if self.slowest < 1.0 or not 0.0 <= self.churn <= 1.0:
+            raise ValueError(f"arm {self.name} needs 1 or more as slowest, and a share from 0 to 1 as churn")
 
 
 @dataclass(frozen=True, slots=True)

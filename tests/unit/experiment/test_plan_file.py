@@ -116,6 +116,8 @@ WRONG = {
     with_arm("hostile = 1"): "arms 1: arm 8/0 has hostile members without an attack",
     with_arm('attack = "flood", hostile = 4'): "4 members of setting mine leave no honest one in arm 8/0",
     with_arm('external = 4, origin = "frozen"'): "takes the rollouts of frozen members and has none",
+    with_arm("slowest = 0"): "arms 1: arm 8/0 needs 1 or more as slowest",
+    with_arm("churn = 1.5"): "and a share from 0 to 1 as churn",
 }
 
 
