@@ -6,15 +6,15 @@ interval of the gain holds 0, size makes no difference that can be told apart.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
-from sapo_edge.experiment.measures import TEST, Measures, at, mean
+from sapo_edge.experiment.measures import TEST, Measures, at
 from sapo_edge.experiment.statistics import CONFIDENCE, ArmResult, SettingResult, interval
+from sapo_edge.experiment.tables import csv_text
 
 GOAL = 0.9
 """How soon a swarm learns is counted to this share of the accuracy that one alone has at its end."""
@@ -76,12 +76,11 @@ def sizes(results: Sequence[SettingResult]) -> dict[str, list[Size]]:
     """Arm -> its sizes, smallest first; the baseline of the smallest is the one alone."""
     alone = [arm for result in results if result.setting.nodes == 1 for arm in result.arms]
     ends = [swarm.by_round[-1][1] for arm in alone for swarm in arm.swarms]
-    goal = GOAL * mean(ends) if ends else math.inf
+    goal = GOAL * fmean(ends) if ends else math.inf
     found: dict[str, list[Size]] = {}
     for result in sorted(results, key=lambda result: result.setting.nodes):
-        for arm in result.arms:
-            if arm.swarms:
-                found.setdefault(arm.arm.name, []).append(_size(result.setting.nodes, arm, goal))
+        for arm in result.finished:
+            found.setdefault(arm.arm.name, []).append(_size(result.setting.nodes, arm, goal))
     return found
 
 
@@ -89,10 +88,9 @@ def fit(rows: Sequence[Size]) -> Law | None:
     """The law of an arm; None for less than four sizes, or if none fits."""
     from scipy import optimize, stats
 
-    points = [(row.members, accuracy) for row in rows for accuracy in row.accuracies]
     if len(rows) < 4:
         return None
-    members, accuracies = zip(*points, strict=True)
+    members, accuracies = zip(*_points(rows), strict=True)
     start = (accuracies[-1], accuracies[-1] - accuracies[0], 0.5)
     try:
         with warnings.catch_warnings():
@@ -103,10 +101,11 @@ def fit(rows: Sequence[Size]) -> Law | None:
             )  # fmt: skip
     except RuntimeError:
         return None
-    wide = stats.t.ppf((1 + CONFIDENCE) / 2, max(1, len(points) - 3))
+    wide = stats.t.ppf((1 + CONFIDENCE) / 2, max(1, len(members) - 3))
     ends = [wide * math.sqrt(covariance[index][index]) for index in range(3)]
-    limit, gain, exponent = ((float(v), float(v - end), float(v + end)) for v, end in zip(found, ends, strict=True))
-    return Law(limit, gain, exponent)
+    return Law(
+        *((float(value), float(value - end), float(value + end)) for value, end in zip(found, ends, strict=True))
+    )
 
 
 def law_text(found: Mapping[str, Sequence[Size]]) -> str:
@@ -116,7 +115,7 @@ def law_text(found: Mapping[str, Sequence[Size]]) -> str:
         lines += [f"{arm}:", ""]
         for row in rows:
             soon = "does not get there" if row.rounds is None else f"{row.rounds:.0f} rounds"
-            lines.append(f"  {row.members:5} members  test {mean(row.accuracies):.3f}  goal: {soon}")
+            lines.append(f"  {row.members:5} members  test {fmean(row.accuracies):.3f}  goal: {soon}")
         lines += ["", f"  {_words(fit(rows))}", ""]
     lines.append(f"The goal is {GOAL} of the validation accuracy that one alone has at its end.\n")
     return "\n".join(lines)
@@ -124,17 +123,13 @@ def law_text(found: Mapping[str, Sequence[Size]]) -> str:
 
 def law_csv(found: Mapping[str, Sequence[Size]]) -> bytes:
     """The same as a table, with intervals and costs."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for arm, rows in found.items():
-        for row in rows:
-            estimate = interval(row.accuracies)
-            writer.writerow([
-                arm, row.members, len(row.accuracies), *map(_number, (estimate.value, estimate.low, estimate.high)),
-                *map(_number, (row.rounds, row.seconds)), round(row.received),
-            ])  # fmt: skip
-    return text.getvalue().encode()
+    lines = []
+    for arm, row in ((arm, row) for arm, rows in found.items() for row in rows):
+        estimate = interval(row.accuracies)
+        numbers = (estimate.value, estimate.low, estimate.high, row.rounds, row.seconds)
+        rounded = (None if number is None else round(number, 4) for number in numbers)
+        lines.append((arm, row.members, len(row.accuracies), *rounded, round(row.received)))
+    return csv_text(_COLUMNS, (dict(zip(_COLUMNS, line, strict=True)) for line in lines))
 
 
 def law_pictures(found: Mapping[str, Sequence[Size]]) -> Iterator[tuple[str, bytes]]:
@@ -148,8 +143,7 @@ def law_pictures(found: Mapping[str, Sequence[Size]]) -> Iterator[tuple[str, byt
         figure = Figure(figsize=(8.0, 4.5), layout="constrained")
         axes = figure.subplots()
         for (arm, rows), color in zip(found.items(), COLORS, strict=False):
-            points = [(row.members, accuracy) for row in rows for accuracy in row.accuracies]
-            axes.plot(*zip(*points, strict=True), "o", color=color, label=arm, alpha=0.7)
+            axes.plot(*zip(*_points(rows), strict=True), "o", color=color, label=arm, alpha=0.7)
             if (law := fit(rows)) is not None and law.is_told_apart:
                 last = rows[-1].members
                 grid = [last ** (step / 60) for step in range(61)]
@@ -162,41 +156,29 @@ def law_pictures(found: Mapping[str, Sequence[Size]]) -> Iterator[tuple[str, byt
         yield from saved("law", figure)
 
 
+def _points(rows: Sequence[Size]) -> list[tuple[int, float]]:
+    """(members, accuracy) of each swarm."""
+    return [(row.members, accuracy) for row in rows for accuracy in row.accuracies]
+
+
 def _size(members: int, arm: ArmResult, goal: float) -> Size:
-    reached = [_reached(swarm, goal) for swarm in arm.swarms]
-    rounds = [each for each in reached if each is not None]
-    all_reach_it = len(rounds) == len(reached)
-    seconds = [
-        _member_seconds(swarm, each) for swarm, each in zip(arm.swarms, reached, strict=True) if each is not None
-    ]
-    return Size(
-        members,
-        tuple(swarm.values[TEST] for swarm in arm.swarms),
-        mean(rounds) if all_reach_it else None,
-        mean(seconds) if all_reach_it else None,
-        mean(swarm.received for swarm in arm.swarms),
-    )
+    reached = [found for swarm in arm.swarms if (found := _reached(swarm, goal)) is not None]
+    rounds, seconds = map(fmean, zip(*reached, strict=True)) if len(reached) == len(arm.swarms) else (None, None)
+    accuracies = tuple(swarm.values[TEST] for swarm in arm.swarms)
+    return Size(members, accuracies, rounds, seconds, fmean(swarm.received for swarm in arm.swarms))
 
 
-def _reached(swarm: Measures, goal: float) -> float | None:
-    """The round of the first validation that reaches a goal, interpolated."""
-    before: tuple[float, float] | None = None
-    for round, accuracy in swarm.by_round:
+def _reached(swarm: Measures, goal: float) -> tuple[float, float] | None:
+    """The round of the first validation that reaches a goal, interpolated, and a member's processor seconds by then."""
+    spent = [(round, seconds) for (round, _), (seconds, _) in zip(swarm.by_round, swarm.by_seconds, strict=True)]
+    for index, (round, accuracy) in enumerate(swarm.by_round):
         if accuracy >= goal:
-            if before is None:
-                return round
-            return before[0] + (goal - before[1]) / (accuracy - before[1]) * (round - before[0])
-        before = round, accuracy
+            reached = round
+            if index:
+                before, below = swarm.by_round[index - 1]
+                reached = before + (goal - below) / (accuracy - below) * (round - before)
+            return reached, at(spent, reached) / swarm.members
     return None
-
-
-def _member_seconds(swarm: Measures, round: float) -> float:
-    spent = [(number, seconds) for (number, _), (seconds, _) in zip(swarm.by_round, swarm.by_seconds, strict=True)]
-    return at(spent, round) / swarm.members
-
-
-def _number(value: float | None) -> object:
-    return "" if value is None else round(value, 4)
 
 
 def _words(law: Law | None) -> str:

@@ -1,16 +1,19 @@
 """Numbers of one swarm, the unit of every statistic: means over its honest learning nodes, sums over all its members.
 
-Honest learning nodes are the ones that were evaluated. Floats are summed exactly (`math.fsum`), so the order of a
+Honest learning nodes are the ones that were evaluated. Floats are summed exactly (`fsum`, `fmean`), so the order of a
 file's rows changes nothing.
 """
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from math import fsum
+from statistics import fmean
+from typing import TypeVar
 
 from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, SwarmRecord
 
@@ -21,16 +24,21 @@ TEST = "test"
 
 BEFORE = "validation before training"
 OWN_REWARD = "cumulative own reward"
+MEAN_REWARD = "mean own reward"
 EXTERNAL_REWARD = "external reward"
 DRAWDOWN = "drawdown"
 WORST_DRAWDOWN = "drawdown of the worst node"
 OWN_ANSWERS = "own answers"
-TOKENS = "own tokens"
-TRAINED = "tokens trained on"
-TAKEN = "external rollouts taken"
+_OTHERS = (
+    BEFORE, OWN_REWARD, MEAN_REWARD, EXTERNAL_REWARD, DRAWDOWN, WORST_DRAWDOWN, OWN_ANSWERS, "own tokens",
+    "tokens trained on", "external rollouts taken",
+)  # fmt: skip
+"""Measures that are no accuracies, in the order of the tables."""
 
 Series = Sequence[tuple[float, float]]
 """Points (x, y) of a curve; x never falls."""
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +47,11 @@ class Measures:
 
     Attributes:
         values: measure -> number; measures that the swarm lacks are absent.
-        tasks: (question set, task entry) -> final accuracy.
-        rewards: task entry -> mean own reward of the honest learning nodes over all rounds.
-        by_round: (round, validation accuracy).
-        by_answers: (own answers of all members so far, validation accuracy).
-        by_seconds: (processor seconds of all members so far, validation accuracy).
-        own_by_round: (round, mean own reward).
+        tasks: (measure, task entry) -> final accuracy, or mean own reward of the nodes over all rounds.
+        by_round, by_answers, by_seconds: validation accuracy by rounds, and by own answers and processor seconds of all
+            members so far.
+        own_by_round: mean own reward by rounds.
+        nodes: honest learning ones.
         members: of any kind, with a record.
         received: bytes of others' rollouts that a member accepted in a round of its own.
     """
@@ -52,7 +59,6 @@ class Measures:
     seed: int
     values: Mapping[str, float]
     tasks: Mapping[tuple[str, str], float]
-    rewards: Mapping[str, float]
     by_round: Series
     by_answers: Series
     by_seconds: Series
@@ -65,68 +71,70 @@ class Measures:
     received: float
 
 
-def mean(values: Iterable[float]) -> float:
-    """Arithmetic mean; of at least one number."""
-    numbers = list(values)
-    return math.fsum(numbers) / len(numbers)
+def is_accuracy(name: str) -> bool:
+    """Whether a measure is the accuracy on a set of questions after the last round."""
+    return name not in _OTHERS
+
+
+def measure_names(swarms: Iterable[Measures]) -> list[str]:
+    """Names of measures in the order of the tables: test, validation, other question sets, everything else."""
+    order = (TEST, VALIDATION, "", *_OTHERS)
+    names = {name for swarm in swarms for name in swarm.values}
+    return sorted(names, key=lambda name: (order.index(name if name in order else ""), name))
 
 
 def drawdown(series: Sequence[float]) -> float:
     """Largest fall of a series below its running maximum; 0 for a series that never falls."""
-    best, largest = -math.inf, 0.0
-    for value in series:
-        best = max(best, value)
-        largest = max(largest, best - value)
-    return largest
-
-
-def sampled(questions: str) -> tuple[str, int] | None:
-    """("test", 8) of "test@8"; None for a set of greedy answers."""
-    name, mark, count = questions.partition("@")
-    return (name, int(count)) if mark and count.isdecimal() and int(count) else None
+    return max((best - value for best, value in zip(accumulate(series, max), series, strict=True)), default=0.0)
 
 
 def accuracies(questions: str, correct: str) -> dict[str, float]:
     """Accuracies of one evaluation.
 
-    For a sampled set, pass@k is the share of questions with at least one right sample of all k, and pass@1 the share of
-    right samples. Both are unbiased (Chen et al., arXiv 2107.03374, with n = k).
+    For a sampled set, such as "test@8", pass@k is the share of questions with at least one right sample of all k, and
+    pass@1 the share of right samples. Both are unbiased (Chen et al., arXiv 2107.03374, with n = k).
     """
     counts = [int(digit) for digit in correct]
-    if (samples := sampled(questions)) is None:
-        return {questions: mean(counts)}
-    name, k = samples
-    return {f"{name} pass@{k}": mean(count > 0 for count in counts), f"{name} pass@1 of {k}": mean(counts) / k}
+    name, _, k = questions.partition("@")
+    if not k.isdecimal():
+        return {questions: fmean(counts)}
+    return {f"{name} pass@{k}": fmean(count > 0 for count in counts), f"{name} pass@1 of {k}": fmean(counts) / int(k)}
 
 
 def measure(record: SwarmRecord) -> Measures:
-    nodes = sorted({evaluation.node for evaluation in record.evaluations})
-    rounds = [row for row in record.rounds if row.node in set(nodes)]
-    by_round = _validation(record.evaluations)
-    last = max([0, *(row.round for row in record.rounds), *(item.round for item in record.evaluations)])
+    nodes = {item.node for item in record.evaluations}
+    rounds = [row for row in record.rounds if row.node in nodes]
+    validation = [item for item in record.evaluations if item.questions == VALIDATION]
+    by_round = _validation(validation)
+    falls = [
+        drawdown([accuracy for _, accuracy in _validation(items)])
+        for items in _grouped((item.node, item) for item in validation).values()
+    ]
+    latest = {(item.questions, item.node): item for item in sorted(record.evaluations, key=lambda item: item.round)}
+    final = [latest[key] for key in sorted(latest)]
     answers = _cumulative((row.round, row.generated) for row in record.rounds)
     seconds = _cumulative((row.round, row.seconds) for row in record.rounds)
+    last = max([0, *(row.round for row in record.rounds), *(item.round for item in record.evaluations)])
     return Measures(
         seed=record.seed,
         values={
-            **_final(record.evaluations),
-            **_oscillation(record.evaluations),
-            **_rewards(rounds, len(nodes)),
+            **_means(pair for item in final for pair in accuracies(item.questions, item.correct).items()),
+            **({DRAWDOWN: fmean(falls), WORST_DRAWDOWN: max(falls)} if falls else {}),
+            **(_rewards(rounds, len(nodes)) if nodes else {}),
             **({BEFORE: by_round[0][1]} if by_round and by_round[0][0] == 0 else {}),
             OWN_ANSWERS: sum(row.generated for row in record.rounds),
-            TOKENS: sum(row.tokens for row in record.rounds),
-            TRAINED: sum(row.trained for row in record.rounds),
-            TAKEN: sum(row.taken for row in record.rounds),
+            "own tokens": sum(row.tokens for row in record.rounds),
+            "tokens trained on": sum(row.trained for row in record.rounds),
+            "external rollouts taken": sum(row.taken for row in record.rounds),
         },
-        tasks=_by_task(record),
-        rewards=_reward_by_task(rounds),
+        tasks={**_means(_by_task(record, final)), **_rewards_by_task(rounds)},
         by_round=by_round,
         by_answers=[(answers(round), accuracy) for round, accuracy in by_round],
         by_seconds=[(seconds(round), accuracy) for round, accuracy in by_round],
-        own_by_round=_grouped((row.round, row.own) for row in rounds),
+        own_by_round=sorted(_means((row.round, row.own) for row in rounds).items()),
         seconds=seconds(last),
         nodes=len(nodes),
-        members=len({row.node for row in record.rounds} | set(nodes)),
+        members=len({row.node for row in record.rounds} | nodes),
         last=last,
         questions={questions: len(entries) for questions, entries in record.entries.items()},
         received=sum(row.received for row in record.rounds) / max(1, len(record.rounds)),
@@ -152,96 +160,53 @@ def at(series: Series, x: float) -> float:
 def moving_average(series: Series, window: int) -> list[tuple[float, float]]:
     """Means of the last `window` points; of fewer at the start."""
     values = [y for _, y in series]
-    return [(x, mean(values[max(0, index + 1 - window) : index + 1])) for index, (x, _) in enumerate(series)]
+    return [(x, fmean(values[max(0, index + 1 - window) : index + 1])) for index, (x, _) in enumerate(series)]
 
 
-def _grouped(pairs: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    groups: dict[float, list[float]] = defaultdict(list)
-    for x, y in pairs:
-        groups[x].append(y)
-    return [(x, mean(groups[x])) for x in sorted(groups)]
+def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    groups: dict[K, list[V]] = defaultdict(list)
+    for key, value in pairs:
+        groups[key].append(value)
+    return groups
+
+
+def _means(pairs: Iterable[tuple[K, float]]) -> dict[K, float]:
+    return {key: fmean(values) for key, values in _grouped(pairs).items()}
 
 
 def _cumulative(pairs: Iterable[tuple[int, float]]) -> Callable[[float], float]:
     """A function: round -> sum of everything up to it."""
-    sums: dict[int, list[float]] = defaultdict(list)
-    for round, value in pairs:
-        sums[round].append(value)
-    rounds = sorted(sums)
-    totals, total = [0.0], 0.0
-    for round in rounds:
-        total += math.fsum(sums[round])
-        totals.append(total)
+    by_round = _grouped(pairs)
+    rounds = sorted(by_round)
+    totals = list(accumulate((fsum(by_round[round]) for round in rounds), initial=0.0))
     return lambda round: totals[bisect_right(rounds, round)]
 
 
 def _validation(evaluations: Iterable[EvaluationRecord]) -> list[tuple[float, float]]:
-    return _grouped(
-        (item.round, accuracies(VALIDATION, item.correct)[VALIDATION])
-        for item in evaluations
-        if item.questions == VALIDATION
+    """Validation accuracy by rounds."""
+    return sorted(
+        _means((item.round, accuracies(VALIDATION, item.correct)[VALIDATION]) for item in evaluations).items()
     )
 
 
-def _last(evaluations: Iterable[EvaluationRecord]) -> list[EvaluationRecord]:
-    latest: dict[tuple[str, int], EvaluationRecord] = {}
-    for item in evaluations:
-        key = item.questions, item.node
-        if key not in latest or latest[key].round < item.round:
-            latest[key] = item
-    return [latest[key] for key in sorted(latest)]
-
-
-def _final(evaluations: Iterable[EvaluationRecord]) -> dict[str, float]:
-    values: dict[str, list[float]] = defaultdict(list)
-    for item in _last(evaluations):
-        for name, accuracy in accuracies(item.questions, item.correct).items():
-            values[name].append(accuracy)
-    return {name: mean(numbers) for name, numbers in values.items()}
-
-
-def _oscillation(evaluations: Iterable[EvaluationRecord]) -> dict[str, float]:
-    by_node: dict[int, list[EvaluationRecord]] = defaultdict(list)
-    for item in evaluations:
-        if item.questions == VALIDATION:
-            by_node[item.node].append(item)
-    falls = [
-        drawdown([accuracy for _, accuracy in _validation(by_node[node])])
-        for node in sorted(by_node)
-    ]  # fmt: skip
-    return {DRAWDOWN: mean(falls), WORST_DRAWDOWN: max(falls)} if falls else {}
-
-
 def _rewards(rounds: Sequence[RoundRecord], nodes: int) -> dict[str, float]:
-    if not nodes:
-        return {}
-    external: dict[int, list[float]] = defaultdict(list)
-    for row in rounds:
-        if row.external is not None:
-            external[row.node].append(row.external)
-    values = {OWN_REWARD: math.fsum(row.own for row in rounds) / nodes}
-    if external:
-        values[EXTERNAL_REWARD] = mean(mean(rewards) for rewards in external.values())
-    return values
+    own = {OWN_REWARD: fsum(row.own for row in rounds) / nodes}
+    external = _means((row.node, row.external) for row in rounds if row.external is not None)
+    return {**own, EXTERNAL_REWARD: fmean(external.values())} if external else own
 
 
-def _by_task(record: SwarmRecord) -> dict[tuple[str, str], float]:
-    values: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for item in _last(record.evaluations):
-        digits: dict[str, list[str]] = defaultdict(list)
-        for entry, digit in zip(record.entries[item.questions], item.correct, strict=True):
-            digits[entry].append(digit)
-        for entry, row in digits.items():
-            for name, accuracy in accuracies(item.questions, "".join(row)).items():
-                values[name, entry].append(accuracy)
-    return {key: mean(values[key]) for key in sorted(values)}
+def _by_task(record: SwarmRecord, final: Iterable[EvaluationRecord]) -> Iterator[tuple[tuple[str, str], float]]:
+    for item in final:
+        for entry, digits in _grouped(zip(record.entries[item.questions], item.correct, strict=True)).items():
+            for name, accuracy in accuracies(item.questions, "".join(digits)).items():
+                yield (name, entry), accuracy
 
 
-def _reward_by_task(rounds: Iterable[RoundRecord]) -> dict[str, float]:
-    sums: dict[str, list[float]] = defaultdict(list)
-    counts: dict[str, int] = defaultdict(int)
-    for row in rounds:
-        for entry, (reward, answers) in row.tasks.items():
-            sums[entry].append(reward)
-            counts[entry] += answers
-    return {entry: math.fsum(sums[entry]) / counts[entry] for entry in sorted(sums) if counts[entry]}
+def _rewards_by_task(rounds: Iterable[RoundRecord]) -> dict[tuple[str, str], float]:
+    tasks = _grouped((entry, sums) for row in rounds for entry, sums in row.tasks.items())
+    answers = {entry: sum(count for _, count in sums) for entry, sums in tasks.items()}
+    return {
+        (MEAN_REWARD, entry): fsum(reward for reward, _ in sums) / answers[entry]
+        for entry, sums in tasks.items()
+        if answers[entry]
+    }

@@ -12,9 +12,10 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from sapo_edge.experiment.measures import TEST, Measures, Series, mean, moving_average
+from sapo_edge.experiment.measures import TEST, Measures, Series, moving_average
 from sapo_edge.experiment.plan import Arm
 from sapo_edge.experiment.statistics import SettingResult, interval
 
@@ -92,7 +93,7 @@ def curve_of(swarms: Sequence[Measures], series_of: Callable[[Measures], Series]
     points = list(zip(*rows, strict=False))
     estimates = [interval([y for _, y in column], method="percentile") for column in points]
     return Curve(
-        x=[mean(x for x, _ in column) for column in points],
+        x=[fmean(x for x, _ in column) for column in points],
         y=[estimate.value for estimate in estimates],
         low=[estimate.value if estimate.low is None else estimate.low for estimate in estimates],
         high=[estimate.value if estimate.high is None else estimate.high for estimate in estimates],

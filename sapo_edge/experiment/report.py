@@ -6,9 +6,7 @@ bytes. What depends on measured processor seconds is in `costs.md`, `costs.csv` 
 
 from __future__ import annotations
 
-import csv
 import importlib
-import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,19 +14,12 @@ from pathlib import Path
 
 from sapo_edge.errors import SapoError
 from sapo_edge.experiment.law import law_csv, law_pictures, law_text, sizes
+from sapo_edge.experiment.measures import is_accuracy
 from sapo_edge.experiment.plan import Plan
 from sapo_edge.experiment.results import SwarmRecord, reported
 from sapo_edge.experiment.scales import LAW
-from sapo_edge.experiment.statistics import (
-    MARGIN,
-    EqualCost,
-    Estimate,
-    Result,
-    SettingResult,
-    evaluate,
-    is_accuracy,
-)
-from sapo_edge.experiment.tables import costs_text, report_text, summary_text
+from sapo_edge.experiment.statistics import MARGIN, EqualCost, Estimate, Result, SettingResult, evaluate
+from sapo_edge.experiment.tables import costs_text, csv_text, report_text, summary_text
 from sapo_edge.installing import how_to_install_extra
 from sapo_edge.state.durable import write_atomically
 
@@ -40,12 +31,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def write_report(
-    plan: Plan,
-    records: Sequence[SwarmRecord],
-    directory: Path,
-    plots: bool = True,
-) -> list[Path]:
+def write_report(plan: Plan, records: Sequence[SwarmRecord], directory: Path, plots: bool = True) -> list[Path]:
     """Write the report of all finished swarms; missing ones are counted in its tables.
 
     Args:
@@ -62,10 +48,10 @@ def write_report(
     files = {
         SUMMARY: summary_text(plan, results).encode(),
         "table.md": report_text(plan, results).encode(),
-        "table.csv": _csv(rows),
+        "table.csv": csv_text(_COLUMNS, rows),
         "results.json": _json(plan, results, rows),
         "costs.md": costs_text(plan, results).encode(),
-        "costs.csv": _csv(row for result in results for row in _cost_rows(result)),
+        "costs.csv": csv_text(_COLUMNS, [row for result in results for row in _cost_rows(result)]),
     }
     with reported("create", directory):
         directory.mkdir(parents=True, exist_ok=True)
@@ -136,11 +122,9 @@ def _rows(result: SettingResult) -> Iterator[Mapping[str, object]]:
     for arm in result.arms:
         start = {"setting": result.setting.name, "arm": arm.arm.name}
         for name, measured in arm.results.items():
-            yield {**start, "measure": name, **_cells(measured, accuracy=is_accuracy(name))}
+            yield {**start, "measure": name, **_cells(measured, is_accuracy(name))}
         for (name, task), measured in arm.tasks.items():
-            yield {**start, "measure": name, "task": task, **_cells(measured, accuracy=True)}
-        for task, measured in arm.rewards.items():
-            yield {**start, "measure": "mean own reward", "task": task, **_cells(measured)}
+            yield {**start, "measure": name, "task": task, **_cells(measured, is_accuracy(name))}
         if arm.ratio is not None:
             yield {**start, "measure": "ratio of cumulative own reward to the baseline", **_estimate_cells(arm.ratio)}
         if arm.equal_answers is not None:
@@ -151,12 +135,12 @@ def _cost_rows(result: SettingResult) -> Iterator[Mapping[str, object]]:
     for arm in result.arms:
         start = {"setting": result.setting.name, "arm": arm.arm.name}
         if arm.seconds is not None:
-            yield {**start, "measure": "processor seconds", **_cells(arm.seconds)}
+            yield {**start, "measure": "processor seconds", **_cells(arm.seconds, False)}
         if arm.equal_seconds is not None:
             yield {**start, "measure": "validation at equal processor seconds", **_equal_cells(arm.equal_seconds)}
 
 
-def _cells(result: Result, *, accuracy: bool = False) -> dict[str, object]:
+def _cells(result: Result, accuracy: bool) -> dict[str, object]:
     cells = {**_estimate_cells(result.estimate), "iqm": _rounded(result.iqm)}
     return cells if result.difference is None else {**cells, **_difference_cells(result.difference, accuracy)}
 
@@ -171,24 +155,14 @@ def _estimate_cells(estimate: Estimate) -> dict[str, object]:
 
 
 def _difference_cells(difference: Estimate, accuracy: bool) -> dict[str, object]:
+    ends = {name: _rounded(getattr(difference, name)) for name in ("low", "high", "t_low", "t_high")}
     cells: dict[str, object] = {
         "pairs": difference.count,
         "difference": _rounded(difference.value),
-        "difference_low": _rounded(difference.low),
-        "difference_high": _rounded(difference.high),
-        "difference_t_low": _rounded(difference.t_low),
-        "difference_t_high": _rounded(difference.t_high),
+        **{f"difference_{name}": end for name, end in ends.items()},
         "verdict": difference.verdict,
         "note": difference.note,
     }
     if accuracy and difference.low is not None:
         cells["not_worse"] = "yes" if difference.low > -MARGIN else "no"
     return cells
-
-
-def _csv(rows: Iterable[Mapping[str, object]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()

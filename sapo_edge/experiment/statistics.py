@@ -11,26 +11,10 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeVar
 
-from sapo_edge.experiment.measures import (
-    BEFORE,
-    DRAWDOWN,
-    EXTERNAL_REWARD,
-    OWN_ANSWERS,
-    OWN_REWARD,
-    TAKEN,
-    TEST,
-    TOKENS,
-    TRAINED,
-    VALIDATION,
-    WORST_DRAWDOWN,
-    Measures,
-    Series,
-    at,
-    mean,
-    measure,
-)
+from sapo_edge.experiment.measures import OWN_REWARD, Measures, Series, at, is_accuracy, measure, measure_names
 from sapo_edge.experiment.plan import Arm, Plan, Setting
 from sapo_edge.experiment.results import SwarmRecord
 
@@ -48,9 +32,7 @@ BELOW = "below"
 UNDECIDED = "not told apart"
 NO_INTERVAL = "no interval"
 
-_OTHER_MEASURES = (
-    BEFORE, OWN_REWARD, EXTERNAL_REWARD, DRAWDOWN, WORST_DRAWDOWN, OWN_ANSWERS, TOKENS, TRAINED, TAKEN,
-)  # fmt: skip
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,31 +96,34 @@ class ArmResult:
     """One arm of a setting.
 
     Attributes:
+        swarms: by seed.
         results: measure -> result, in the order of the tables.
         tasks: (measure, task entry) -> result.
-        rewards: task entry -> result: mean own reward.
         ratio: of the cumulative own reward to the baseline's; None for the baseline.
         equal_answers, equal_seconds: against the baseline; None for the baseline, or without pairs.
         seconds: processor seconds of all members; None without swarms.
-        worst: the largest drawdown of any node of any swarm; None without validation.
     """
 
     arm: Arm
+    is_baseline: bool
     swarms: tuple[Measures, ...]
     results: Mapping[str, Result]
     tasks: Mapping[tuple[str, str], Result]
-    rewards: Mapping[str, Result]
     ratio: Estimate | None
     equal_answers: EqualCost | None
     equal_seconds: EqualCost | None
     seconds: Result | None
-    worst: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class SettingResult:
     setting: Setting
     arms: tuple[ArmResult, ...]
+
+    @property
+    def finished(self) -> list[ArmResult]:
+        """The arms with at least one swarm."""
+        return [arm for arm in self.arms if arm.swarms]
 
 
 def interval(values: Sequence[float], *, method: str = "BCa") -> Estimate:
@@ -147,17 +132,16 @@ def interval(values: Sequence[float], *, method: str = "BCa") -> Estimate:
     Args:
         values: one number a swarm, or one difference a pair; at least one.
     """
-    center = mean(values)
-    if len(values) < 2:
-        return Estimate(center, None, None, len(values), "one swarm")
+    center, count = fmean(values), len(values)
+    if count < 2:
+        return Estimate(center, None, None, count, "one swarm")
     if max(values) - min(values) <= 1e-12:
-        return Estimate(center, None, None, len(values), f"the same in all {len(values)}")
-    ends = _bootstrap((values,), lambda rows, axis=-1: rows.mean(axis=axis), method)
+        return Estimate(center, None, None, count, f"the same in all {count}")
+    low, high = _bootstrap((values,), lambda rows, axis=-1: rows.mean(axis=axis), method) or (None, None)
     from scipy import stats
 
-    low, high = (None, None) if ends is None else ends
-    t_low, t_high = stats.t.interval(CONFIDENCE, len(values) - 1, loc=center, scale=stats.sem(values))
-    return Estimate(center, low, high, len(values), t_low=float(t_low), t_high=float(t_high))
+    t_low, t_high = stats.t.interval(CONFIDENCE, count - 1, loc=center, scale=stats.sem(values))
+    return Estimate(center, low, high, count, t_low=float(t_low), t_high=float(t_high))
 
 
 def ratio(values: Sequence[float], baseline: Sequence[float]) -> Estimate:
@@ -166,18 +150,18 @@ def ratio(values: Sequence[float], baseline: Sequence[float]) -> Estimate:
     Args:
         values, baseline: of the same seeds, in the same order; at least one pair.
     """
-    below = mean(baseline)
+    below, count = fmean(baseline), len(values)
     if below <= 0:
-        return Estimate(math.nan, None, None, len(values), "the baseline earned nothing")
-    center = mean(values) / below
-    if len(values) < 2:
-        return Estimate(center, None, None, len(values), "one swarm")
+        return Estimate(math.nan, None, None, count, "the baseline earned nothing")
+    center = fmean(values) / below
+    if count < 2:
+        return Estimate(center, None, None, count, "one swarm")
     if all(math.isclose(value, center * other) for value, other in zip(values, baseline, strict=True)):
-        return Estimate(center, None, None, len(values), f"the same in all {len(values)}")
+        return Estimate(center, None, None, count, f"the same in all {count}")
     ends = _bootstrap((values, baseline), _ratio_of_means, "BCa")
     if ends is None:
-        return Estimate(center, None, None, len(values), "the baseline earned nothing in too many swarms")
-    return Estimate(center, *ends, len(values))
+        return Estimate(center, None, None, count, "the baseline earned nothing in too many swarms")
+    return Estimate(center, *ends, count)
 
 
 def interquartile_mean(values: Sequence[float]) -> float:
@@ -186,7 +170,7 @@ def interquartile_mean(values: Sequence[float]) -> float:
     Source: as `rliable` computes it, Agarwal et al., arXiv 2108.13264.
     """
     cut = len(values) // 4
-    return mean(sorted(values)[cut : len(values) - cut])
+    return fmean(sorted(values)[cut : len(values) - cut])
 
 
 def equal_cost(pairs: Iterable[tuple[Series, Series]]) -> EqualCost | None:
@@ -199,14 +183,15 @@ def equal_cost(pairs: Iterable[tuple[Series, Series]]) -> EqualCost | None:
     Returns:
         None without a pair of curves.
     """
-    complete = [(arm, other) for arm, other in pairs if arm and other]
-    if not complete:
+    read = []
+    for arm, other in pairs:
+        if arm and other:
+            cost = min(arm[-1][0], other[-1][0])
+            read.append((cost, at(arm, cost), at(other, cost)))
+    if not read:
         return None
-    costs = [min(arm[-1][0], other[-1][0]) for arm, other in complete]
-    own = [at(arm, cost) for (arm, _), cost in zip(complete, costs, strict=True)]
-    others = [at(other, cost) for (_, other), cost in zip(complete, costs, strict=True)]
-    difference = interval([value - other for value, other in zip(own, others, strict=True)])
-    return EqualCost(mean(own), mean(others), difference, mean(costs))
+    costs, own, others = zip(*read, strict=True)
+    return EqualCost(fmean(own), fmean(others), interval([one - other for _, one, other in read]), fmean(costs))
 
 
 def evaluate(plan: Plan, records: Iterable[SwarmRecord]) -> list[SettingResult]:
@@ -216,79 +201,57 @@ def evaluate(plan: Plan, records: Iterable[SwarmRecord]) -> list[SettingResult]:
         records: of the finished swarms, in any order, each once.
     """
     swarms = {(record.setting, record.arm, record.seed): measure(record) for record in records}
-    return [_setting(setting, swarms) for setting in plan.settings]
+    results = []
+    for setting in plan.settings:
+        by_arm = {
+            arm.name: [swarms[key] for key in sorted(swarms) if key[:2] == (setting.name, arm.name)]
+            for arm in setting.arms
+        }
+        arms = (
+            _arm(arm, arm.name == setting.baseline, by_arm[arm.name], by_arm[setting.baseline]) for arm in setting.arms
+        )
+        results.append(SettingResult(setting, tuple(arms)))
+    return results
 
 
-def _setting(setting: Setting, swarms: Mapping[tuple[str, str, int], Measures]) -> SettingResult:
-    by_arm = {
-        arm.name: tuple(swarms[key] for key in sorted(swarms) if key[:2] == (setting.name, arm.name))
-        for arm in setting.arms
-    }
-    baseline = by_arm[setting.baseline]
-    return SettingResult(
-        setting,
-        tuple(
-            _arm(arm, by_arm[arm.name], None if arm.name == setting.baseline else baseline) for arm in setting.arms
-        ),
-    )  # fmt: skip
-
-
-def _arm(arm: Arm, swarms: Sequence[Measures], baseline: Sequence[Measures] | None) -> ArmResult:
-    other_of = {swarm.seed: swarm for swarm in baseline or ()}
-    pairs = [(swarm, other_of[swarm.seed]) for swarm in swarms if swarm.seed in other_of]
-
-    def results(mapping: Callable[[Measures], Mapping[Any, float]], names: Iterable[Any]) -> dict[Any, Result]:
-        measured = {name: _result(swarms, pairs, _getter(mapping, name)) for name in names}
-        return {name: result for name, result in measured.items() if result is not None}
-
+def _arm(arm: Arm, is_baseline: bool, swarms: Sequence[Measures], others: Sequence[Measures]) -> ArmResult:
+    """`others`: of the baseline."""
+    baseline = {} if is_baseline else {swarm.seed: swarm for swarm in others}
+    pairs = [(swarm, baseline[swarm.seed]) for swarm in swarms if swarm.seed in baseline]
     rewards = [
         (swarm.values[OWN_REWARD], other.values[OWN_REWARD])
         for swarm, other in pairs
         if OWN_REWARD in swarm.values and OWN_REWARD in other.values
     ]
+
+    def results(names: Iterable[K], numbers_of: Callable[[Measures], Mapping[K, float]]) -> dict[K, Result]:
+        own, other = ({swarm.seed: numbers_of(swarm) for swarm in of} for of in (swarms, baseline.values()))
+        return {name: _result(_column(own, name), _column(other, name)) for name in names}
+
+    tasks = {key for swarm in swarms for key in swarm.tasks}
+    seconds, other_seconds = ({swarm.seed: swarm.seconds for swarm in of} for of in (swarms, baseline.values()))
     return ArmResult(
         arm=arm,
+        is_baseline=is_baseline,
         swarms=tuple(swarms),
-        results=results(lambda swarm: swarm.values, measure_names(swarms)),
-        tasks=results(lambda swarm: swarm.tasks, sorted({key for swarm in swarms for key in swarm.tasks})),
-        rewards=results(lambda swarm: swarm.rewards, sorted({key for swarm in swarms for key in swarm.rewards})),
-        ratio=ratio([own for own, _ in rewards], [other for _, other in rewards]) if rewards else None,
+        results=results(measure_names(swarms), lambda swarm: swarm.values),
+        tasks=results(sorted(tasks, key=lambda key: (not is_accuracy(key[0]), key)), lambda swarm: swarm.tasks),
+        ratio=ratio(*zip(*rewards, strict=True)) if rewards else None,
         equal_answers=equal_cost((swarm.by_answers, other.by_answers) for swarm, other in pairs),
         equal_seconds=equal_cost((swarm.by_seconds, other.by_seconds) for swarm, other in pairs),
-        seconds=_result(swarms, pairs, lambda swarm: swarm.seconds),
-        worst=max((swarm.values[WORST_DRAWDOWN] for swarm in swarms if WORST_DRAWDOWN in swarm.values), default=None),
+        seconds=_result(seconds, other_seconds) if swarms else None,
     )
 
 
-def _getter(mapping: Callable[[Measures], Mapping[Any, float]], name: Any) -> Callable[[Measures], float | None]:
-    return lambda swarm: mapping(swarm).get(name)
+def _column(numbers: Mapping[int, Mapping[K, float]], name: K) -> dict[int, float]:
+    """Seed -> number of that name, where there is one."""
+    return {seed: of[name] for seed, of in numbers.items() if name in of}
 
 
-def is_accuracy(name: str) -> bool:
-    """Whether a measure is the accuracy on a set of questions after the last round."""
-    return name not in _OTHER_MEASURES
-
-
-def measure_names(swarms: Iterable[Measures]) -> list[str]:
-    """Names of measures in the order of the tables: test, validation, other question sets, everything else."""
-    names = {name for swarm in swarms for name in swarm.values}
-    first = [name for name in (TEST, VALIDATION) if name in names]
-    others = sorted(names - {*first, *_OTHER_MEASURES})
-    return [*first, *others, *(name for name in _OTHER_MEASURES if name in names)]
-
-
-def _result(
-    swarms: Iterable[Measures],
-    pairs: Iterable[tuple[Measures, Measures]],
-    value_of: Callable[[Measures], float | None],
-) -> Result | None:
-    """The result of one measure; None if no swarm has it."""
-    values = {swarm.seed: value for swarm in swarms if (value := value_of(swarm)) is not None}
-    if not values:
-        return None
-    both = [(value_of(swarm), value_of(other)) for swarm, other in pairs]
-    differences = [value - other for value, other in both if value is not None and other is not None]
-    numbers = [values[seed] for seed in sorted(values)]
+def _result(values: Mapping[int, float], baseline: Mapping[int, float]) -> Result:
+    """Of one measure, by seed; `baseline`: empty for the baseline itself."""
+    numbers = list(values.values())
+    differences = [values[seed] - baseline[seed] for seed in values if seed in baseline]
     difference = interval(differences) if differences else None
     return Result(values, interval(numbers), interquartile_mean(numbers), difference)
 
@@ -308,15 +271,15 @@ def _bootstrap(
     import numpy as np
     from scipy import stats
 
-    with warnings.catch_warnings():
-        # scipy and numpy warn where BCa is not defined; the ends are checked below.
-        warnings.simplefilter("ignore")
-        ends = stats.bootstrap(
-            [np.asarray(sample, dtype=np.float64) for sample in samples], statistic, paired=len(samples) > 1,
-            n_resamples=RESAMPLES, confidence_level=CONFIDENCE, method=method, vectorized=True,
-            rng=np.random.default_rng(SEED),
-        ).confidence_interval  # fmt: skip
-    low, high = float(ends.low), float(ends.high)
-    if math.isfinite(low) and math.isfinite(high):
-        return low, high
-    return None if method == "percentile" else _bootstrap(samples, statistic, "percentile")
+    for way in (method, "percentile"):
+        with warnings.catch_warnings():
+            # scipy and numpy warn where BCa is not defined; the ends are checked below.
+            warnings.simplefilter("ignore")
+            ends = stats.bootstrap(
+                [np.asarray(sample, dtype=np.float64) for sample in samples], statistic, paired=len(samples) > 1,
+                n_resamples=RESAMPLES, confidence_level=CONFIDENCE, method=way, vectorized=True,
+                rng=np.random.default_rng(SEED),
+            ).confidence_interval  # fmt: skip
+        if math.isfinite(ends.low) and math.isfinite(ends.high):
+            return float(ends.low), float(ends.high)
+    return None

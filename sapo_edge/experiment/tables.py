@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sapo_edge.experiment.measures import (
     BEFORE,
@@ -13,17 +15,11 @@ from sapo_edge.experiment.measures import (
     OWN_REWARD,
     TEST,
     VALIDATION,
-    Measures,
-)
-from sapo_edge.experiment.plan import Plan
-from sapo_edge.experiment.statistics import (
-    ArmResult,
-    EqualCost,
-    Estimate,
-    Result,
-    SettingResult,
+    WORST_DRAWDOWN,
     is_accuracy,
 )
+from sapo_edge.experiment.plan import Plan
+from sapo_edge.experiment.statistics import ArmResult, EqualCost, Estimate, Result, SettingResult
 
 _EMPTY = "-"
 
@@ -52,42 +48,38 @@ the two swarms ended. Intervals as in `table.md`.
 """
 
 
-def number(value: float, digits: int = 3) -> str:
-    """A number with a fixed count of decimals; never "-0.000"."""
+def number(value: float, digits: int = 3, sign: str = "-") -> str:
+    """A number with a fixed count of decimals; never "-0.000". `sign`: "+" to have one before positive numbers, too."""
     # The first rounding hides differences between processors in the last bits.
-    text = f"{round(value, 9):.{digits}f}"
-    return text.lstrip("-") if float(text) == 0 else text
+    text = f"{round(value, 9):{sign}.{digits}f}"
+    return text.lstrip("+-") if float(text) == 0 else text
 
 
-def signed(value: float, digits: int = 3) -> str:
-    text = number(value, digits)
-    return text if text.startswith("-") or float(text) == 0 else f"+{text}"
-
-
-def estimate_cell(estimate: Estimate | None, digits: int = 3) -> str:
+def estimate_cell(estimate: Estimate, digits: int = 3, sign: str = "-") -> str:
     """Value and interval, or value and the reason why there is none."""
-    if estimate is None:
-        return _EMPTY
     if math.isnan(estimate.value):
         return estimate.note
+    value = number(estimate.value, digits, sign)
     if estimate.low is None or estimate.high is None:
-        return f"{number(estimate.value, digits)} ({estimate.note})"
-    return f"{number(estimate.value, digits)} [{number(estimate.low, digits)}, {number(estimate.high, digits)}]"
+        return f"{value} ({estimate.note})"
+    return f"{value} [{number(estimate.low, digits, sign)}, {number(estimate.high, digits, sign)}]"
 
 
 def difference_cell(difference: Estimate | None) -> str:
     """Difference from the baseline, interval and verdict; None if no seed is in both arms."""
     if difference is None:
         return "no pairs"
-    if difference.low is None or difference.high is None:
-        return f"{signed(difference.value)} ({difference.note})"
-    return f"{signed(difference.value)} [{signed(difference.low)}, {signed(difference.high)}] {difference.verdict}"
+    cell = estimate_cell(difference, sign="+")
+    return cell if difference.low is None else f"{cell} {difference.verdict}"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a Markdown table; the first column is text, all others are aligned to the right."""
-    lines = [_row(head), _row([":--", *["--:"] * (len(head) - 1)])]
-    return [*lines, *map(_row, rows), ""]
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> bytes:
+    """Rows as CSV; what they lack stays empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
 
 
 def report_text(plan: Plan, results: Sequence[SettingResult]) -> str:
@@ -105,12 +97,9 @@ def summary_text(plan: Plan, results: Sequence[SettingResult]) -> str:
     for result in results:
         lines += [f"{result.setting.title} ({result.setting.name})", ""]
         lines.append(f"  {'':22} swarms  test accuracy, difference from {result.setting.baseline}")
-        for arm in result.arms:
+        for arm in result.finished:
             test = arm.results.get(TEST)
-            if arm.swarms:
-                lines.append(
-                    f"  {arm.arm.name:22} {len(arm.swarms):6}  {_value(test)}  {_difference(result, arm, test)}"
-                )
+            lines.append(f"  {arm.arm.name:22} {len(arm.swarms):6}  {_value(test)}  {_difference(arm, test)}")
         lines.append("")
     return "\n".join(lines)
 
@@ -123,8 +112,9 @@ def costs_text(plan: Plan, results: Sequence[SettingResult]) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table; the first column is text, all others are aligned to the right."""
+    return [*(f"| {' | '.join(cells)} |" for cells in (head, [":--", *["--:"] * (len(head) - 1)], *rows)), ""]
 
 
 def _escaped(text: str) -> str:
@@ -170,90 +160,73 @@ def _main(result: SettingResult, seeds: int) -> list[str]:
         "arm", "swarms", "test accuracy", "IQM", "difference from baseline", "cumulative own reward",
         "external reward", "drawdown", "own answers",
     ]  # fmt: skip
-    return table(head, [_main_row(result, arm, seeds) for arm in result.arms])
+    return _table(head, [[_label(arm), *_main_cells(arm, seeds)] for arm in result.arms])
 
 
-def _main_row(result: SettingResult, arm: ArmResult, seeds: int) -> list[str]:
-    count = str(len(arm.swarms)) if len(arm.swarms) == seeds else f"{len(arm.swarms)} of {seeds}"
-    if not arm.swarms:
-        return [_label(arm), count, *[_EMPTY] * 7]
-    test, fall = arm.results.get(TEST), arm.results.get(DRAWDOWN)
+def _main_cells(arm: ArmResult, seeds: int) -> list[str]:
+    count = len(arm.swarms)
+    if not count:
+        return [f"0 of {seeds}", *[_EMPTY] * 7]
+    test, fall, worst = (arm.results.get(name) for name in (TEST, DRAWDOWN, WORST_DRAWDOWN))
+    difference, reward = _difference(arm, test), _value(arm.results.get(OWN_REWARD), 2)
+    if test and test.difference and test.difference.count < count:
+        difference += f" ({test.difference.count} of {count} paired)"
     return [
-        _label(arm),
-        count,
-        estimate_cell(test.estimate if test else None),
+        str(count) if count == seeds else f"{count} of {seeds}",
+        estimate_cell(test.estimate) if test else _EMPTY,
         number(test.iqm) if test else _EMPTY,
-        _difference(result, arm, test) + _unpaired(arm, test),
-        _reward_cell(arm),
+        difference,
+        f"{reward} ({estimate_cell(arm.ratio, 2)})" if arm.ratio else reward,
         _value(arm.results.get(EXTERNAL_REWARD)),
-        f"{number(fall.estimate.value)} ({number(arm.worst)})" if fall and arm.worst is not None else _EMPTY,
+        f"{_value(fall)} ({number(max(worst.values.values()))})" if worst else _EMPTY,
         f"{arm.results[OWN_ANSWERS].estimate.value:,.0f}",
     ]
 
 
-def _is_baseline(result: SettingResult, arm: ArmResult) -> bool:
-    return arm.arm.name == result.setting.baseline
-
-
-def _difference(result: SettingResult, arm: ArmResult, measured: Result | None) -> str:
-    if _is_baseline(result, arm):
+def _difference(arm: ArmResult, measured: Result | None) -> str:
+    if arm.is_baseline:
         return "baseline"
     return difference_cell(measured.difference) if measured else _EMPTY
-
-
-def _unpaired(arm: ArmResult, test: Result | None) -> str:
-    """How many swarms have no partner in the baseline, if any."""
-    if test is None or test.difference is None or test.difference.count == len(arm.swarms):
-        return ""
-    return f" ({test.difference.count} of {len(arm.swarms)} paired)"
 
 
 def _value(result: Result | None, digits: int = 3) -> str:
     return number(result.estimate.value, digits) if result else _EMPTY
 
 
-def _reward_cell(arm: ArmResult) -> str:
-    reward = _value(arm.results.get(OWN_REWARD), 2)
-    return reward if arm.ratio is None else f"{reward} ({estimate_cell(arm.ratio, 2)})"
-
-
 def _other_sets(result: SettingResult) -> list[str]:
-    names: dict[str, None] = {}
-    for arm in result.arms:
-        names.update(dict.fromkeys(name for name in arm.results if is_accuracy(name) and name not in {TEST, BEFORE}))
+    names = {name for arm in result.arms for name in arm.results if is_accuracy(name) and name != TEST}
     if not names:
         return []
     ordered = sorted(names, key=lambda name: (name != VALIDATION, name))
-    rows = [[_label(arm), *(_set_cell(result, arm, name) for name in ordered)] for arm in result.arms if arm.swarms]
+
+    def cell(arm: ArmResult, name: str) -> str:
+        measured = arm.results.get(name)
+        value = _value(measured)
+        return value if arm.is_baseline or measured is None else f"{value}; {_difference(arm, measured)}"
+
     return [
         "Other questions, after the last round: accuracy; difference from the baseline.",
         "",
-        *table(["arm", *map(_escaped, ordered)], rows),
+        *_table(
+            ["arm", *map(_escaped, ordered)],
+            [[_label(arm), *(cell(arm, name) for name in ordered)] for arm in result.finished],
+        ),
     ]
-
-
-def _set_cell(result: SettingResult, arm: ArmResult, name: str) -> str:
-    measured = arm.results.get(name)
-    if measured is None:
-        return _EMPTY
-    if _is_baseline(result, arm):
-        return number(measured.estimate.value)
-    return f"{number(measured.estimate.value)}; {_difference(result, arm, measured)}"
 
 
 def _against_baseline(result: SettingResult) -> list[str]:
-    arms = [arm for arm in result.arms if arm.swarms and not _is_baseline(result, arm)]
-    if not arms:
-        return []
     rows = [
-        [_label(arm), *_equal_cells(arm.equal_answers), _difference(result, arm, arm.results.get(DRAWDOWN))]
-        for arm in arms
+        [_label(arm), *_equal_cells(arm.equal_answers), _difference(arm, arm.results.get(DRAWDOWN))]
+        for arm in result.finished
+        if not arm.is_baseline
     ]
+    if not rows:
+        return []
     return [
         "Validation accuracy at an equal number of own answers of all members, read from both curves where the cheaper",
         "swarm of a pair ended; and the difference of drawdowns, where below is steadier.",
         "",
-        *table(["arm", "own answers", "accuracy", "baseline", "difference", "difference of drawdown"], rows),
+        *_table(["arm", "own answers", "accuracy", "baseline", "difference", "difference of drawdown"], rows),
     ]
 
 
@@ -267,27 +240,24 @@ def _tasks(result: SettingResult) -> list[str]:
     entries = sorted({entry for arm in result.arms for name, entry in arm.tasks if name == TEST})
     if not entries:
         return []
-    arms = [arm for arm in result.arms if arm.swarms]
+    arms = result.finished
     rows = [[_escaped(entry), *(_value(arm.tasks.get((TEST, entry))) for arm in arms)] for entry in entries]
-    return ["Test accuracy by task.", "", *table(["task", *(_escaped(arm.arm.name) for arm in arms)], rows)]
+    return ["Test accuracy by task.", "", *_table(["task", *(_escaped(arm.arm.name) for arm in arms)], rows)]
 
 
 def _costs(result: SettingResult) -> list[str]:
-    arms = [arm for arm in result.arms if arm.seconds is not None]
-    if not arms:
+    spent = []
+    for arm in result.finished:
+        answers = math.fsum(swarm.values[OWN_ANSWERS] for swarm in arm.swarms)
+        rate = 1000 * math.fsum(swarm.seconds for swarm in arm.swarms) / answers if answers else None
+        spent.append([
+            _label(arm), str(len(arm.swarms)), estimate_cell(arm.seconds.estimate, 1) if arm.seconds else _EMPTY,
+            _EMPTY if rate is None else number(rate, 2),
+        ])  # fmt: skip
+    if not spent:
         return ["No swarm is finished.", ""]
-    head = ["arm", "swarms", "processor seconds", "for 1000 own answers"]
-    lines = table(head, [_cost_row(arm) for arm in arms])
-    rows = [[_label(arm), *_equal_cells(arm.equal_seconds)] for arm in arms if not _is_baseline(result, arm)]
-    equal = ["arm", "at processor seconds", "accuracy", "baseline", "difference"]
-    return [*lines, *(["Validation accuracy at equal processor seconds.", "", *table(equal, rows)] if rows else [])]
-
-
-def _cost_row(arm: ArmResult) -> list[str]:
-    seconds = estimate_cell(arm.seconds.estimate if arm.seconds else None, 1)
-    return [_label(arm), str(len(arm.swarms)), seconds, _rate(arm.swarms)]
-
-
-def _rate(swarms: Sequence[Measures]) -> str:
-    answers = math.fsum(swarm.values[OWN_ANSWERS] for swarm in swarms)
-    return number(1000 * math.fsum(swarm.seconds for swarm in swarms) / answers, 2) if answers else _EMPTY
+    lines = _table(["arm", "swarms", "processor seconds", "for 1000 own answers"], spent)
+    if equal := [[_label(arm), *_equal_cells(arm.equal_seconds)] for arm in result.finished if not arm.is_baseline]:
+        head = ["arm", "at processor seconds", "accuracy", "baseline", "difference"]
+        lines += ["Validation accuracy at equal processor seconds.", "", *_table(head, equal)]
+    return lines

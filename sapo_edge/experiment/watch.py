@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from sapo_edge.errors import StateError
-from sapo_edge.experiment.measures import TEST, mean
+from sapo_edge.experiment.measures import TEST
 from sapo_edge.experiment.plan import Arm, Setting, state_of, swarm_digest
 from sapo_edge.experiment.results import Results, SwarmRecord
 from sapo_edge.experiment.resume import saved_rounds
@@ -29,14 +30,14 @@ class ArmView:
 
     @property
     def accuracy(self) -> float | None:
-        return mean(self.accuracies.values()) if self.accuracies else None
+        return fmean(self.accuracies.values()) if self.accuracies else None
 
     def difference(self, baseline: ArmView) -> tuple[float, int] | None:
         """Mean difference from a baseline over the seeds that both have, and how many those are."""
         seeds = sorted(self.accuracies.keys() & baseline.accuracies.keys())
         if not seeds:
             return None
-        return mean(self.accuracies[seed] - baseline.accuracies[seed] for seed in seeds), len(seeds)
+        return fmean(self.accuracies[seed] - baseline.accuracies[seed] for seed in seeds), len(seeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,4 +112,4 @@ def _arm(results: Results[float], setting: Setting, arm: Arm, seeds: range) -> A
 
 def _accuracy(record: SwarmRecord) -> float:
     rows = [item.correct for item in record.evaluations if item.questions == TEST]
-    return mean(row.count("1") / len(row) for row in rows) if rows else 0.0
+    return fmean(row.count("1") / len(row) for row in rows) if rows else 0.0

@@ -17,7 +17,7 @@ from sapo_edge.experiment.plan import Arm, Plan, Setting
 from sapo_edge.experiment.report import write_report
 from sapo_edge.experiment.results import SwarmRecord
 from sapo_edge.experiment.statistics import Estimate
-from sapo_edge.experiment.tables import difference_cell, estimate_cell, number, signed
+from sapo_edge.experiment.tables import difference_cell, estimate_cell, number
 from tests.unit.experiment.synthetic import swarm
 
 ARMS = (Arm("8/0", "alone"), Arm("4/4", "as | published"))
@@ -135,13 +135,8 @@ def test_a_missing_library_is_named_with_its_remedy(tmp_path: Path, monkeypatch:
 
 def test_numbers_are_printed_the_same_way_everywhere() -> None:
     assert [number(value) for value in (0.5, -0.0001, -0.25, 1 / 3)] == ["0.500", "0.000", "-0.250", "0.333"]
-    assert [signed(value) for value in (0.02, -0.02, 0.0, -0.0004, 0.0004)] == [
-        "+0.020",
-        "-0.020",
-        "0.000",
-        "0.000",
-        "0.000",
-    ]
-    assert estimate_cell(None) == "-" and estimate_cell(Estimate(0.5, 0.4, 0.6, 9)) == "0.500 [0.400, 0.600]"
+    signed = [number(value, sign="+") for value in (0.02, -0.02, 0.0, -0.0004, 0.0004)]
+    assert signed == ["+0.020", "-0.020", "0.000", "0.000", "0.000"]
+    assert estimate_cell(Estimate(0.5, 0.4, 0.6, 9)) == "0.500 [0.400, 0.600]"
     assert difference_cell(None) == "no pairs"
     assert difference_cell(Estimate(-0.1, -0.2, -0.05, 9)) == "-0.100 [-0.200, -0.050] below"

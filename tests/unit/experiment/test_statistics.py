@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sapo_edge.experiment.measures import (
     DRAWDOWN,
     EXTERNAL_REWARD,
+    MEAN_REWARD,
     OWN_ANSWERS,
     OWN_REWARD,
     TEST,
@@ -83,7 +84,7 @@ def test_a_swarm_is_measured_by_its_learning_nodes_and_costs_all_members() -> No
     assert measures.by_seconds == [(0, 0.0), (4, 0.375), (5, 0.25)]
     assert measures.seconds == 5 and measures.nodes == 2 and measures.members == 3
     assert measures.tasks[TEST, "a"] == 1 and measures.tasks[TEST, "b"] == 0.5
-    assert measures.rewards == {"a": pytest.approx(0.2)}
+    assert measures.tasks[MEAN_REWARD, "a"] == pytest.approx(0.2)
 
 
 def test_a_swarm_without_evaluations_has_fewer_measures() -> None:
