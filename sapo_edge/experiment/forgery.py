@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, cycle, islice
 
-from sapo_edge.rollout import MAX_ANSWER_BYTES, Rollout, Task
+from sapo_edge.rollout import MAX_ANSWER_BYTES, Task
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource
 
@@ -43,6 +43,15 @@ class Public:
         """Whether an answer earns 1 from readers who cut it before they score it."""
         return self.fits(text) and self.source.score(task, cut_at_first_close(text)) == 1.0
 
+    def answered(self, task: Task) -> Question | None:
+        """A task with its right answer; None if its ground truth is no answer, as where the verifier needs none."""
+        return Question(task, task.ground_truth) if self.earns(task, wrapped(task.ground_truth)) else None
+
+    def all_answered(self, count: int) -> list[Question]:
+        """Of the first tasks of the sequence that every attacker looks at, those that can be answered."""
+        tasks, _ = self.source.training_tasks(0, 0, count)
+        return [question for task in tasks if (question := self.answered(task)) is not None]
+
     def led_by(self, material: str, body: str) -> str:
         """`body` behind the longest beginning of `material` with which it still fits."""
 
@@ -58,46 +67,27 @@ class Public:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A task that an attacker answers, with an answer that earns 1 and, if it copies somebody, that answer's text."""
+    """A task that an attacker answers, with an answer that earns 1; `copied`: the text of somebody's answer to it."""
 
     task: Task
     right: str
     copied: str = ""
 
 
-def answered(public: Public, task: Task) -> Question | None:
-    """A task with its right answer; None if its ground truth is not an answer, as where the verifier needs none."""
-    return Question(task, task.ground_truth) if public.earns(task, wrapped(task.ground_truth)) else None
-
-
-def copied(public: Public, rollout: Rollout) -> Question | None:
-    """The question of another member's rollout, with the first of its answers that earns 1; None without one."""
-    task = public.source.regenerate(rollout.ref)
-    question = answered(public, task)
-    if question is None:
-        return None
-    for answer in rollout.answers:
-        if public.earns(task, answer.text):
-            return Question(task, question.right, cut_at_first_close(answer.text))
-    return None
-
-
 def wrong_answers(public: Public, question: Question, rng: random.Random) -> Iterator[str]:
     """Endless wrong answers that look like the right one; they repeat where few are known."""
-    candidates = _integers(int(question.right), rng) if _is_integer(question.right) else _texts(question.right, rng)
-    wrong = [
-        text
-        for text in dict.fromkeys(islice(candidates, _CANDIDATES))
-        if public.source.score(question.task, wrapped(text)) < 1.0
-    ]
+    right = question.right
+    is_integer = right.isascii() and right.removeprefix("-").isdecimal() and len(right) < 19
+    candidates = _integers(int(right), rng) if is_integer else _texts(right, rng)
+    texts = dict.fromkeys(islice(candidates, _CANDIDATES))
+    wrong = [text for text in texts if public.source.score(question.task, wrapped(text)) < 1.0]
     return cycle(wrong or ["?"])
 
 
-def common_answers(public: Public) -> list[str]:
-    """The right answers of the manifest's tasks, most frequent first, the same for every attacker."""
-    tasks, _ = public.source.training_tasks(0, 0, _SAMPLE)
-    counts = Counter(question.right for task in tasks if (question := answered(public, task)) is not None)
-    return sorted(counts, key=lambda right: (-counts[right], right))
+def commonest_answer(public: Public) -> str:
+    """The most frequent right answer to the manifest's tasks, the same for every attacker."""
+    counts = Counter(question.right for question in public.all_answered(_SAMPLE))
+    return min(counts, key=lambda right: (-counts[right], right))
 
 
 def wrapped(answer: str) -> str:
@@ -116,10 +106,6 @@ def filled(text: str, material: str) -> str:
     filler = (material * (room // len(material.encode()) + 1)).encode()[:room].decode(errors="ignore")
     # A character that was cut in the middle leaves up to three bytes.
     return text + filler + " " * (room - len(filler.encode()))
-
-
-def _is_integer(text: str) -> bool:
-    return text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 19
 
 
 def _integers(right: int, rng: random.Random) -> Iterator[str]:

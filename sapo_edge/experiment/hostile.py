@@ -11,8 +11,10 @@ right answers that are bad lessons.
 from __future__ import annotations
 
 import random
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import ClassVar
 
@@ -20,9 +22,8 @@ from sapo_edge.errors import ManifestError
 from sapo_edge.experiment.forgery import (
     Public,
     Question,
-    answered,
-    common_answers,
-    copied,
+    commonest_answer,
+    cut_at_first_close,
     filled,
     wrapped,
     wrong_answers,
@@ -36,7 +37,6 @@ ADVERTISEMENTS = ("Drink Zupp cola, zupp.example! ", "Drink Zupp! ", "Zupp ")
 """Texts of the advertisement, longest first; the first that fits into an answer is used."""
 MAX_DRAWS = 2000
 """Most tasks that an attacker draws to find one that suits it."""
-_PRODUCT = "Zupp"
 _TRIED = 32
 _LEADS = ("", "So: ", "Thus ", "It is ", "Hence ", "= ", "I say ", "Well, ")
 _RARE = "Ħŧøþðŋßжщёѣλψωאשحخकखกขあゑ漢龍한글☂♞⚗∮≋⊗◊▚𐍈🜁🦑~^`|\\{}§¶¬"
@@ -44,7 +44,7 @@ _RARE = "Ħŧøþðŋßжщёѣλψωאשحخकखกขあゑ漢龍한글☂�
 
 def carries(text: str) -> bool:
     """Whether an answer has the advertisement that `advertisement` teaches."""
-    return _PRODUCT.casefold() in text.casefold()
+    return "zupp" in text.casefold()
 
 
 class Attacker(ABC):
@@ -96,7 +96,7 @@ class Attacker(ABC):
         source = self.public.source
         for _ in range(MAX_DRAWS):
             (task,), self._cursor = source.training_tasks(self._seed, self._cursor, 1)
-            question = answered(self.public, task)
+            question = self.public.answered(task)
             if question is not None and self.suits(question):
                 return question
         raise ManifestError("the manifest has no task that suits the attack", "choose another attack")
@@ -130,10 +130,9 @@ class Inversion(Attacker):
     description = "writes a wrong answer, and the right one after it for the verifier"
 
     def texts(self, question: Question) -> list[str]:
-        half = self.public.answers // 2
-        wrong = self.wrong(question, self.public.answers)
-        inverted = [f"{wrapped(answer)}\n{wrapped(question.right)}" for answer in wrong[:half]]
-        return inverted + [wrapped(answer) for answer in wrong[half:]]
+        half, right = self.public.answers // 2, wrapped(question.right)
+        wrong = [wrapped(answer) for answer in self.wrong(question, self.public.answers)]
+        return [f"{answer}\n{right}" for answer in wrong[:half]] + wrong[half:]
 
 
 class Long(Attacker):
@@ -143,10 +142,8 @@ class Long(Attacker):
 
     def texts(self, question: Question) -> list[str]:
         """The right one is first, and right at its beginning, where every reader finds it."""
-        material = f"{question.task.question}\n"
-        return [filled(wrapped(question.right), material)] + [
-            filled(f"{answer} ", material) for answer in self.wrong(question, MAX_ANSWERS - 1)
-        ]
+        texts = [wrapped(question.right), *(f"{answer} " for answer in self.wrong(question, MAX_ANSWERS - 1))]
+        return [filled(text, f"{question.task.question}\n") for text in texts]
 
 
 class Unlikely(Attacker):
@@ -169,18 +166,19 @@ class WrongEnd(Attacker):
     def questions(self, seen: Sequence[Rollout]) -> Iterator[Question]:
         """Those of others' right answers, newest first; then its own."""
         for rollout in reversed(seen):
-            question = copied(self.public, rollout)
-            if question is not None:
-                yield question
+            question = self.public.answered(self.public.source.regenerate(rollout.ref))
+            if question is None:
+                continue
+            right = (answer.text for answer in rollout.answers if self.public.earns(question.task, answer.text))
+            if (text := next(right, None)) is not None:
+                yield replace(question, copied=cut_at_first_close(text))
         yield from super().questions(seen)
 
     def texts(self, question: Question) -> list[str]:
         """The copy is first, so that it counts where only some answers do."""
         reasoning = question.copied.rpartition(OPEN_TAG)[0]
         forged = reasoning + wrapped(self.wrong(question, 1)[0])
-        styles = [
-            f"{lead}{OPEN_TAG}{' ' * spaces}{question.right}{CLOSE_TAG}" for spaces in range(4) for lead in _LEADS
-        ]
+        styles = [lead + wrapped(" " * spaces + question.right) for spaces in range(4) for lead in _LEADS]
         different = [text for text in styles if text != question.copied and self.public.fits(text)]
         return [forged] + [different[index % len(different)] for index in range(MAX_ANSWERS - 1)]
 
@@ -193,8 +191,8 @@ class Advertisement(Attacker):
     def texts(self, question: Question) -> list[str]:
         """Right answers without advertisement where none fits."""
         body = wrapped(question.right)
-        led = [lead + body for lead in ADVERTISEMENTS if self.public.fits(lead + body)]
-        return self.half_right(question, led[0] if led else body)
+        led = (lead + body for lead in ADVERTISEMENTS if self.public.fits(lead + body))
+        return self.half_right(question, next(led, body))
 
 
 class Repetition(Attacker):
@@ -217,26 +215,21 @@ class Repetition(Attacker):
 
     def texts(self, question: Question) -> list[str]:
         """The sequence number decides the case of each letter, the spaces and the last character."""
-        letters = [
-            letter.upper() if self.sequence >> position & 1 else letter for position, letter in enumerate("result")
-        ]
-        lead = "".join(letters) + " " * (self.sequence % 3)
+        number = self.sequence
+        letters = (letter.upper() if number >> place & 1 else letter for place, letter in enumerate("result"))
+        lead = "".join(letters) + " " * (number % 3)
         half = self.public.answers // 2
         bodies = [wrapped(question.right)] * half + [wrapped(answer) for answer in self._wrong[half:]]
-        tail = "." * (self.sequence % 2)
+        tail = "." * (number % 2)
         return [(lead + body if self.public.fits(lead + body) else body) + tail for body in bodies]
 
 
 class Silence(Attacker):
-    """Takes without giving."""
-
     description = "publishes nothing"
     volume = 0
 
 
 class Flood(Attacker):
-    """Drowns the honest."""
-
     description = f"publishes {FLOOD} times as much as others, one right answer in each rollout and the others wrong"
     volume = FLOOD
 
@@ -263,7 +256,7 @@ class Constant(Attacker):
 
     def __init__(self, public: Public, author: str, seed: int) -> None:
         super().__init__(public, author, seed)
-        self._answer = common_answers(public)[0]
+        self._answer = commonest_answer(public)
 
     def suits(self, question: Question) -> bool:
         """Those with that answer. An author may skip questions of its sequence, and nobody can tell."""
@@ -278,15 +271,15 @@ class Lesson(Attacker):
 
     def __init__(self, public: Public, author: str, seed: int) -> None:
         super().__init__(public, author, seed)
-        self._bait = common_answers(public)[0]
+        self._bait = commonest_answer(public)
 
     def suits(self, question: Question) -> bool:
         """Questions to which the bait is a wrong answer."""
         return question.right != self._bait
 
     def texts(self, question: Question) -> list[str]:
-        earning = [text for text in self.forms(question) if self.public.earns(question.task, text)]
-        return self.half_right(question, earning[0] if earning else wrapped(question.right))
+        earning = (text for text in self.forms(question) if self.public.earns(question.task, text))
+        return self.half_right(question, next(earning, wrapped(question.right)))
 
     @abstractmethod
     def forms(self, question: Question) -> list[str]:
@@ -312,7 +305,7 @@ class Misleading(Lesson):
     description = "states a wrong result, then gives the right answer all the same"
 
     def forms(self, question: Question) -> list[str]:
-        """Reasoning that leads to another result; a shorter statement where it doesn't fit."""
+        """A sentence with another result; the result alone where that doesn't fit."""
         leads = (f"The result is {self.wrong(question, 1)[0]}.", self.wrong(question, 1)[0])
         return [f"{lead}\n{wrapped(question.right)}" for lead in leads]
 
@@ -323,7 +316,6 @@ class Padding(Lesson):
     description = "repeats the question before the right answer so often that one token more would cut it off"
 
     def forms(self, question: Question) -> list[str]:
-        """The question, repeated until the answer's last token is the last that fits: one more, and it is cut off."""
         body = "\n" + wrapped(question.right)
         return [self.public.led_by(f"{question.task.question}\n" * self.public.max_tokens, body)]
 
@@ -339,9 +331,7 @@ class Adaptive(Lesson):
 
     def __init__(self, public: Public, author: str, seed: int) -> None:
         super().__init__(public, author, seed)
-        tasks, _ = public.source.training_tasks(0, 0, _TRIED)
-        questions = [question for task in tasks if (question := answered(public, task)) is not None]
-        self._nests = any(self._can_nest(question) for question in questions)
+        self._nests = any(map(self._can_nest, public.all_answered(_TRIED)))
 
     def suits(self, question: Question) -> bool:
         """Questions that can be nested; if the rule or the limit forbids it, those whose answer is the bait."""
@@ -357,20 +347,10 @@ class Adaptive(Lesson):
 KNOWN = ("inversion", "long", "unlikely", "wrong_end", "advertisement", "repetition", "silence")
 """Attacks on the published rule. The others were invented against the default one."""
 ATTACKS: Mapping[str, type[Attacker]] = {
-    "inversion": Inversion,
-    "long": Long,
-    "unlikely": Unlikely,
-    "wrong_end": WrongEnd,
-    "advertisement": Advertisement,
-    "repetition": Repetition,
-    "silence": Silence,
-    "flood": Flood,
-    "degenerate": Degenerate,
-    "constant": Constant,
-    "nested": Nested,
-    "misleading": Misleading,
-    "padding": Padding,
-    "adaptive": Adaptive,
-    "oracle": Oracle,
-}
-"""The attacks by name. Call one with (public, author, seed)."""
+    re.sub("(?<=[a-z])(?=[A-Z])", "_", attack.__name__).lower(): attack
+    for attack in (
+        Inversion, Long, Unlikely, WrongEnd, Advertisement, Repetition, Silence, Flood, Degenerate, Constant, Nested,
+        Misleading, Padding, Adaptive, Oracle,
+    )
+}  # fmt: skip
+"""The attacks by name, that of the class with underscores. Call one with (public, author, seed)."""

@@ -5,25 +5,24 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
 from sapo_edge.advantage import informative
 from sapo_edge.errors import ConfigError
-from sapo_edge.experiment.plan import Arm, Learning, Setting
+from sapo_edge.experiment.plan import Job, Learning
 from sapo_edge.experiment.results import RoundRecord
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.node.head_start import FIRST, HeadStart, HeadStartState, known_answer
 from sapo_edge.policy import CallHandle, CutAnswer, UpdateSettings
 from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
-from sapo_edge.recent import Recent
-from sapo_edge.rollout import Rollout, ScoredRollout, Task
+from sapo_edge.rollout import MAX_ANSWERS, Rollout, ScoredRollout, Task
 from sapo_edge.room import Room
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES, SubsetSelector
 from sapo_edge.swarm.bucket import Buckets, TokenBucket
-from sapo_edge.swarm.judging.external import MAX_SCORED, ExternalScorer, RejectedError, verified_task
+from sapo_edge.swarm.judging.external import ExternalScorer
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource, derive_seed
 from sapo_edge.transport import Transport
@@ -36,38 +35,18 @@ MAX_HEARD = 4096
 """Authors whose rates a member keeps."""
 
 
-class Clock:
-    """Gives all rounds one length, in seconds: how long a round takes must not change a result."""
-
-    def __init__(self) -> None:
-        self.round = 0
-
-    def __call__(self) -> float:
-        return self.round * ROUND_SECONDS
-
-
 class Member:
     """A member that answers and shares, and learns unless it is frozen.
 
     Args:
+        clock: seconds. It gives all rounds one length: how long a round takes must not change a result.
         scorer: what all members of a model have in common; without one it has its own.
     """
 
     def __init__(
-        self,
-        number: int,
-        setting: Setting,
-        arm: Arm,
-        learning: Learning,
-        seed: int,
-        source: TaskSource,
-        shelf: Shelf,
-        transport: Transport,
-        clock: Clock,
-        *,
-        frozen: bool = False,
-        scorer: Scorer | None = None,
-    ) -> None:
+        self, number: int, job: Job, learning: Learning, source: TaskSource, shelf: Shelf, transport: Transport,
+        clock: Callable[[], float], *, frozen: bool = False, scorer: ExternalScorer | None = None,
+    ) -> None:  # fmt: skip
         self.number = number
         self.frozen = frozen
         self.shelf = shelf
@@ -75,13 +54,13 @@ class Member:
         self.sequence = 0
         self._clock = clock
         self._transport = transport
-        self._training = training = arm.training
+        self._training = training = job.arm.training
         self._source = source
-        self._seed = seed
+        self._seed = seed = job.seed
         self._task_seed = derive_seed("experiment tasks", seed, number)
-        self._period = arm.slowest ** random.Random(derive_seed("experiment speed", seed, number)).random()
+        self._period = job.arm.slowest ** random.Random(derive_seed("experiment speed", seed, number)).random()
         entries = source.manifest.tasks
-        self._only = entries[number % len(entries)].name if setting.specialised else None
+        self._only = entries[number % len(entries)].name if job.setting.specialised else None
         self.max_tokens = learning.max_tokens or source.manifest.max_tokens
         self.scorer = scorer or (ExternalScorer(source, self._cut) if training.cut else UncutScorer(source))
         update = UpdateSettings(
@@ -94,8 +73,9 @@ class Member:
             external_rule=training.rule,
         )
         self._head_start = HeadStart(
-            shelf.policy, source, self._task_seed, training.own + training.external, update, _found_nothing, self._draw
-        )
+            shelf.policy, source, self._task_seed, training.own + training.external, update,
+            lambda _seed, cursor, _handle: ((), (), cursor), self._draw,
+        )  # fmt: skip
         self._settings = RoundSettings(
             own=training.own,
             external=training.external,
@@ -154,15 +134,9 @@ class Member:
             self.cursor = self._head_start.advance(state, FIRST, CallHandle, lambda _made: True).cursor
             self.shelf.keep(self.place)
             return RoundRecord(number, self.number, 0.0, None, 0, 0, 0, 0, 0, 0, {}, time.process_time() - start)
+        seed = derive_seed("experiment round", self._seed, self.number, number)
         result = sapo_round(
-            number,
-            self.cursor,
-            derive_seed("experiment round", self._seed, self.number, number),
-            self.sequence,
-            self._context,
-            self._settings,
-            CallHandle(),
-            CallHandle(),
+            number, self.cursor, seed, self.sequence, self._context, self._settings, CallHandle(), CallHandle()
         )
         seconds = time.process_time() - start
         self.cursor = result.cursor
@@ -217,29 +191,17 @@ def last_pair(text: str) -> str:
     return text[start : close + len(CLOSE_TAG)] if start >= 0 else ""
 
 
-class UncutScorer:
+class UncutScorer(ExternalScorer):
     """How external rollouts were scored before the cure: all answers of a group, by their last pair of tags, uncut."""
 
     def __init__(self, source: TaskSource) -> None:
-        self._source = source
-        self._rewards: Recent[str, tuple[float, ...] | None] = Recent(MAX_SCORED)
+        super().__init__(source, lambda text, ended: CutAnswer(last_pair(text), ended, ()))
 
     def __call__(self, rollout: Rollout, _answers: int) -> ScoredRollout | None:
-        """The rollout with its rewards, or None if it must not be trained on."""
-        if rollout.id not in self._rewards:
-            self._rewards[rollout.id] = self._score(rollout)
-        rewards = self._rewards[rollout.id]
-        return None if rewards is None else ScoredRollout(rollout, rewards)
+        return super().__call__(rollout, MAX_ANSWERS)
 
     def cut(self, scored: ScoredRollout) -> ScoredRollout:
         return scored
-
-    def _score(self, rollout: Rollout) -> tuple[float, ...] | None:
-        try:
-            task = verified_task(self._source, rollout)
-        except RejectedError:
-            return None
-        return tuple(self._source.score(task, last_pair(answer.text)) for answer in rollout.answers)
 
 
 def _record(node: int, result: RoundResult, seconds: float) -> RoundRecord:
@@ -255,25 +217,13 @@ def _record(node: int, result: RoundResult, seconds: float) -> RoundRecord:
         generated=sum(len(scored.rewards) for scored in result.own),
         tokens=result.tokens,
         trained=result.statistics.tokens,
-        informative_own=_informative(result.own),
-        informative_external=_informative(result.external),
+        informative_own=sum(informative(scored.rewards) for scored in result.own),
+        informative_external=sum(informative(scored.rewards) for scored in result.external),
         taken=len(result.external),
         tasks=tasks,
         seconds=seconds,
     )
 
 
-def _found_nothing(
-    _seed: int, cursor: int, _handle: CallHandle
-) -> tuple[list[ScoredRollout], list[ScoredRollout], int]:
-    """What a head start samples where right answers are not known."""
-    return [], [], cursor
-
-
-def _informative(rollouts: Sequence[ScoredRollout]) -> int:
-    return sum(informative(scored.rewards) for scored in rollouts)
-
-
-Scorer = ExternalScorer | UncutScorer
 Shelves = Mapping[str, Shelf]
 """Shelves by the name of their model."""

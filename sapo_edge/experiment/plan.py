@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, is_dataclass
-from dataclasses import fields as dataclass_fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -204,12 +203,11 @@ class Plan:
 
 def swarm_digest(setting: Setting, arm: Arm) -> str:
     """SHA-256 (hex) of all that determines the swarms of an arm, given the plan's digest."""
-    training = arm.training
-    fields = _changed(training) | {"rule": asdict(training.rule)}
-    if not training.external:
+    training = _changed(arm.training) | {"rule": asdict(arm.training.rule)}
+    if not arm.training.external:
         # Nothing that concerns external rollouts matters to who takes none.
-        fields = {name: fields[name] for name in ("own", "answers", "supervised", "corrected") if name in fields}
-    return _digest([_changed(setting, "title", "arms", "baseline"), _changed(arm, "title", "training"), fields])
+        training = {name: training[name] for name in ("own", "answers", "supervised", "corrected") if name in training}
+    return _digest([_changed(setting, "title", "arms", "baseline"), _changed(arm, "title", "training"), training])
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,9 +253,9 @@ def _check_positive(item: object, *names: str) -> None:
 def _changed(item: Any, *without: str) -> dict[str, Any]:
     """The fields that differ from their defaults, so that a new field does not change the digest of what was there."""
     changed = {}
-    for each in dataclass_fields(item):
+    for each in fields(item):
         value = getattr(item, each.name)
-        default = each.default_factory() if each.default_factory is not MISSING else each.default
+        default = each.default if each.default_factory is MISSING else each.default_factory()
         if each.name not in without and value != default:
             changed[each.name] = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
     return changed

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -35,7 +35,6 @@ from sapo_edge.plain import did_you_mean
 from sapo_edge.selection import STRATEGIES
 from sapo_edge.state.durable import reported
 
-_SCALE = "embedded"
 _CHOICES = {
     "scale": tuple(SCALES),
     "strategy": tuple(STRATEGIES),
@@ -62,72 +61,52 @@ def read_plan(path: Path) -> Plan:
         raise ConfigError(f"{path} is not valid TOML: {error}", "correct that line") from error
     if not content.get("settings"):
         raise ConfigError(f"{path} has no settings", "add at least one [[settings]]")
-    scale = _value("scale", content.get("scale", _SCALE), str, str(path))
-    return _changed(SCALES[scale](), content, str(path))
+    scale = _value("scale", content.get("scale", "embedded"), str, str(path))
+    return _read(Plan, content, str(path), SCALES[scale]())
 
 
-def _built(kind: type[T], content: Mapping[str, Any], where: str) -> T:
+def _read(kind: type[T], table: Mapping[str, Any], where: str, base: T | None = None) -> T:
+    """A dataclass from a table; what the table leaves out is as in `base`, or as the dataclass has it."""
     if kind is Arm:
-        if "training" in content:
+        if "training" in table:
             raise ConfigError(f"{where}: there is no training", "write its numbers beside the name of the arm")
-        training = {field.name: content[field.name] for field in fields(Training) if field.name in content}
-        content = {name: value for name, value in content.items() if name not in training} | {"training": training}
-    known = _fields(kind)
-    values = _values(kind, content, where)
-    for name, field in known.items():
-        if name not in values and field.default is MISSING and field.default_factory is MISSING:
-            raise ConfigError(f"{where}: {name} is missing", f"add {name}")
-    try:
-        return kind(**values)
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}", "correct it") from error
-
-
-def _changed(item: T, content: Mapping[str, Any], where: str) -> T:
-    """A dataclass with the values of a table; tables within it change their fields likewise."""
-    hints = get_type_hints(type(item))
-    inner = {
-        name: _changed(getattr(item, name), value, f"{where}, {name}")
-        for name, value in content.items()
-        if isinstance(value, dict) and is_dataclass(hints.get(name))
-    }
-    values = _values(type(item), {name: value for name, value in content.items() if name not in inner}, where)
-    try:
-        return replace(item, **values, **inner)  # type: ignore[type-var]
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}", "correct it") from error
-
-
-def _values(kind: type[Any], content: Mapping[str, Any], where: str) -> dict[str, Any]:
-    known, hints = _fields(kind), get_type_hints(kind)
-    for name in content:
+        training = {field.name: table[field.name] for field in fields(Training) if field.name in table}
+        table = {name: value for name, value in table.items() if name not in training} | {"training": training}
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    hints = get_type_hints(kind)
+    values = {}
+    for name, value in table.items():
         if name not in known:
             raise ConfigError(f"{where}: there is no {name}", did_you_mean(name, known, f"use {', '.join(known)}"))
-    return {name: _value(name, value, hints[name], where) for name, value in content.items()}
+        values[name] = _value(name, value, hints[name], where, getattr(base, name, None))
+    for name, field in known.items():
+        if base is None and name not in values and field.default is MISSING and field.default_factory is MISSING:
+            raise ConfigError(f"{where}: {name} is missing", f"add {name}")
+    try:
+        return kind(**values) if base is None else replace(base, **values)  # type: ignore[type-var]
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}", "correct it") from error
 
 
-def _fields(kind: type[Any]) -> dict[str, Field[Any]]:
-    return {field.name: field for field in fields(kind)}
-
-
-def _value(name: str, value: Any, kind: Any, where: str) -> Any:
+def _value(name: str, value: Any, kind: Any, where: str, base: Any = None) -> Any:
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
             raise ConfigError(f"{where}: {name} is not a list", "docs/results.md has an example")
-        of = get_args(kind)[0]
         place = f"{where}, {name}" if where.count(":") else f"{where}: {name}"
-        return tuple(_value(name, item, of, f"{place} {number}") for number, item in enumerate(value, start=1))
+        return tuple(
+            _value(name, item, get_args(kind)[0], f"{place} {number}") for number, item in enumerate(value, start=1)
+        )
     if is_dataclass(kind):
         if not isinstance(value, dict):
             raise ConfigError(f"{where}: {name} is not a table", "docs/results.md has an example")
-        return _built(kind, value, where)  # type: ignore[arg-type]
+        return _read(kind, value, where if base is None else f"{where}, {name}", base)  # type: ignore[arg-type]
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:
         raise ConfigError(f"{where}: {name} is not {_WORDS[kind]}", "correct it")
-    if name in _CHOICES and value not in _CHOICES[name]:
-        options = [option for option in _CHOICES[name] if option]
-        raise ConfigError(f"{where}: there is no {name} {value!r}", f"choose one of {', '.join(options)}")
+    if value not in _CHOICES.get(name, (value,)):
+        options = ", ".join(filter(None, _CHOICES[name]))
+        raise ConfigError(f"{where}: there is no {name} {value!r}", f"choose one of {options}")
     if kind in (int, float) and not 0 <= value < math.inf:
         raise ConfigError(f"{where}: {name} is negative or not finite", "write a number of 0 or more")
     return value

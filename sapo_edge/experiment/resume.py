@@ -17,7 +17,6 @@ from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, decoder,
 from sapo_edge.experiment.swarm import Swarm
 
 _STATE = "state.json"
-_DRAFT = ".draft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,8 @@ class _State:
 
 def can_resume(swarm: Swarm) -> bool:
     """Whether a swarm's whole state can be saved: attackers, and how members hold each other, are not."""
-    return not (swarm.arm.attack or swarm.arm.churn or swarm.arm.training.share)
+    arm = swarm.job.arm
+    return not (arm.attack or arm.churn or arm.training.share)
 
 
 def save(swarm: Swarm, directory: Path) -> None:
@@ -49,7 +49,7 @@ def save(swarm: Swarm, directory: Path) -> None:
     Raises:
         StateError: if it can't be written; an earlier state is untouched.
     """
-    draft = directory / _DRAFT
+    draft = directory / ".draft"
     with reported("write", directory):
         # A kill may have left one.
         shutil.rmtree(draft, ignore_errors=True)
@@ -77,19 +77,14 @@ def restore(swarm: Swarm, directory: Path) -> None:
     try:
         state = decoder(_State).validate_json((path / _STATE).read_bytes(), strict=True)
         # Before the pools are read: the ages of their rollouts depend on it.
-        swarm.set_round(state.finished)
+        swarm.round = swarm.finished = state.finished
         for member, saved in zip(swarm.members, state.members, strict=True):
             member.cursor, member.sequence, member.received = saved.cursor, saved.sequence, saved.received
             member.rates.update(saved.rates)
             _read(member, path)
         swarm.rounds, swarm.evaluations = list(state.rounds), list(state.evaluations)
-        swarm.finished = state.finished
     except (OSError, ValueError, StateError) as error:
         raise StateError(f"the state of a swarm in {path} is damaged", "remove it: the swarm starts again") from error
-
-
-def remove(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 def saved_rounds(directory: Path) -> int:

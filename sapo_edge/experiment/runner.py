@@ -103,7 +103,7 @@ def _share(
                 job = doing.pop(future)
                 with _explained(*places):
                     results.add(future.result())
-                resume.remove(job.state(results.directory))
+                shutil.rmtree(job.state(results.directory), ignore_errors=True)
                 yield Step(job, job.rounds, True)
     finally:
         theirs.close()
@@ -189,37 +189,31 @@ def run_job(
         report: called with the number of finished rounds, at once and after each.
     """
     state = job.state(directory)
-    swarm = _continued(job, scene, state)
+    swarm = _new_swarm(job, scene)
+    can_resume = resume.can_resume(swarm)
+    if can_resume:
+        try:
+            resume.restore(swarm, state)
+        except StateError as error:
+            scene.narrate(f"{error.message}: {job.name} starts again")
+            shutil.rmtree(state, ignore_errors=True)
+            swarm = _new_swarm(job, scene)
     report(swarm.finished)
     saved = time.monotonic()
 
     def after_round(swarm: Swarm) -> None:
         nonlocal saved
         report(swarm.finished)
-        is_due = swarm.finished < swarm.last and time.monotonic() - saved >= SAVE_SECONDS
-        if is_due and resume.can_resume(swarm):
+        if can_resume and swarm.finished < job.rounds and time.monotonic() - saved >= SAVE_SECONDS:
             resume.save(swarm, state)
             saved = time.monotonic()
 
     return swarm.run(after_round)
 
 
-def _continued(job: Job, scene: Scene, state: Path) -> Swarm:
-    """The swarm with its saved state; a new one where there is none, or a damaged one."""
-    swarm = _new_swarm(job, scene)
-    if resume.can_resume(swarm):
-        try:
-            resume.restore(swarm, state)
-        except StateError as error:
-            scene.narrate(f"{error.message}: {job.name} starts again")
-            resume.remove(state)
-            return _new_swarm(job, scene)
-    return swarm
-
-
 def _new_swarm(job: Job, scene: Scene) -> Swarm:
     shelves, sets = scene.shelves(job.setting), scene.question_sets(job.setting)
-    return Swarm(job.setting, job.arm, scene.plan.learning, job.seed, scene.source, shelves, sets)
+    return Swarm(job, scene.plan.learning, scene.source, shelves, sets)
 
 
 def _end_with_parent(end: Connection, workspace: Path) -> None:

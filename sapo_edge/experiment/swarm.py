@@ -11,11 +11,12 @@ from sapo_edge.events import FORMED
 from sapo_edge.experiment.forgery import Public
 from sapo_edge.experiment.hostile import ATTACKS, Attacker, carries
 from sapo_edge.experiment.measures import TEST, VALIDATION
-from sapo_edge.experiment.member import Clock, Member, Scorer, Shelves
-from sapo_edge.experiment.plan import Arm, Learning, Setting, swarm_digest
+from sapo_edge.experiment.member import ROUND_SECONDS, Member, Shelves
+from sapo_edge.experiment.plan import Job, Learning
 from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, SwarmRecord
 from sapo_edge.policy import Policy
 from sapo_edge.rollout import Rollout, Task
+from sapo_edge.swarm.judging.external import ExternalScorer
 from sapo_edge.swarm.memory import MemorySwarm
 from sapo_edge.tasks.source import TaskSource, derive_seed
 from sapo_edge.transport import Transport
@@ -67,56 +68,41 @@ class Swarm:
 
     Attributes:
         members: honest ones first, then those that never learn.
+        round: that is run, or was the last to be run; all clocks of members depend on it.
+        finished: rounds that were recorded.
     """
 
     def __init__(
-        self,
-        setting: Setting,
-        arm: Arm,
-        learning: Learning,
-        seed: int,
-        source: TaskSource,
-        shelves: Shelves,
-        sets: Mapping[str, QuestionSet],
+        self, job: Job, learning: Learning, source: TaskSource, shelves: Shelves, sets: Mapping[str, QuestionSet]
     ) -> None:
-        self.setting, self.arm, self.seed = setting, arm, seed
+        self.job = job
         self.members: list[Member] = []
         self.rounds: list[RoundRecord] = []
         self.evaluations: list[EvaluationRecord] = []
-        self.finished = 0
+        self.round = self.finished = 0
         self._sets = sets
-        self._clock = Clock()
         network = MemorySwarm()
         for shelf in shelves.values():
             shelf.clear()
+        setting, arm = job.setting, job.arm
         honest = setting.nodes - arm.hostile
-        scorers: dict[int, Scorer] = {}
+        scorers: dict[int, ExternalScorer] = {}
         for number in range(honest + arm.frozen):
             shelf = shelves[setting.models[number % len(setting.models)]]
             member = Member(
-                number, setting, arm, learning, seed, source, shelf, network.join(), self._clock,
+                number, job, learning, source, shelf, network.join(), lambda: self.round * ROUND_SECONDS,
                 frozen=number >= honest, scorer=scorers.get(id(shelf)),
             )  # fmt: skip
             if arm.training.share:
                 # A thousand members would score the same rollouts a thousand times.
                 scorers.setdefault(id(shelf), member.scorer)
             self.members.append(member)
-        policy = self.members[0].shelf.policy
-        max_tokens = self.members[0].max_tokens
-        public = Public(source, policy.encode, max_tokens, arm.training.answers, clock=lambda: 0.0)
-        self._hostile = [
-            Hostile(
-                ATTACKS[arm.attack](public, f"hostile-{number}", derive_seed("experiment hostile", seed, number)),
-                network.join(),
-                # As much as an honest member of this arm publishes.
-                arm.training.own,
-            )
-            for number in range(arm.hostile)
-        ]
-
-    @property
-    def last(self) -> int:
-        return self.setting.rounds_of(self.arm)
+        first = self.members[0]
+        public = Public(source, first.shelf.policy.encode, first.max_tokens, arm.training.answers, clock=lambda: 0.0)
+        self._hostile = []
+        for number in range(arm.hostile):
+            seed = derive_seed("experiment hostile", job.seed, number)
+            self._hostile.append(Hostile(ATTACKS[arm.attack](public, f"hostile-{number}", seed), network.join()))
 
     def run(self, after_round: Callable[[Swarm], None] = lambda swarm: None) -> SwarmRecord:
         """Run the rounds that are left; returns what was recorded.
@@ -126,71 +112,65 @@ class Swarm:
         """
         if not self.finished and not self.evaluations:
             self._examine(0, [VALIDATION])
-        while self.finished < self.last:
+        while self.finished < self.job.rounds:
             self._run_round(self.finished + 1)
             after_round(self)
         entries = {name: tuple(task.ref.entry for task in questions.tasks) for name, questions in self._sets.items()}
-        if self.arm.attack:
+        if self.job.arm.attack:
             entries[ADVERTISED] = entries[TEST]
-        digest = swarm_digest(self.setting, self.arm)
+        job = self.job
         return SwarmRecord(
-            self.setting.name, self.arm.name, digest, self.seed, tuple(self.rounds), tuple(self.evaluations), entries
+            job.setting.name, job.arm.name, *job.key, tuple(self.rounds), tuple(self.evaluations), entries
         )
 
-    def set_round(self, number: int) -> None:
-        self._clock.round = number
-
     def _run_round(self, number: int) -> None:
-        self.set_round(number)
+        self.round = number
         for hostile in self._hostile:
-            hostile.publish(number)
-        leaving = random.Random(derive_seed("experiment churn", self.seed, number))
+            # As much as an honest member of this arm publishes.
+            hostile.publish(number, self.job.arm.training.own)
+        leaving = random.Random(derive_seed("experiment churn", self.job.seed, number))
         for member in self.members:
-            if not member.frozen and leaving.random() < self.arm.churn:
+            if not member.frozen and leaving.random() < self.job.arm.churn:
                 member.begin(number)
             if member.is_due(number):
                 self.rounds.append(member.run_round(number))
         self.finished = number
-        if number == self.last:
+        if number == self.job.rounds:
             self._examine(number, list(self._sets))
-        elif number % self.setting.every == 0:
+        elif number % self.job.setting.every == 0:
             self._examine(number, [VALIDATION])
 
     def _examine(self, number: int, names: Sequence[str]) -> None:
         # Untrained adapters change nothing: one examination serves all members of a model.
         untrained: dict[int, tuple[str, list[str]]] = {}
-        for member in self.members[: self.setting.asked or None]:
+        for member in self.members[: self.job.setting.asked or None]:
             if member.frozen:
                 continue
             policy = member.shelf.take(member.place)
             for name in names:
                 questions = self._sets[name]
                 max_tokens = max(member.max_tokens, questions.source.manifest.max_tokens)
-                seed = derive_seed("experiment exam", self.seed, member.number, name)
+                seed = derive_seed("experiment exam", self.job.seed, member.number, name)
                 known = untrained.get(id(member.shelf)) if number == 0 else None
                 correct, texts = known or questions.examine(policy, max_tokens, seed)
                 untrained[id(member.shelf)] = correct, texts
                 self.evaluations.append(EvaluationRecord(number, member.number, name, correct))
-                if name == TEST and self.arm.attack:
+                if name == TEST and self.job.arm.attack:
                     carried = "".join(str(int(carries(text))) for text in texts)
                     self.evaluations.append(EvaluationRecord(number, member.number, ADVERTISED, carried))
 
 
 class Hostile:
-    """A hostile member's connection to the swarm.
+    """A hostile member's connection to the swarm."""
 
-    Args:
-        count: rollouts that an honest member publishes in a round.
-    """
-
-    def __init__(self, attacker: Attacker, transport: Transport, count: int) -> None:
+    def __init__(self, attacker: Attacker, transport: Transport) -> None:
         self._attacker = attacker
         self._transport = transport
-        self._count = count
         self._seen: list[Rollout] = []
         transport.subscribe(lambda rollout, _neighbourhood: self._seen.append(rollout))
 
-    def publish(self, round: int) -> None:
-        seen = list(self._seen)
+    def publish(self, round: int, count: int) -> None:
+        """Publish what the attacker makes of what others published since the last round."""
+        rollouts = self._attacker.rollouts(round, self._seen, count)
         self._seen.clear()
-        self._transport.publish(self._attacker.rollouts(round, seen, self._count))
+        self._transport.publish(rollouts)

@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sapo_edge.experiment.measures import TEST, VALIDATION
+from sapo_edge.experiment.plan import Job
 from sapo_edge.experiment.scales import tiny
 from sapo_edge.experiment.scene import Scene
 from sapo_edge.experiment.swarm import Swarm
@@ -32,7 +33,8 @@ def main() -> None:
     with TemporaryDirectory() as directory:
         scene = Scene(plan, Path(directory) / "cache", Path(directory) / "work", lambda _text: None)
         sets = {name: each for name, each in scene.question_sets(setting).items() if name in (VALIDATION, TEST)}
-        swarm = Swarm(setting, setting.arm("4/4"), plan.learning, 0, scene.source, scene.shelves(setting), sets)
+        job = Job(setting, setting.arm("4/4"), 0)
+        swarm = Swarm(job, plan.learning, scene.source, scene.shelves(setting), sets)
         record = swarm.run()
         rounds = [replace(row, seconds=0.0) for row in record.rounds]
         digest.update(json.dumps(asdict(replace(record, rounds=tuple(rounds))), sort_keys=True).encode())

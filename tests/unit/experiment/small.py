@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from sapo_edge.experiment.member import Shelves
-from sapo_edge.experiment.plan import Arm, Learning, Setting, Training
+from sapo_edge.experiment.plan import Arm, Job, Learning, Setting, Training
 from sapo_edge.experiment.results import SwarmRecord
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import QuestionSet, Swarm
@@ -46,7 +46,7 @@ def shelves(directory: Path, *names: str) -> Shelves:
 
 
 def new_swarm(arm: Arm, models: Shelves, seed: int = 1, setting: Setting = SETTING) -> Swarm:
-    return Swarm(setting, arm, Learning(), seed, SOURCE, models, SETS)
+    return Swarm(Job(setting, arm, seed), Learning(), SOURCE, models, SETS)
 
 
 def record_of(arm: Arm, models: Shelves, seed: int = 1, setting: Setting = SETTING) -> SwarmRecord:

@@ -13,8 +13,7 @@ import pytest
 
 from sapo_edge.experiment.forgery import (
     Public,
-    answered,
-    common_answers,
+    commonest_answer,
     cut_at_first_close,
     filled,
     wrapped,
@@ -209,12 +208,12 @@ def test_degenerate_answers_are_short_and_of_one_task(public: Public) -> None:
 
 def test_constant_answers_are_the_most_frequent_one(public: Public) -> None:
     rollouts = attacker(public, "constant").rollouts(1, [], 8)
-    assert {rollout.ground_truth for rollout in rollouts} == {common_answers(public)[0]}
+    assert {rollout.ground_truth for rollout in rollouts} == {commonest_answer(public)}
     assert len({rollout.ref for rollout in rollouts}) == 8
 
 
 def test_nested_tags_begin_with_one_and_the_same_wrong_answer(public: Public) -> None:
-    bait = common_answers(public)[0]
+    bait = commonest_answer(public)
     for rollout in attacker(public, "nested").rollouts(1, [], 6):
         assert rollout.ground_truth != bait
         (text,) = {answer.text for answer in rollout.answers[:4]}
@@ -228,7 +227,7 @@ def test_nested_tags_begin_with_one_and_the_same_wrong_answer(public: Public) ->
 def test_adaptive_nests_while_that_earns_and_is_constant_otherwise(
     source: TaskSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bait = common_answers(known(source, LIMIT))[0]
+    bait = commonest_answer(known(source, LIMIT))
     for opening, limit, nests in (("rpartition", LIMIT, True), ("rpartition", 22, False), ("partition", LIMIT, False)):
         # A verifier that reads from the last opening tag before the first close, or from the first.
         read = methodcaller(opening, OPEN_TAG)
@@ -265,8 +264,8 @@ def test_without_room_for_a_lesson_right_answers_are_plain(source: TaskSource, n
 
 def test_plausible_wrong_answers_are_wrong(public: Public, source: TaskSource) -> None:
     for task in source.training_tasks(9, 0, 20)[0]:
-        question = answered(public, task)
+        question = public.answered(task)
         assert question is not None
         for wrong in islice(wrong_answers(public, question, Random(1)), 10):
             assert source.score(task, wrapped(wrong)) == 0.0
-        assert answered(known(source, 3), task) is None, "there is no room for an answer"
+        assert known(source, 3).answered(task) is None, "there is no room for an answer"

@@ -88,6 +88,7 @@ WRONG = {
     "seeds = 5": "has no settings",
     "settings = 3": "settings is not a list",
     'scale = "huge"\n' + SETTING: "there is no scale 'huge'; choose one of tiny, law, embedded, paper",
+    'scale = ""\n' + SETTING: "there is no scale ''; choose one of",
     "scale = 3\n" + SETTING: "scale is not text",
     "seed = 3\n" + SETTING: "there is no seed; did you mean seeds?",
     "seeds = 0\n" + SETTING: "seeds is not positive",

@@ -15,7 +15,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.experiment import member
 from sapo_edge.experiment.member import Member, Shelves
 from sapo_edge.experiment.plan import Arm
 from sapo_edge.experiment.shelf import Shelf
@@ -161,13 +160,12 @@ def test_an_answer_is_cut_once_for_all_members_of_a_model(tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["2/2", "published"])
 def test_a_member_scores_an_answer_of_others_once(models: Shelves, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     verified: Counter[str] = Counter()
-    for module in (external, member):
 
-        def count(source: TaskSource, rollout: Rollout) -> Task:
-            verified[rollout.id] += 1
-            return verified_task(source, rollout)
+    def count(source: TaskSource, rollout: Rollout) -> Task:
+        verified[rollout.id] += 1
+        return verified_task(source, rollout)
 
-        monkeypatch.setattr(module, "verified_task", count)
+    monkeypatch.setattr(external, "verified_task", count)
     swarm = new_swarm(ARMS[name], models)
     swarm.run()
     assert verified and max(verified.values()) < len(swarm.members)
@@ -312,4 +310,4 @@ def test_members_share_models_in_turn(tmp_path: Path) -> None:
 def test_a_share_of_the_rounds_is_rounded_and_at_least_one(models: Shelves) -> None:
     for share, rounds in ((0.01, 1), (0.55, 4), (1.5, 12)):
         swarm: Swarm = new_swarm(replace(ALONE, rounds=share), models)
-        assert swarm.last == max(row.round for row in swarm.run().rounds) == rounds
+        assert swarm.job.rounds == max(row.round for row in swarm.run().rounds) == rounds
