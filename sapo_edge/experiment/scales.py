@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from sapo_edge.experiment.hostile import ATTACKS, KNOWN
 from sapo_edge.experiment.plan import Arm, Learning, Plan, Setting, Training
@@ -14,102 +15,69 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 """Members of the swarms of `law`, ..."""
 ASKED = 16
 """... of which so many are examined."""
-MIXES = ((6, 2), (4, 4), (2, 6))
-"""I and J of the paper's sharing arms."""
 ALONE = Arm("8/0", "alone")
-AS_PUBLISHED = Training(strategy="published", rule=PUBLISHED, cut=False, distinct=False)
+HALF = Training(own=4, external=4)
+_PUBLISHED: dict[str, Any] = {"strategy": "published", "rule": PUBLISHED, "cut": False, "distinct": False}
 """External answers are trained on as in the paper: as if the policy had written them."""
-SINGLE_DEFENCES: Mapping[str, tuple[str, str, Training]] = {
-    "inversion uncut": ("inversion", "scored by the last pair, not cut", Training(cut=False)),
-    "long unbounded": ("long", "groups of any size and length", Training(cut=False, rule=ExternalRule(bounded=False))),
-    "wrong_end negatives": (
-        "wrong_end",
-        "negatives kept",
-        Training(rule=ExternalRule(negatives=1.0, negative_floor=0.0)),
-    ),
-    "unlikely floorless": ("unlikely", "unlikely tokens count fully", Training(rule=ExternalRule(patience=0.0))),
-    "repetition allowed": ("repetition", "copies allowed", Training(distinct=False)),
-}
-"""The default rule without one defence, under the attack that it is against."""
+_MIXES = ((6, 2), (4, 4), (2, 6))
+SHARING = tuple(Arm(f"{i}/{j}", f"{i} own, {j} external", Training(i, j)) for i, j in _MIXES)
+"""The paper's mixes, I own and J external rollouts, under the default rule; ..."""
+AS_PUBLISHED = tuple(
+    Arm(f"{i}/{j} published", f"{i} own, {j} external, as published", Training(i, j, **_PUBLISHED)) for i, j in _MIXES
+)
+"""... and as published."""
+FEW = (ALONE, *SHARING[1:], *AS_PUBLISHED[1:])
 
 
-def mixed(own: int, external: int, training: Training | None = None) -> Training:
-    """A training with I own and J external rollouts."""
-    return replace(training or Training(), own=own, external=external)
+def hostile_arms() -> Iterator[Arm]:
+    """Each attack by a quarter of the members; the known ones by half of them, too, and under the rule as published.
 
-
-def default_arms() -> tuple[Arm, ...]:
-    """The paper's mixes under the default rule."""
-    return tuple(Arm(f"{i}/{j}", f"{i} own, {j} external", mixed(i, j)) for i, j in MIXES)
-
-
-def published_arms() -> tuple[Arm, ...]:
-    """The paper's mixes as published."""
-    return tuple(
-        Arm(f"{i}/{j} published", f"{i} own, {j} external, as published", mixed(i, j, AS_PUBLISHED)) for i, j in MIXES
-    )
-
-
-def hostile_arms() -> tuple[Arm, ...]:
-    """Each attack by a quarter of the members; the known ones by half of them, too, and under the rule as published."""
-    arms = [ALONE, Arm("4/4", "no hostile member", mixed(4, 4)), published_arms()[1]]
+    At the end the default rule without one defence, under the attack that it is against.
+    """
+    yield from (ALONE, Arm("4/4", "no hostile member", HALF), AS_PUBLISHED[1])
     for attack, member in ATTACKS.items():
-        arms.append(Arm(f"{attack} 25 %", member.description, mixed(4, 4), attack, 1))
+        yield Arm(f"{attack} 25 %", member.description, HALF, attack, 1)
         if attack in KNOWN:
-            arms.append(Arm(f"{attack} 50 %", member.description, mixed(4, 4), attack, 2))
-            arms.append(Arm(f"{attack} published", "25 %, rule as published", mixed(4, 4, AS_PUBLISHED), attack, 1))
-    for name, (attack, title, training) in SINGLE_DEFENCES.items():
-        arms.append(Arm(name, f"{attack}, 25 % hostile, {title}", mixed(4, 4, training), attack, 1))
-    return tuple(arms)
+            yield Arm(f"{attack} 50 %", member.description, HALF, attack, 2)
+            yield Arm(f"{attack} published", "25 %, rule as published", replace(HALF, **_PUBLISHED), attack, 1)
+    for attack, name, title, changes in (
+        ("inversion", "uncut", "scored by the last pair, not cut", {"cut": False}),
+        ("long", "unbounded", "groups of any size and length", {"cut": False, "rule": ExternalRule(bounded=False)}),
+        ("wrong_end", "negatives", "negatives kept", {"rule": ExternalRule(negatives=1.0, negative_floor=0.0)}),
+        ("unlikely", "floorless", "unlikely tokens count fully", {"rule": ExternalRule(patience=0.0)}),
+        ("repetition", "allowed", "copies allowed", {"distinct": False}),
+    ):
+        yield Arm(f"{attack} {name}", f"{attack}, 25 % hostile, {title}", replace(HALF, **changes), attack, 1)
 
 
 def tiny() -> Plan:
     """Models that come with the program; ten swarms an arm take about 75 minutes of two cores."""
-    few = (ALONE, *default_arms()[1:], *published_arms()[1:])
-    ten = (*(Arm(f"{a} 10 %", f"{a}, 10 % hostile", mixed(4, 4), a, 1) for a in ("adaptive", "wrong_end", "flood")),)
-    settings = (
-        Setting(
-            "mixed",
-            "All members draw all tasks",
-            (
-                ALONE,
-                *default_arms(),
-                *published_arms(),
-                # What could explain a gain besides others' rollouts; 4/4 took 1.1 times the processor seconds.
-                Arm("8/0 same time", "alone, processor time of 4/4", rounds=1.1),
-                Arm("4/4 frozen", "4 own, 4 of the base model", mixed(4, 4, Training(origin="frozen")), frozen=2),
-            ),
-            "8/0",
-            rounds=50,
-        ),
-        Setting("hard", "A fresh member earns next to nothing", few, "8/0", rounds=50, models=("hard",)),
-        Setting("specialised", "Each member draws one task and is asked all", few, "8/0", rounds=50, specialised=True),
-        Setting(
-            "one trained",
-            "One trained member among beginners",
-            few,
-            "8/0",
-            rounds=50,
-            models=("trained", *("hard",) * 3),
-        ),
-        Setting("two sizes", "Two sizes of model", few, "8/0", rounds=50, models=("small", "base")),
-        Setting(
-            "generators",
-            "Two of six members only generate",
-            (ALONE, *(replace(arm, frozen=2) for arm in few[1:])),
-            "8/0",
-            rounds=50,
-        ),
-        Setting("hostile", "Hostile members", hostile_arms(), "4/4", rounds=40),
-        Setting(
-            "hostile ten",
-            "One hostile member of ten",
-            (Arm("4/4", "no hostile member", mixed(4, 4)), *ten),
-            "4/4",
-            nodes=10,
-            rounds=40,
-        ),
+    every = (
+        ALONE,
+        *SHARING,
+        *AS_PUBLISHED,
+        # What could explain a gain besides others' rollouts; 4/4 took 1.1 times the processor seconds.
+        Arm("8/0 same time", "alone, processor time of 4/4", rounds=1.1),
+        Arm("4/4 frozen", "4 own, 4 of the base model", replace(HALF, origin="frozen"), frozen=2),
     )
+    generators = (ALONE, *(replace(arm, frozen=2) for arm in FEW[1:]))
+    ten = (Arm(f"{name} 10 %", f"{name}, 10 % hostile", HALF, name, 1) for name in ("adaptive", "wrong_end", "flood"))
+    settings = (
+        Setting("mixed", "All members draw all tasks", every, "8/0", rounds=50),
+        Setting("hard", "A fresh member earns next to nothing", FEW, "8/0", rounds=50, models=("hard",)),
+        Setting("specialised", "Each member draws one task and is asked all", FEW, "8/0", rounds=50, specialised=True),
+        Setting(
+            "one trained", "One trained member among beginners", FEW, "8/0", rounds=50,
+            models=("trained", "hard", "hard", "hard"),
+        ),
+        Setting("two sizes", "Two sizes of model", FEW, "8/0", rounds=50, models=("small", "base")),
+        Setting("generators", "Two of six members only generate", generators, "8/0", rounds=50),
+        Setting("hostile", "Hostile members", tuple(hostile_arms()), "4/4", rounds=40),
+        Setting(
+            "hostile ten", "One hostile member of ten", (Arm("4/4", "no hostile member", HALF), *ten), "4/4",
+            nodes=10, rounds=40,
+        ),
+    )  # fmt: skip
     return Plan("tiny", settings, 10, Learning(1.5e-3, 5, 0, 8, 16.0), backend="torch")
 
 
@@ -119,7 +87,7 @@ def law() -> Plan:
     A fifth of the members leave in each run and are replaced; the slowest make a tenth of the rounds of the fastest.
     """
     rounds = 60
-    training = replace(mixed(4, 4), share=64)
+    training = replace(HALF, share=64)
     settings = []
     for nodes in SIZES:
         arms = [Arm("honest", "honest members", training)]
@@ -131,24 +99,20 @@ def law() -> Plan:
             ]
         if nodes == ASKED:
             arms.append(Arm("speeds, alone", "the same without others' answers", slowest=10.0))
-        settings.append(
-            Setting(
-                str(nodes), f"{nodes} members", tuple(arms), "honest", nodes, rounds, sampled=0, asked=ASKED, every=10,
-            )
-        )  # fmt: skip
+        title = f"{nodes} members"
+        settings.append(Setting(str(nodes), title, tuple(arms), "honest", nodes, rounds, sampled=0, asked=ASKED))
     return Plan(LAW, tuple(settings), 1, tiny().learning, backend="torch")
 
 
 def embedded() -> Plan:
     """The embedded model, four members; a swarm takes about ten minutes of one core."""
-    arms = (ALONE, *default_arms()[1:], *published_arms()[1:])
-    settings = (Setting("starter", "All members draw all tasks", arms, "8/0", rounds=30, validation=100, sampled=32),)
+    settings = (Setting("starter", "All members draw all tasks", FEW, "8/0", rounds=30, validation=100, sampled=32),)
     return Plan("embedded", settings, 5, Learning(), manifest="starter-2", backend="llama_cpp")
 
 
 def paper() -> Plan:
     """The published experiment: eight members, the nine tasks, 2,000 rounds."""
-    arms = (ALONE, *published_arms(), *default_arms())
+    arms = (ALONE, *AS_PUBLISHED, *SHARING)
     settings = (Setting("nine", "The nine tasks of the paper", arms, "8/0", nodes=8, rounds=2000, every=100),)
     model = "hf:Qwen/Qwen2.5-0.5B-Instruct"
     return Plan("paper", settings, 3, Learning(), manifest="reasoning-gym-nine", model=model, backend="auto", threads=0)
