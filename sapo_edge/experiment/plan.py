@@ -132,9 +132,6 @@ class Setting:
     def arm(self, name: str) -> Arm:
         return {arm.name: arm for arm in self.arms}[name]
 
-    def rounds_of(self, arm: Arm) -> int:
-        return max(1, round(self.rounds * arm.rounds))
-
 
 @dataclass(frozen=True, slots=True)
 class Learning:
@@ -161,7 +158,7 @@ class Plan:
     """A whole experiment.
 
     Attributes:
-        seeds: swarms of each arm; their seeds are the same in all arms: `seed_base` and those after it.
+        seeds: swarms of each arm; in all arms they have the seeds `seed_base` and those after it.
         manifest: what the members train on: a shipped name or a file; "" for the scale's own.
         model: file or directory; "" for the scale's own.
         backend: name; "" for the scale's own.
@@ -187,8 +184,7 @@ class Plan:
     @property
     def jobs(self) -> list[Job]:
         """All swarms: the first of every arm, then the second of every arm, and so on."""
-        arms = [(setting, arm) for setting in self.settings for arm in setting.arms]
-        return [Job(setting, arm, seed) for seed in self.numbers for setting, arm in arms]
+        return [Job(setting, arm, seed) for seed in self.numbers for setting in self.settings for arm in setting.arms]
 
     @property
     def numbers(self) -> range:
@@ -222,7 +218,7 @@ class Job:
 
     @property
     def rounds(self) -> int:
-        return self.setting.rounds_of(self.arm)
+        return max(1, round(self.setting.rounds * self.arm.rounds))
 
     @property
     def effort(self) -> int:
@@ -236,12 +232,9 @@ class Job:
         return swarm_digest(self.setting, self.arm), self.seed
 
     def state(self, directory: Path) -> Path:
-        return state_of(self.key, directory)
-
-
-def state_of(key: tuple[str, int], directory: Path) -> Path:
-    """The directory of a swarm's state while it runs, by the key of its job."""
-    return directory / "running" / f"{key[0]}-{key[1]}"
+        """The directory of its state while it runs."""
+        digest, seed = self.key
+        return directory / "running" / f"{digest}-{seed}"
 
 
 def _check_positive(item: object, *names: str) -> None:

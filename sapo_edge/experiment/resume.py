@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sapo_edge.errors import StateError
-from sapo_edge.experiment.member import Member
 from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, decoder, reported
 from sapo_edge.experiment.swarm import Swarm
 
@@ -81,7 +80,11 @@ def restore(swarm: Swarm, directory: Path) -> None:
         for member, saved in zip(swarm.members, state.members, strict=True):
             member.cursor, member.sequence, member.received = saved.cursor, saved.sequence, saved.received
             member.rates.update(saved.rates)
-            _read(member, path)
+            member.shelf.replace(member.place, path / f"adapter-{member.number}")
+            pool = path / f"pool-{member.number}"
+            if not pool.is_file():
+                raise ValueError("a pool is missing")
+            member.pool.load(pool)
         swarm.rounds, swarm.evaluations = list(state.rounds), list(state.evaluations)
     except (OSError, ValueError, StateError) as error:
         raise StateError(f"the state of a swarm in {path} is damaged", "remove it: the swarm starts again") from error
@@ -93,8 +96,6 @@ def saved_rounds(directory: Path) -> int:
 
 
 def _write(swarm: Swarm, directory: Path) -> None:
-    for shelf in {id(member.shelf): member.shelf for member in swarm.members}.values():
-        shelf.flush()
     members = []
     for member in swarm.members:
         shutil.copytree(member.shelf.place(member.place), directory / f"adapter-{member.number}")
@@ -102,19 +103,6 @@ def _write(swarm: Swarm, directory: Path) -> None:
         members.append(_MemberState(member.cursor, member.sequence, member.received, member.rates))
     state = _State(swarm.finished, tuple(members), tuple(swarm.rounds), tuple(swarm.evaluations))
     (directory / _STATE).write_text(json.dumps(asdict(state)))
-
-
-def _read(member: Member, directory: Path) -> None:
-    place = member.shelf.place(member.place)
-    shutil.rmtree(place)
-    shutil.copytree(directory / f"adapter-{member.number}", place)
-    member.shelf.forget()
-    # Checks the files.
-    member.shelf.take(member.place)
-    pool = directory / f"pool-{member.number}"
-    if not pool.is_file():
-        raise ValueError("a pool is missing")
-    member.pool.load(pool)
 
 
 def _round_of(state: Path) -> int:

@@ -66,8 +66,10 @@ def run_jobs(plan: Plan, directory: Path, cache: Path, workers: int, narrate: Na
         for name in dict.fromkeys(name for job in todo for name in job.setting.models):
             model_path(plan, name)
         count = min(workers, len(todo))
+        # Where adapters lie that change hands every round: in memory if it has room.
+        has_room = _MEMORY.is_dir() and free_bytes(_MEMORY) >= count * _MEMORY_BYTES
         with tempfile.TemporaryDirectory(
-            prefix="sapo-experiment-", dir=_memory_directory(count), ignore_cleanup_errors=True
+            prefix="sapo-experiment-", dir=_MEMORY if has_room else None, ignore_cleanup_errors=True
         ) as workspace:
             yield from _share(plan, todo, results, (directory, cache, Path(workspace)), count, narrate)
 
@@ -139,12 +141,6 @@ def _deaf() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _memory_directory(workers: int) -> str | None:
-    """Where adapters lie that change hands every round: in memory if it has room; None: the system's own choice."""
-    has_room = _MEMORY.is_dir() and free_bytes(_MEMORY) >= workers * _MEMORY_BYTES
-    return str(_MEMORY) if has_room else None
 
 
 # What follows runs in the workers.

@@ -61,17 +61,14 @@ class Shelf:
         return self.policy
 
     def keep(self, number: int) -> None:
-        if self._members > 1:
-            self.policy.save(self.place(number))
+        self.policy.save(self.place(number))
 
-    def flush(self) -> None:
-        """Save the adapter in use, which `keep` need not have done."""
-        if self._holder is not None:
-            self.policy.save(self.place(self._holder))
-
-    def forget(self) -> None:
-        """Make the next `take` read the files again, which somebody has replaced."""
+    def replace(self, number: int, source: Path) -> None:
+        """Replace a member's adapter by the files of a directory, which are checked."""
+        shutil.rmtree(self.place(number))
+        shutil.copytree(source, self.place(number))
         self._holder = None
+        self.take(number)
 
 
 def _initialise(path: Path, seed: int) -> None:
@@ -81,9 +78,8 @@ def _initialise(path: Path, seed: int) -> None:
 
     generator = np.random.default_rng(seed)
     tensors = load_file(path)
-    for name in sorted(tensors):
+    for name, array in sorted(tensors.items()):
         if "lora_A" in name:
-            array = tensors[name]
             bound = 1.0 / math.sqrt(array.shape[1])
             tensors[name] = generator.uniform(-bound, bound, array.shape).astype(array.dtype)
     save_file(tensors, path, metadata={"format": "pt"})

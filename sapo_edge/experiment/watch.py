@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 from sapo_edge.errors import StateError
 from sapo_edge.experiment.measures import TEST
-from sapo_edge.experiment.plan import Arm, Setting, state_of, swarm_digest
+from sapo_edge.experiment.plan import Job
 from sapo_edge.experiment.results import Results, SwarmRecord
 from sapo_edge.experiment.resume import saved_rounds
 
@@ -92,22 +92,18 @@ class ExperimentWatch:
             raise StateError(
                 f"there is no experiment in {directory}", "name the directory that `sapo experiment` writes to"
             )
-        settings = tuple(
-            SettingView(
-                setting.title, setting.baseline,
-                tuple(_arm(self._results, setting, arm, plan.numbers) for arm in setting.arms),
-            )
-            for setting in plan.settings
-        )  # fmt: skip
-        return ExperimentView(plan.seeds, settings)
+        settings = []
+        for setting in plan.settings:
+            arms = [[Job(setting, arm, seed) for seed in plan.numbers] for arm in setting.arms]
+            views = tuple(_arm(self._results, jobs) for jobs in arms)
+            settings.append(SettingView(setting.title, setting.baseline, views))
+        return ExperimentView(plan.seeds, tuple(settings))
 
 
-def _arm(results: Results[float], setting: Setting, arm: Arm, seeds: range) -> ArmView:
-    digest = swarm_digest(setting, arm)
-    finished = {seed: accuracy for seed in seeds if (accuracy := results.swarms.get((digest, seed))) is not None}
-    saved = {seed: saved_rounds(state_of((digest, seed), results.directory)) for seed in seeds if seed not in finished}
-    running = {seed: rounds for seed, rounds in saved.items() if rounds}
-    return ArmView(arm.name, finished, running, setting.rounds_of(arm))
+def _arm(results: Results[float], jobs: Sequence[Job]) -> ArmView:
+    finished = {job.seed: results.swarms[job.key] for job in jobs if job.key in results.swarms}
+    saved = {job.seed: saved_rounds(job.state(results.directory)) for job in jobs if job.seed not in finished}
+    return ArmView(jobs[0].arm.name, finished, {seed: last for seed, last in saved.items() if last}, jobs[0].rounds)
 
 
 def _accuracy(record: SwarmRecord) -> float:

@@ -39,8 +39,6 @@ def main() -> None:
         rounds = [replace(row, seconds=0.0) for row in record.rounds]
         digest.update(json.dumps(asdict(replace(record, rounds=tuple(rounds))), sort_keys=True).encode())
         for member in swarm.members:
-            member.shelf.take(member.place)
-            member.shelf.flush()
             digest.update((member.shelf.place(member.place) / "adapter_model.safetensors").read_bytes())
         scene.close()
     import torch
