@@ -86,6 +86,11 @@ class Arm:
         if self.slowest < 1.0 or not 0.0 <= self.churn <= 1.0:
             raise ValueError(f"arm {self.name} needs 1 or more as slowest, and a share from 0 to 1 as churn")
 
+    @property
+    def label(self) -> str:
+        """Name and title, for tables and plots."""
+        return self.name if self.title in {"", self.name} else f"{self.name}: {self.title}"
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:

@@ -73,6 +73,12 @@ def difference_cell(difference: Estimate | None) -> str:
     return cell if difference.low is None else f"{cell} {difference.verdict}"
 
 
+def span(values: Iterable[int]) -> str:
+    """The lowest and the highest of some numbers; one where they are the same."""
+    numbers = sorted(values)
+    return str(numbers[0]) if numbers[0] == numbers[-1] else f"{numbers[0]} to {numbers[-1]}"
+
+
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> bytes:
     """Rows as CSV; what they lack stays empty."""
     text = io.StringIO()
@@ -122,8 +128,7 @@ def _escaped(text: str) -> str:
 
 
 def _label(arm: ArmResult) -> str:
-    name, title = arm.arm.name, arm.arm.title
-    return _escaped(name if title in {"", name} else f"{name}: {title}")
+    return _escaped(arm.arm.label)
 
 
 def _missing(plan: Plan, results: Sequence[SettingResult]) -> list[str]:
@@ -140,19 +145,14 @@ def _about(result: SettingResult) -> list[str]:
     before = [swarm.values[BEFORE] for swarm in swarms if BEFORE in swarm.values]
     parts = [
         f"Baseline: {_escaped(result.setting.baseline)}",
-        f"{_range(swarm.nodes for swarm in swarms)} honest learning nodes of "
-        f"{_range(swarm.members for swarm in swarms)} members",
-        f"{_range(swarm.last for swarm in swarms)} rounds",
+        f"{span(swarm.nodes for swarm in swarms)} honest learning nodes of "
+        f"{span(swarm.members for swarm in swarms)} members",
+        f"{span(swarm.last for swarm in swarms)} rounds",
         "questions: " + ", ".join(f"{_escaped(name)} {questions[name]}" for name in sorted(questions)),
     ]
     if before:
         parts.append(f"validation accuracy before training {number(math.fsum(before) / len(before))}")
     return ["; ".join(parts) + ".", ""]
-
-
-def _range(values: Iterable[int]) -> str:
-    numbers = sorted(set(values))
-    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 def _main(result: SettingResult, seeds: int) -> list[str]:
