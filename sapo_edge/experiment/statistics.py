@@ -27,11 +27,6 @@ SEED = 0
 MARGIN = 0.02
 """An arm is "not worse" than its baseline if the interval of the difference is above minus this accuracy."""
 
-ABOVE = "above"
-BELOW = "below"
-UNDECIDED = "not told apart"
-NO_INTERVAL = "no interval"
-
 K = TypeVar("K")
 
 
@@ -57,8 +52,8 @@ class Estimate:
     def verdict(self) -> str:
         """Where the interval of a difference lies: above 0, below 0, or neither."""
         if self.low is None or self.high is None:
-            return NO_INTERVAL
-        return ABOVE if self.low > 0 else BELOW if self.high < 0 else UNDECIDED
+            return "no interval"
+        return "above" if self.low > 0 else "below" if self.high < 0 else "not told apart"
 
 
 @dataclass(frozen=True, slots=True)

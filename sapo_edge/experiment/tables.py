@@ -123,6 +123,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [*(f"| {' | '.join(cells)} |" for cells in (head, [":--", *["--:"] * (len(head) - 1)], *rows)), ""]
 
 
+def _section(text: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [text, "", *_table(head, rows)] if rows else []
+
+
 def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
@@ -195,8 +199,6 @@ def _value(result: Result | None, digits: int = 3) -> str:
 
 def _other_sets(result: SettingResult) -> list[str]:
     names = {name for arm in result.arms for name in arm.results if is_accuracy(name) and name != TEST}
-    if not names:
-        return []
     ordered = sorted(names, key=lambda name: (name != VALIDATION, name))
 
     def cell(arm: ArmResult, name: str) -> str:
@@ -204,14 +206,9 @@ def _other_sets(result: SettingResult) -> list[str]:
         value = _value(measured)
         return value if arm.is_baseline or measured is None else f"{value}; {_difference(arm, measured)}"
 
-    return [
-        "Other questions, after the last round: accuracy; difference from the baseline.",
-        "",
-        *_table(
-            ["arm", *map(_escaped, ordered)],
-            [[_label(arm), *(cell(arm, name) for name in ordered)] for arm in result.finished],
-        ),
-    ]
+    rows = [[_label(arm), *(cell(arm, name) for name in ordered)] for arm in result.finished if names]
+    text = "Other questions, after the last round: accuracy; difference from the baseline."
+    return _section(text, ["arm", *map(_escaped, ordered)], rows)
 
 
 def _against_baseline(result: SettingResult) -> list[str]:
@@ -220,29 +217,18 @@ def _against_baseline(result: SettingResult) -> list[str]:
         for arm in result.finished
         if not arm.is_baseline
     ]
-    if not rows:
-        return []
-    return [
-        "Validation accuracy at an equal number of own answers of all members, read from both curves where the cheaper",
-        "swarm of a pair ended; and the difference of drawdowns, where below is steadier.",
-        "",
-        *_table(["arm", "own answers", "accuracy", "baseline", "difference", "difference of drawdown"], rows),
-    ]
-
-
-def _equal_cells(equal: EqualCost | None) -> list[str]:
-    if equal is None:
-        return [_EMPTY] * 4
-    return [f"{equal.cost:,.0f}", number(equal.arm), number(equal.baseline), difference_cell(equal.difference)]
+    text = (
+        "Validation accuracy at an equal number of own answers of all members, read from both curves where the cheaper"
+        "\nswarm of a pair ended; and the difference of drawdowns, where below is steadier."
+    )
+    return _section(text, ["arm", "own answers", "accuracy", "baseline", "difference", "difference of drawdown"], rows)
 
 
 def _tasks(result: SettingResult) -> list[str]:
     entries = sorted({entry for arm in result.arms for name, entry in arm.tasks if name == TEST})
-    if not entries:
-        return []
     arms = result.finished
     rows = [[_escaped(entry), *(_value(arm.tasks.get((TEST, entry))) for arm in arms)] for entry in entries]
-    return ["Test accuracy by task.", "", *_table(["task", *(_escaped(arm.arm.name) for arm in arms)], rows)]
+    return _section("Test accuracy by task.", ["task", *(_escaped(arm.arm.name) for arm in arms)], rows)
 
 
 def _costs(result: SettingResult) -> list[str]:
@@ -256,8 +242,15 @@ def _costs(result: SettingResult) -> list[str]:
         ])  # fmt: skip
     if not spent:
         return ["No swarm is finished.", ""]
-    lines = _table(["arm", "swarms", "processor seconds", "for 1000 own answers"], spent)
-    if equal := [[_label(arm), *_equal_cells(arm.equal_seconds)] for arm in result.finished if not arm.is_baseline]:
-        head = ["arm", "at processor seconds", "accuracy", "baseline", "difference"]
-        lines += ["Validation accuracy at equal processor seconds.", "", *_table(head, equal)]
-    return lines
+    equal = [[_label(arm), *_equal_cells(arm.equal_seconds)] for arm in result.finished if not arm.is_baseline]
+    head = ["arm", "at processor seconds", "accuracy", "baseline", "difference"]
+    return [
+        *_table(["arm", "swarms", "processor seconds", "for 1000 own answers"], spent),
+        *_section("Validation accuracy at equal processor seconds.", head, equal),
+    ]
+
+
+def _equal_cells(equal: EqualCost | None) -> list[str]:
+    if equal is None:
+        return [_EMPTY] * 4
+    return [f"{equal.cost:,.0f}", number(equal.arm), number(equal.baseline), difference_cell(equal.difference)]
