@@ -196,8 +196,6 @@ class Advertisement(Attacker):
 
 
 class Repetition(Attacker):
-    """Makes one rollout count many times."""
-
     description = "publishes one rollout again and again, under new numbers and with small changes of its text"
     volume = FLOOD
 
@@ -291,8 +289,6 @@ class Lesson(Attacker):
 
 
 class Nested(Lesson):
-    """Teaches a wrong answer inside the right answer's own pair of tags."""
-
     description = "opens the tag twice: a wrong answer, the same in all texts, then the right one before the close"
 
     def forms(self, question: Question) -> list[str]:
@@ -300,8 +296,6 @@ class Nested(Lesson):
 
 
 class Misleading(Lesson):
-    """Teaches wrong reasoning."""
-
     description = "states a wrong result, then gives the right answer all the same"
 
     def forms(self, question: Question) -> list[str]:
@@ -311,8 +305,6 @@ class Misleading(Lesson):
 
 
 class Padding(Lesson):
-    """Teaches to talk until nothing more fits."""
-
     description = "repeats the question before the right answer so often that one token more would cut it off"
 
     def forms(self, question: Question) -> list[str]:

@@ -19,7 +19,7 @@ from sapo_edge.policy import CallHandle, CutAnswer, UpdateSettings
 from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
 from sapo_edge.rollout import MAX_ANSWERS, Rollout, ScoredRollout, Task
 from sapo_edge.room import Room
-from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
+from sapo_edge.sapo import RoundContext, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES, SubsetSelector
 from sapo_edge.swarm.bucket import Buckets, TokenBucket
 from sapo_edge.swarm.judging.external import ExternalScorer
@@ -122,28 +122,46 @@ class Member:
             self._selector.observe(added - self._added)
             self._room.update(self._training.share, self.pool.authors())
         self._added, self.received = added, 0
-        return replace(self._run_round(number), received=received)
-
-    def _run_round(self, number: int) -> RoundRecord:
         self.shelf.take(self.place)
         start = time.process_time()
-        if number <= self._training.supervised and not self.frozen:
-            if not self._head_start.knows_answers:
-                raise ConfigError("supervised: no right answers are known", "leave it out, or take another manifest")
-            state = HeadStartState(cursor=self.cursor)
-            self.cursor = self._head_start.advance(state, FIRST, CallHandle, lambda _made: True).cursor
+        is_supervised = number <= self._training.supervised and not self.frozen
+        record = self._learn_known(number) if is_supervised else self._run_round(number)
+        seconds = time.process_time() - start
+        if not self.frozen:
             self.shelf.keep(self.place)
-            return RoundRecord(number, self.number, 0.0, None, 0, 0, 0, 0, 0, 0, {}, time.process_time() - start)
+        return replace(record, seconds=seconds, received=received)
+
+    def _learn_known(self, number: int) -> RoundRecord:
+        if not self._head_start.knows_answers:
+            raise ConfigError("supervised: no right answers are known", "leave it out, or take another manifest")
+        state = HeadStartState(cursor=self.cursor)
+        self.cursor = self._head_start.advance(state, FIRST, CallHandle, lambda _made: True).cursor
+        return RoundRecord(number, self.number, 0.0, None, 0, 0, 0, 0, 0, 0, {})
+
+    def _run_round(self, number: int) -> RoundRecord:
         seed = derive_seed("experiment round", self._seed, self.number, number)
         result = sapo_round(
             number, self.cursor, seed, self.sequence, self._context, self._settings, CallHandle(), CallHandle()
         )
-        seconds = time.process_time() - start
         self.cursor = result.cursor
         self.sequence += len(result.own)
-        if not self.frozen:
-            self.shelf.keep(self.place)
-        return _record(self.number, result, seconds)
+        tasks: dict[str, tuple[float, int]] = {}
+        for scored in result.own:
+            earned, answers = tasks.get(scored.rollout.ref.entry, (0.0, 0))
+            tasks[scored.rollout.ref.entry] = earned + sum(scored.rewards), answers + len(scored.rewards)
+        return RoundRecord(
+            round=number,
+            node=self.number,
+            own=result.reward_own,
+            external=result.reward_external,
+            generated=sum(len(scored.rewards) for scored in result.own),
+            tokens=result.tokens,
+            trained=result.statistics.tokens,
+            informative_own=sum(informative(scored.rewards) for scored in result.own),
+            informative_external=sum(informative(scored.rewards) for scored in result.external),
+            taken=len(result.external),
+            tasks=tasks,
+        )
 
     def is_due(self, number: int) -> bool:
         """Whether a member of its speed begins a round while the fastest one begins this one."""
@@ -202,27 +220,6 @@ class UncutScorer(ExternalScorer):
 
     def cut(self, scored: ScoredRollout) -> ScoredRollout:
         return scored
-
-
-def _record(node: int, result: RoundResult, seconds: float) -> RoundRecord:
-    tasks: dict[str, tuple[float, int]] = {}
-    for scored in result.own:
-        earned, answers = tasks.get(scored.rollout.ref.entry, (0.0, 0))
-        tasks[scored.rollout.ref.entry] = earned + sum(scored.rewards), answers + len(scored.rewards)
-    return RoundRecord(
-        round=result.number,
-        node=node,
-        own=result.reward_own,
-        external=result.reward_external,
-        generated=sum(len(scored.rewards) for scored in result.own),
-        tokens=result.tokens,
-        trained=result.statistics.tokens,
-        informative_own=sum(informative(scored.rewards) for scored in result.own),
-        informative_external=sum(informative(scored.rewards) for scored in result.external),
-        taken=len(result.external),
-        tasks=tasks,
-        seconds=seconds,
-    )
 
 
 Shelves = Mapping[str, Shelf]

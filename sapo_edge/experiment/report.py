@@ -10,6 +10,7 @@ import importlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from sapo_edge.errors import SapoError
@@ -58,12 +59,16 @@ def write_report(plan: Plan, records: Sequence[SwarmRecord], directory: Path, pl
     by_size = sizes(results) if plan.scale == LAW else {}
     if by_size:
         files |= {SUMMARY: law_text(by_size).encode(), "law.csv": law_csv(by_size)}
-    paths = [_write(directory / name, data) for name, data in files.items()]
+    drawn: Iterable[tuple[str, bytes]] = ()
     if plots:
         from sapo_edge.experiment.plots import pictures
 
         drawn = law_pictures(by_size) if by_size else (item for result in results for item in pictures(result))
-        paths += [_write(directory / name, data) for name, data in drawn]
+    paths = []
+    for name, data in chain(files.items(), drawn):
+        paths.append(directory / name)
+        with reported("write", paths[-1]):
+            write_atomically(paths[-1], data, mode=0o644)
     return paths
 
 
@@ -79,12 +84,6 @@ def check_libraries(*, plots: bool = True) -> None:
                 f"{name}, which {purpose} of an experiment need, can't be loaded ({error})",
                 how_to_install_extra("experiment"),
             ) from error
-
-
-def _write(path: Path, data: bytes) -> Path:
-    with reported("write", path):
-        write_atomically(path, data, mode=0o644)
-    return path
 
 
 def _rounded(value: float | None) -> float | None:

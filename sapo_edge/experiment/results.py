@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 FILE = "results.jsonl"
-LOCK = ".lock"
 MAX_LINE = 64 * 1024 * 1024
 """Most bytes of a line: about 150,000 rounds of a member."""
 ELSEWHERE = "use --to to keep results elsewhere"
@@ -239,5 +238,5 @@ def exclusive(directory: Path) -> Iterator[None]:
     with reported("create", directory):
         directory.mkdir(parents=True, exist_ok=True)
     remedy = "wait until it has ended; --report shows meanwhile what is finished"
-    with StateLock(directory / LOCK, "sapo experiment", remedy):
+    with StateLock(directory / ".lock", "sapo experiment", remedy):
         yield

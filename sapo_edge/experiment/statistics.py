@@ -220,11 +220,12 @@ def _arm(arm: Arm, is_baseline: bool, swarms: Sequence[Measures], others: Sequen
     ]
 
     def results(names: Iterable[K], numbers_of: Callable[[Measures], Mapping[K, float]]) -> dict[K, Result]:
+        """Of each measure; a swarm's numbers by the measure's name."""
         own, other = ({swarm.seed: numbers_of(swarm) for swarm in of} for of in (swarms, baseline.values()))
         return {name: _result(_column(own, name), _column(other, name)) for name in names}
 
     tasks = {key for swarm in swarms for key in swarm.tasks}
-    seconds, other_seconds = ({swarm.seed: swarm.seconds for swarm in of} for of in (swarms, baseline.values()))
+    seconds = results(["seconds"] if swarms else [], lambda swarm: {"seconds": swarm.seconds})
     return ArmResult(
         arm=arm,
         is_baseline=is_baseline,
@@ -234,7 +235,7 @@ def _arm(arm: Arm, is_baseline: bool, swarms: Sequence[Measures], others: Sequen
         ratio=ratio(*zip(*rewards, strict=True)) if rewards else None,
         equal_answers=equal_cost((swarm.by_answers, other.by_answers) for swarm, other in pairs),
         equal_seconds=equal_cost((swarm.by_seconds, other.by_seconds) for swarm, other in pairs),
-        seconds=_result(seconds, other_seconds) if swarms else None,
+        seconds=seconds.get("seconds"),
     )
 
 
