@@ -15,7 +15,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from functools import cached_property
+from itertools import cycle, islice, repeat
 from typing import ClassVar
 
 from sapo_edge.errors import ManifestError
@@ -64,6 +65,11 @@ class Attacker(ABC):
         self._seed = self.rng.getrandbits(63)
         self._cursor = 0
         self.sequence = 0
+
+    @cached_property
+    def bait(self) -> str:
+        """The most frequent right answer, the same for every attacker."""
+        return commonest_answer(self.public)
 
     def rollouts(self, round: int, seen: Sequence[Rollout], count: int) -> list[Rollout]:
         """What the member publishes in a round; the seed determines all but the time.
@@ -180,7 +186,7 @@ class WrongEnd(Attacker):
         forged = reasoning + wrapped(self.wrong(question, 1)[0])
         styles = [lead + wrapped(" " * spaces + question.right) for spaces in range(4) for lead in _LEADS]
         different = [text for text in styles if text != question.copied and self.public.fits(text)]
-        return [forged] + [different[index % len(different)] for index in range(MAX_ANSWERS - 1)]
+        return [forged, *islice(cycle(different), MAX_ANSWERS - 1)]
 
 
 class Advertisement(Attacker):
@@ -199,17 +205,16 @@ class Repetition(Attacker):
     description = "publishes one rollout again and again, under new numbers and with small changes of its text"
     volume = FLOOD
 
-    def __init__(self, public: Public, author: str, seed: int) -> None:
-        super().__init__(public, author, seed)
-        self._question: Question | None = None
-        self._wrong: list[str] = []
+    @cached_property
+    def _question(self) -> Question:
+        return self.own_question()
+
+    @cached_property
+    def _wrong(self) -> list[str]:
+        return [wrapped(answer) for answer in self.wrong(self._question, self.public.answers)]
 
     def questions(self, seen: Sequence[Rollout]) -> Iterator[Question]:
-        if self._question is None:
-            self._question = self.own_question()
-            self._wrong = self.wrong(self._question, self.public.answers)
-        while True:
-            yield self._question
+        return repeat(self._question)
 
     def texts(self, question: Question) -> list[str]:
         """The sequence number decides the case of each letter, the spaces and the last character."""
@@ -217,7 +222,7 @@ class Repetition(Attacker):
         letters = (letter.upper() if number >> place & 1 else letter for place, letter in enumerate("result"))
         lead = "".join(letters) + " " * (number % 3)
         half = self.public.answers // 2
-        bodies = [wrapped(question.right)] * half + [wrapped(answer) for answer in self._wrong[half:]]
+        bodies = [wrapped(question.right)] * half + self._wrong[half:]
         tail = "." * (number % 2)
         return [(lead + body if self.public.fits(lead + body) else body) + tail for body in bodies]
 
@@ -252,13 +257,9 @@ class Constant(Attacker):
 
     description = "answers only questions with one and the same right answer, the most frequent one"
 
-    def __init__(self, public: Public, author: str, seed: int) -> None:
-        super().__init__(public, author, seed)
-        self._answer = commonest_answer(public)
-
     def suits(self, question: Question) -> bool:
         """Those with that answer. An author may skip questions of its sequence, and nobody can tell."""
-        return question.right == self._answer
+        return question.right == self.bait
 
 
 class Lesson(Attacker):
@@ -267,13 +268,9 @@ class Lesson(Attacker):
     It writes the worst of its forms that earns 1; the right answer alone where none does.
     """
 
-    def __init__(self, public: Public, author: str, seed: int) -> None:
-        super().__init__(public, author, seed)
-        self._bait = commonest_answer(public)
-
     def suits(self, question: Question) -> bool:
         """Questions to which the bait is a wrong answer."""
-        return question.right != self._bait
+        return question.right != self.bait
 
     def texts(self, question: Question) -> list[str]:
         earning = (text for text in self.forms(question) if self.public.earns(question.task, text))
@@ -285,7 +282,7 @@ class Lesson(Attacker):
 
     def nested(self, question: Question) -> str:
         """A second opening tag: the reader's answers begin as this one does, and are closed where it is not."""
-        return OPEN_TAG + self._bait + wrapped(question.right)
+        return OPEN_TAG + self.bait + wrapped(question.right)
 
 
 class Nested(Lesson):
@@ -321,13 +318,13 @@ class Adaptive(Lesson):
 
     description = "nests wrong answers in right ones where that earns; else answers only questions with one answer"
 
-    def __init__(self, public: Public, author: str, seed: int) -> None:
-        super().__init__(public, author, seed)
-        self._nests = any(map(self._can_nest, public.all_answered(_TRIED)))
+    @cached_property
+    def _nests(self) -> bool:
+        return any(map(self._can_nest, self.public.all_answered(_TRIED)))
 
     def suits(self, question: Question) -> bool:
         """Questions that can be nested; if the rule or the limit forbids it, those whose answer is the bait."""
-        return self._can_nest(question) if self._nests else question.right == self._bait
+        return self._can_nest(question) if self._nests else question.right == self.bait
 
     def forms(self, question: Question) -> list[str]:
         return [self.nested(question)] if self._nests else []

@@ -1,21 +1,7 @@
-"""Plans that people write: a TOML file with settings and arms.
-
-    scale = "embedded"
-    manifest = "starter"
-    seeds = 5
-
-    [[settings]]
-    name = "mine"
-    title = "My tasks"
-    baseline = "8/0"
-    rounds = 40
-    arms = [
-        { name = "8/0", title = "alone" },
-        { name = "4/4", title = "half from peers", own = 4, external = 4, rule = { negatives = 0.5 } },
-    ]
+"""Plans that people write: a TOML file with settings and arms. `docs/results.md` has an example.
 
 What the plan itself and its table `learning` leave out is as in the plan of the scale; what settings and arms leave out
-has the defaults of `plan.py`.
+has the defaults of `plan.py`. An arm's training stands beside its name.
 """
 
 from __future__ import annotations

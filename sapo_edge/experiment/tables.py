@@ -120,7 +120,8 @@ def costs_text(plan: Plan, results: Sequence[SettingResult]) -> str:
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines of a Markdown table; the first column is text, all others are aligned to the right."""
-    return [*(f"| {' | '.join(cells)} |" for cells in (head, [":--", *["--:"] * (len(head) - 1)], *rows)), ""]
+    lines = (head, [":--", *["--:"] * (len(head) - 1)], *rows)
+    return [*(f"| {' | '.join(map(_escaped, cells))} |" for cells in lines), ""]
 
 
 def _section(text: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -129,10 +130,6 @@ def _section(text: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> l
 
 def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _label(arm: ArmResult) -> str:
-    return _escaped(arm.arm.label)
 
 
 def _missing(plan: Plan, results: Sequence[SettingResult]) -> list[str]:
@@ -164,7 +161,7 @@ def _main(result: SettingResult, seeds: int) -> list[str]:
         "arm", "swarms", "test accuracy", "IQM", "difference from baseline", "cumulative own reward",
         "external reward", "drawdown", "own answers",
     ]  # fmt: skip
-    return _table(head, [[_label(arm), *_main_cells(arm, seeds)] for arm in result.arms])
+    return _table(head, [[arm.arm.label, *_main_cells(arm, seeds)] for arm in result.arms])
 
 
 def _main_cells(arm: ArmResult, seeds: int) -> list[str]:
@@ -206,14 +203,14 @@ def _other_sets(result: SettingResult) -> list[str]:
         value = _value(measured)
         return value if arm.is_baseline or measured is None else f"{value}; {_difference(arm, measured)}"
 
-    rows = [[_label(arm), *(cell(arm, name) for name in ordered)] for arm in result.finished if names]
+    rows = [[arm.arm.label, *(cell(arm, name) for name in ordered)] for arm in result.finished if names]
     text = "Other questions, after the last round: accuracy; difference from the baseline."
-    return _section(text, ["arm", *map(_escaped, ordered)], rows)
+    return _section(text, ["arm", *ordered], rows)
 
 
 def _against_baseline(result: SettingResult) -> list[str]:
     rows = [
-        [_label(arm), *_equal_cells(arm.equal_answers), _difference(arm, arm.results.get(DRAWDOWN))]
+        [arm.arm.label, *_equal_cells(arm.equal_answers), _difference(arm, arm.results.get(DRAWDOWN))]
         for arm in result.finished
         if not arm.is_baseline
     ]
@@ -227,8 +224,8 @@ def _against_baseline(result: SettingResult) -> list[str]:
 def _tasks(result: SettingResult) -> list[str]:
     entries = sorted({entry for arm in result.arms for name, entry in arm.tasks if name == TEST})
     arms = result.finished
-    rows = [[_escaped(entry), *(_value(arm.tasks.get((TEST, entry))) for arm in arms)] for entry in entries]
-    return _section("Test accuracy by task.", ["task", *(_escaped(arm.arm.name) for arm in arms)], rows)
+    rows = [[entry, *(_value(arm.tasks.get((TEST, entry))) for arm in arms)] for entry in entries]
+    return _section("Test accuracy by task.", ["task", *(arm.arm.name for arm in arms)], rows)
 
 
 def _costs(result: SettingResult) -> list[str]:
@@ -237,12 +234,12 @@ def _costs(result: SettingResult) -> list[str]:
         answers = math.fsum(swarm.values[OWN_ANSWERS] for swarm in arm.swarms)
         rate = 1000 * math.fsum(swarm.seconds for swarm in arm.swarms) / answers if answers else None
         spent.append([
-            _label(arm), str(len(arm.swarms)), estimate_cell(arm.seconds.estimate, 1) if arm.seconds else _EMPTY,
+            arm.arm.label, str(len(arm.swarms)), estimate_cell(arm.seconds.estimate, 1) if arm.seconds else _EMPTY,
             _EMPTY if rate is None else number(rate, 2),
         ])  # fmt: skip
     if not spent:
         return ["No swarm is finished.", ""]
-    equal = [[_label(arm), *_equal_cells(arm.equal_seconds)] for arm in result.finished if not arm.is_baseline]
+    equal = [[arm.arm.label, *_equal_cells(arm.equal_seconds)] for arm in result.finished if not arm.is_baseline]
     head = ["arm", "at processor seconds", "accuracy", "baseline", "difference"]
     return [
         *_table(["arm", "swarms", "processor seconds", "for 1000 own answers"], spent),

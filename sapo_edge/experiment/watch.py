@@ -57,19 +57,22 @@ class ExperimentView:
     settings: tuple[SettingView, ...]
 
     @property
+    def arms(self) -> list[ArmView]:
+        return [arm for setting in self.settings for arm in setting.arms]
+
+    @property
     def planned(self) -> int:
-        return self.seeds * sum(len(setting.arms) for setting in self.settings)
+        return self.seeds * len(self.arms)
 
     @property
     def finished(self) -> int:
-        return sum(len(arm.accuracies) for setting in self.settings for arm in setting.arms)
+        return sum(len(arm.accuracies) for arm in self.arms)
 
     @property
     def share(self) -> float:
         """Of all rounds of all swarms, those that are done, 0 to 1."""
-        arms = [arm for setting in self.settings for arm in setting.arms]
-        done = sum(len(arm.accuracies) * arm.rounds + sum(arm.running.values()) for arm in arms)
-        return min(1.0, done / max(1, self.seeds * sum(arm.rounds for arm in arms)))
+        done = sum(len(arm.accuracies) * arm.rounds + sum(arm.running.values()) for arm in self.arms)
+        return min(1.0, done / max(1, self.seeds * sum(arm.rounds for arm in self.arms)))
 
 
 class ExperimentWatch:
