@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.experiment.measures import TEST, VALIDATION
+from sapo_edge.experiment.member import Shelf
 from sapo_edge.experiment.plan import Plan, Setting
 from sapo_edge.experiment.scales import LAW
-from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import SAMPLES, QuestionSet
 from sapo_edge.experiment.tiny import harder_manifest, tiny_manifest, tiny_model, unseen_manifest
 from sapo_edge.policy import LoraSettings, Policy
@@ -29,32 +30,26 @@ SAMPLED_FROM = "bf16"
 Narrate = Callable[[str], None]
 
 
+@dataclass
 class Scene:
     """Models, tasks and questions of a plan.
 
-    Args:
+    Attributes:
         workspace: a directory of its own, for adapters.
         tell_origin: receives what the results are made with, by name.
         opening: held while a model is opened. What one process derives from a model, such as the file to sample from,
             the next one finds in the cache.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        cache: Path,
-        workspace: Path,
-        narrate: Narrate,
-        tell_origin: Callable[[Mapping[str, str]], None] = lambda origin: None,
-        opening: AbstractContextManager[object] | None = None,
-    ) -> None:
-        self.plan = plan
-        self.source = TaskSource(training_manifest(plan))
-        self.narrate = narrate
-        self._tell_origin = tell_origin
-        self._cache = cache
-        self._workspace = workspace
-        self._opening = opening or nullcontext()
+    plan: Plan
+    cache: Path
+    workspace: Path
+    narrate: Narrate
+    tell_origin: Callable[[Mapping[str, str]], None] = lambda origin: None
+    opening: AbstractContextManager[object] = field(default_factory=nullcontext)
+
+    def __post_init__(self) -> None:
+        self.source = TaskSource(training_manifest(self.plan))
         self._shelves: dict[str, Shelf] = {}
 
     def shelves(self, setting: Setting) -> dict[str, Shelf]:
@@ -82,11 +77,11 @@ class Scene:
 
     def _shelf(self, name: str) -> Shelf:
         if name not in self._shelves:
-            directory = self._workspace / name
+            directory = self.workspace / name
             directory.mkdir(parents=True)
-            with self._opening:
+            with self.opening:
                 policy = self._open(name, directory)
-            self._tell_origin({f"model {name}": policy.model_digest, "backend": policy.backend})
+            self.tell_origin({f"model {name}": policy.model_digest, "backend": policy.backend})
             self._shelves[name] = Shelf(policy, directory / "adapters")
         return self._shelves[name]
 
@@ -96,19 +91,16 @@ class Scene:
         from sapo_edge.backends.machine.threads import available_cores, most_threads
 
         plan = self.plan
-        model = model_path(plan, name)
+        model, lora = model_path(plan, name), LoraSettings(plan.learning.rank, plan.learning.alpha)
         options = OpenOptions(
-            model,
-            self._cache,
-            workspace,
-            LoraSettings(plan.learning.rank, plan.learning.alpha),
+            model, self.cache, workspace, lora,
             # A fixed number: with another one the sums of a step differ in their last bits.
             threads=plan.threads or most_threads(available_cores()),
             # So that the results do not depend on whether a machine multiplies bfloat16, nor on what it measures.
             precision="float32",
             sampled=SAMPLED_FROM,
             narrate=self.narrate,
-        )
+        )  # fmt: skip
         policy, _ = detect.open_policy(detect.detect(plan.backend, model), options)
         return policy
 

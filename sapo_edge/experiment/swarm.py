@@ -118,10 +118,8 @@ class Swarm:
         entries = {name: tuple(task.ref.entry for task in questions.tasks) for name, questions in self._sets.items()}
         if self.job.arm.attack:
             entries[ADVERTISED] = entries[TEST]
-        job = self.job
-        return SwarmRecord(
-            job.setting.name, job.arm.name, *job.key, tuple(self.rounds), tuple(self.evaluations), entries
-        )
+        names = self.job.setting.name, self.job.arm.name
+        return SwarmRecord(*names, *self.job.key, tuple(self.rounds), tuple(self.evaluations), entries)
 
     def _run_round(self, number: int) -> None:
         self.round = number

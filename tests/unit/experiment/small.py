@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from sapo_edge.experiment.member import Shelves
+from sapo_edge.experiment.member import Shelf, Shelves
 from sapo_edge.experiment.plan import Arm, Job, Learning, Setting, Training
 from sapo_edge.experiment.results import SwarmRecord
-from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import QuestionSet, Swarm
 from sapo_edge.policy import PUBLISHED
 from sapo_edge.tasks.manifest import load_manifest

@@ -15,9 +15,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.experiment.member import Member, Shelves
+from sapo_edge.experiment.member import Member, Shelf, Shelves
 from sapo_edge.experiment.plan import Arm
-from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import ADVERTISED, Swarm
 from sapo_edge.node.head_start import FIRST
 from sapo_edge.policy import CutAnswer
