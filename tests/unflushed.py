@@ -1,7 +1,7 @@
 """Importing this leaves what this process and those forked from it write to the system, which flushes it when it likes.
 
-Waiting for the disk was most of the time of tests that write journals and checkpoints. Only a power cut shows the
-difference: what a killed process wrote is there. Programs that a test starts by `subprocess` do flush.
+Tests that write journals and checkpoints waited for most of their time where others use the disk too. Only a power cut
+shows the difference: what a killed process wrote is there. Programs that a test starts by `subprocess` do flush.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def _rollout(round: int, position: int, author: str, *, own: bool) -> JournaledR
 
 @cache
 def _past(rounds: int) -> bytes:
-    """The file of a journal of so many rounds: written once, because that flushes the disk fifty times."""
+    """The file of a journal of so many rounds: written once, because that takes fifty transactions."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "journal.sqlite"
         with contextlib.closing(Journal(path)) as journal:
