@@ -10,7 +10,8 @@ import pytest
 from hypothesis import settings
 
 import sapo_edge.swarm  # noqa: F401 - lets libp2p do without libraries that it names
-import tests.machines  # noqa: F401 - the profile `long`
+import tests.machines  # the profile `long`
+import tests.unflushed  # noqa: F401 - waits for no disk
 from tests.hub import hub, repositories  # noqa: F401 - fixtures
 from tests.undisturbed import UNDISTURBED
 

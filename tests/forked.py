@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pytest
 
 HEAVY = [
-    "torch", "transformers", "peft", "tests.loaded", "libp2p",
+    "torch", "transformers", "peft", "tests.loaded", "tests.unflushed", "libp2p",
     "libp2p.pubsub.gossipsub",
     "libp2p.relay.circuit_v2.protocol", "libp2p.stream_muxer.yamux.yamux", "multiaddr", "nacl.bindings", "trio",
     "zeroconf", "sapo_edge.cli.main", "sapo_edge.library.narrator", "sapo_edge.control.server",

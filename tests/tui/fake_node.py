@@ -14,10 +14,12 @@ from __future__ import annotations
 import contextlib
 import math
 import socket
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from sapo_edge.config.settings import SETTINGS, Settings
@@ -194,6 +196,40 @@ def _rollout(round: int, position: int, author: str, *, own: bool) -> JournaledR
     return JournaledRollout(rollout, rewards, (0.0,) * 4 if flat else (1.0, -1.0, -1.0, 1.0), own)
 
 
+@cache
+def _past(rounds: int) -> bytes:
+    """The file of a journal of so many rounds: written once, because that takes fifty transactions."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "journal.sqlite"
+        with contextlib.closing(Journal(path)) as journal:
+            _record_past(journal, rounds)
+        return path.read_bytes()
+
+
+def _record_past(journal: Journal, rounds: int) -> None:
+    start = NodeStarted(
+        model=MODEL, backend="llama_cpp", reasons=("llama.cpp on the CPU: it runs on every host",),
+        settings=Settings().as_dict(), time=BEGAN,
+    )  # fmt: skip
+    journal.record(start, counters={WORKED: round(7.3 * rounds)})
+    if rounds:
+        journal.record(evaluated(0))
+        journal.record_detail("validation", 0, details(0))
+    for number in range(1, rounds + 1):
+        journal.record(finished(number), rollouts(number) if number >= KEPT_FROM else ())
+        if number % 10 == 0:
+            journal.record(evaluated(number))
+            journal.record_detail("validation", number, details(number))
+            saved = CheckpointSaved(
+                round=number, path=f"/home/somebody/checkpoints/round-{number:06d}", best=number == BEST,
+                time=BEGAN + ROUND_SECONDS * number + 6,
+            )  # fmt: skip
+            journal.record(saved)
+        if number == 17:
+            text = "a peer says \x1b[31m[bold]boo[/bold]\x1b[0m, and multicast does not work here"
+            journal.record(Notice(level="warning", text=text, time=BEGAN + ROUND_SECONDS * number + 7))
+
+
 class ScriptedNode(NodeControl):
     """A node without a model that a test controls.
 
@@ -224,10 +260,14 @@ class ScriptedNode(NodeControl):
         self._state_lock = StateLock(paths.lock)
         self.server: ControlServer | None = None
         self.paths.create()
+        is_first = not paths.journal.exists()
+        if is_first:
+            paths.journal.parent.mkdir(parents=True, exist_ok=True)
+            paths.journal.write_bytes(_past(rounds))
         self.journal = Journal(paths.journal)
         self._reader = JournalReader(paths.journal)
-        if self.journal.last_round() is None:
-            self._record_past(rounds)
+        if not is_first and self.journal.last_round() is None:
+            _record_past(self.journal, rounds)
         self.status_now: dict[str, Any] = self._status(rounds)
 
     def start(self) -> None:
@@ -355,29 +395,6 @@ class ScriptedNode(NodeControl):
     def _emit_pause(self) -> None:
         reasons = tuple(self._reasons)
         self.emit(Paused(reasons=reasons))
-
-    def _record_past(self, rounds: int) -> None:
-        start = NodeStarted(
-            model=MODEL, backend="llama_cpp", reasons=("llama.cpp on the CPU: it runs on every host",),
-            settings=Settings().as_dict(), time=BEGAN,
-        )  # fmt: skip
-        self.journal.record(start, counters={WORKED: round(7.3 * rounds)})
-        if rounds:
-            self.journal.record(evaluated(0))
-            self.journal.record_detail("validation", 0, details(0))
-        for number in range(1, rounds + 1):
-            self.journal.record(finished(number), rollouts(number) if number >= KEPT_FROM else ())
-            if number % 10 == 0:
-                self.journal.record(evaluated(number))
-                self.journal.record_detail("validation", number, details(number))
-                saved = CheckpointSaved(
-                    round=number, path=f"/home/somebody/checkpoints/round-{number:06d}", best=number == BEST,
-                    time=BEGAN + ROUND_SECONDS * number + 6,
-                )  # fmt: skip
-                self.journal.record(saved)
-            if number == 17:
-                text = "a peer says \x1b[31m[bold]boo[/bold]\x1b[0m, and multicast does not work here"
-                self.journal.record(Notice(level="warning", text=text, time=BEGAN + ROUND_SECONDS * number + 7))
 
     def _status(self, rounds: int) -> dict[str, Any]:
         last = finished(rounds) if rounds else None

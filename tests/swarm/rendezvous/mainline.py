@@ -68,8 +68,8 @@ def start(hosts: Sequence[str], port: int = 0, **settings: Any) -> list[Any]:
 @contextlib.contextmanager
 def public_dht() -> Iterator[None]:
     """A DHT outside of all homes of `homes.py`: 30 nodes, and six of another implementation if that is installed."""
-    for ip in ",".join((*HOSTS, *OTHERS)).split(","):
-        Namespaces.address("dht", "eth0", f"{ip}/{32 if ':' in ip else 16}")
+    addresses = ",".join((*HOSTS, *OTHERS)).split(",")
+    Namespaces.address("dht", "eth0", *(f"{ip}/{32 if ':' in ip else 16}" for ip in addresses))
     with contextlib.ExitStack() as stack:
         dht = Process(__file__, *HOSTS, namespace=name("dht"))
         stack.callback(dht.stop, signal.SIGKILL)

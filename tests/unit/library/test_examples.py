@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -14,6 +12,7 @@ import pytest
 from nbclient import NotebookClient
 
 import sapo_edge as sapo
+from tests.forked import Forked
 from tests.models import SHAPES, write_model
 
 ROOT = Path(__file__).parents[3]
@@ -39,16 +38,14 @@ def test_script_and_notebook_do_the_same(directory: Path, monkeypatch: pytest.Mo
     script = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text("utf-8"), re.DOTALL)[0]
     (directory / "script.py").write_text(script)
     environment = {**os.environ, "SAPO_EDGE_HOME": str(directory / "script")}
-    # Both at the same time: most of it is waiting for imports and for one thread.
-    started = subprocess.Popen(
-        [sys.executable, "script.py"], cwd=directory, env=environment, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )  # fmt: skip
+    # Both at the same time. The notebook's kernel is a new process, and shows that nothing needs to be loaded before.
+    started = Forked("script.py", directory=directory, environment=environment)
     monkeypatch.setenv("SAPO_EDGE_HOME", str(directory / "notebook"))
     notebook = nbformat.read(directory / "docs" / "examples" / "requests.ipynb", as_version=4)  # type: ignore[no-untyped-call]
     where = {"metadata": {"path": str(directory / "docs" / "examples")}}
     NotebookClient(notebook, timeout=120, resources=where).execute()
-    out, errors = started.communicate(timeout=120)
+    with started:
+        out, errors = started.communicate(timeout=120)
     assert started.returncode == 0, errors
     printed = out.splitlines()
     assert printed[0].startswith("4 test questions:") and printed[-1].startswith("my-model/merged")

@@ -18,6 +18,7 @@ from sapo_edge.state import journal as journal_module
 from sapo_edge.state.detail import Detail
 from sapo_edge.state.journal import Journal, JournaledRollout
 from tests.fakes import round_event
+from tests.unflushed import flushing_connect
 
 
 def finished(round: int, loss: float = 0.5) -> RoundFinished:
@@ -120,7 +121,11 @@ def test_external_rollouts_and_their_tasks_are_known_after_a_restart(journal: Jo
     ]
 
 
-def test_a_commit_is_flushed_to_the_disk_even_while_a_reader_is_open(journal: Journal) -> None:
+def test_a_commit_is_flushed_to_the_disk_even_while_a_reader_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "connect", flushing_connect)
+    journal = Journal(tmp_path / "journal.sqlite")
     # Where commits are not flushed, the write-ahead log is when it is copied into the file: not while it is read.
     assert journal._rows("PRAGMA synchronous", ()) == [(2,)]
     threads = [threading.Thread(target=journal.record, args=(finished(round),)) for round in range(8)]
