@@ -35,7 +35,7 @@ STEPS = (
 )
 FIRST = """#!/bin/bash
 mkdir -p /dev/shm; mount -t tmpfs tmpfs /tmp; mount -t tmpfs tmpfs /dev/shm
-cd {home}
+cd {home}; echo
 while read -r step; do
     echo "step: $step"
     setpriv --reuid=1000 --regid=1000 --clear-groups env HOME={home} PATH=/usr/bin:/bin bash -c "$step" 2>&1
