@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.install import platforms
+from tests.install.old import old_processor
 from tests.install.weight import megabytes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -209,14 +210,19 @@ def before(directory: Path, commit: str) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.install", description=__doc__)
     parser.add_argument(
-        "tools", nargs="*", choices=["script", "release", "pipx", "uv", "sdist", "platforms", "aarch64", []]
+        "tools", nargs="*", choices=["script", "release", "pipx", "uv", "sdist", "platforms", "aarch64", "old", []]
     )
-    parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="made by packaging/wheels.py")
+    parser.add_argument(
+        "--wheels", type=Path, default=ROOT / "dist", help="by packaging/wheels.py, or install.sh --folder"
+    )
     parser.add_argument("--find-links", action="append", default=[], help="more places of wheels; repeatable")
     arguments = parser.parse_args()
     tools: dict[str, Callable[[Clean], None]] = {
         "script": script, "release": release, "pipx": pipx, "uv": uv, "sdist": sdist,
     }  # fmt: skip
+    if arguments.tools == ["old"]:
+        old_processor(arguments.wheels)
+        return
     lists = {"platforms": platforms.resolve_platforms, "aarch64": platforms.resolve_aarch64}
     if asked := [name for name in arguments.tools if name in lists]:
         for name in asked:
