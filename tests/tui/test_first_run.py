@@ -105,9 +105,10 @@ async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> 
 async def test_what_is_learned_is_chosen_before_it_starts(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
         await pilot.click("#what", offset=(app.screen.query_one("#what").size.width - 1, 0))
-        assert "◂ requests to a smart home" in screen(app)
+        assert "◂ requests to a smart home" in screen(app) and "most in 15 minutes" in screen(app)
         await pilot.press("i")
         assert "what its swarm learns" in screen(app), "an invite decides it"
+        assert "until you stop it" in screen(app) and "learned most" not in screen(app)
         await pilot.press("escape", "a", "enter")
         await attached(pilot, app)
         assert launcher.consents == [Consent("solo", manifest="home")]

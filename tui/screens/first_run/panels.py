@@ -63,8 +63,8 @@ COST = (
     "the processor works all the time: the machine gets warm, its fan may run, and it takes more power",
 )
 """What learning costs, likewise."""
-SPEED = "2 cores learned most in 12 minutes"
-"""How long learning takes, as docs/results.md has it of `make run`."""
+SPEEDS = {"starter": "2 cores learned most in 12 minutes", "home": "2 cores learned most in 15 minutes"}
+"""How long learning takes by manifest, as docs/results.md and docs/skills.md have it; others take longer."""
 
 
 class Fact(Horizontal):
@@ -187,6 +187,7 @@ class Plan(Vertical):
 
     def on_mount(self) -> None:
         self.on_resize()
+        self.watch(self._what, "value", self.on_resize, init=False)
 
     def on_resize(self) -> None:
         roomy = is_roomy(self)
@@ -194,7 +195,8 @@ class Plan(Vertical):
         gain = self.query_one("#gain", Static)
         gain.update(GAIN[roomy])
         gain.display = self.size.width >= GAIN_COLUMNS
-        self.query_one("#time", Static).update(f"{end}; {SPEED}")
+        speed = "" if self._what.disabled else SPEEDS.get(self._offered[self._what.value], "")
+        self.query_one("#time", Static).update("; ".join(filter(None, (end, speed))))
         pauses = ["on battery"] if self._battery else []
         pauses += [f"above {self._hottest} °C"] if self._hottest else []
         pause = f"; pauses {' and '.join(pauses)}" if pauses else ""
@@ -217,6 +219,7 @@ class Plan(Vertical):
         """Offer the choice of what is learned, unless a swarm with an invite decides it."""
         self._what.disabled = network in ("invite", "joined")
         self._what.refresh(layout=True)
+        self.on_resize()
 
     def _taught(self, index: int) -> str:
         if self._what.disabled:
