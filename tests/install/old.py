@@ -1,7 +1,7 @@
 """A machine with a processor of 2008, made by QEMU, installs from a shared folder, without a network, and learns.
 
-`sh install.sh --folder DIR`, then `python -m tests.install old --wheels DIR`: half an hour, as root, with
-qemu-system-x86 and debootstrap.
+`sh install.sh --folder DIR`, then `python -m tests.install old --wheels DIR`: a quarter of an hour, as root,
+with qemu-system-x86 and debootstrap.
 
 What is shared has to run on any processor of its architecture, and no test on a newer one shows that: a process sees
 the host's processor, also under QEMU's user mode. So a Debian boots with its own kernel where AVX does not exist.
@@ -66,7 +66,7 @@ def old_processor(folder: Path) -> None:
         first.chmod(0o755)
         disk = Path(name) / "disk"
         command = ["mke2fs", "-q", "-t", "ext4", "-d", str(machine.root), str(disk), f"{DISK_MB}M"]
-        subprocess.run(command, check=True)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         (kernel,), (start,) = ((machine.root / "boot").glob(pattern) for pattern in ("vmlinuz-*", "initrd.img-*"))
         _boot(kernel, start, disk)
 
