@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 if [ "$1" != play ]; then
     film=$(mktemp -d)
     trap 'rm -rf "$film"' EXIT
-    SAPO_EDGE_HOME="$film/home" asciinema rec --quiet --idle-time-limit 1.2 --cols 100 --rows 28 \
+    HOME="$film" asciinema rec --quiet --idle-time-limit 1.2 --cols 116 --rows 28 \
         --command "sh '$here/demo.sh' play" "$film/demo.cast"
     svg-term --in "$film/demo.cast" --out "$1" --window --no-cursor
     exit
@@ -27,8 +27,9 @@ show() {
 learn() { timeout --signal INT 480 sapo run --solo --manifest home 2>&1 | cat; }
 
 export NO_COLOR=1
+cd "$HOME"
 sleep 1
 show 'sapo run --solo --manifest home' learn
 show 'sapo chat "turn off the lamp in the hall"' sapo chat 'turn off the lamp in the hall'
-show 'sapo export --to merged my-home' sapo export --to merged "$SAPO_EDGE_HOME/my-home"
+show 'sapo export --to merged my-home' sapo export --to merged my-home
 sleep 3
