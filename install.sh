@@ -121,6 +121,9 @@ elif [ "$torch" != none ]; then
     set -- "$@" --torch-backend "$torch"
 fi
 say "installing, which takes a minute or more"
-"$uv" "$@" "${wheel}[$extras]"
+if ! "$uv" "$@" "${wheel}[$extras]"; then
+    [ -n "$from" ] || say "if PyTorch's index can't be reached: UV_TORCH_BACKEND=none takes torch from PyPI (Linux: 3 GB more)"
+    end "nothing was installed"
+fi
 "$uv" tool update-shell --quiet 2>/dev/null || true
 say "installed in $("$uv" tool dir)/sapo-edge; begin with: $("$uv" tool dir --bin)/sapo"

@@ -56,6 +56,14 @@ def test_torchs_build_can_be_chosen(clone: Path) -> None:
     assert "torch-backend" not in install(clone, UV_TORCH_BACKEND="none")[1][-4]
 
 
+def test_what_fails_names_the_other_torch(clone: Path) -> None:
+    with (clone.parent / "uv").open("a") as uv:
+        uv.write('[ "$1 $2" != "tool install" ] || exit 2\n')
+    ended, _ = install(clone)
+    assert ended.returncode == 1 and "begin with" not in ended.stderr
+    assert "UV_TORCH_BACKEND=none takes torch from PyPI" in ended.stderr and "nothing was installed" in ended.stderr
+
+
 def test_a_generator_has_no_torch(clone: Path) -> None:
     tool = install(clone, "--generator")[1][1]
     assert f"{clone}/dist/sapo_edge-1+core-py3-none-any.whl[swarm,tui,llama,starter]" in tool
