@@ -122,7 +122,7 @@ elif [ "$torch" != none ]; then
 fi
 say "installing, which takes a minute or more"
 if ! "$uv" "$@" "${wheel}[$extras]"; then
-    [ -n "$from" ] || say "if PyTorch's index can't be reached: UV_TORCH_BACKEND=none takes torch from PyPI (Linux: 3 GB more)"
+    [ -n "$from" ] || say "is PyTorch's index out of reach? UV_TORCH_BACKEND=none takes torch from PyPI (Linux: 3 GB)"
     end "nothing was installed"
 fi
 "$uv" tool update-shell --quiet 2>/dev/null || true
