@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,6 @@ async def helped(pilot: Pilot[Any], app: SapoApp) -> HelpScreen:
 async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher) -> None:
     async with following(launcher, (120, 40)) as (pilot, app):
         changeable = {*binding_ids(app), ""}
-        # The help's own keys, the same on all screens.
-        closing = cycle(("escape", "f1", "q"))
         for number, mode in enumerate(VIEWS, 1):
             await switch(pilot, number)
             await until(pilot, lambda mode=mode: app.current_mode == mode)  # type: ignore[misc]
@@ -54,8 +51,11 @@ async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher) -> No
             own = [item.id for item in type(screen).BINDINGS if isinstance(item, Binding) and item.show]
             assert {"node.pause", "app.quit", f"view.{mode}"} <= listed
             assert not own or listed & set(own)
-            await pilot.press(next(closing))
-            await until(pilot, lambda screen=screen: app.screen is screen)  # type: ignore[misc]
+            for key in ("escape", "f1", "q"):
+                await pilot.press(key)
+                await until(pilot, lambda screen=screen: app.screen is screen)  # type: ignore[misc]
+                await helped(pilot, app)
+            await pilot.press("escape")
 
 
 async def test_it_explains_how_to_change_keys_and_what_words_mean(launcher: FakeLauncher) -> None:
