@@ -220,7 +220,7 @@ def main() -> None:
     tools: dict[str, Callable[[Clean], None]] = {
         "script": script, "release": release, "pipx": pipx, "uv": uv, "sdist": sdist,
     }  # fmt: skip
-    if arguments.tools == ["old"]:
+    if "old" in arguments.tools:
         old_processor(arguments.wheels)
         return
     lists = {"platforms": platforms.resolve_platforms, "aarch64": platforms.resolve_aarch64}
