@@ -9,7 +9,7 @@ COMPILE ?= no
 # Four on two cores, because the tests of the terminal app and of swarms wait for most of their time.
 WORKERS ?= 4
 BIN := $(VENV)/bin
-# With it, each process of the tests compiles the program again, and each of those that share them all tests.
+# With it each process would compile the program again, and each worker all tests.
 unexport PYTHONDONTWRITEBYTECODE
 # In the order of tests/conftest.py, not by the number of tests in a file.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -4,7 +4,7 @@
 # Usage: demo.sh FILE.svg
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-if [ "$1" != play ]; then
+if [ "${1:?a file for the film}" != play ]; then
     film=$(mktemp -d)
     trap 'rm -rf "$film"' EXIT
     HOME="$film" asciinema rec --quiet --idle-time-limit 1.2 --cols 116 --rows 28 \

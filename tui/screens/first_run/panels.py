@@ -64,7 +64,7 @@ COST = (
 )
 """What learning costs, likewise."""
 SPEEDS = {"starter": "2 cores learned most in 12 minutes", "home": "2 cores learned most in 15 minutes"}
-"""How long learning takes by manifest, as docs/results.md and docs/skills.md have it; others take longer."""
+"""How long learning takes by manifest, as docs/results.md and docs/skills.md have it; of others it is not known."""
 
 
 class Fact(Horizontal):
