@@ -83,6 +83,8 @@ if [ "$kind" = nothing ]; then
 fi
 [ -x "$uv" ] && [ -z "$folder" ] || bring_uv "$from" "$folder"
 [ -x "$uv" ] || uv=$place/uv
+# What a uv of its own has downloaded goes with it.
+[ "$uv" != "$place/uv" ] || export UV_CACHE_DIR="${UV_CACHE_DIR:-$place/cache}"
 
 links=${from:-$here}
 # A release has its wheels beside this script.

@@ -11,7 +11,7 @@ import pytest
 from tests.packaging.script import ROOT
 
 UV = """#!/bin/sh
-echo "$* links=$UV_FIND_LINKS torch=${{UV_TORCH_BACKEND:-}}" >> {calls}
+echo "$* links=$UV_FIND_LINKS torch=${{UV_TORCH_BACKEND:-}} cache=${{UV_CACHE_DIR:-}}" >> {calls}
 [ "$1 $2" != "tool dir" ] || echo /tools
 """
 
@@ -100,6 +100,16 @@ def test_a_folder_needs_no_network(clone: Path) -> None:
 def test_it_goes_as_it_came(clone: Path) -> None:
     ended, calls = install(clone, "--uninstall")
     assert ended.returncode == 0 and [call.split(" links")[0] for call in calls] == ["tool uninstall sapo-edge"]
+
+
+def test_what_its_own_uv_downloads_goes_with_it(clone: Path) -> None:
+    place = clone.parent / "home/.local/share/sapo-edge/uv"
+    place.mkdir(parents=True)
+    assert install(clone)[1][-1].endswith("cache=")
+    (clone.parent / "uv").rename(place / "uv")
+    assert install(clone)[1][-1].endswith(f"cache={place}/cache")
+    ended, _ = install(clone, "--uninstall")
+    assert ended.returncode == 0 and not place.exists()
 
 
 @pytest.mark.parametrize("words", [("--help",), ("--from",)])
