@@ -77,8 +77,10 @@ def main() -> None:
 
 def app(to: Path) -> Iterable[Path]:
     """This program's wheel; those of other versions go, so that an installer finds one."""
-    _clear(to, r"sapo_edge-[^+]+\.whl")
-    yield _pip("wheel", "--no-deps", "--wheel-dir", str(to), str(ROOT), to=to)
+    with tempfile.TemporaryDirectory() as directory:
+        wheel = _pip("wheel", "--no-deps", "--wheel-dir", directory, str(ROOT), to=Path(directory))
+        _clear(to, r"sapo_edge-[^+]+\.whl")
+        yield Path(shutil.move(wheel, to))
 
 
 def core(to: Path) -> Iterable[Path]:
@@ -147,11 +149,12 @@ def cross_variables(machine: str) -> dict[str, str]:
 
 def sdist(to: Path, tree: Path = ROOT) -> Iterable[Path]:
     """This program's sources; building them leaves files in the tree."""
-    _clear(to, r"sapo_edge-.*\.tar\.gz")
     with tempfile.TemporaryDirectory() as directory:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "--target", directory, *_build_requirements(tree)], check=True)
-        yield from build_sdist(to, tree, PYTHONPATH=directory)
+        for path in build_sdist(Path(directory), tree, PYTHONPATH=directory):
+            _clear(to, r"sapo_edge-.*\.tar\.gz")
+            yield Path(shutil.move(path, to))
 
 
 def build_sdist(to: Path, tree: Path, **variables: str) -> Iterable[Path]:
@@ -268,12 +271,11 @@ def _version(name: str) -> str:
 
 
 def _pip(*words: str, to: Path, **variables: str) -> Path:
-    """The one wheel that a pip command writes into a directory, with these variables more."""
-    before = {path: path.stat().st_mtime_ns for path in to.glob("*.whl")}
+    """The one wheel that a pip command writes into an empty directory, with these variables more."""
     quiet = ("--quiet", "--disable-pip-version-check")
     command = [sys.executable, "-m", "pip", words[0], *quiet, *words[1:]]
     subprocess.run(command, check=True, env={**os.environ, **variables})
-    written = [path for path in to.glob("*.whl") if before.get(path) != path.stat().st_mtime_ns]
+    written = list(to.glob("*.whl"))
     if len(written) != 1:
         raise SystemExit(f"pip wrote {len(written)} wheels where one was expected")
     return written[0]

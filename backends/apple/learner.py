@@ -66,9 +66,15 @@ class MlxLearner(PackedLearner):
     def set_threads(self, threads: int) -> None:
         set_threads(threads)
 
-    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
+    def update(
+        self,
+        groups: Sequence[EncodedGroup],
+        settings: UpdateSettings,
+        handle: CallHandle,
+        threads: Callable[[], int] | None = None,
+    ) -> UpdateStatistics:
         try:
-            return super().update(groups, settings, handle)
+            return super().update(groups, settings, handle, threads)
         finally:
             mx.clear_cache()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ class PackedLearner(ABC):
 
     @abstractmethod
     def set_threads(self, threads: int) -> None:
-        """Change the number of CPU threads between two updates."""
+        """Change the number of CPU threads, between two operations."""
 
     @abstractmethod
     def save(self, directory: Path) -> None:
@@ -76,25 +76,42 @@ class PackedLearner(ABC):
     def _step(self, rate: float, settings: UpdateSettings) -> float:
         """Clip the gradient and step, unless it is not finite; returns its norm before clipping."""
 
-    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
+    def update(
+        self,
+        groups: Sequence[EncodedGroup],
+        settings: UpdateSettings,
+        handle: CallHandle,
+        threads: Callable[[], int] | None = None,
+    ) -> UpdateStatistics:
         """One policy-gradient update; see `sapo_edge.backends.common.loss` for the loss.
+
+        Args:
+            threads: asked between layers for the number of CPU threads; None leaves it.
 
         Raises:
             Cancelled: between layers; adapter and optimizer are then as they were before: the step comes last.
         """
+
+        def check() -> None:
+            handle.end_if_cancelled()
+            if threads is not None:
+                self.set_threads(threads())
+
         try:
-            return self._update(groups, settings, handle)
+            return self._update(groups, settings, handle, check)
         finally:
             self._clear_gradient()
 
-    def _update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
+    def _update(
+        self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle, check: Callable[[], None]
+    ) -> UpdateStatistics:
         informative = [group for group in groups if group.informative]
         trained = [without_flat_answers(group) for group in weighted(groups, settings) if group.informative]
         all_tokens = counted_tokens(groups, settings)
         parts = [part for group in trained for part in split(group, self.group_tokens)]
         layouts = [pack(members) for members in packs(parts, self.pack_tokens)]
         sums, norm, steps, rate = LossSums(), 0.0, 0, 0.0
-        update = Update(settings, all_tokens, sums, handle.end_if_cancelled)
+        update = Update(settings, all_tokens, sums, check)
         if layouts:
             handle.report(0, len(layouts))
             for index, layout in enumerate(layouts):

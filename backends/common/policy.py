@@ -156,9 +156,8 @@ class BasePolicy(ABC):
         if self.learner is None:
             raise BackendError("this node samples only and can't train", "start it as a trainer")
         encoded = [encode_group(self.vocabulary, group, settings.max_tokens) for group in groups]
-        self.learner.set_threads(self.governor.current())
         with self._working():
-            statistics = self.learner.update(encoded, settings, handle or CallHandle())
+            statistics = self.learner.update(encoded, settings, handle or CallHandle(), self.governor.current)
         if statistics.steps:
             self._learned()
         # Over all answers, also those without a token.

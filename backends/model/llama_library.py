@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import importlib.util
-import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.backends.machine.host import processor_flags
+from sapo_edge.backends.machine.threads import wait_for_each_other
 from sapo_edge.errors import BackendError
 from sapo_edge.installing import how_to_install
 
@@ -96,8 +96,7 @@ def llama_library() -> Any:
         BackendError: if llama-cpp-python is missing or can't be loaded.
     """
     global _log_callback
-    # As in `require_torch`: OpenMP reads it when the first library that uses it loads.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    wait_for_each_other()
     if lacking := too_old_for_prebuilt():
         raise BackendError(f"{lacking}, which llama.cpp in xllamacpp's wheel needs", COMPILED)
     try:

@@ -67,7 +67,9 @@ class TorchLearner(PackedLearner):
         self.pack_tokens, self.group_tokens = place.pack_tokens, place.group_tokens
 
     def set_threads(self, threads: int) -> None:
-        torch.set_num_threads(threads)
+        # torch forgets what it has compiled, even if the number stays.
+        if threads != torch.get_num_threads():
+            torch.set_num_threads(threads)
 
     @property
     def steps(self) -> int:
@@ -80,11 +82,17 @@ class TorchLearner(PackedLearner):
     def set_weights(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
         set_adapter(self.parameters, weights)
 
-    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
+    def update(
+        self,
+        groups: Sequence[EncodedGroup],
+        settings: UpdateSettings,
+        handle: CallHandle,
+        threads: Callable[[], int] | None = None,
+    ) -> UpdateStatistics:
         while True:
             try:
                 with reproducible(self.place.device, strict=self._repeatable):
-                    return super().update(groups, settings, handle)
+                    return super().update(groups, settings, handle, threads)
             except torch.OutOfMemoryError:
                 if not self._take_less():
                     raise

@@ -16,6 +16,7 @@ from typing import Any
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.machine.host import is_installed
 from sapo_edge.backends.machine.nvidia import LEAST_BFLOAT16
+from sapo_edge.backends.machine.threads import wait_for_each_other
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch.place import CPU, GPU_SLOTS, Place, gpu_place
 from sapo_edge.errors import BackendError, ModelError
@@ -32,10 +33,7 @@ def require_torch() -> None:
     Raises:
         BackendError: naming what is missing.
     """
-    # OpenMP's threads spin while they wait, which starves them when another program is busy: an update of 4 s took
-    # 90 s. OpenMP reads the variable when torch, or llama.cpp linked to the same OpenMP, loads it. A value that the
-    # user has set is kept.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    wait_for_each_other()
     try:
         import peft  # noqa: F401
         import torch  # noqa: F401

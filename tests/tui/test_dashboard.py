@@ -300,7 +300,7 @@ def test_zooming_out_again_shows_the_same_rounds_and_a_window_at_the_end_follows
     [
         (Load(), []),
         (Load(of=8, temperature=66.6), ["67 °C"]),
-        (Load(1.0, 4, others=0.9), ["1.0 of 4 cores"]),
+        (Load(1.0, 4, others=0.9, kilowatt_hours=0.00004), ["1.0 of 4 cores"]),
         (Load(2.0, 4, others=1.9), ["2.0 of 4 cores", "others use 1.9 cores"]),
         (
             Load(1.0, 1, None, Power(3.4, "battery"), 2.25),
@@ -311,7 +311,7 @@ def test_zooming_out_again_shows_the_same_rounds_and_a_window_at_the_end_follows
 def test_what_the_machine_does_not_tell_is_left_out(load: Load, rows: list[str]) -> None:
     state = NodeState(standing=Standing.ATTACHED, load=load)
     text = machine_text(state, 9).plain.splitlines()
-    assert [row for row in text if any(unit in row for unit in ("core", "°C", " W,", "kWh"))] == rows
+    assert [row for row in text if any(unit in row for unit in ("core", "°C", " W,", "Wh"))] == rows
 
 
 def test_the_load_of_other_programs_is_told_apart_from_that_of_the_node() -> None:

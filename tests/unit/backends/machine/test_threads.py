@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from sapo_edge.backends.machine import threads
-from sapo_edge.backends.machine.threads import ThreadGovernor, threads_for
+from sapo_edge.backends.machine.threads import SPINS, ThreadGovernor, threads_for, wait_for_each_other
 
 
 @pytest.mark.parametrize(
@@ -160,3 +160,21 @@ def test_a_containers_share_of_time_counts_as_whole_cores(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{text}\n")
     assert threads.available_cores() == cores
+
+
+@pytest.mark.parametrize(
+    ("set_by_user", "expected"),
+    [
+        ({}, {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": str(SPINS)}),
+        ({"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "7"}),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, {"OMP_WAIT_POLICY": "ACTIVE"}),
+    ],
+)
+def test_waiting_threads_look_for_work_before_they_sleep_unless_the_user_says_how(
+    set_by_user: dict[str, str], expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = dict(set_by_user)
+    monkeypatch.setattr(os, "environ", environment)
+    wait_for_each_other()
+    wait_for_each_other()
+    assert environment == expected

@@ -71,6 +71,21 @@ def recorder(headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch) ->
     return Recorder(headers["llama-gqa"], monkeypatch)
 
 
+def test_the_number_of_threads_follows_the_machines_load_in_the_midst_of_an_update(recorder: Recorder) -> None:
+    free, used = iter([2, 1]), []
+
+    def threads() -> int:
+        used.append(torch.get_num_threads())
+        return next(free, 1)
+
+    before = torch.get_num_threads()
+    try:
+        recorder.learner.update(make_groups(), STILL, CallHandle(), threads)
+    finally:
+        torch.set_num_threads(before)
+    assert used[1:3] == [2, 1] and len(used) > len(recorder.learner.trunk.layers)
+
+
 @pytest.mark.parametrize("place", [replace(CPU, logit_rows=3), replace(CPU, checkpointed_tokens=0)])
 def test_saving_memory_changes_nothing(recorder: Recorder, place: Place) -> None:
     recorder.update()
