@@ -52,6 +52,7 @@ RUNS: dict[str, Callable[[Any, Arguments], None]] = {
     "evaluation": lambda run, a: run(a.repeats, a.threads),
     "update": update,
     "products": lambda run, a: run(a.repeats),
+    "waiting": lambda run, a: run(a.repeats),
     "node": lambda run, a: run(a.rounds),
     "exports": lambda run, a: run(a.home),
     "bfcl": lambda run, a: run(a.home, a.cases),
