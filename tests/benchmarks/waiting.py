@@ -49,7 +49,7 @@ def _measure(way: str) -> Callable[[], float]:
     def measure() -> float:
         environment = {**kept, **WAYS[way]}
         output = subprocess.run([sys.executable, "-c", program], env=environment, check=True, stdout=subprocess.PIPE)
-        return median(json.loads(output.stdout))
+        return float(median(json.loads(output.stdout)))
 
     return measure
 

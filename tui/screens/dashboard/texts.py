@@ -279,8 +279,9 @@ def machine_text(state: NodeState, lines: int) -> Text:
     ]
     if last:
         rows.append(f"{last.get('seconds_generate', 0):.1f} s + {last.get('seconds_update', 0):.1f} s a round")
-    if attached and (state.load.kilowatt_hours or 0) >= 0.00005:
-        rows.append(f"about {energy(1000 * state.load.kilowatt_hours)} so far")
+    watt_hours = 1000 * (state.load.kilowatt_hours or 0)
+    if attached and watt_hours >= 0.05:
+        rows.append(f"about {energy(watt_hours)} so far")
     rows.append(printable(status.get("backend", "")))
     return Text("\n".join(rows[:lines]), no_wrap=True, overflow="ellipsis")
 
