@@ -19,7 +19,7 @@ from sapo_edge.backends.llama.sampler import GroupSampler, sampling_shape
 from sapo_edge.backends.machine.memory import free_memory
 from sapo_edge.backends.model.architectures import check_supported
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
-from sapo_edge.backends.model.llama_library import faster_if_compiled
+from sapo_edge.backends.model.llama_library import faster_ways
 from sapo_edge.backends.pytorch.rates import Products, products_for
 from sapo_edge.backends.pytorch.runtime import explain_full_memory, require_torch
 from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
@@ -81,7 +81,7 @@ class LlamaCppPolicy(BasePolicy):
         learning = (f"learning: {self.products}",) if trains else ()
         memory = (f"to fit into the memory: {price}",) if price else ()
         return (
-            f"sampling: {self.sampler.reason}{faster_if_compiled()}",
+            f"sampling: {self.sampler.reason}{faster_ways()}",
             *learning,
             f"threads: {self.governor.reason}",
             *memory,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def run(repeats: int, path: Path) -> None:
 
     from sapo_edge.backends.model.llama_library import import_binding
     from sapo_edge.backends.pytorch.model import load_base
+    from sapo_edge.backends.pytorch.policy import TorchPolicy
 
     llama_cpp = import_binding()
     cores = available_cores()
@@ -45,8 +47,10 @@ def run(repeats: int, path: Path) -> None:
         options = OpenOptions(path, Paths.default().cache, Path(workspace), threads=cores, trainable=False)
         policy = LlamaCppPolicy(options)
         torch.set_num_threads(cores)
+        by_torch = TorchPolicy(replace(options, precision="auto"), "cpu")
         candidates: dict[str, Callable[[], float]] = {
-            "sapo-edge": lambda: sampling_rate(policy, prompts(), ANSWERS, TOKENS)
+            "sapo-edge": lambda: sampling_rate(policy, prompts(), ANSWERS, TOKENS),
+            "sapo-edge, by torch": lambda: sampling_rate(by_torch, prompts(), ANSWERS, TOKENS),
         }
         texts = [policy.model.encode_prompt(prompt) for prompt in prompts()]
         files = {policy.sampler.path: policy.sampler.format} | {policy.header.path: "its own file"}

@@ -52,11 +52,13 @@ def test_a_processor_that_is_too_old_gets_torch_and_a_remedy(monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("installed")
-def test_compiling_is_recommended_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_samples_faster_is_recommended_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "processor_flags", lambda: frozenset({"avx2"}))
-    assert subject.faster_if_compiled() == ""
+    assert subject.faster_ways() == ""
     monkeypatch.setattr(subject, "processor_flags", lambda: frozenset({"avx2", "avx512f"}))
-    assert "AVX-512" in subject.faster_if_compiled()
+    assert "AVX-512" in subject.faster_ways() and "torch" not in subject.faster_ways()
+    monkeypatch.setattr(subject, "processor_flags", lambda: frozenset({"avx2", "avx512f", "avx512_bf16"}))
+    assert "AVX-512" in subject.faster_ways() and "--backend torch" in subject.faster_ways()
 
 
 def test_another_version_is_refused(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
