@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
+from sapo_edge.backends.common.policy import BasePolicy
 from sapo_edge.errors import Cancelled
 from sapo_edge.node.head_start import HeadStart, HeadStartState
 from sapo_edge.policy import CallHandle, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
@@ -81,6 +83,16 @@ def test_answers_come_from_the_updated_model_and_without_its_adapter_from_the_ba
     assert np.mean(off_base) > 0.3
     assert policy.generate([PROMPT], 8, 16, 1.0, seed=5, use_adapter=False) == before
     assert policy.generate([PROMPT], 8, 16, 1.0, seed=5) == adapted
+
+
+def test_the_load_of_other_programs_is_looked_at_within_an_update(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(policy, BasePolicy)
+    loads = Mock(return_value=1)
+    monkeypatch.setattr(policy.governor, "current", loads)
+    policy.update([own_group(policy, PROMPT)], STRONG)
+    assert loads.call_count > 1
 
 
 def test_own_answers_are_evaluated_at_the_temperature_they_were_sampled_at(policy: Policy) -> None:
