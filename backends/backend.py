@@ -72,6 +72,10 @@ class OpenOptions:
     sampled: str = ""
 
 
+PROMPT_TOKENS = 256
+"""Length of the prompts that an estimate of memory assumes."""
+
+
 @dataclass(frozen=True, slots=True)
 class RoundShape:
     """Sizes of a round, for an estimate of memory.

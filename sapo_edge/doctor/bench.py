@@ -68,7 +68,7 @@ class Figures:
 
 def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
     """Sample and update for `repeats` rounds."""
-    from sapo_edge.backends.backend import OpenOptions
+    from sapo_edge.backends.backend import PROMPT_TOKENS, OpenOptions, RoundShape
     from sapo_edge.backends.choose import detect
     from sapo_edge.tasks.manifest import Manifest
     from sapo_edge.tasks.source import TaskSource
@@ -78,9 +78,15 @@ def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
     model = Path(benchmark.model)
     with tempfile.TemporaryDirectory(prefix="sapo-bench-") as workspace:
         begin = time.perf_counter()
+        cache, quantise, precision = Path(benchmark.cache), benchmark.quantise, benchmark.precision
+        # As a node opens it, which keeps more in memory where there is room.
+        size = RoundShape(
+            benchmark.rank, QUESTIONS, benchmark.answers, PROMPT_TOKENS, TOKENS, quantise=quantise,
+            precision=precision, cache=cache,
+        )  # fmt: skip
         options = OpenOptions(
-            model, Path(benchmark.cache), Path(workspace), LoraSettings(rank=benchmark.rank), benchmark.threads,
-            narrate=narrate, quantise=benchmark.quantise, precision=benchmark.precision,
+            model, cache, Path(workspace), LoraSettings(rank=benchmark.rank), benchmark.threads,
+            narrate=narrate, quantise=quantise, precision=precision, size=size,
         )  # fmt: skip
         policy, reasons = detect.open_policy(detect.detect(benchmark.backend, model), options)
         load_seconds = time.perf_counter() - begin

@@ -33,8 +33,6 @@ FETCH_SECONDS = 60.0
 """How long `sapo run` looks for members of a swarm that send its manifest, or questions."""
 STATE_SETTINGS = ("model", "rank", "alpha", "seed")
 """Settings that belong to a state directory, beside the manifest."""
-PROMPT_TOKENS = 256
-"""Length of the prompts that an estimate of memory assumes."""
 
 
 def keep_silent(_text: str) -> None:
@@ -186,7 +184,7 @@ class Workspace:
 
     def round_shape(self) -> RoundShape | None:
         """Sizes of a node's largest round, for an estimate of memory; None while the manifest is missing."""
-        from sapo_edge.backends.backend import RoundShape
+        from sapo_edge.backends.backend import PROMPT_TOKENS, RoundShape
         from sapo_edge.node.conversion import round_settings
 
         settings = self.node_settings

@@ -89,6 +89,8 @@ def test_settings_of_the_command_reach_the_backend(tmp_path: Path, monkeypatch: 
 
     def open_policy(_choice: None, options: OpenOptions) -> None:
         assert (options.precision, options.quantise, options.lora.rank, options.threads) == ("float32", "q8_0", 4, 3)
+        # With it the plan is that of a node.
+        assert options.size is not None and options.size.precision == "float32"
         raise BackendError("opened", "nothing to do")
 
     monkeypatch.setattr(subprocess, "run", run)
