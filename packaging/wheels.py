@@ -79,8 +79,7 @@ def app(to: Path) -> Iterable[Path]:
     """This program's wheel; those of other versions go, so that an installer finds one."""
     with tempfile.TemporaryDirectory() as directory:
         wheel = _pip("wheel", "--no-deps", "--wheel-dir", directory, str(ROOT), to=Path(directory))
-        _clear(to, r"sapo_edge-[^+]+\.whl")
-        yield Path(shutil.move(wheel, to))
+        yield _replace(r"sapo_edge-[^+]+\.whl", wheel, to)
 
 
 def core(to: Path) -> Iterable[Path]:
@@ -152,9 +151,8 @@ def sdist(to: Path, tree: Path = ROOT) -> Iterable[Path]:
     with tempfile.TemporaryDirectory() as directory:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "--target", directory, *_build_requirements(tree)], check=True)
-        for path in build_sdist(Path(directory), tree, PYTHONPATH=directory):
-            _clear(to, r"sapo_edge-.*\.tar\.gz")
-            yield Path(shutil.move(path, to))
+        (sources,) = build_sdist(Path(directory), tree, PYTHONPATH=directory)
+        yield _replace(r"sapo_edge-.*\.tar\.gz", sources, to)
 
 
 def build_sdist(to: Path, tree: Path, **variables: str) -> Iterable[Path]:
@@ -248,6 +246,12 @@ def requirements(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as source:
         name = next(name for name in source.namelist() if name.endswith(".dist-info/METADATA"))
         return [str(line) for line in BytesParser().parsebytes(source.read(name)).get_all("Requires-Dist") or ()]
+
+
+def _replace(pattern: str, made: Path, to: Path) -> Path:
+    """Move a file to a directory, where those of a pattern go first."""
+    _clear(to, pattern)
+    return Path(shutil.move(made, to))
 
 
 def _clear(to: Path, pattern: str) -> None:

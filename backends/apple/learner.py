@@ -66,15 +66,9 @@ class MlxLearner(PackedLearner):
     def set_threads(self, threads: int) -> None:
         set_threads(threads)
 
-    def update(
-        self,
-        groups: Sequence[EncodedGroup],
-        settings: UpdateSettings,
-        handle: CallHandle,
-        threads: Callable[[], int] | None = None,
-    ) -> UpdateStatistics:
+    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         try:
-            return super().update(groups, settings, handle, threads)
+            return super().update(groups, settings, handle)
         finally:
             mx.clear_cache()
 

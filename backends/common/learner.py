@@ -30,10 +30,12 @@ class PackedLearner(ABC):
     Attributes:
         pack_tokens: most tokens of a pack of several groups.
         group_tokens: a larger group is split, and its prompt computed several times.
+        threads_now: asked between the layers of an update for the number of CPU threads; None leaves it.
     """
 
     pack_tokens: int
     group_tokens: int = 1 << 20
+    threads_now: Callable[[], int] | None = None
 
     @property
     @abstractmethod
@@ -76,17 +78,8 @@ class PackedLearner(ABC):
     def _step(self, rate: float, settings: UpdateSettings) -> float:
         """Clip the gradient and step, unless it is not finite; returns its norm before clipping."""
 
-    def update(
-        self,
-        groups: Sequence[EncodedGroup],
-        settings: UpdateSettings,
-        handle: CallHandle,
-        threads: Callable[[], int] | None = None,
-    ) -> UpdateStatistics:
+    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         """One policy-gradient update; see `sapo_edge.backends.common.loss` for the loss.
-
-        Args:
-            threads: asked between layers for the number of CPU threads; None leaves it.
 
         Raises:
             Cancelled: between layers; adapter and optimizer are then as they were before: the step comes last.
@@ -94,8 +87,8 @@ class PackedLearner(ABC):
 
         def check() -> None:
             handle.end_if_cancelled()
-            if threads is not None:
-                self.set_threads(threads())
+            if self.threads_now is not None:
+                self.set_threads(self.threads_now())
 
         try:
             return self._update(groups, settings, handle, check)

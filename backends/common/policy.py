@@ -156,8 +156,9 @@ class BasePolicy(ABC):
         if self.learner is None:
             raise BackendError("this node samples only and can't train", "start it as a trainer")
         encoded = [encode_group(self.vocabulary, group, settings.max_tokens) for group in groups]
+        self.learner.threads_now = self.governor.current
         with self._working():
-            statistics = self.learner.update(encoded, settings, handle or CallHandle(), self.governor.current)
+            statistics = self.learner.update(encoded, settings, handle or CallHandle())
         if statistics.steps:
             self._learned()
         # Over all answers, also those without a token.

@@ -17,8 +17,6 @@ from sapo_edge.backends.machine.nvidia import Nvidia, find_nvidia
 PROCESSORS = Path("/proc/cpuinfo")
 IDENTIFYING = ("model name", "flags", "CPU implementer", "CPU part", "Features")
 """Fields of that list, on x86 and ARM."""
-BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16"})
-"""By which x86 processors say that they have instructions for bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,7 @@ def multiplies_bfloat16(processors: Path = PROCESSORS) -> bool:
 
     It may multiply float32 faster all the same.
     """
-    return not BFLOAT16_FLAGS.isdisjoint(processor_flags(processors))
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(processor_flags(processors))
 
 
 def processor_flags(processors: Path = PROCESSORS) -> frozenset[str]:

@@ -27,8 +27,8 @@ SPINS = 4_000
 """How often a thread of GNU's OpenMP looks for work before it sleeps: about 0.04 ms.
 
 An update takes two thirds longer if threads sleep at once, and more than 4,000 gain nothing on an idle machine. Beside
-a busy program, until the number of threads follows, an update takes twice as long with 4,000, and 7 times with 10,000;
-without a limit it took 20 times.
+a busy program, until the number of threads follows, it takes 4 times as long with 4,000, and 7 times with 10,000
+(docs/records/waiting.csv); without a limit it took 20 times.
 """
 
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.backends.machine.host import BFLOAT16_FLAGS, processor_flags
+from sapo_edge.backends.machine.host import multiplies_bfloat16, processor_flags
 from sapo_edge.backends.machine.threads import wait_for_each_other
 from sapo_edge.errors import BackendError
 from sapo_edge.installing import how_to_install
@@ -80,10 +80,9 @@ def too_old_for_prebuilt() -> str:
 
 def faster_ways() -> str:
     """What would sample faster here than the prebuilt library, in words; "" if that is not used, or nothing would."""
-    flags = processor_flags()
-    if prebuilt_library() is None or "avx512f" not in flags:
+    if prebuilt_library() is None or "avx512f" not in processor_flags():
         return ""
-    torch = "with --backend torch up to 1.7 times as fast, " if not flags.isdisjoint(BFLOAT16_FLAGS) else ""
+    torch = "with --backend torch up to 1.7 times as fast, " if multiplies_bfloat16() else ""
     return f"; {torch}compiled for AVX-512 up to 1.8 times (docs/install.md)"
 
 

@@ -29,7 +29,7 @@ from sapo_edge.backends.pytorch.attention import PackAttention, go_on
 from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, head_of, load_base, set_adapter
 from sapo_edge.backends.pytorch.place import CPU, LOGIT_ROWS, LOGIT_SLICE, PACK_TOKENS, Place
 from sapo_edge.backends.pytorch.products import by_onednn
-from sapo_edge.backends.pytorch.runtime import prepare_device, release_device_memory, reproducible
+from sapo_edge.backends.pytorch.runtime import prepare_device, release_device_memory, reproducible, use_threads
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings, UpdateStatistics
 
 _LOGGER = logging.getLogger(__name__)
@@ -67,9 +67,7 @@ class TorchLearner(PackedLearner):
         self.pack_tokens, self.group_tokens = place.pack_tokens, place.group_tokens
 
     def set_threads(self, threads: int) -> None:
-        # torch forgets what it has compiled, even if the number stays.
-        if threads != torch.get_num_threads():
-            torch.set_num_threads(threads)
+        use_threads(threads)
 
     @property
     def steps(self) -> int:
@@ -82,17 +80,11 @@ class TorchLearner(PackedLearner):
     def set_weights(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
         set_adapter(self.parameters, weights)
 
-    def update(
-        self,
-        groups: Sequence[EncodedGroup],
-        settings: UpdateSettings,
-        handle: CallHandle,
-        threads: Callable[[], int] | None = None,
-    ) -> UpdateStatistics:
+    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         while True:
             try:
                 with reproducible(self.place.device, strict=self._repeatable):
-                    return super().update(groups, settings, handle, threads)
+                    return super().update(groups, settings, handle)
             except torch.OutOfMemoryError:
                 if not self._take_less():
                     raise

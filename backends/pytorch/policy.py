@@ -25,6 +25,7 @@ from sapo_edge.backends.pytorch.runtime import (
     prepare_device,
     release_device_memory,
     require_torch,
+    use_threads,
 )
 from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
 
@@ -114,11 +115,8 @@ class TorchPolicy(BasePolicy):
             release_device_memory(self.place.device)
 
     def _adapt_threads(self) -> None:
-        import torch
-
-        threads = self.governor.current()
-        if self.place.on_cpu and threads != torch.get_num_threads():
-            torch.set_num_threads(threads)
+        if self.place.on_cpu:
+            use_threads(self.governor.current())
 
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
         from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, set_adapter

@@ -149,6 +149,15 @@ def prepare_device(place: Place) -> None:
     torch.set_float32_matmul_precision("highest" if place.weights == "float32" else "high")
 
 
+def use_threads(threads: int) -> None:
+    """Compute with so many CPU threads from now on. Cheap where the number stays."""
+    import torch
+
+    # torch forgets the products that it has compiled, even if the number stays.
+    if threads != torch.get_num_threads():
+        torch.set_num_threads(threads)
+
+
 @contextmanager
 def reproducible(device: str, *, strict: bool = True) -> Iterator[None]:
     """Make a GPU add up gradients in the same order each time: an update that is repeated gives the same bits.

@@ -68,9 +68,10 @@ def updates(threads: int) -> None:
         cache = Paths.default().cache
         options = OpenOptions(find_model(""), cache, Path(directory), threads=threads, precision="auto")
         policy = TorchPolicy(options, "cpu")
-        learner, handle, current = policy.learner, CallHandle(), policy.governor.current
+        learner, handle = policy.learner, CallHandle()
         assert learner is not None
+        learner.threads_now = policy.governor.current
         groups, settings = random_groups(8, 1, 12, 70, 40), UpdateSettings()
         # The first ones also set things up, and let the number of threads follow.
-        elapsed = [seconds(lambda: learner.update(groups, settings, handle, current)) for _ in range(UPDATES + 2)]
+        elapsed = [seconds(lambda: learner.update(groups, settings, handle)) for _ in range(UPDATES + 2)]
         print(json.dumps(elapsed[2:]))

@@ -80,7 +80,8 @@ def test_the_number_of_threads_follows_the_machines_load_in_the_midst_of_an_upda
 
     before = torch.get_num_threads()
     try:
-        recorder.learner.update(make_groups(), STILL, CallHandle(), threads)
+        recorder.learner.threads_now = threads
+        recorder.update()
     finally:
         torch.set_num_threads(before)
     assert used[1:3] == [2, 1] and len(used) > len(recorder.learner.trunk.layers)
