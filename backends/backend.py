@@ -53,6 +53,7 @@ class OpenOptions:
         thinking: whether the model may think before it answers.
         quantise: the format to which torch quantises a directory's matrices on a CPU; "": none.
         precision: of a CPU's products while the model learns: "auto", "float32" or "bfloat16".
+        sampler: what answers while the llama.cpp backend learns: "auto", the faster here, "llama_cpp" or "torch".
         size: of the largest round, which has to fit into the memory; None checks nothing.
         sampled: the number format that llama.cpp samples from, one of `requantise.BYTES_PER_WEIGHT`; "": the fastest
             here, which is measured.
@@ -68,6 +69,7 @@ class OpenOptions:
     thinking: bool = False
     quantise: str = ""
     precision: str = "float32"
+    sampler: str = "auto"
     size: RoundShape | None = None
     sampled: str = ""
 

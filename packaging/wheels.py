@@ -108,7 +108,20 @@ def native(to: Path) -> Iterable[Path]:
     """llama-cpp-python, compiled for this machine. CMAKE_ARGS of the environment is passed to llama.cpp's build."""
     print("compiling llama.cpp, some minutes", flush=True)
     with tempfile.TemporaryDirectory() as directory:
-        yield rewrite(_llama(Path(directory)), to, "sapo.native", list)
+        yield rewrite(_llama(Path(directory), **native_variables()), to, "sapo.native", list)
+
+
+def native_variables(processors: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
+    """Variables with which CMake compiles for this processor, but without its units for matrices (AMX).
+
+    GCC before 12.4 and 13.3 leaves out most of their configuration (its bug 114098), and the library that it makes dies
+    of an illegal instruction at the first prompt.
+    """
+    if not processors.exists() or " amx_tile" not in processors.read_text(errors="replace"):
+        return {}
+    flags = "-march=native -mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+    before = {"CMAKE_ARGS": "-DGGML_NATIVE=OFF", "CFLAGS": flags, "CXXFLAGS": flags}
+    return {name: f"{value} {os.environ.get(name, '')}".strip() for name, value in before.items()}
 
 
 def _llama(to: Path, **variables: str) -> Path:

@@ -23,7 +23,7 @@ def look(host: Host, model: Path | None) -> Support:
     if not host.installed("llama_cpp"):
         return Support(
             False, PREFERENCE, "llama-cpp-python is not installed", PREFERENCE,
-            missing="llama.cpp samples up to twice as fast on this CPU, but llama-cpp-python is not installed",
+            missing="llama.cpp samples faster on some CPUs, and in less memory, but llama-cpp-python is not installed",
             remedy=f"{how_to_install('llama-cpp-python')}, which takes a C++ compiler some minutes",
         )  # fmt: skip
     if lacking := too_old_for_prebuilt():
@@ -53,9 +53,11 @@ def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
     from sapo_edge.backends.llama.plan import estimate_memory, fitting_plan
     from sapo_edge.backends.machine.memory import free_memory
     from sapo_edge.backends.model.gguf_header import read_header
+    from sapo_edge.backends.pytorch.rates import products_for
 
     header = read_header(model)
-    return estimate_memory(header, size, fitting_plan(header, size, free_memory(size.memory)))
+    products = products_for(size.precision, size.cache, measure=False).format
+    return estimate_memory(header, size, fitting_plan(header, size, free_memory(size.memory), products))
 
 
 BACKEND = Backend(

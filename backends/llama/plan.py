@@ -12,7 +12,15 @@ from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.llama.requantise import BYTES_PER_WEIGHT, LARGE, SMALL, weights_of
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.backends.pytorch.place import PACKED, Place, learning_bytes, packed_bytes
+from sapo_edge.backends.pytorch.place import (
+    CPU,
+    PACKED,
+    Place,
+    learning_bytes,
+    packed_bytes,
+    sampling_bytes,
+    weight_bytes,
+)
 from sapo_edge.policy import MemoryEstimate
 
 SLOTS = 63
@@ -46,6 +54,16 @@ class Plan:
     sampling: str = ""
     learning: str = ""
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether the learner's weights are as wide as they are multiplied, so that torch can sample from them."""
+        return self.place.weights != PACKED.weights
+
+    def with_products(self, products: str) -> Plan:
+        """This plan with products in a number format."""
+        weights = products if self.is_wide else PACKED.weights
+        return replace(self, place=replace(self.place, products=products, weights=weights))
+
     def price(self, *, trainable: bool) -> str:
         """What it costs a policy that learns, or one that only samples, in words; "" for nothing."""
         return ", ".join(filter(None, (self.sampling, self.learning if trainable else "")))
@@ -56,7 +74,7 @@ DEFAULT = Plan()
 ROOMY = replace(PACKED, pack_tokens=768)
 """Packs of several groups, which share what all prompts begin with: that saves an eighth to a quarter of the tokens of
 `starter`. Still longer ones save little more, and with the embedded model each further 256 tokens take 0.3 GB."""
-WIDE = replace(ROOMY, keeps_wide=True)
+WIDE = replace(CPU, pack_tokens=ROOMY.pack_tokens)
 """Weights that are widened once: an update of the embedded model then takes three quarters of the time."""
 WIDE_SHARE = 0.125
 """Part of the free memory that wide weights may take: what they save is not worth another program's memory."""
@@ -83,46 +101,52 @@ PLANS = (
 )
 
 
-def fitting_plan(header: GgufHeader, size: RoundShape, free: int) -> Plan:
+def fitting_plan(header: GgufHeader, size: RoundShape, free: int, products: str = "float32") -> Plan:
     """The fastest plan that fits; the smallest if none does.
 
     Args:
         free: bytes of memory.
+        products: number format of the learner's.
     """
-    may_be_wide = size.trainable and _wide_bytes(header) <= WIDE_SHARE * free
-    plans = (plan for plan in PLANS if may_be_wide or not plan.place.keeps_wide)
+    may_be_wide = size.trainable and weight_bytes(ModelShape.of_gguf(header), products) <= WIDE_SHARE * free
+    plans = (plan.with_products(products) for plan in PLANS if may_be_wide or not plan.is_wide)
     fitting = (plan for plan in plans if estimate_memory(header, size, plan).total <= SHARE * free)
-    return next(fitting, PLANS[-1])
+    return next(fitting, PLANS[-1].with_products(products))
 
 
 def estimate_memory(
-    header: GgufHeader, size: RoundShape, plan: Plan = DEFAULT, sampled: GgufHeader | None = None
+    header: GgufHeader,
+    size: RoundShape,
+    plan: Plan = DEFAULT,
+    sampled: GgufHeader | None = None,
+    *,
+    by_torch: bool = False,
 ) -> MemoryEstimate:
     """Bytes that a node on this backend needs at its peak.
 
     Args:
         size: of the round; only one that trains loads torch.
         sampled: of the file to sample from; by default the largest that may be chosen.
+        by_torch: whether torch samples, from the learner's weights. Otherwise it is not known, if the plan lets it.
     """
     shape, weights = ModelShape.of_gguf(header), weights_of(header)
-    if sampled is None and not plan.own_file and SMALL <= weights <= LARGE:
+    if by_torch:
+        sampler_bytes = 0
+    elif sampled is None and not plan.own_file and SMALL <= weights <= LARGE:
         sampler_bytes = int(BYTES_PER_WEIGHT["bf16"] * weights)
     else:
         sampler_bytes = _file_bytes(sampled or header, rearranged=not plan.own_file)
-    sampling = _sampling_bytes(shape, size, plan)
+    sampling = 0 if by_torch else _sampling_bytes(shape, size, plan)
     if not size.trainable:
         return MemoryEstimate(sampler_bytes + sampling, 0, 0, 0, RUNTIME_BYTES // 3)
+    if by_torch or (plan.is_wide and sampled is None):
+        sampling = max(sampling, sampling_bytes(shape, size, plan.place))
     # Weight, gradient, Adam's two moments.
     adapter = size.rank * shape.adapter_edges * 4 * 4
     # Sampling and learning take turns.
     working = max(learning_bytes(shape, size, plan.place), sampling)
-    learner = packed_bytes(header) + (_wide_bytes(header) if plan.place.keeps_wide else 0)
+    learner = weight_bytes(shape, plan.place.weights) if plan.is_wide else packed_bytes(header)
     return MemoryEstimate(sampler_bytes, learner, adapter, working, RUNTIME_BYTES)
-
-
-def _wide_bytes(header: GgufHeader) -> int:
-    """Bytes of all blocks' weights in float32, which is the most that products are made in."""
-    return 4 * ModelShape.of_gguf(header).block_weights
 
 
 def _file_bytes(header: GgufHeader, *, rearranged: bool) -> int:

@@ -12,20 +12,31 @@ from sapo_edge.backends.adapter.gguf import AdapterFile
 from sapo_edge.backends.backend import OpenOptions, RoundShape
 from sapo_edge.backends.common.policy import BasePolicy
 from sapo_edge.backends.common.request import Request
+from sapo_edge.backends.llama.compare import LLAMA, TORCH, SamplerRates, compare, remembered_rates
 from sapo_edge.backends.llama.plan import BATCH, DEFAULT, estimate_memory, fitting_plan
-from sapo_edge.backends.llama.requantise import SamplerChoice, choose_sampler, fixed_sampler, own_file
+from sapo_edge.backends.llama.requantise import (
+    SMALL,
+    SamplerChoice,
+    choose_sampler,
+    fixed_sampler,
+    own_file,
+    weights_of,
+)
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.llama.sampler import GroupSampler, sampling_shape
 from sapo_edge.backends.machine.memory import free_memory
 from sapo_edge.backends.model.architectures import check_supported
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.llama_library import faster_ways
+from sapo_edge.backends.model.vocabularies import open_vocabulary
 from sapo_edge.backends.pytorch.rates import Products, products_for
 from sapo_edge.backends.pytorch.runtime import explain_full_memory, require_torch
+from sapo_edge.errors import ModelError
 from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
 
 if TYPE_CHECKING:
     from sapo_edge.backends.pytorch.learner import TorchLearner
+    from sapo_edge.backends.pytorch.sampler import TorchSampler
 
 
 class LlamaCppPolicy(BasePolicy):
@@ -42,25 +53,96 @@ class LlamaCppPolicy(BasePolicy):
         self.header: GgufHeader = read_header(options.model)
         check_supported(self.header)
         super().__init__(self.header, options.lora, options.threads)
-        size = options.size
-        self.plan = DEFAULT if size is None else fitting_plan(self.header, size, free_memory(size.memory))
-        self.products = products_for(options.precision, options.cache) if options.trainable else Products()
-        self.place = replace(self.plan.place, products=self.products.format)
-        self.sampler = self._choose_sampler(options)
-        # Chat template and names come from the model's own file, weights from the file that samples fastest.
-        header = replace(read_header(self.sampler.path), metadata=self.header.metadata)
-        self.model = LlamaModel(header, rearranged=not self.plan.own_file, thinking=options.thinking)
-        self.vocabulary = self.model
+        size, trains = options.size, options.trainable
+        self.products = products_for(options.precision, options.cache) if trains else Products()
+        self.plan = (
+            DEFAULT.with_products(self.products.format)
+            if size is None
+            else fitting_plan(self.header, size, free_memory(size.memory), self.products.format)
+        )
+        self.place = self.plan.place
         self.adapter_file = AdapterFile(options.workspace)
         self._has_adapter, self._is_written = False, True
         self.learner: TorchLearner | None = None
-        if options.trainable:
+        if trains:
             require_torch()
             from sapo_edge.backends.pytorch.learner import TorchLearner
 
             options.narrate("loading the model into torch for training")
             with explain_full_memory(self.place.device):
                 self.learner = TorchLearner(self.header, self.lora, self.governor.threads, self.place)
+        self.sampler: SamplerChoice | None = None
+        self.model: LlamaModel | None = None
+        self._torch: TorchSampler | None = None
+        self._rates: SamplerRates | None = None
+        self._open_sampler(options)
+
+    def _open_sampler(self, options: OpenOptions) -> None:
+        """Open the faster of llama.cpp and torch.
+
+        Raises:
+            ModelError: if torch is asked for and does not fit.
+        """
+        if self._is_for_torch(options):
+            self._close_llama()
+            self.vocabulary = open_vocabulary(self.header, thinking=options.thinking)
+            self._torch = self._torch_sampler()
+        elif self.model is None:
+            self._open_llama(options)
+
+    def _is_for_torch(self, options: OpenOptions) -> bool:
+        """Whether torch is to sample; measures that if need be, which opens llama.cpp."""
+        # Experiments ask for a format of llama.cpp's.
+        if self.learner is None or options.sampler == "llama_cpp" or options.sampled:
+            return False
+        if not self.plan.is_wide:
+            if options.sampler == "torch" and options.size is not None:
+                raise ModelError(
+                    "torch can't answer questions here: its weights would take more than an eighth of the free memory",
+                    "close programs, or set sampler to auto",
+                )
+            return False
+        if options.sampler == "torch":
+            return True
+        if weights_of(self.header) < SMALL:
+            return False
+        self._rates = remembered_rates(self.header, options.cache, self.products.format)
+        if self._rates is None:
+            self._open_llama(options)
+            options.narrate("measuring whether llama.cpp or torch samples faster (once for this model)")
+            self._rates = self._compare(options.cache)
+        return self._rates.faster == TORCH
+
+    def _torch_sampler(self) -> TorchSampler:
+        from sapo_edge.backends.pytorch.sampler import TorchSampler
+
+        assert self.learner is not None
+        return TorchSampler(self.learner.model, self.shape, self.place, self.vocabulary, self.governor)
+
+    def _open_llama(self, options: OpenOptions) -> None:
+        self.sampler = self._choose_sampler(options)
+        # Chat template and names come from the model's own file, weights from the file that samples fastest.
+        header = replace(read_header(self.sampler.path), metadata=self.header.metadata)
+        self.model = LlamaModel(header, rearranged=not self.plan.own_file, thinking=options.thinking)
+        self.vocabulary = self.model
+
+    def _close_llama(self) -> None:
+        if self.model is not None:
+            self.model.close()
+        self.model = None
+
+    def _compare(self, cache: Path) -> SamplerRates:
+        torch = self._torch_sampler()
+        # With an adapter, as in all rounds but the first.
+        self._learned()
+        samplers = {
+            LLAMA: lambda request: self._by_llama(request, CallHandle(), use_adapter=True),
+            TORCH: lambda request: torch.sample(request, CallHandle(), use_adapter=True),
+        }
+        with self._working():
+            rates = compare(self.header, cache, self.products.format, samplers, self.shape.vocabulary)
+        self._has_adapter = False
+        return rates
 
     def _choose_sampler(self, options: OpenOptions) -> SamplerChoice:
         if self.plan.own_file:
@@ -71,8 +153,8 @@ class LlamaCppPolicy(BasePolicy):
 
     @property
     def name(self) -> str:
-        programs = "llama.cpp" if self.learner is None else "llama.cpp + torch"
-        return f"{programs} on the CPU, {self.header.model_name}"
+        used = {"llama.cpp": self.model is not None, "torch": self.learner is not None}
+        return f"{' + '.join(name for name in used if used[name])} on the CPU, {self.header.model_name}"
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -80,8 +162,11 @@ class LlamaCppPolicy(BasePolicy):
         price = self.plan.price(trainable=trains)
         learning = (f"learning: {self.products}",) if trains else ()
         memory = (f"to fit into the memory: {price}",) if price else ()
+        sampling = [] if self._rates is None else [str(self._rates)]
+        if self.model is not None and self.sampler is not None:
+            sampling.append(f"{self.sampler.reason}{faster_ways()}")
         return (
-            f"sampling: {self.sampler.reason}{faster_ways()}",
+            f"sampling: {'; '.join(sampling) or 'torch, as set'}",
             *learning,
             f"threads: {self.governor.reason}",
             *memory,
@@ -92,6 +177,11 @@ class LlamaCppPolicy(BasePolicy):
         return nullcontext() if self.learner is None else explain_full_memory(self.place.device)
 
     def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
+        sample = self._by_llama if self._torch is None else self._torch.sample
+        return sample(request, handle, use_adapter=use_adapter)
+
+    def _by_llama(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
+        assert self.model is not None
         shape = sampling_shape(request, self.plan.slots)
         # Each call makes a context, which takes some tenths of a second: between calls the learner needs the memory.
         context = LlamaContext(
@@ -123,9 +213,12 @@ class LlamaCppPolicy(BasePolicy):
         self._has_adapter = True
 
     def _estimate(self, size: RoundShape) -> MemoryEstimate:
+        if self._torch is not None:
+            return estimate_memory(self.header, size, self.plan, by_torch=True)
+        assert self.model is not None
         return estimate_memory(self.header, size, self.plan, self.model.header)
 
     def close(self) -> None:
-        self.model.close()
+        self.vocabulary.close()
         self.adapter_file.close()
-        self.learner = None
+        self.learner, self._torch = None, None

@@ -9,7 +9,6 @@ models: a format that moves this model's distribution is not sampled from.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
@@ -24,8 +23,9 @@ import numpy.typing as npt
 from sapo_edge.backends.adapter.merged import write_gguf
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.machine.disk import nearest_existing
-from sapo_edge.backends.machine.host import processor
+from sapo_edge.backends.machine.measured import Measured, is_quiet
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
+from sapo_edge.backends.model.llama_library import library_version
 from sapo_edge.errors import ModelError
 
 CANDIDATES = ("original", "bf16", "f16", "q8_0")
@@ -60,6 +60,11 @@ def own_file(header: GgufHeader, reason: str) -> SamplerChoice:
     return SamplerChoice(header.path, "original", f"the model's own file: {reason}")
 
 
+def derived_directory(header: GgufHeader, cache: Path) -> Path:
+    """Of what is made of a model, and of what is measured with it."""
+    return cache / "sampler" / file_digest(header.path)[:16]
+
+
 def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Callable[[str], None]) -> SamplerChoice:
     """The fastest faithful file on this host: made and measured in the first call, remembered in `cache`.
 
@@ -70,7 +75,7 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
     weights = weights_of(header)
     if not SMALL <= weights <= LARGE:
         return own_file(header, "its size leaves nothing to gain from another format")
-    directory = cache / "sampler" / file_digest(header.path)[:16]
+    directory = derived_directory(header, cache)
     remembered = _read_choice(directory, header)
     if remembered is not None:
         return remembered
@@ -91,7 +96,7 @@ def fixed_sampler(header: GgufHeader, cache: Path, name: str, narrate: Callable[
     if not SMALL <= weights_of(header) <= LARGE:
         return own_file(header, "its size leaves nothing to gain from another format")
     # Apart from the file that was measured to be the fastest: another process removes those that are not.
-    directory = cache / "sampler" / file_digest(header.path)[:16] / "fixed"
+    directory = derived_directory(header, cache) / "fixed"
     path = directory / f"{name}.gguf"
     try:
         read_header(path)
@@ -115,7 +120,7 @@ def _measure(header: GgufHeader, directory: Path, threads: int, narrate: Callabl
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     rates: dict[str, float] = {}
-    best, own = "", None
+    best, own, quiet = "", None, is_quiet()
     for name in CANDIDATES:
         try:
             rate, logits = _decode(convert(header, directory, name), threads)
@@ -136,7 +141,7 @@ def _measure(header: GgufHeader, directory: Path, threads: int, narrate: Callabl
         _remove(directory, slower)
     if not rates:
         return own_file(header, "no other format could be made")
-    _write_choice(directory, best, rates)
+    _measured(directory).write({"format": best, "rates": rates}, quiet=quiet)
     return _choice(directory, header, best, rates)
 
 
@@ -144,27 +149,20 @@ def _remove(directory: Path, name: str) -> None:
     (directory / f"{name}.gguf").unlink(missing_ok=True)
 
 
-def _write_choice(directory: Path, name: str, rates: dict[str, float]) -> None:
-    record = {"machine": processor(), "tried": CANDIDATES, "format": name, "rates": rates}
-    temporary = directory / f"choice.json.{os.getpid()}.part"
-    temporary.write_text(json.dumps(record))
-    os.replace(temporary, directory / "choice.json")
+def _measured(directory: Path) -> Measured:
+    # An earlier version tried fewer formats.
+    return Measured(directory / "choice.json", {"tried": list(CANDIDATES), "llama.cpp version": library_version()})
 
 
 def _read_choice(directory: Path, header: GgufHeader) -> SamplerChoice | None:
     """The remembered choice; None if there is none, or its record or file is damaged: making it again takes seconds."""
+    record = _measured(directory).read()
     try:
-        record = json.loads((directory / "choice.json").read_text())
-        # An earlier version tried fewer formats.
-        if (
-            record["machine"] != processor()
-            or record["tried"] != list(CANDIDATES)
-            or record["format"] not in CANDIDATES
-        ):
+        if record is None or record["format"] not in CANDIDATES:
             return None
         choice = _choice(directory, header, record["format"], record["rates"])
         read_header(choice.path)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ModelError):
+    except (ValueError, KeyError, TypeError, AttributeError, ModelError):
         return None
     return choice
 

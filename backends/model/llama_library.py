@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.backends.machine.host import multiplies_bfloat16, processor_flags
+from sapo_edge.backends.machine.host import processor_flags
 from sapo_edge.backends.machine.threads import wait_for_each_other
 from sapo_edge.errors import BackendError
 from sapo_edge.installing import how_to_install
@@ -78,12 +78,20 @@ def too_old_for_prebuilt() -> str:
     return f"this processor has no {', '.join(sorted(lacking)).upper()}" if lacking else ""
 
 
+def library_version() -> str:
+    """What llama.cpp's speed depends on beside the processor: versions, and who compiled it; "" if it is missing."""
+    if _directory_of("llama_cpp") is None:
+        return ""
+    library = prebuilt_library()
+    packages = ("llama-cpp-python", *(("xllamacpp",) if library is not None else ()))
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+
+
 def faster_ways() -> str:
     """What would sample faster here than the prebuilt library, in words; "" if that is not used, or nothing would."""
     if prebuilt_library() is None or "avx512f" not in processor_flags():
         return ""
-    torch = "with --backend torch up to 1.7 times as fast, " if multiplies_bfloat16() else ""
-    return f"; {torch}compiled for AVX-512 up to 1.8 times (docs/install.md)"
+    return "; compiled for AVX-512 it samples up to 1.8 times as fast (docs/install.md)"
 
 
 def has_llama() -> bool:

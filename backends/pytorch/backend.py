@@ -25,7 +25,7 @@ DEVICES = {NVIDIA: "cuda", AMD: "cuda", INTEL: "xpu", MPS: "mps", CPU: "cpu"}
 """torch's name of each."""
 TORCH_PACKAGES = ("torch", "transformers", "peft")
 GET_TORCH = "pytorch.org/get-started shows the command that installs it"
-ON_CPU = Support(True, CPU, "the CPU, where llama.cpp samples faster")
+ON_CPU = Support(True, CPU, "the CPU, on which llama.cpp's backend uses torch, too, where it is the faster")
 
 
 def look(host: Host, model: Path | None) -> Support:

@@ -61,7 +61,7 @@ def _fill(model: Any, source: ModelSource, place: Place) -> None:
     """Put the source's tensors into the model: matrices stay packed if the place says so, all else is copied."""
     tensors = GgufTensors(source) if isinstance(source, GgufHeader) else HfTensors(source)
     tied = model.config.tie_word_embeddings
-    wide, scratch = Scratch(), Scratch(getattr(torch, place.products), keeps=place.keeps_wide)
+    wide, scratch = Scratch(), Scratch(getattr(torch, place.products))
     for name, parameter in list(model.named_parameters()):
         if tied and name == "lm_head.weight":
             continue

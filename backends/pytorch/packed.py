@@ -2,9 +2,9 @@
 
 A model in 4 bits then takes its file's size in memory, which is mapped and shared with llama.cpp's mapping of the same
 file, and not seven times as much. Widening is repeated in each forward and each backward pass: 0.1 to 0.7 ns a weight,
-where the products of a pack of 256 tokens take about 10, in bfloat16 3; so where there is memory to spare, wide weights
-stay (`Place.keeps_wide`). Widened to float32, the values are
-those that the float32 model has, to the bit; widened to bfloat16, they are rounded, and so are the products.
+where the products of a pack of 256 tokens take about 10, in bfloat16 3; so where there is memory to spare, no matrix is
+packed. Widened to float32, the values are those that the float32 model has, to the bit; widened to bfloat16, they are
+rounded, and so are the products.
 """
 
 from __future__ import annotations
@@ -41,24 +41,18 @@ class Scratch:
 
     Args:
         dtype: of the wide weights, and of the products with them.
-        keeps: whether a matrix has memory of its own, so that it is widened once.
     """
 
-    def __init__(self, dtype: torch.dtype = torch.float32, *, keeps: bool = False) -> None:
-        self.keeps = keeps
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
         self._values = torch.empty(0, dtype=dtype)
 
     def take(self, rows: int, columns: int) -> Tensor:
         """(rows, columns); overwritten by the next call."""
         if len(self._values) < rows * columns:
-            self._values = self.new(rows * columns)
+            # Made while sampling, it must be of use while learning too.
+            with torch.inference_mode(False):
+                self._values = self._values.new_empty(rows * columns)
         return self._values[: rows * columns].view(rows, columns)
-
-    def new(self, *shape: int) -> Tensor:
-        """An empty tensor."""
-        # Made while sampling, it must be of use while learning too.
-        with torch.inference_mode(False):
-            return self._values.new_empty(shape)
 
 
 class PackedMatrix:
@@ -87,7 +81,6 @@ class PackedMatrix:
         self._order = order
         self._scratch = scratch
         self._mapping = mapping
-        self._wide: Tensor | None = None
 
     def rows(self, ids: npt.NDArray[np.int64]) -> Tensor:
         """(n, inputs) float32: some rows."""
@@ -130,16 +123,8 @@ class PackedMatrix:
     def _parts(self) -> Iterator[tuple[slice, Tensor]]:
         """Rows, and their weights, which the next part may overwrite."""
         outputs, inputs = self.shape
-        if self._scratch.keeps and self._wide is None:
-            wide = self._scratch.new(outputs, inputs)
-            self._widen(self.blocks if self._order is None else self.blocks[self._order], wide)
-            self._release()
-            self._wide = wide
         for start in range(0, outputs, self._part_rows):
             rows = slice(start, min(start + self._part_rows, outputs))
-            if self._wide is not None:
-                yield rows, self._wide[rows]
-                continue
             weight = self._scratch.take(rows.stop - rows.start, inputs)
             self._widen(self.blocks[rows if self._order is None else self._order[rows]], weight)
             self._release()

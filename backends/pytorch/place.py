@@ -64,7 +64,6 @@ class Place:
         checkpointed_tokens: a longer pack keeps only each layer's input.
         logit_rows: vocabulary-sized rows of logits that the learner has in memory at a time.
         slots: answers decoded in parallel.
-        keeps_wide: whether packed weights of the blocks stay as wide as they are multiplied, once they were used.
         graphs: whether decode steps are recorded and replayed.
     """
 
@@ -76,7 +75,6 @@ class Place:
     checkpointed_tokens: int = CHECKPOINTED_TOKENS
     logit_rows: int = LOGIT_ROWS
     slots: int = SLOTS
-    keeps_wide: bool = False
     graphs: bool = False
     reason: str = "torch on the CPU in float32"
 
@@ -215,7 +213,7 @@ def estimate_memory(shape: ModelShape, size: RoundShape, place: Place = CPU) -> 
     """
     runtime = RUNTIME_BYTES if place.on_cpu else DEVICE_RUNTIME_BYTES
     weights = weight_bytes(shape, place.weights)
-    sampling = _sampling_bytes(shape, size, place)
+    sampling = sampling_bytes(shape, size, place)
     if not size.trainable:
         return MemoryEstimate(weights + sampling, 0, 0, 0, runtime)
     adapter = size.rank * shape.adapter_edges * 4
@@ -238,7 +236,7 @@ def learning_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:
     return max(kept, checkpointed) + attention + logit_bytes(shape, min(place.logit_rows, tokens))
 
 
-def _sampling_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:
+def sampling_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:
     """Bytes of caches and logits, and of drawing from these."""
     slots = min(place.slots, size.groups * size.answers)
     # How much the prompts have in common is unknown: each answer's row is counted with its whole prompt.

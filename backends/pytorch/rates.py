@@ -6,13 +6,12 @@ Importing this module loads no torch.
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sapo_edge.backends.machine.host import TorchBuild, multiplies_bfloat16, processor, torch_build
+from sapo_edge.backends.machine.host import TorchBuild, multiplies_bfloat16, torch_build
+from sapo_edge.backends.machine.measured import Measured
 from sapo_edge.errors import BackendError
 
 FILE = "products.json"
@@ -44,47 +43,36 @@ def products_for(precision: str, cache: Path | None = None, *, measure: bool = T
     if not multiplies_bfloat16():
         return Products("float32", "because this processor has no instructions for bfloat16")
     build = torch_build() or TorchBuild("")
-    rates = _remembered(cache, build.version)
+    measured = Measured(None if cache is None else cache / FILE, {"torch": build.version})
+    rates = _remembered(measured)
     if rates is None and not measure:
         return Products("float32", "until it is measured whether bfloat16 is faster here")
     try:
-        rates = rates or _measured(cache, build.version)
+        rates = rates or _measure(measured)
     except BackendError:
         # Opening the model says what is wrong with torch.
         return Products("float32", "because torch can't be loaded")
-    measured = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
-    return Products(max(rates, key=lambda name: rates[name]), f"the faster here (GFLOP/s of a thread: {measured})")
+    found = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
+    return Products(max(rates, key=lambda name: rates[name]), f"the faster here (GFLOP/s of a thread: {found})")
 
 
-def _remembered(cache: Path | None, version: str) -> dict[str, float] | None:
-    if cache is None:
-        return None
+def _remembered(measured: Measured) -> dict[str, float] | None:
+    record = measured.read()
     try:
-        record = json.loads((cache / FILE).read_text())
-        if (record["machine"], record["torch"]) != (processor(), version):
-            return None
-        return {name: float(record["rates"][name]) for name in ("bfloat16", "float32")}
-    except (OSError, ValueError, KeyError, TypeError):
+        return None if record is None else {name: float(record["rates"][name]) for name in ("bfloat16", "float32")}
+    except (KeyError, TypeError, ValueError):
         return None
 
 
-def _measured(cache: Path | None, version: str) -> dict[str, float]:
+def _measure(measured: Measured) -> dict[str, float]:
     """Measure, and remember it where that can be written.
 
     Raises:
         BackendError: if torch can't be loaded.
     """
     rates = _rates()
-    if cache is not None:
-        record = {"machine": processor(), "torch": version, "rates": rates}
-        part = cache / f".{FILE}.{os.getpid()}.part"
-        try:
-            cache.mkdir(parents=True, exist_ok=True, mode=0o700)
-            part.write_text(json.dumps(record))
-            os.replace(part, cache / FILE)
-        except OSError:
-            # Another user's cache, or a full disk: the next start measures again.
-            part.unlink(missing_ok=True)
+    # By processor time: other programs take little part in it.
+    measured.write({"rates": rates}, quiet=True)
     return rates
 
 

@@ -7,22 +7,78 @@ cache: when an answer ends, the last row moves into its place.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from sapo_edge.backends.common.constraint import allowed_tokens, follow
+from sapo_edge.backends.common.constraint import allowed_tokens, draw_allowed, follow
 from sapo_edge.backends.common.packing import common_prefix
 from sapo_edge.backends.common.request import AnswerInProgress, Request, Results
+from sapo_edge.backends.machine.threads import ThreadGovernor
+from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.backends.pytorch.attention import RowCache
-from sapo_edge.backends.pytorch.place import BATCH
-from sapo_edge.backends.pytorch.steps import StepCache, Steps
+from sapo_edge.backends.pytorch.place import BATCH, Place, slots_for
+from sapo_edge.backends.pytorch.runtime import free_memory, release_device_memory, use_threads
+from sapo_edge.backends.pytorch.steps import Network, StepCache, Steps
 from sapo_edge.policy import CallHandle, Sample
 
+_LOGGER = logging.getLogger(__name__)
 Tensor = torch.Tensor
+
+
+class TorchSampler:
+    """Samples from a loaded model, as many answers at a time as its device has memory for.
+
+    Args:
+        model: as `Network.of` takes it.
+
+    Attributes:
+        place: where it computes; with fewer slots after the device's memory was full.
+        step_cache: caches and recorded steps.
+    """
+
+    def __init__(
+        self, model: Any, shape: ModelShape, place: Place, vocabulary: Vocabulary, governor: ThreadGovernor
+    ) -> None:
+        self.place = place
+        self.step_cache = StepCache(Network.of(model, place.products), shape, place)
+        self._shape = shape
+        self._vocabulary = vocabulary
+        self._governor = governor
+
+    def sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
+        """Answer; raises torch.OutOfMemoryError if not even one answer at a time fits."""
+        own = max(map(len, request.prompts)) - common_prefix(request.prompts) + request.max_tokens
+        while True:
+            slots = slots_for(self.place, self._shape, own, free_memory(self.place.device))
+            try:
+                return GroupSampler(
+                    self.step_cache,
+                    self._vocabulary,
+                    request,
+                    handle,
+                    slots=slots,
+                    use_adapter=use_adapter,
+                    between_steps=self._adapt_threads,
+                ).run()
+            except torch.OutOfMemoryError:
+                if slots == 1:
+                    raise
+            self.place = replace(self.place, slots=slots // 2)
+            _LOGGER.warning("the memory of %s is full: %d answers at a time from now on", self.place.device, slots // 2)
+            self.step_cache.forget()
+            release_device_memory(self.place.device)
+
+    def _adapt_threads(self) -> None:
+        if self.place.on_cpu:
+            use_threads(self._governor.current())
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +198,9 @@ class GroupSampler:
     def _append(self, rows: RowCache, first: int, logits: Tensor) -> None:
         """Draw a token for each active answer from `first` on, and remove the answers that this completes."""
         answers = self._active[first:]
-        numbers = torch.tensor([answer.uniform for answer in answers], dtype=torch.float64)
-        allowed = allowed_tokens(answers)
-        if allowed is not None:
-            logits = logits.masked_fill(~torch.from_numpy(allowed).to(logits.device), -torch.inf)
-        ids, logprobs = draw(logits, self.request.temperature, numbers)
-        drawn_ids = ids.tolist()
-        follow(answers, drawn_ids)
-        drawn = zip(answers, drawn_ids, logprobs.tolist(), strict=True)
+        numbers = np.array([answer.uniform for answer in answers])
+        ids, logprobs = _draw(logits, self.request.temperature, numbers, answers)
+        drawn = zip(answers, ids, logprobs, strict=True)
         completed = [
             first + index
             for index, (answer, token, logprob) in enumerate(drawn)
@@ -169,8 +220,23 @@ class GroupSampler:
         self._free += 1
 
 
+def _draw(
+    logits: Tensor, temperature: float, uniforms: npt.NDArray[np.float64], answers: Sequence[AnswerInProgress]
+) -> tuple[list[int], list[float]]:
+    """`draw_allowed` where the logits are. On a CPU numpy takes a quarter of torch's time: a row stays in the cache."""
+    # Apple's GPU has no float64, and a running sum over 50,000 float32 values is too coarse.
+    if logits.device.type in ("cpu", "mps"):
+        return draw_allowed(logits.cpu().numpy(), temperature, uniforms, answers)
+    allowed = allowed_tokens(answers)
+    if allowed is not None:
+        logits = logits.masked_fill(~torch.from_numpy(allowed).to(logits.device), -torch.inf)
+    ids, logprobs = draw(logits, temperature, torch.from_numpy(uniforms))
+    follow(answers, drawn := ids.tolist())
+    return drawn, logprobs.tolist()
+
+
 def draw(logits: Tensor, temperature: float, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw one id from each row, on the device of the logits; `common.draw` does the same in numpy.
+    """Draw one id from each row, on the GPU that the logits are on; `common.draw` does the same in numpy.
 
     Args:
         logits: (rows, vocabulary), float32.
@@ -181,9 +247,6 @@ def draw(logits: Tensor, temperature: float, uniforms: Tensor) -> tuple[Tensor, 
         (rows,) ids and (rows,) float32 log-probabilities (nats) under the distribution each was drawn from (at
         temperature 0, under the untempered one).
     """
-    if logits.device.type == "mps":
-        # It has no float64, and a running sum over 50,000 float32 values is too coarse.
-        logits = logits.cpu()
     uniforms = uniforms.to(logits.device)
     scaled = logits if temperature in (0.0, 1.0) else logits / temperature
     logprobs = torch.log_softmax(scaled, dim=-1)

@@ -21,6 +21,7 @@ from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch.attention import CachedAttention, RowCache, go_on
 from sapo_edge.backends.pytorch.model import head_of
 from sapo_edge.backends.pytorch.place import Place
+from sapo_edge.backends.pytorch.products import by_onednn
 
 _LOGGER = logging.getLogger(__name__)
 Tensor = torch.Tensor
@@ -48,10 +49,20 @@ class Network:
     head: Callable[[Tensor], Tensor]
 
     @classmethod
-    def of(cls, model: Any) -> Network:
-        """From a transformers model, with PEFT's adapter or without."""
+    def of(cls, model: Any, products: str) -> Network:
+        """From a transformers model, with PEFT's adapter or without.
+
+        Args:
+            products: number format of a CPU's.
+        """
         causal = model.base_model.model if hasattr(model, "peft_config") else model
-        return cls(model, causal.model, head_of(causal))
+        to_logits = head_of(causal)
+
+        def head(states: Tensor) -> Tensor:
+            with by_onednn(products):
+                return to_logits(states)
+
+        return cls(model, causal.model, head)
 
     @contextmanager
     def sampling(self, *, use_adapter: bool) -> Iterator[None]:

@@ -97,6 +97,7 @@ def _measure(workspace: Workspace, name: str, repeats: int) -> dict[str, Any]:
     benchmark = Benchmark(
         name, str(workspace.model), manifest.to_bytes().hex(), str(workspace.paths.cache), settings.answers,
         settings.rank, settings.threads, repeats, workspace.quantise, settings.precision, str(manifest.store or ""),
+        settings.sampler,
     )  # fmt: skip
     narrate(f"measuring {name}")
     ended = subprocess.run(

@@ -179,6 +179,12 @@ class Settings:
         "of the two here, which is measured once where the processor has instructions for bfloat16; elsewhere float32.",
         choices=("auto", "float32", "bfloat16"),
     )
+    sampler: str = _setting(
+        "auto",
+        "What answers questions on a CPU while the llama_cpp backend learns. auto: the faster of the two here, "
+        "measured once for a model.",
+        choices=("auto", "llama_cpp", "torch"),
+    )
     role: str = _setting(
         "trainer",
         "trainer: learn. generator: only answer questions and share the answers, which needs less memory.",

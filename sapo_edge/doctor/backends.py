@@ -82,6 +82,31 @@ def _versions(backend: Backend) -> str:
     return f" ({', '.join(versions)})" if versions else ""
 
 
+def sampler_checks(settings: Settings, cache: Path) -> list[Check]:
+    """Say which sampler was measured to be the faster, where a node would choose between two.
+
+    Args:
+        cache: directory for derived files.
+    """
+    from sapo_edge.backends.choose import detect
+    from sapo_edge.backends.llama.compare import remembered_rates
+    from sapo_edge.backends.model.gguf_header import read_header
+    from sapo_edge.backends.pytorch.rates import products_for
+
+    model = local_model(settings)
+    try:
+        if model is None or settings.role != "trainer" or detect.detect(settings.backend, model).name != "llama_cpp":
+            return []
+        products = products_for(settings.precision, cache, measure=False).format
+        rates = remembered_rates(read_header(model), cache, products)
+    except SapoError:
+        # The checks of the backend and of the model say what is wrong.
+        return []
+    if settings.sampler != "auto":
+        return [Check("sampler", Status.PASS, f"{settings.sampler}, as set")]
+    return [Check("sampler", Status.PASS, str(rates or "measured when a node starts for the first time"))]
+
+
 def local_model(settings: Settings) -> Path | None:
     """The model's file or directory; None if it is not on this machine."""
     from sapo_edge.backends.model.find import find_model

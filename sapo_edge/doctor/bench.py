@@ -43,6 +43,7 @@ class Benchmark:
     quantise: str = ""
     precision: str = "auto"
     store: str = ""
+    sampler: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
         )  # fmt: skip
         options = OpenOptions(
             model, cache, Path(workspace), LoraSettings(rank=benchmark.rank), benchmark.threads,
-            narrate=narrate, quantise=quantise, precision=precision, size=size,
+            narrate=narrate, quantise=quantise, precision=precision, sampler=benchmark.sampler, size=size,
         )  # fmt: skip
         policy, reasons = detect.open_policy(detect.detect(benchmark.backend, model), options)
         load_seconds = time.perf_counter() - begin

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sapo_edge.backends.machine.disk import nearest_existing
 from sapo_edge.backends.machine.memory import total_memory
 from sapo_edge.config.settings import Settings
-from sapo_edge.doctor.backends import backend_checks, memory_check, model_check
+from sapo_edge.doctor.backends import backend_checks, memory_check, model_check, sampler_checks
 from sapo_edge.doctor.check import Check, Status
 from sapo_edge.doctor.profile import PROFILES, URGENT, choose_profile
 from sapo_edge.errors import SapoError
@@ -39,6 +39,7 @@ def examine(
     return [
         _python(),
         *backend_checks(settings, deep=deep),
+        *sampler_checks(settings, paths.cache),
         _reasoning_gym(),
         model_check(settings),
         _manifest(manifest),

@@ -229,6 +229,7 @@ class Workspace:
             thinking=settings.thinking == "on",
             quantise=self.quantise,
             precision=settings.precision,
+            sampler=settings.sampler,
             size=size and replace(size, trainable=trainable),
         )
         return detect.open_policy(detect.detect(settings.backend, self.model), options)

@@ -52,7 +52,8 @@ def run(repeats: int, path: Path) -> None:
             "sapo-edge": lambda: sampling_rate(policy, prompts(), ANSWERS, TOKENS),
             "sapo-edge, by torch": lambda: sampling_rate(by_torch, prompts(), ANSWERS, TOKENS),
         }
-        texts = [policy.model.encode_prompt(prompt) for prompt in prompts()]
+        assert policy.sampler is not None
+        texts = [policy.vocabulary.encode_prompt(prompt) for prompt in prompts()]
         files = {policy.sampler.path: policy.sampler.format} | {policy.header.path: "its own file"}
         for file, label in files.items():
             llama = llama_cpp.Llama(str(file), n_ctx=CONTEXT, n_threads=cores, n_threads_batch=cores, verbose=False)

@@ -79,7 +79,7 @@ def test_a_backend_that_does_not_exist_is_not_measured(invoke: Invoke, tmp_path:
 
 def test_settings_of_the_command_reach_the_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.gguf").touch()
-    assignments = ["precision=float32", "quantise=q8_0", "rank=4", "threads=3"]
+    assignments = ["precision=float32", "sampler=torch", "quantise=q8_0", "rank=4", "threads=3"]
     workspace = open_workspace(tmp_path / "home", {"model": str(tmp_path / "model.gguf")}, assignments)
     sent: list[str] = []
 
@@ -88,7 +88,8 @@ def test_settings_of_the_command_reach_the_backend(tmp_path: Path, monkeypatch: 
         return subprocess.CompletedProcess(command, 1, '{"error": "none", "remedy": "none"}')
 
     def open_policy(_choice: None, options: OpenOptions) -> None:
-        assert (options.precision, options.quantise, options.lora.rank, options.threads) == ("float32", "q8_0", 4, 3)
+        assert (options.precision, options.sampler) == ("float32", "torch")
+        assert (options.quantise, options.lora.rank, options.threads) == ("q8_0", 4, 3)
         # With it the plan is that of a node.
         assert options.size is not None and options.size.precision == "float32"
         raise BackendError("opened", "nothing to do")

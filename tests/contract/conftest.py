@@ -133,7 +133,7 @@ def _torch(device: str) -> Backend:
     return Backend(
         "torch" if device == "cpu" else f"torch-{device}",
         make,
-        lambda monkeypatch, slots: monkeypatch.setattr(torch_policy, "slots_for", lambda *_: slots),
+        lambda monkeypatch, slots: monkeypatch.setattr(torch_sampler, "slots_for", lambda *_: slots),
         lambda monkeypatch, tokens: monkeypatch.setattr(torch_sampler, "BATCH", tokens),
         count_decodes,
     )

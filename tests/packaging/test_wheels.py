@@ -154,6 +154,23 @@ def test_llama_cpp_is_compiled_for_another_machine(
     assert options[-1] == "-DGGML_CPU_ARM_ARCH=armv8.2-a+dotprod"
 
 
+@pytest.mark.parametrize("flags", ["fpu amx_bf16 avx512_fp16 amx_tile amx_int8", "fpu avx2"])
+def test_llama_cpp_is_compiled_without_units_that_an_old_compiler_configures_wrongly(
+    wheels: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str
+) -> None:
+    monkeypatch.setenv("CMAKE_ARGS", "-DGGML_BLAS=ON")
+    monkeypatch.delenv("CXXFLAGS", raising=False)
+    processors = tmp_path / "cpuinfo"
+    processors.write_text(f"model name\t: a\nflags\t\t: {flags}\n")
+    variables = wheels.native_variables(processors)
+    assert wheels.native_variables(tmp_path / "missing") == {}
+    if "amx" not in flags:
+        assert variables == {}
+        return
+    assert variables["CMAKE_ARGS"] == "-DGGML_NATIVE=OFF -DGGML_BLAS=ON"
+    assert variables["CXXFLAGS"] == "-march=native -mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+
+
 def test_the_lowest_versions_are_the_lower_bounds_and_the_newest_are_left_to_pip() -> None:
     script = load_script("bounds")
     lowest, newest = ([Requirement(line) for line in script.requirements(name)] for name in ("lowest", "newest"))

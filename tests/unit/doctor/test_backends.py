@@ -11,6 +11,8 @@ import pytest
 from sapo_edge.backends.apple import backend as mlx
 from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.choose import detect
+from sapo_edge.backends.llama import compare
+from sapo_edge.backends.llama.compare import SamplerRates
 from sapo_edge.backends.machine import host
 from sapo_edge.backends.machine.host import TorchBuild, this_host
 from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
@@ -53,6 +55,7 @@ def look(model: Path, monkeypatch: pytest.MonkeyPatch) -> Look:
         monkeypatch.setattr(detect, "probe", lambda _backends: failures)
         resolved = Settings(model=str(model), **settings)  # type: ignore[arg-type]
         checks = doctor_backends.backend_checks(resolved, deep=True)
+        checks += doctor_backends.sampler_checks(resolved, model.parent)
         checks.append(doctor_backends.memory_check(resolved, SHAPE))
         assert all(bool(check.remedy) == (check.status != "pass") for check in checks), checks
         return {check.name: check for check in checks}
@@ -66,6 +69,15 @@ def test_a_machine_without_a_gpu_is_fine(look: Look) -> None:
     assert "llama.cpp on the CPU" in checks["backend"].detail and "next best: torch" in checks["backend"].detail
     assert checks["mlx"].detail.startswith("not used: mlx, mlx_lm is not installed")
     assert "torch 2." in checks["torch"].detail
+
+
+def test_it_says_which_sampler_was_measured_to_be_the_faster(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "measured when a node starts" in look()["sampler"].detail
+    monkeypatch.setattr(compare, "remembered_rates", lambda *_: SamplerRates(137.2, 325.4))
+    assert look()["sampler"].detail == "torch, the faster here (tokens/s: llama.cpp 137, torch 325)"
+    assert look(sampler="llama_cpp")["sampler"].detail == "llama_cpp, as set"
+    for one in (look(role="generator"), look(backend="torch"), look(missing="llama_cpp")):
+        assert "sampler" not in one
 
 
 def test_a_gpu_is_chosen_with_its_memory_checked_or_a_warning(look: Look) -> None:

@@ -87,4 +87,4 @@ def test_members_sample_from_one_format_whatever_is_the_fastest_here(
     plan = replace(plan, model=str(model), backend="llama_cpp", threads=1)
     with closing(Scene(plan, tmp_path / "cache", tmp_path / "work", lambda text: None)) as scene:
         (policy,) = [shelf.policy for shelf in scene.shelves(plan.settings[0]).values()]
-        assert isinstance(policy, LlamaCppPolicy) and policy.sampler.format == "bf16"
+        assert isinstance(policy, LlamaCppPolicy) and policy.sampler is not None and policy.sampler.format == "bf16"

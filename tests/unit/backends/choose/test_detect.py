@@ -183,7 +183,7 @@ def test_without_llama_cpp_torch_takes_a_gguf_file_and_the_faster_way_is_named(t
     choice = choose("auto", file, host(installed=without("llama_cpp")))
     assert choice.name == "torch" and "CPU" in choice.reason
     (missing,) = choice.missing
-    assert "up to twice as fast" in missing and "install llama-cpp-python" in missing
+    assert "faster on some CPUs" in missing and "install llama-cpp-python" in missing
     assert choose("auto", file, host(installed=without("llama_cpp"), torch=CUDA, nvidia=BIG)).missing == ()
     with pytest.raises(BackendError, match="no backend can be used") as caught:
         choose("auto", host=host(installed=[]))

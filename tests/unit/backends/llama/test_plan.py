@@ -16,7 +16,7 @@ from sapo_edge.backends.llama.plan import DEFAULT, PLANS, SHARE, WIDE_SHARE, est
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.backends.pytorch.place import PACK_TOKENS
+from sapo_edge.backends.pytorch.place import PACK_TOKENS, weight_bytes
 from tests.models import opening, question
 
 SIZE = RoundShape(rank=16, groups=8, answers=8, prompt_tokens=200, max_tokens=64)
@@ -40,11 +40,11 @@ def test_each_plan_needs_less_than_the_one_before(headers: dict[str, GgufHeader]
 def test_the_first_plan_that_fits_is_taken(headers: dict[str, GgufHeader], free: int) -> None:
     """The very first only where wide weights take a small part of the memory."""
     header = big(headers["llama"])
-    has_room = free * WIDE_SHARE >= 4 * ModelShape.of_gguf(header).block_weights
+    has_room = free * WIDE_SHARE >= weight_bytes(ModelShape.of_gguf(header), "float32")
     needs = [estimate_memory(header, SIZE, plan).total / SHARE for plan in PLANS]
     fitting = [plan for plan, needed in zip(PLANS, needs, strict=True) if needed <= free]
     fitting = fitting if has_room else fitting[PLANS[0] in fitting :]
-    assert fitting_plan(header, SIZE, free) is (fitting or PLANS[-1:])[0]
+    assert fitting_plan(header, SIZE, free) == (fitting or PLANS[-1:])[0]
 
 
 def test_packs_are_larger_where_there_is_room_and_always_the_same_without_a_size(
@@ -63,10 +63,10 @@ def test_a_policy_keeps_to_its_plan(models: dict[str, Path], headers: dict[str, 
     memory = int(estimate_memory(headers["llama"], SIZE, PLANS[-1]).total / SHARE) + 1
     size = replace(SIZE, memory=memory)
     policy = LlamaCppPolicy(opening(models["llama"], tmp_path, precision="bfloat16", size=size))
-    assert policy.plan is PLANS[-1] and policy.learner is not None
+    assert policy.plan == PLANS[-1].with_products("bfloat16") and policy.learner is not None
     assert policy.learner.place == replace(PLANS[-1].place, products="bfloat16")
     assert policy.learner.group_tokens == PLANS[-1].place.group_tokens
-    assert policy.sampler.path == models["llama"]
+    assert policy.sampler is not None and policy.sampler.path == models["llama"]
     assert len(policy.generate([question("a"), question("b")], 12, 4, 1.0, 1)) == 2
     policy.close()
 

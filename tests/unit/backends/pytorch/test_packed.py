@@ -68,9 +68,8 @@ def test_gradients_are_those_of_the_float32_model(
     # In parts, sums are added up in another order.
     for part, limit in ((PART_WEIGHTS, 1e-7), (30_000, 1e-4)):
         monkeypatch.setattr("sapo_edge.backends.pytorch.packed.PART_WEIGHTS", part)
-        for keeps in (True, False):
-            narrow, learner = gradient(header, replace(PACKED, keeps_wide=keeps), monkeypatch)
-            assert distance(narrow, wide) < limit
+        narrow, learner = gradient(header, PACKED, monkeypatch)
+        assert distance(narrow, wide) < limit
     linear = [module for module in learner.model.modules() if isinstance(module, torch.nn.Linear)]
     base = [module for module in linear if module.weight.numel() == 0]
     # Seven linear layers in each of two blocks, and the output.
@@ -140,13 +139,6 @@ def test_all_matrices_of_a_model_share_their_wide_memory() -> None:
     first, second = matrix(scratch), matrix(scratch)
     kept = [weight.data_ptr() for one in (first, second, first) for _, weight in one._parts()]
     assert len(set(kept)) == 1
-
-
-def test_where_they_are_kept_each_matrix_is_widened_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = matrix(Scratch(keeps=True))
-    first = one.product(torch.eye(32), None)
-    monkeypatch.setattr(PackedMatrix, "_widen", None)
-    assert torch.equal(one.product(torch.eye(32), None), first) and first[0].tolist() == list(range(8))
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="reads Linux's list of mappings")

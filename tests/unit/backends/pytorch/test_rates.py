@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.backends.machine import measured as measurements
 from sapo_edge.backends.machine.host import processor
 from sapo_edge.backends.pytorch import rates
 from sapo_edge.backends.pytorch.rates import Products, products_for
@@ -50,7 +51,7 @@ def test_it_is_measured_once_and_again_on_another_processor(
     first = products_for("auto", cache)
     assert products_for("auto", cache) == products_for("auto", cache, measure=False) == first
     assert len(measured) == 1
-    monkeypatch.setattr(rates, "processor", lambda: "another")
+    monkeypatch.setattr(measurements, "processor", lambda: "another")
     assert products_for("auto", cache).format == "bfloat16"
     for text in ("", "[]", '{"machine": "another"}'):
         (cache / rates.FILE).write_text(text)

@@ -120,7 +120,9 @@ def make(models: dict[str, Path]) -> Iterator[Callable[..., TorchPolicy]]:
         policy = TorchPolicy(opening(models["llama-gqa"], lora=RANK), place=place)
         policies.append(policy)
         if record is not None:
-            policy._step_cache = StepCache(Network.of(policy._model), policy.shape, place, lambda: record)
+            policy._sampler.step_cache = StepCache(
+                Network.of(policy._model, place.products), policy.shape, place, lambda: record
+            )
         return policy
 
     yield make_policy
@@ -165,8 +167,8 @@ def test_what_a_recording_reads_is_never_freed(make: Callable[..., TorchPolicy])
         return lambda: None, result
 
     policy = make(record)
-    steps = policy._step_cache.prepare(4, 64, 0, use_adapter=False)
-    with policy._step_cache.network.sampling(use_adapter=False):
+    steps = policy._sampler.step_cache.prepare(4, 64, 0, use_adapter=False)
+    with policy._sampler.step_cache.network.sampling(use_adapter=False):
         steps.step([1, 2, 3], [0, 0, 0])
     gc.collect()
     freed = [storage for storage in inputs.read.values() if storage.expired()]  # type: ignore[no-untyped-call]

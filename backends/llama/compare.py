@@ -1,0 +1,96 @@
+"""Whether llama.cpp or torch samples faster: both answer the same prompts, once a model and machine.
+
+Neither is the faster everywhere: beside a prebuilt llama.cpp torch makes 1.6 to 2.4 times the tokens on processors that
+multiply bfloat16, and about as many as one that was compiled (docs/records/samplers.csv).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from sapo_edge.backends.common.request import Request
+from sapo_edge.backends.llama.requantise import derived_directory
+from sapo_edge.backends.machine.host import TorchBuild, torch_build
+from sapo_edge.backends.machine.measured import Measured, is_quiet
+from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.llama_library import library_version
+from sapo_edge.policy import STOP_TEXT, Sample
+
+PROMPTS, ANSWERS, TOKENS = 4, 8, 12
+"""Of a measurement: as many answers as half of a round."""
+PROMPT, SHARED = 64, 48
+"""Tokens of each prompt, and of what they begin with."""
+REPEATS = 2
+CLEAR = 1.3
+"""One is so much faster than the other in the first turn that no second is needed."""
+LLAMA, TORCH = "llama.cpp", "torch"
+
+Answer: TypeAlias = Callable[[Request], list[list[Sample]]]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerRates:
+    """Tokens/s of a call of group sampling."""
+
+    llama: float
+    torch: float
+
+    @property
+    def faster(self) -> str:
+        """`LLAMA` or `TORCH`."""
+        return TORCH if self.torch > self.llama else LLAMA
+
+    def __str__(self) -> str:
+        return f"{self.faster}, the faster here (tokens/s: {LLAMA} {self.llama:.0f}, {TORCH} {self.torch:.0f})"
+
+
+def remembered_rates(header: GgufHeader, cache: Path, products: str) -> SamplerRates | None:
+    """What was measured of this model on this machine."""
+    record = _measured(header, cache, products).read()
+    try:
+        return None if record is None else SamplerRates(float(record[LLAMA]), float(record[TORCH]))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def compare(
+    header: GgufHeader, cache: Path, products: str, samplers: Mapping[str, Answer], vocabulary: int
+) -> SamplerRates:
+    """Measure both in turn, the faster time of each, since other programs may be busy; remember it.
+
+    Args:
+        products: number format of torch's.
+        samplers: by `LLAMA` and `TORCH`.
+        vocabulary: number of tokens.
+    """
+    quiet, request = is_quiet(), _request(vocabulary)
+    best = dict.fromkeys(samplers, 0.0)
+    for _ in range(REPEATS):
+        for name, answer in samplers.items():
+            begin = time.perf_counter()
+            samples = [sample for group in answer(request) for sample in group]
+            rate = sum(len(sample.token_ids) for sample in samples) / (time.perf_counter() - begin)
+            best[name] = max(best[name], rate)
+        if max(best.values()) > CLEAR * min(best.values()):
+            break
+    _measured(header, cache, products).write({name: round(rate, 1) for name, rate in best.items()}, quiet=quiet)
+    return SamplerRates(best[LLAMA], best[TORCH])
+
+
+def _measured(header: GgufHeader, cache: Path, products: str) -> Measured:
+    build = torch_build() or TorchBuild("")
+    subject = {"torch version": build.version, "llama.cpp version": library_version(), "products": products}
+    return Measured(derived_directory(header, cache) / "samplers.json", subject)
+
+
+def _request(vocabulary: int) -> Request:
+    rng = random.Random(0)
+    common, *others = (
+        [rng.randrange(vocabulary) for _ in range(count)] for count in (SHARED, *[PROMPT - SHARED] * PROMPTS)
+    )
+    return Request([common + own for own in others], ANSWERS, TOKENS, 1.0, 0, STOP_TEXT.encode())

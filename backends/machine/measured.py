@@ -1,0 +1,67 @@
+"""What was measured on this machine, remembered in a cache directory until what it depends on changes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sapo_edge.backends.machine.host import processor
+from sapo_edge.backends.machine.threads import BUSY, cores_in_use
+
+LOOK = 0.3
+"""Seconds of a look at the load."""
+
+
+def is_quiet() -> bool:
+    """Whether other programs leave all cores free."""
+    return cores_in_use(LOOK) < BUSY
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A file of figures.
+
+    Attributes:
+        path: None remembers nothing.
+        subject: what the figures depend on beside the processor, such as versions; values as JSON has them.
+    """
+
+    path: Path | None
+    subject: Mapping[str, object]
+
+    def read(self) -> dict[str, Any] | None:
+        """The figures; None if there are none, or they are damaged, or they should be measured again.
+
+        What was measured beside busy programs is measured again once the machine is quiet.
+        """
+        if self.path is None:
+            return None
+        try:
+            record = json.loads(self.path.read_text())
+            is_same = all(record[key] == value for key, value in self._keys().items())
+            if not is_same or (not record["quiet"] and is_quiet()):
+                return None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return dict(record)
+
+    def write(self, figures: Mapping[str, object], *, quiet: bool) -> None:
+        """Remember figures, where that can be written: another user's cache, or a full disk, is measured again."""
+        if self.path is None:
+            return
+        part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            part.write_text(json.dumps({**self._keys(), **figures, "quiet": quiet}))
+            os.replace(part, self.path)
+        except OSError:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+
+    def _keys(self) -> dict[str, object]:
+        return {"machine": processor(), **self.subject}

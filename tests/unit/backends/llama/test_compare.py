@@ -1,0 +1,163 @@
+"""Which of llama.cpp and torch samples: measured, remembered, and overruled by a setting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapo_edge.backends.backend import OpenOptions, RoundShape
+from sapo_edge.backends.common.request import Request
+from sapo_edge.backends.llama import compare as subject
+from sapo_edge.backends.llama import policy as llama_policy
+from sapo_edge.backends.llama import requantise
+from sapo_edge.backends.llama.compare import LLAMA, TORCH, SamplerRates, compare, remembered_rates
+from sapo_edge.backends.llama.policy import LlamaCppPolicy
+from sapo_edge.backends.machine import measured
+from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.pytorch.place import CPU
+from sapo_edge.backends.pytorch.policy import TorchPolicy
+from sapo_edge.errors import ModelError
+from sapo_edge.policy import LoraSettings, Sample
+from tests.contract.training import STRONG, own_group
+from tests.models import opening, question
+
+SIZE = RoundShape(rank=4, groups=8, answers=8, prompt_tokens=100, max_tokens=16, memory=10_000_000_000)
+PROMPTS = [question("What is 3 + 4?"), question("Spell cat.")]
+RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "cores_in_use", lambda _seconds: 0.0)
+    # A tiny model counts as one for which it matters.
+    for module in (requantise, llama_policy):
+        monkeypatch.setattr(module, "SMALL", 0)
+    rates = {"llama": 2.0, "bf16": 1.0, "f16": 1.0, "q8_0": 1.0}
+    original = requantise._decode
+    monkeypatch.setattr(requantise, "_decode", lambda h, threads: (rates[h.path.stem], original(h, threads)[1]))
+
+
+@pytest.fixture
+def options(models: dict[str, Path], tmp_path: Path) -> OpenOptions:
+    return opening(models["llama"], tmp_path, lora=RANK, size=SIZE)
+
+
+def answers(seconds: float, calls: list[Request]) -> Callable[[Request], list[list[Sample]]]:
+    """A sampler that takes some time for a hundred tokens."""
+
+    def answer(request: Request) -> list[list[Sample]]:
+        calls.append(request)
+        time.sleep(seconds)
+        return [[Sample(tuple(range(100)), "", (0.0,) * 100, True)]]
+
+    return answer
+
+
+def faster(monkeypatch: pytest.MonkeyPatch, llama: float, torch: float) -> list[int]:
+    """Find these rates in place of a measurement; returns a list with an element for each."""
+    made: list[int] = []
+    real = compare
+
+    def found(*arguments: object) -> SamplerRates:
+        made.append(1)
+        real(*arguments)  # type: ignore[arg-type]
+        return SamplerRates(llama, torch)
+
+    monkeypatch.setattr(llama_policy, "compare", found)
+    return made
+
+
+@pytest.mark.parametrize(("seconds", "turns"), [(0.2, 1), (0.021, 2)])
+def test_a_second_turn_is_made_where_the_first_is_close(
+    headers: dict[str, GgufHeader], tmp_path: Path, seconds: float, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: dict[str, list[Request]] = {LLAMA: [], TORCH: []}
+    if turns == 2:
+        monkeypatch.setattr(subject, "CLEAR", 1e9)
+    samplers = {LLAMA: answers(seconds, calls[LLAMA]), TORCH: answers(0.02, calls[TORCH])}
+    rates = compare(headers["llama"], tmp_path, "float32", samplers, 97)
+    assert [len(calls[name]) for name in samplers] == [turns, turns]
+    assert rates.llama < rates.torch < 5000 and rates.faster == TORCH
+    assert calls[LLAMA] == calls[TORCH] and max(map(max, calls[TORCH][0].prompts)) < 97
+    found = remembered_rates(headers["llama"], tmp_path, "float32")
+    assert found is not None and found.llama == pytest.approx(rates.llama, abs=0.1)
+    assert remembered_rates(headers["llama"], tmp_path, "bfloat16") is None
+
+
+def test_a_damaged_record_is_measured_again(headers: dict[str, GgufHeader], tmp_path: Path) -> None:
+    record = subject._measured(headers["llama"], tmp_path, "float32")
+    for figures in ({}, {LLAMA: "fast", TORCH: 1}, {LLAMA: None, TORCH: 1}):
+        record.write(figures, quiet=True)
+        assert remembered_rates(headers["llama"], tmp_path, "float32") is None
+
+
+def test_both_are_measured_with_a_real_model(options: OpenOptions) -> None:
+    with closing(LlamaCppPolicy(options)) as policy:
+        rates = remembered_rates(policy.header, options.cache, policy.products.format)
+        assert rates is not None and min(rates.llama, rates.torch) > 0
+        assert str(rates) in policy.reasons[0]
+        fresh = policy.generate(PROMPTS, 2, 8, 1.0, 0)
+        assert policy.generate(PROMPTS, 2, 8, 1.0, 0, use_adapter=False) == fresh, "the measurement left no adapter"
+
+
+def test_where_torch_is_faster_it_samples_as_the_torch_backend_does(
+    options: OpenOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = faster(monkeypatch, 1.0, 2.0)
+    plain = TorchPolicy(options, place=CPU)
+    with closing(LlamaCppPolicy(options)) as policy, closing(plain):
+        assert made == [1] and policy.model is None
+        assert policy.name.startswith("torch on the CPU, ")
+        assert policy.reasons[0] == "sampling: torch, the faster here (tokens/s: llama.cpp 1, torch 2)"
+        before = policy.generate(PROMPTS, 3, 12, 1.0, 0)
+        assert before == plain.generate(PROMPTS, 3, 12, 1.0, 0)
+        for each in (policy, plain):
+            each.update([own_group(each, PROMPTS[0], 1)], STRONG)
+        after = policy.generate(PROMPTS, 3, 12, 1.0, 0)
+        assert after == plain.generate(PROMPTS, 3, 12, 1.0, 0) != before
+        assert policy.generate(PROMPTS, 3, 12, 1.0, 0, use_adapter=False) == before
+        by_torch = policy._estimate(SIZE)
+        assert by_torch.sampler == 0 and by_torch.learner > 0
+
+
+def test_the_remembered_faster_one_is_opened_alone(options: OpenOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llama_policy, "remembered_rates", lambda *_: SamplerRates(1.0, 2.0))
+    with monkeypatch.context() as context:
+        context.setattr(llama_policy, "LlamaModel", None)
+        with closing(LlamaCppPolicy(options)) as policy:
+            assert policy.name.startswith("torch on the CPU, ") and policy.sampler is None
+    monkeypatch.setattr(llama_policy, "remembered_rates", lambda *_: SamplerRates(2.0, 1.0))
+    with closing(LlamaCppPolicy(options)) as policy:
+        assert policy.name.startswith("llama.cpp + torch on the CPU, ")
+        assert policy.reasons[0].startswith("sampling: llama.cpp, the faster here (tokens/s: llama.cpp 2, torch 1); ")
+
+
+@pytest.mark.parametrize("changes", [{"sampler": "llama_cpp"}, {"sampled": "bf16"}, {"trainable": False}])
+def test_llama_cpp_samples_unmeasured_where_it_is_set_or_nothing_learns(
+    options: OpenOptions, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    made = faster(monkeypatch, 1.0, 2.0)
+    with closing(LlamaCppPolicy(replace(options, **changes))) as policy:
+        assert policy.model is not None and not made
+
+
+def test_torch_samples_where_it_is_set_unless_it_does_not_fit(
+    options: OpenOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = faster(monkeypatch, 2.0, 1.0)
+    with closing(LlamaCppPolicy(replace(options, sampler="torch"))) as policy:
+        assert policy.model is None and not made and policy.reasons[0] == "sampling: torch, as set"
+    size = replace(SIZE, memory=1_000_000)
+    with pytest.raises(ModelError, match="torch can't answer questions here") as caught:
+        LlamaCppPolicy(replace(options, sampler="torch", size=size))
+    assert "sampler" in caught.value.remedy
+    with closing(LlamaCppPolicy(replace(options, size=size))) as policy:
+        assert policy.model is not None and not made, "it does not fit, so it is not measured"
