@@ -69,11 +69,13 @@ RUNS: dict[str, Callable[[Any, Arguments], None]] = {
     "questions": lambda run, _: run(),
 }
 """How the `run` of each benchmark's module is called."""
+COMPARED = ("sampling", "trl", "evaluation", "update", "node")
+"""What `compare` runs: the product beside its peers and floors on this processor, half an hour on two cores."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*RUNS, []])
+    parser.add_argument("names", nargs="*", choices=[*RUNS, "compare", []])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--threads", type=int, default=0, help="of evaluation and update; 0: one a core")
@@ -102,7 +104,8 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ.update(UNDISTURBED)
     print(f"machine: {machine()}")
-    for name in arguments.names or ["sampling", "update", "node"]:
+    names = arguments.names or ["sampling", "update", "node"]
+    for name in COMPARED if "compare" in names else names:
         RUNS[name](import_module(f"tests.benchmarks.{name}").run, arguments)
 
 
