@@ -74,8 +74,9 @@ DEFAULT = Plan()
 ROOMY = replace(PACKED, pack_tokens=768)
 """Packs of several groups, which share what all prompts begin with: that saves an eighth to a quarter of the tokens of
 `starter`. Still longer ones save little more, and with the embedded model each further 256 tokens take 0.3 GB."""
-WIDE = replace(CPU, pack_tokens=ROOMY.pack_tokens)
-"""Weights that are widened once: an update of the embedded model then takes three quarters of the time."""
+WIDE = replace(CPU, pack_tokens=ROOMY.pack_tokens, keeps_freed=True)
+"""Weights that are widened once: an update of the embedded model then takes three quarters of the time, and 0.7 to 0.9
+of that where memory that was freed is kept (docs/records/kept-memory.csv)."""
 WIDE_SHARE = 0.125
 """Part of the free memory that wide weights may take: what they save is not worth another program's memory."""
 CHECKPOINTED = replace(PACKED, checkpointed_tokens=0)

@@ -23,7 +23,7 @@ from sapo_edge.backends.adapter.files import ADAPTER_FILE, OPTIMIZER_FILE, Array
 from sapo_edge.backends.common.learner import PackedLearner
 from sapo_edge.backends.common.loss import PackLoss, Update
 from sapo_edge.backends.common.packing import EncodedGroup, Pack
-from sapo_edge.backends.machine.allocator import return_freed_memory
+from sapo_edge.backends.machine.allocator import keeping_freed_memory, return_freed_memory
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.backends.pytorch.attention import PackAttention, go_on
 from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, head_of, load_base, set_adapter
@@ -83,7 +83,10 @@ class TorchLearner(PackedLearner):
     def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         while True:
             try:
-                with reproducible(self.place.device, strict=self._repeatable):
+                with (
+                    reproducible(self.place.device, strict=self._repeatable),
+                    keeping_freed_memory(self.place.keeps_freed),
+                ):
                     return super().update(groups, settings, handle)
             except torch.OutOfMemoryError:
                 if not self._take_less():
@@ -123,7 +126,7 @@ class TorchLearner(PackedLearner):
         assert leaf.grad is not None
         torch.autograd.backward(hidden, leaf.grad)
         del hidden, leaf
-        if self.place.on_cpu:
+        if self.place.on_cpu and not self.place.keeps_freed:
             return_freed_memory()
 
     def _rows(self, leaf: Tensor, targets: Tensor, rows: slice, loss: PackLoss) -> None:

@@ -45,6 +45,8 @@ BYTES = {"float32": 4.0, "bfloat16": 2.0, "nf4": 0.5625, "q4_k": 0.6875, "q5_k":
 """Bytes of one weight of a block; nf4 with a scale for 64 weights, q4_k and q5_k where rows need blocks of 32."""
 RUNTIME_BYTES = 420_000_000
 """Interpreter, torch, transformers, peft, llama.cpp's tokenizer: measured, nearly all of it code and tables."""
+KEPT_SHARE = 1.4
+"""How much more memory activations take, at most, if what is freed is kept: it comes back in other sizes."""
 DEVICE_RUNTIME_BYTES = 500_000_000
 """A GPU's context and its libraries' code, on the GPU."""
 
@@ -64,6 +66,7 @@ class Place:
         checkpointed_tokens: a longer pack keeps only each layer's input.
         logit_rows: vocabulary-sized rows of logits that the learner has in memory at a time.
         slots: answers decoded in parallel.
+        keeps_freed: on a CPU, whether what an update frees is kept for the next one, not given back after each pack.
         graphs: whether decode steps are recorded and replayed.
     """
 
@@ -75,6 +78,7 @@ class Place:
     checkpointed_tokens: int = CHECKPOINTED_TOKENS
     logit_rows: int = LOGIT_ROWS
     slots: int = SLOTS
+    keeps_freed: bool = False
     graphs: bool = False
     reason: str = "torch on the CPU in float32"
 
@@ -228,6 +232,7 @@ def learning_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:
     tokens = max(group, min(place.pack_tokens, size.groups * group))
     # Answers that end early make smaller packs, whose activations are kept: they may take more than the largest pack's.
     kept = activation_bytes(shape, min(tokens, place.checkpointed_tokens), checkpointed=False)
+    kept = int(KEPT_SHARE * kept) if place.keeps_freed else kept
     checkpointed = activation_bytes(shape, tokens, checkpointed=True) if tokens > place.checkpointed_tokens else 0
     # On a GPU one layer's attention at a time is computed again: per branch queries, keys, values, and their gradients,
     # padded to twice as much where segments are joined.

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sapo_edge.backends.backend import OpenOptions
+from sapo_edge.backends.backend import PROMPT_TOKENS, OpenOptions, RoundShape
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.find import find_model
-from sapo_edge.policy import UpdateSettings
+from sapo_edge.policy import LoraSettings, UpdateSettings
 from sapo_edge.state.paths import Paths
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
@@ -23,33 +23,41 @@ ROUND, ANSWERS, QUESTIONS = 8, 8, 200
 
 
 def run(repeats: int, threads: int = 0) -> None:
-    """Print both, by the clock and by the processor; `threads` 0 takes one a core."""
+    """Print both for each sampler, by the clock and by the processor; `threads` 0 takes one a core."""
     manifest = load_manifest("starter")
     tasks = TaskSource(manifest)
     held_out = [manifest.prompt_for(task.question) for task in tasks.held_out("validation", QUESTIONS)]
     prompts = [manifest.prompt_for(tasks.draw(1, index).question) for index in range(ROUND)]
-    with tempfile.TemporaryDirectory() as workspace:
-        options = OpenOptions(
-            find_model(""), Paths.default().cache, Path(workspace), threads=threads or available_cores()
-        )
-        policy = LlamaCppPolicy(options)
+    cache = Paths.default().cache
+    size = RoundShape(
+        LoraSettings().rank, ROUND, ANSWERS, PROMPT_TOKENS, manifest.max_tokens, precision="auto", cache=cache
+    )
+    print(f"\n### An evaluation of {len(held_out)} questions beside a round of {ROUND} x {ANSWERS}\n")
+    print("| sampler | measured by | round (s) | evaluation (s) | rounds |\n|---|---|---|---|---|")
+    for sampler in ("llama_cpp", "torch"):
+        with tempfile.TemporaryDirectory() as workspace:
+            options = OpenOptions(
+                find_model(""), cache, Path(workspace), threads=threads or available_cores(), precision="auto",
+                sampler=sampler, size=size,
+            )  # fmt: skip
+            policy = LlamaCppPolicy(options)
 
-        def train() -> None:
-            sampled = policy.generate(prompts, ANSWERS, manifest.max_tokens, 1.0, 0)
-            # So slow that the model, and with it the length of its answers, stays as it is.
-            settings = UpdateSettings(learning_rate=1e-9, max_tokens=manifest.max_tokens)
-            policy.update(list(map(alternating, prompts, sampled)), settings)
+            def train(policy: LlamaCppPolicy = policy) -> None:
+                sampled = policy.generate(prompts, ANSWERS, manifest.max_tokens, 1.0, 0)
+                # So slow that the model, and with it the length of its answers, stays as it is.
+                settings = UpdateSettings(learning_rate=1e-9, max_tokens=manifest.max_tokens)
+                policy.update(list(map(alternating, prompts, sampled)), settings)
 
-        def evaluate() -> None:
-            policy.generate(held_out, 1, manifest.max_tokens, 0.0, 0)
+            def evaluate(policy: LlamaCppPolicy = policy) -> None:
+                policy.generate(held_out, 1, manifest.max_tokens, 0.0, 0)
 
-        print(f"\n### An evaluation of {len(held_out)} questions beside a round of {ROUND} x {ANSWERS}\n")
-        print("| measured by | round (s) | evaluation (s) | rounds |\n|---|---|---|---|")
-        pairs = [(_timed(train), _timed(evaluate)) for _ in range(repeats)]
+            pairs = [(_timed(train), _timed(evaluate)) for _ in range(repeats)]
+            policy.close()
         for index, clock in enumerate(("clock", "processor time")):
             rounds, evaluations = ([one[index] for one in column] for column in zip(*pairs, strict=True))
             ratio = statistics.median(second / first for first, second in zip(rounds, evaluations, strict=True))
-            print(f"| {clock} | {statistics.median(rounds):.1f} | {statistics.median(evaluations):.1f} | {ratio:.2f} |")
+            medians = " | ".join(f"{statistics.median(times):.1f}" for times in (rounds, evaluations))
+            print(f"| {sampler} | {clock} | {medians} | {ratio:.2f} |", flush=True)
 
 
 def _timed(work: Callable[[], object]) -> tuple[float, float]:

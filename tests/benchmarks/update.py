@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 from peft import get_peft_model
+from torch.nn import Linear
 
 from sapo_edge.backends.common.packing import EncodedGroup, pack, packs
-from sapo_edge.backends.llama.plan import ROOMY, WIDE
+from sapo_edge.backends.llama.plan import ROOMY, WIDE, Plan
 from sapo_edge.backends.machine.host import multiplies_bfloat16
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
+from sapo_edge.backends.pytorch.layers import NarrowLinear
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.model import adapter_parameters, load_base
-from sapo_edge.backends.pytorch.packed import PackedLinear
 from sapo_edge.backends.pytorch.place import PACK_TOKENS
 from sapo_edge.backends.pytorch.products import by_onednn, wide_linear, wide_product
 from sapo_edge.policy import PUBLISHED, CallHandle, LoraSettings, UpdateSettings
@@ -80,11 +81,10 @@ def gradient(learner: TorchLearner, batch: list[EncodedGroup]) -> dict[str, np.n
 
 def products_alone(learner: TorchLearner, batch: list[EncodedGroup]) -> Callable[[], None]:
     """The products with frozen weights that an update can't do without, on weights that are wide already."""
-    linear = {name: module for name, module in learner.trunk.named_modules() if isinstance(module, PackedLinear)}
-    dtype = getattr(torch, learner.place.products)
-    weights = [torch.randn(module.packed.shape).to(dtype) for module in linear.values()]
-    output = learner.model.base_model.model.lm_head.packed
-    output_weight = output.rows(np.arange(output.shape[0]))
+    weights = [module.weight.detach() for module in learner.trunk.modules() if type(module) in (Linear, NarrowLinear)]
+    # The adapter's own are small.
+    weights = [weight for weight in weights if not weight.requires_grad and min(weight.shape) > LoraSettings().rank]
+    output_weight = learner.model.base_model.model.lm_head.weight.detach()
     layouts = [pack(members) for members in packs(batch, learner.pack_tokens)]
 
     def both(rows: int, weight: torch.Tensor) -> None:
@@ -118,7 +118,8 @@ def run(repeats: int, path: Path, count: int, answers: int, tokens: int, threads
     """Print the tables, and how far the gradients are from the padded one; no threads: one a core."""
     threads = threads or available_cores()
     header, batch = read_header(path), random_groups(count, answers, tokens, PROMPT)
-    learners = {name: TorchLearner(header, LoraSettings(), threads, replace(WIDE, products=name)) for name in FORMATS}
+    wide = {name: Plan(WIDE).with_products(name).place for name in FORMATS}
+    learners = {name: TorchLearner(header, LoraSettings(), threads, place) for name, place in wide.items()}
     again = f"{FORMATS[0]}, weights widened each time"
     learners[again] = TorchLearner(header, LoraSettings(), threads, replace(ROOMY, products=FORMATS[0]))
     fastest = learners[FORMATS[0]]

@@ -67,8 +67,8 @@ def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arm: s
     with closing(Scene(plan, tmp_path / "cache", tmp_path / "work", lambda text: None)) as scene:
         record = run_job(Job(small, small.arms[0], 0), scene, results)
         policies = [shelf.policy for shelf in scene.shelves(small).values()]
-    # Not what is fastest here: elsewhere it may be another format, with other results.
-    assert [policy.place.products for policy in policies if isinstance(policy, TorchPolicy)] == ["float32"]
+        # Not what is fastest here: elsewhere it may be another format, with other results.
+        assert [policy.place.products for policy in policies if isinstance(policy, TorchPolicy)] == ["float32"]
     assert record.arm == arm
     assert [(row.round, row.node) for row in record.rounds] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert all(0 < row.tokens <= 8 * row.generated for row in record.rounds)
