@@ -1,6 +1,6 @@
 """The supported architectures: one record each, the only list that backends, checks and messages read.
 
-All of them resemble Llama: grouped-query attention, a gated MLP, RMS norms. For another one that does, add its record;
+All of them resemble Llama: grouped-query attention, an MLP, RMS norms. For another one that does, add its record;
 `tests/unit/backends/model/test_architectures.py` then compares it with transformers on every backend.
 """
 
