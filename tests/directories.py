@@ -14,6 +14,7 @@ from tests.models import (
     IM_END,
     LOCAL_THETA,
     MULTIPLIERS,
+    POST_NORMED,
     ROPES,
     VOCABULARY,
     ModelShape,
@@ -47,6 +48,27 @@ GEMMA_NAMES = {
     "post_ffw_norm": "post_feedforward_layernorm",
 }
 """Those of Gemma 3, which norms the results of attention and MLP too."""
+GLM4_NAMES = {"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"}
+JOINED = {
+    "qkv_proj": ("self_attn", ("q_proj", "k_proj", "v_proj")),
+    "gate_up_proj": ("mlp", ("gate_proj", "up_proj")),
+}
+"""Matrices of which some architectures have one for several."""
+JOINS = {"phi3": ("qkv_proj", "gate_up_proj"), "glm": ("gate_up_proj",), "glm4": ("gate_up_proj",)}
+SHAPES = {
+    "mistral": ModelShape("mistral", window=7, seed=21),
+    "ministral": ModelShape("ministral", window=7, seed=22),
+    "ministral3": ModelShape("ministral3", seed=23),
+    "qwen2": ModelShape("qwen2", window=7, seed=24),
+    "qwen3": ModelShape("qwen3", window=7, seed=25),
+    "olmo3": ModelShape("olmo3", window=7, seed=26),
+    "exaone4": ModelShape("exaone4", window=7, seed=27),
+    "arcee": ModelShape("arcee", seed=28),
+    "phi3": ModelShape("phi3", window=7, seed=29),
+    "glm": ModelShape("glm", seed=30),
+    "glm4": ModelShape("glm4", seed=31),
+}
+"""Models that only directories hold, by their architecture, or only with a window."""
 PERMUTED = ("llama", "mistral", "smollm3", "granite")
 """Architectures whose rows of q and k llama.cpp's converter reorders."""
 
@@ -97,18 +119,21 @@ def write_directory(
 
 def _own_values(shape: ModelShape, rope: dict[str, Any]) -> dict[str, Any]:
     """Values of the configuration that differ between architectures."""
-    if shape.architecture != "gemma3_text":
-        multipliers = MULTIPLIERS if shape.architecture == "granite" else {}
-        return {"rope_parameters": rope, "sliding_window": None, **multipliers}
-    numbers = range(1, shape.layers + 1)
-    kinds = ["full_attention" if number % shape.period == 0 else "sliding_attention" for number in numbers]
-    local = {"rope_type": "default", "rope_theta": LOCAL_THETA}
-    return {
-        "rope_parameters": {"full_attention": rope, "sliding_attention": local},
-        "sliding_window": shape.window,
-        "layer_types": kinds,
-        "query_pre_attn_scalar": shape.head_dim,
-    }
+    values: dict[str, Any] = {"rope_parameters": rope, "sliding_window": shape.window or None}
+    if shape.architecture == "granite":
+        values |= MULTIPLIERS
+    if shape.architecture == "ministral3":
+        values["rope_parameters"] = rope | {"llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 4}
+    if shape.architecture in ("gemma3_text", "qwen2", "qwen3", "ministral", "olmo3", "exaone4"):
+        period = shape.period if shape.window else 1
+        numbers = range(1, shape.layers + 1)
+        values["layer_types"] = ["sliding_attention" if n % period else "full_attention" for n in numbers]
+        values["use_sliding_window"] = bool(shape.window)
+    if shape.architecture == "gemma3_text":
+        local = {"rope_type": "default", "rope_theta": LOCAL_THETA}
+        values["rope_parameters"] = {"full_attention": rope, "sliding_attention": local}
+        values["query_pre_attn_scalar"] = shape.head_dim
+    return values
 
 
 def transformers_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
@@ -123,8 +148,23 @@ def transformers_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]
         if count:
             split = array.reshape(count, shape.head_dim // 2, 2, -1)
             tensors[name] = np.ascontiguousarray(split.swapaxes(1, 2).reshape(array.shape))
-    names = NAMES | (GEMMA_NAMES if shape.architecture == "gemma3_text" else {})
-    return {_name(name, names): array for name, array in tensors.items()}
+    names = dict(NAMES)
+    if shape.architecture in ("gemma3_text", *POST_NORMED):
+        names |= GEMMA_NAMES
+    if shape.architecture == "glm4":
+        names |= GLM4_NAMES
+    if shape.architecture == "hunyuan_v1_dense":
+        names |= {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"}
+    named = {_name(name, names): array for name, array in tensors.items()}
+    if shape.architecture == "arcee":
+        named = {name: array for name, array in named.items() if "gate_proj" not in name}
+    for joined in JOINS.get(shape.architecture, ()):
+        block, parts = JOINED[joined]
+        for layer in range(shape.layers):
+            prefix = f"model.layers.{layer}.{block}"
+            arrays = [named.pop(f"{prefix}.{part}.weight") for part in parts]
+            named[f"{prefix}.{joined}.weight"] = np.concatenate(arrays)
+    return named
 
 
 def _name(name: str, names: dict[str, str]) -> str:

@@ -63,7 +63,7 @@ class ModelShape:
     @property
     def gguf(self) -> str:
         """The architecture's name in GGUF files."""
-        return "gemma3" if self.architecture == "gemma3_text" else self.architecture
+        return {"gemma3_text": "gemma3", "hunyuan_v1_dense": "hunyuan-dense"}.get(self.architecture, self.architecture)
 
     @property
     def period(self) -> int:
@@ -81,8 +81,12 @@ SHAPES = {
     "smollm3": ModelShape("smollm3", layers=4, tied=True, seed=6),
     "granite": ModelShape("granite", seed=7),
     "gemma3": ModelShape("gemma3_text", width=96, layers=4, head_dim=32, tied=True, window=12, seed=8),
+    "olmo2": ModelShape("olmo2", seed=9),
+    "hunyuan": ModelShape("hunyuan_v1_dense", head_dim=32, tied=True, seed=10),
+    "ernie4_5": ModelShape("ernie4_5", head_dim=32, tied=True, seed=11),
+    "exaone4": ModelShape("exaone4", tied=True, rope="llama3", seed=12),
 }
-"""The models by name. As in real ones, qwen3's heads together are wider than the model."""
+"""The models by name. As in real ones, the heads of some together are wider than the model."""
 
 
 THETA, LOCAL_THETA = 10000.0, 300.0
@@ -95,6 +99,8 @@ ROPES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """How positions are scaled, by `ModelShape.rope`, as transformers' configurations say it."""
 
+POST_NORMED = ("olmo2", "olmo3", "exaone4")
+"""Architectures that norm the results of attention and MLP, and not their inputs."""
 
 MULTIPLIERS = {
     "embedding_multiplier": 3.0, "residual_multiplier": 0.6, "attention_multiplier": 0.4, "logits_scaling": 0.8,
@@ -277,13 +283,18 @@ def make_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
             "ffn_up.weight": matrix(shape.inner, shape.width, 1.0),
             "ffn_down.weight": matrix(shape.width, shape.inner, 1.0),
         }
-        if shape.architecture == "qwen2":
+        if shape.architecture in ("qwen2", "glm", "glm4"):
             block |= {
                 f"attn_{part}.bias": vector(size, 0.0) for part, size in (("q", q_size), ("k", kv_size), ("v", kv_size))
             }
-        if shape.architecture == "gemma3_text":
+        if shape.architecture in ("gemma3_text", "glm4"):
             block |= {f"{name}.weight": vector(shape.width, 2.0) for name in ("post_attention_norm", "post_ffw_norm")}
-        if shape.architecture in ("qwen3", "gemma3_text"):
+        if shape.architecture in POST_NORMED:
+            block["post_attention_norm.weight"] = block.pop("attn_norm.weight")
+            block["post_ffw_norm.weight"] = block.pop("ffn_norm.weight")
+        if shape.architecture in ("olmo2", "olmo3"):
+            block |= {f"attn_{part}_norm.weight": vector(size, 1.2) for part, size in (("q", q_size), ("k", kv_size))}
+        if shape.architecture in ("qwen3", "gemma3_text", "hunyuan_v1_dense", "exaone4"):
             block |= {f"attn_{part}_norm.weight": vector(shape.head_dim, 1.2) for part in ("q", "k")}
         tensors |= {f"blk.{index}.{name}": array for name, array in block.items()}
     if shape.rope == "llama3":

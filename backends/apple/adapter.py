@@ -15,7 +15,7 @@ import numpy as np
 from mlx_lm.tuner.lora import LoRALinear
 
 from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays
-from sapo_edge.backends.model.shape import LINEAR_LAYERS
+from sapo_edge.backends.model.architectures import LINEAR_LAYERS
 from sapo_edge.policy import LoraSettings
 
 

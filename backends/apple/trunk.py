@@ -98,7 +98,8 @@ class LayerOnPack:
         self.visible = indices.visible(window)
         self.attention, self.mlp = layer.self_attn, layer.mlp
         self.residual_scale: float = getattr(layer, "residual_multiplier", 1.0)
-        # Gemma's layers norm the results of attention and MLP too, and their gate is a GELU.
+        # Some norm the results of attention and MLP, instead of their inputs or, as Gemma, too; Gemma's gate is a GELU.
+        self.norms_results = "post_feedforward_layernorm" in layer
         self.is_gemma = "pre_feedforward_layernorm" in layer
         self.indices = indices
         self.of_project: list[LoRALinear] = [self.attention.q_proj, self.attention.k_proj, self.attention.v_proj]
@@ -144,21 +145,22 @@ class LayerOnPack:
     def _project(self, states: Array, *pairs: Array) -> tuple[Array, Array, Array]:
         """q, k, v of each token: (n, heads, width of a head), rotated to its position in its branch."""
         attention, tokens = self.attention, states.shape[0]
-        states = self.layer.input_layernorm(states)
-        query, key, value = (
-            linear(states).reshape(tokens, heads, -1)
-            for linear, heads in zip(
-                _adapted(self.of_project, pairs),
-                (attention.n_heads, attention.n_kv_heads, attention.n_kv_heads),
-                strict=True,
-            )
-        )
-        if "q_norm" in attention:
+        states = self.layer.input_layernorm(states) if "input_layernorm" in self.layer else states
+        query, key, value = (linear(states) for linear in _adapted(self.of_project, pairs))
+        # OLMo's are of all heads together.
+        together = "q_norm" in attention and attention.q_norm.weight.size == query.shape[-1]
+        if together:
+            query, key = attention.q_norm(query), attention.k_norm(key)
+        query = query.reshape(tokens, attention.n_heads, -1)
+        key, value = (array.reshape(tokens, attention.n_kv_heads, -1) for array in (key, value))
+        if "q_norm" in attention and not together:
             query, key = attention.q_norm(query), attention.k_norm(key)
         # Each token is passed as a sequence of length one, so that it can have its own position.
         query, key = (
             attention.rope(heads[:, :, None], offset=self.indices.positions)[:, :, 0] for heads in (query, key)
         )
+        if "query_layernorm" in attention:
+            query, key = attention.query_layernorm(query), attention.key_layernorm(key)
         return query, key, value
 
     def _scores(self, query: Array, key: Array) -> list[Array]:
@@ -186,18 +188,21 @@ class LayerOnPack:
     def _output(self, attended: Array, *pairs: Array) -> Array:
         (project,) = _adapted(self.of_output, pairs)
         change = project(attended)
-        return self._scaled(self.layer.post_attention_layernorm(change) if self.is_gemma else change)
+        return self._scaled(self.layer.post_attention_layernorm(change) if self.norms_results else change)
 
     def _expand(self, states: Array, *pairs: Array) -> tuple[Array, Array]:
         gate, up = _adapted(self.of_expand, pairs)
         layer = self.layer
-        states = (layer.pre_feedforward_layernorm if self.is_gemma else layer.post_attention_layernorm)(states)
+        if self.is_gemma:
+            states = layer.pre_feedforward_layernorm(states)
+        elif not self.norms_results:
+            states = layer.post_attention_layernorm(states)
         return gate(states), up(states)
 
     def _contract(self, gate: Array, opened: Array, up: Array, *pairs: Array) -> Array:
         (down,) = _adapted(self.of_contract, pairs)
         change = down(gate * opened * up)
-        return self._scaled(self.layer.post_feedforward_layernorm(change) if self.is_gemma else change)
+        return self._scaled(self.layer.post_feedforward_layernorm(change) if self.norms_results else change)
 
     def _scaled(self, change: Array) -> Array:
         """What a part of the layer adds to the residual stream."""

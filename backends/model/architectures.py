@@ -1,6 +1,6 @@
 """The supported architectures: one record each, the only list that backends, checks and messages read.
 
-All of them resemble Llama: grouped-query attention, a gated MLP, RMS norms. For another one that does, add its record;
+All of them resemble Llama: grouped-query attention, an MLP, RMS norms. For another one that does, add its record;
 `tests/unit/backends/model/test_architectures.py` then compares it with transformers on every backend.
 """
 
@@ -14,9 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.model.families import Values, gemma3_values, granite_values
+from sapo_edge.backends.model.families import Values, gemma3_values, granite_values, windowless_values
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.errors import ModelError
+
+ATTENTION = "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"
+LINEAR_LAYERS = (*ATTENTION, "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+"""A block's linear layers, those that an adapter changes, by transformers' and mlx-lm's names."""
+JOINED_MLP = "mlp.gate_up_proj", "mlp.down_proj"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +33,14 @@ class Architecture:
         gguf: llama.cpp's name, which GGUF files have; "" if none do.
         permuted: whether GGUF files store the rows of q and k in another order: llama.cpp rotates neighbours,
             transformers halves.
-        windowed: whether a directory's `sliding_window` applies to all layers unless `use_sliding_window` is false.
+        windowed: whether a directory's `sliding_window` applies to all layers.
         mixed: whether layers may differ: some attend to a window, others to everything.
+        alpha: whether RoPE of the kind `dynamic` with an `alpha` depends on the position alone.
         raised_norms: whether GGUF files hold the weights of norms plus one.
         factors: whether a GGUF file may divide the frequencies of RoPE by a tensor of factors, as Llama 3.1 and later.
         tied: whether the output matrix is the embedding if a directory does not say.
+        mlx: whether MLX computes it, in mlx-lm and in the learner.
+        linear: a block's linear layers.
         further: from a GGUF file and the values that all architectures have, those that only this one has.
     """
 
@@ -41,9 +49,12 @@ class Architecture:
     permuted: bool = False
     windowed: bool = False
     mixed: bool = False
+    alpha: bool = False
     raised_norms: bool = False
     factors: bool = False
     tied: bool = False
+    mlx: bool = True
+    linear: tuple[str, ...] = LINEAR_LAYERS
     further: Callable[[GgufHeader, Values], Values] = lambda _header, _values: {}
 
 
@@ -55,11 +66,25 @@ ARCHITECTURES = {
         Architecture("llama", "llama", permuted=True, factors=True),
         # Its GGUF files have the architecture llama.
         Architecture("mistral", "", windowed=True),
-        Architecture("qwen2", "qwen2"),
-        Architecture("qwen3", "qwen3"),
+        Architecture("ministral", "", mixed=True, mlx=False),
+        # Its positions scale queries too, which the learner in MLX does not compute.
+        Architecture("ministral3", "", windowed=True, mlx=False),
+        Architecture("qwen2", "qwen2", mixed=True),
+        Architecture("qwen3", "qwen3", mixed=True),
         # Every fourth layer has no RoPE: llama.cpp, transformers and mlx-lm agree without being told.
         Architecture("smollm3", "smollm3", permuted=True, tied=True),
         Architecture("granite", "granite", permuted=True, further=granite_values),
+        Architecture("olmo2", "olmo2", further=windowless_values),
+        Architecture("olmo3", "", mixed=True, mlx=False),
+        Architecture("hunyuan_v1_dense", "hunyuan-dense", alpha=True),
+        Architecture("ernie4_5", "ernie4_5", tied=True, further=lambda _header, _values: {"use_bias": False}),
+        Architecture("exaone4", "exaone4", mixed=True, factors=True, further=windowless_values),
+        Architecture("arcee", "", mlx=False, linear=(*ATTENTION, "mlp.up_proj", "mlp.down_proj")),
+        Architecture(
+            "phi3", "", windowed=True, mlx=False, linear=("self_attn.qkv_proj", "self_attn.o_proj", *JOINED_MLP)
+        ),
+        Architecture("glm", "", mlx=False, linear=(*ATTENTION, *JOINED_MLP)),
+        Architecture("glm4", "", mlx=False, linear=(*ATTENTION, *JOINED_MLP)),
         # The text model alone; directories of models that see are of the architecture gemma3.
         Architecture("gemma3_text", "gemma3", mixed=True, raised_norms=True, tied=True, further=gemma3_values),
     )

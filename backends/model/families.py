@@ -62,6 +62,26 @@ def gemma3_values(header: GgufHeader, values: Values) -> Values:
     }
 
 
+def windowless_values(header: GgufHeader, values: Values) -> Values:
+    """Those of a family in which some models have layers with a window, for one that has none.
+
+    Raises:
+        ModelError: if this one has.
+    """
+    if header.value("attention.sliding_window", 0):
+        raise ModelError(
+            f"{header.path} sets a sliding window for attention, which is not supported in its GGUF files",
+            "use the model's directory with --backend torch",
+        )
+    # mlx-lm has no defaults.
+    return {
+        "sliding_window": None,
+        "sliding_window_pattern": None,
+        "layer_types": [FULL] * values["num_hidden_layers"],
+        "rope_scaling": None,
+    }
+
+
 def _kinds(header: GgufHeader, layers: int) -> list[str]:
     pattern = header.value("attention.sliding_window_pattern", GEMMA3_PERIOD)
     if isinstance(pattern, int) and not isinstance(pattern, bool) and pattern > 0:

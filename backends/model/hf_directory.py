@@ -27,6 +27,8 @@ INDEX = "model.safetensors.index.json"
 WEIGHTS = "model.safetensors"
 ROPES = ("default", "linear", "llama3", "yarn")
 """Scalings of positions (RoPE) that depend on the position alone, not on the length of the sequence."""
+UNSUPPORTED = "attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention", "resid_pdrop"
+"""Settings that no backend computes."""
 MAX_JSON = 64 * 1024 * 1024
 REMEDY = "use the directory of an instruction-tuned model as transformers saves it, or a GGUF file"
 
@@ -40,6 +42,7 @@ class HfDirectory:
     Attributes:
         config: the content of config.json.
         files: the file of each tensor by name.
+        windowed: whether a layer attends to a window.
 
     Raises:
         ModelError: if it holds no model, or one that can't be trained here.
@@ -97,7 +100,8 @@ class HfDirectory:
         kinds = [rope[kind] for kind in (WINDOW, FULL) if kind in rope] if isinstance(rope, dict) else []
         for each in kinds or [rope]:
             name = (each.get("rope_type") or each.get("type") or "default") if isinstance(each, dict) else each
-            if name not in ROPES:
+            constant = architecture.alpha and name == "dynamic" and isinstance(each, dict) and each.get("alpha")
+            if name not in ROPES and not constant:
                 raise ModelError(
                     f"{where} scales positions (RoPE) by {name!r}, which is not supported",
                     "use a model without this scaling",
@@ -107,14 +111,15 @@ class HfDirectory:
     def _check_attention(self, architecture: Architecture) -> None:
         """Raise ModelError for attention, or caps of its scores or of logits, that no backend computes."""
         where, config = self.path / CONFIG, self.config
-        layers = config.get("layer_types") or ()
-        sliding = config.get("use_sliding_window", architecture.windowed) and config.get("sliding_window")
-        if not architecture.mixed and (sliding or any(layer != FULL for layer in layers)):
+        some = any(layer != FULL for layer in config.get("layer_types") or ())
+        can = architecture.mixed or architecture.windowed
+        self.windowed = some or bool(config.get("use_sliding_window", can) and config.get("sliding_window"))
+        if (self.windowed and not can) or (some and not architecture.mixed):
             raise ModelError(
                 f"{where} sets a sliding window for attention, which is not supported",
                 "use a model whose layers all attend to the whole context",
             )
-        for name in ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention"):
+        for name in UNSUPPORTED:
             if config.get(name):
                 raise ModelError(f"{where} sets {name}, which is not supported", "use another model")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sapo_edge.backends.model.architectures import ARCHITECTURES
 from sapo_edge.backends.model.families import FULL, WINDOW
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.errors import ModelError
@@ -21,15 +22,20 @@ def mlx_settings(directory: HfDirectory) -> dict[str, Any]:
     """What a directory's config.json lacks for mlx-lm.
 
     Raises:
-        ModelError: if mlx-lm has no setting for its order of layers.
+        ModelError: if MLX does not compute its architecture, its windows or its order of layers.
     """
-    config = directory.config
+    config, record = directory.config, ARCHITECTURES[directory.architecture]
+    if not record.mlx or (directory.windowed and record.name != GEMMA3):
+        what = "a sliding window" if record.mlx else f"the architecture {record.name}"
+        raise ModelError(f"{directory.path} has {what}, which MLX can't compute here", "use --backend torch")
     tied = "lm_head.weight" not in directory.files
     settings: dict[str, Any] = {"tie_word_embeddings": config.get("tie_word_embeddings", tied)}
     if directory.architecture == GEMMA3:
         return settings | gemma3_settings(config, directory.path)
     if isinstance(rope := config.get("rope_parameters"), dict):
-        settings |= {"rope_theta": rope.get("rope_theta", config.get("rope_theta", 10000.0)), "rope_scaling": rope}
+        kind = rope.get("rope_type", "default")
+        scaling = None if kind == "default" else rope | {"type": kind}
+        settings |= {"rope_theta": rope.get("rope_theta", config.get("rope_theta", 10000.0)), "rope_scaling": scaling}
     return settings
 
 

@@ -6,19 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sapo_edge.backends.model.architectures import model_values
+from sapo_edge.backends.model.architectures import ARCHITECTURES, LINEAR_LAYERS, model_values
 from sapo_edge.backends.model.gguf_header import GgufHeader
-
-LINEAR_LAYERS = (
-    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-    "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
-)  # fmt: skip
-"""A block's linear layers, those that an adapter changes, by transformers' and mlx-lm's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Sizes of a decoder with grouped-query attention and a gated MLP.
+    """Sizes of a decoder with grouped-query attention.
 
     Attributes:
         width: size of the residual stream.
@@ -28,6 +22,7 @@ class ModelShape:
         vocabulary: rows of the output matrix.
         context: most tokens of a sequence.
         tied: whether the output matrix is the embedding.
+        linear: names of a block's linear layers.
     """
 
     width: int
@@ -39,6 +34,7 @@ class ModelShape:
     vocabulary: int
     context: int
     tied: bool
+    linear: tuple[str, ...] = LINEAR_LAYERS
 
     @classmethod
     def of_values(cls, values: Mapping[str, Any]) -> ModelShape:
@@ -54,6 +50,8 @@ class ModelShape:
             vocabulary=int(values["vocab_size"]),
             context=int(values["max_position_embeddings"]),
             tied=bool(values.get("tie_word_embeddings", False)),
+            # GGUF files' values name no architecture: all of theirs have Llama's layers.
+            linear=ARCHITECTURES[values.get("model_type", "llama")].linear,
         )
 
     @classmethod
@@ -72,11 +70,13 @@ class ModelShape:
 
     @property
     def linear_layers(self) -> dict[str, tuple[int, int]]:
-        """Inputs and outputs of each of a block's `LINEAR_LAYERS`."""
+        """Inputs and outputs of each of a block's linear layers."""
         width, queries, keys, inner = self.width, self.queries, self.keys, self.inner
         attention = (width, queries), (width, keys), (width, keys), (queries, width)
         sizes = *attention, (width, inner), (width, inner), (inner, width)
-        return dict(zip(LINEAR_LAYERS, sizes, strict=True))
+        known = dict(zip(LINEAR_LAYERS, sizes, strict=True))
+        known |= {"self_attn.qkv_proj": (width, queries + 2 * keys), "mlp.gate_up_proj": (width, 2 * inner)}
+        return {name: known[name] for name in self.linear}
 
     @property
     def block_weights(self) -> int:

@@ -71,6 +71,8 @@ def header_of(model: KnownModel) -> GgufHeader:
 
 def _tensors(header: GgufHeader, shape: ModelShape) -> Iterator[TensorInfo]:
     yield _tensor("token_embd.weight", shape.vocabulary, shape.width, "Q6_K" if shape.tied else "Q4_K")
+    if not shape.tied:
+        yield _tensor("output.weight", shape.vocabulary, shape.width, "Q6_K")
     for index in range(shape.layers):
         for layer, (inputs, outputs) in shape.linear_layers.items():
             # llama.cpp gives these more bits in half of the layers.

@@ -6,6 +6,7 @@ the gradient.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from sapo_edge.policy import ExternalRule, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
-from tests.contract.conftest import MakePolicy, Reference
+from tests.contract.conftest import RANK, MakePolicy, Reference
 from tests.contract.formula import Gradients, distance, expected
-from tests.contract.training import limit_packs, own_group
-from tests.models import SHAPES, question
+from tests.contract.training import assert_as_reference, limit_packs, own_group
+from tests.directories import SHAPES as DIRECTORIES
+from tests.directories import reference as reference_of
+from tests.directories import write_directory
+from tests.models import SHAPES, opening, question
 
 SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8, max_gradient_norm=1e9)
 FIRST_DECAY = SETTINGS.betas[0]
@@ -96,6 +100,21 @@ def test_loss_gradient_and_statistics_match_the_formula(
     for name in ("loss", "entropy", "mismatch_kl"):
         assert getattr(statistics, name) == pytest.approx(getattr(correct, name), rel=1e-3), name
     assert statistics.tokens == correct.tokens
+
+
+@pytest.mark.parametrize("name", list(DIRECTORIES))
+def test_a_directory_in_torch_samples_and_learns_as_transformers_computes(tmp_path: Path, name: str) -> None:
+    from sapo_edge.backends.pytorch.policy import TorchPolicy
+
+    path = write_directory(tmp_path / "model", DIRECTORIES[name])
+    with closing(TorchPolicy(opening(path, lora=RANK), "cpu")) as policy:
+        assert_as_reference(policy, reference_of(path), tmp_path / "adapter")
+    with closing(TorchPolicy(opening(path, lora=RANK), "cpu")) as policy:
+        start = randomise(policy, tmp_path / "start")
+        groups = batch(policy)
+        policy.update(groups, SETTINGS)
+        correct = expected(reference_of(path), start, groups, SETTINGS)
+        assert distance(as_gradients(first_moments(policy, tmp_path / "end")), correct.gradients) < LIMIT
 
 
 @pytest.mark.parametrize("tokens", [1, 20, 60])

@@ -20,7 +20,7 @@ from sapo_edge.tasks.questions import make_check
 from tests import pages
 from tests.swarm.member.hostile import ATTACKS
 
-assert find_architecture("ernie4_5", "config.json").name == "ernie4_5"
+assert find_architecture("seed_oss", "config.json").name == "seed_oss"
 assert SETTINGS["on_battery_above"].default == 100
 assert "empty_frames" in ATTACKS
 assert make_check("words", None).score("a b", "B a") == 1.0

@@ -27,12 +27,15 @@ from sapo_edge.errors import BackendError, CheckpointError, ModelError, StateErr
 from sapo_edge.policy import LoraSettings, Message
 from tests import needs
 from tests.contract.training import edit
+from tests.directories import SHAPES as DIRECTORIES
 from tests.directories import reference, write_directory
-from tests.models import ROPES, SHAPES, ReferenceModel, kl, write_model
+from tests.models import ROPES, SHAPES, ModelShape, ReferenceModel, kl, write_model
 from tests.unit.backends.adapter.bridging import TorchSide, llama_logits
 
 IDS = [*b"What is 3 + 4?"]
 LORA = LoraSettings(rank=4, alpha=6.0)
+NEWER = "olmo2", "hunyuan", "ernie4_5", "exaone4"
+"""Shapes whose files transformers does not read."""
 
 
 def peft_adapter(directory: Path, base: Path) -> Path:
@@ -111,7 +114,7 @@ def adapter_of(directory: Path, side: TorchSide) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("shape", ["llama-gqa", "qwen3", "granite", "gemma3"])
+@pytest.mark.parametrize("shape", ["llama-gqa", "qwen3", "granite", "gemma3", *NEWER])
 def test_a_merged_file_is_base_and_adapter_together(tmp_path: Path, shape: str) -> None:
     base = write_model(tmp_path / "base.gguf", SHAPES[shape])
     header = read_header(base)
@@ -130,7 +133,7 @@ def test_a_merged_file_is_base_and_adapter_together(tmp_path: Path, shape: str) 
     # Vocabulary and chat template are the base model's.
     merged = read_header(tmp_path / "f16" / "merged-f16.gguf")
     assert merged.metadata["tokenizer.chat_template"] == header.metadata["tokenizer.chat_template"]
-    if shape in ("granite", "gemma3"):
+    if shape in ("granite", "gemma3", *NEWER):
         # transformers does not read their files, or not as llama.cpp does.
         return
     # transformers, which knows nothing of this project, reads it as well.
@@ -204,9 +207,17 @@ def test_the_modelfile_has_the_prompt_of_the_training(tmp_path: Path) -> None:
     assert commands["LM Studio"] == f"lms import --copy {path}" and commands["llama.cpp"].startswith("llama-cli -m")
 
 
-@pytest.mark.parametrize(("shape", "half"), [("qwen3", False), ("qwen3", True), ("gemma3", False), ("granite", False)])
-def test_a_merged_directory_is_base_and_adapter_together(tmp_path: Path, shape: str, half: bool) -> None:
-    base = write_directory(tmp_path / "base", SHAPES[shape], half=half)
+@pytest.mark.parametrize(
+    ("shape", "half"),
+    [
+        *((SHAPES["qwen3"], half) for half in (False, True)),
+        *((SHAPES[name], False) for name in ("gemma3", "granite", *NEWER)),
+        *((shape, False) for shape in DIRECTORIES.values()),
+    ],
+    ids=lambda value: f"{value.architecture}-{value.window}" if isinstance(value, ModelShape) else str(value),
+)
+def test_a_merged_directory_is_base_and_adapter_together(tmp_path: Path, shape: ModelShape, half: bool) -> None:
+    base = write_directory(tmp_path / "base", shape, half=half)
     adapter = peft_adapter(tmp_path / "adapter", base)
     path = export(adapter, tmp_path / "out", ExportFormat.MERGED, base)
     assert path == tmp_path / "out" / "merged"
@@ -221,7 +232,7 @@ def test_a_merged_directory_is_base_and_adapter_together(tmp_path: Path, shape: 
 
 
 @needs.MLX
-@pytest.mark.parametrize("shape", ["llama-3.2", "llama-gqa", "qwen2", "smollm3", "granite", "gemma3"])
+@pytest.mark.parametrize("shape", ["llama-3.2", "llama-gqa", "qwen2", "smollm3", "granite", "gemma3", *NEWER])
 def test_plain_mlx_lm_reads_a_merged_directory_as_transformers_does(tmp_path: Path, shape: str) -> None:
     from sapo_edge.backends.apple.runtime import require_mlx
 

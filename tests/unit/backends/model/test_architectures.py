@@ -16,19 +16,18 @@ from sapo_edge.backends.model.source import open_source
 from sapo_edge.backends.pytorch.model import load_base
 from sapo_edge.errors import ModelError
 from tests import needs
+from tests.directories import SHAPES as DIRECTORIES
 from tests.directories import reference, write_directory
 from tests.models import SHAPES, ModelShape, encode_text
 
-TEXT = encode_text("two plus two")
+TEXT = encode_text("two plus two is four")
 Logits = Callable[[Path], np.ndarray]
 RECORDS = list(ARCHITECTURES.values())
+WITHOUT = [r.name for r in RECORDS if r.name not in {"ministral", "olmo3", *(s.architecture for s in SHAPES.values())}]
+TINY = [*SHAPES.values(), *(ModelShape(name, seed=5) for name in WITHOUT), *DIRECTORIES.values()]
+"""Models of all architectures, with and without a window where both exist."""
 UNLISTED = Architecture("seed_oss", "")
 """Not supported; transformers and mlx-lm have it, and it resembles Llama."""
-
-
-def shape_for(record: Architecture) -> ModelShape:
-    """A tiny model of an architecture; those without one in `SHAPES` have Llama's tensors."""
-    return next((s for s in SHAPES.values() if s.architecture == record.name), ModelShape(record.name, seed=5))
 
 
 def torch_logits(path: Path) -> np.ndarray:
@@ -53,10 +52,20 @@ BACKENDS = [pytest.param(torch_logits, id="torch"), pytest.param(mlx_logits, id=
 
 
 @pytest.mark.parametrize("logits", BACKENDS)
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
-def test_a_directory_computes_what_transformers_computes(tmp_path: Path, record: Architecture, logits: Logits) -> None:
-    path = write_directory(tmp_path / "model", shape_for(record))
-    assert np.abs(logits(path) - reference(path).logits(TEXT)).max() < 1e-3
+@pytest.mark.parametrize("shape", TINY, ids=lambda s: f"{s.architecture}-{s.seed}")
+def test_a_directory_computes_what_transformers_computes(tmp_path: Path, shape: ModelShape, logits: Logits) -> None:
+    path = write_directory(tmp_path / "model", shape)
+    record = ARCHITECTURES[shape.architecture]
+    if logits is mlx_logits and (not record.mlx or (shape.window and record.name != "gemma3_text")):
+        with pytest.raises(ModelError, match="which MLX can't compute here"):
+            logits(path)
+        return
+    expected = reference(path).logits(TEXT)
+    assert np.abs(logits(path) - expected).max() < 1e-3
+    if shape.window:
+        # A window that covers the text is another model.
+        wide = write_directory(tmp_path / "wide", replace(shape, window=len(TEXT)))
+        assert np.abs(reference(wide).logits(TEXT) - expected).max() > 0.01
 
 
 @pytest.mark.parametrize("logits", BACKENDS)

@@ -59,6 +59,9 @@ def test_granites_multipliers_default_to_none(headers: dict[str, GgufHeader]) ->
         ("gemma3", {"attention__sliding_window_pattern": 0}, "which layers"),
         ("gemma3", {"attention__sliding_window": -1}, "sliding_window"),
         ("gemma3", {"rope__freq_base_swa": "high"}, "freq_base_swa"),
+        # OLMo 3's files have OLMo 2's name.
+        ("olmo2", {"attention__sliding_window": 4096}, "sliding window"),
+        ("exaone4", {"attention__sliding_window": 4096}, "sliding window"),
     ],
 )
 def test_what_can_not_be_computed_is_refused(

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from sapo_edge.backends.apple.policy import MlxPolicy
+from sapo_edge.backends.model.families import FULL
 from sapo_edge.backends.model.hf_directory import WEIGHTS, HfDirectory
 from sapo_edge.backends.model.vocabularies import HfVocabulary
 from sapo_edge.backends.pytorch.policy import TorchPolicy
@@ -32,6 +33,7 @@ ROPES: dict[str, dict[str, Any]] = {
         "original_max_position_embeddings": 64,
     },
     "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+    "alpha": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0},
 }  # fmt: skip
 
 
@@ -51,7 +53,7 @@ def change(path: Path, **values: Any) -> None:
     [
         ("llama-gqa", "default", False), ("llama-gqa", "linear", False), ("llama-gqa", "llama3", True),
         ("llama-gqa", "yarn", False), ("qwen2", "default", True), ("qwen3", "default", False),
-        ("qwen3", "llama3", False),
+        ("qwen3", "llama3", False), ("hunyuan", "alpha", False),
     ],
 )  # fmt: skip
 def test_it_samples_and_learns_as_transformers_computes(
@@ -141,7 +143,16 @@ def remove_tokenizer(path: Path) -> None:
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "another architecture": (lambda d: change(d, model_type="gpt2"), "gpt2"),
     "a window that is asked for": (lambda d: change(d, sliding_window=8, use_sliding_window=True), "window"),
-    "a sliding window": (lambda d: change(d, model_type="mistral", sliding_window=64), "window"),
+    "a window that transformers gives all layers": (
+        lambda d: change(d, model_type="mistral", sliding_window=64, layer_types=["sliding_attention", FULL]), "window",
+    ),
+    "a residual stream with gaps": (lambda d: change(d, resid_pdrop=0.1), "resid_pdrop"),
+    "positions scaled as Hunyuan's": (
+        lambda d: change(d, rope_parameters={"rope_type": "dynamic", "alpha": 50.0}), "dynamic",
+    ),
+    "Hunyuan's without their factor": (
+        lambda d: change(d, model_type="hunyuan_v1_dense", rope_parameters={"rope_type": "dynamic"}), "dynamic",
+    ),
     "layers with a window": (lambda d: change(d, layer_types=["sliding_attention"]), "window"),
     "capped logits": (lambda d: change(d, final_logit_softcapping=30.0), "final_logit_softcapping"),
     "two kinds of positions": (
@@ -166,7 +177,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a tensor of another shape": (lambda d: edit(d / WEIGHTS, lengthen), "(65,)"),
     "a tensor too many": (lambda d: edit(d / WEIGHTS, lambda a: a.update({"x": np.ones(3, np.float32)})), "has a x"),
     "no tokenizer": (remove_tokenizer, "tokenizer"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", list(DAMAGE))
