@@ -21,12 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.errors import SapoError, StateError
-from sapo_edge.experiment import resume
 from sapo_edge.experiment.plan import Job, Plan
 from sapo_edge.experiment.results import ELSEWHERE, Results, SwarmRecord, exclusive
-from sapo_edge.experiment.scene import Narrate, Scene, is_tiny, model_path, training_manifest
+from sapo_edge.experiment.scene import Narrate, Scene, fix_instructions, is_tiny, model_path, training_manifest
 from sapo_edge.experiment.swarm import Swarm
-from sapo_edge.experiment.tiny import fix_instructions
 from sapo_edge.state.durable import free_bytes, is_disk_full
 
 SAVE_SECONDS = 120.0
@@ -186,10 +184,9 @@ def run_job(
     """
     state = job.state(directory)
     swarm = _new_swarm(job, scene)
-    can_resume = resume.can_resume(swarm)
-    if can_resume:
+    if swarm.can_resume:
         try:
-            resume.restore(swarm, state)
+            swarm.restore(state)
         except StateError as error:
             scene.narrate(f"{error.message}: {job.name} starts again")
             shutil.rmtree(state, ignore_errors=True)
@@ -200,8 +197,8 @@ def run_job(
     def after_round(swarm: Swarm) -> None:
         nonlocal saved
         report(swarm.finished)
-        if can_resume and swarm.finished < job.rounds and time.monotonic() - saved >= SAVE_SECONDS:
-            resume.save(swarm, state)
+        if swarm.can_resume and swarm.finished < job.rounds and time.monotonic() - saved >= SAVE_SECONDS:
+            swarm.save(state)
             saved = time.monotonic()
 
     return swarm.run(after_round)
