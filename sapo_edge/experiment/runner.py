@@ -10,8 +10,8 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -41,8 +41,6 @@ _MEMORY_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Progress of a run."""
-
     job: Job
     finished: int
     is_done: bool
@@ -101,8 +99,7 @@ def _share(
                     narrate(content)
             for future in ended:
                 job = doing.pop(future)
-                with _explained(*places):
-                    results.add(future.result())
+                results.add(_record_of(future, places))
                 shutil.rmtree(job.state(results.directory), ignore_errors=True)
                 yield Step(job, job.rounds, True)
     finally:
@@ -112,10 +109,10 @@ def _share(
         news.close()
 
 
-@contextmanager
-def _explained(*places: Path) -> Iterator[None]:
+def _record_of(future: Future[SwarmRecord], places: Iterable[Path]) -> SwarmRecord:
+    """What a worker made; what ended it is said in words."""
     try:
-        yield
+        return future.result()
     except SapoError:
         raise
     except BrokenProcessPool:

@@ -131,7 +131,6 @@ def model_path(plan: Plan, name: str) -> Path:
 
 
 def tiny_model(name: str) -> Path:
-    """The directory of a model."""
     if name not in KINDS:
         raise ConfigError(f"there is no tiny model {name}", f"choose {', '.join(KINDS)}")
     return Path(__file__).parent / "models" / KINDS[name]

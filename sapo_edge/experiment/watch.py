@@ -42,8 +42,6 @@ class ArmView:
 
 @dataclass(frozen=True, slots=True)
 class SettingView:
-    """A setting so far: the baseline is the name of one of its arms."""
-
     title: str
     baseline: str
     arms: tuple[ArmView, ...]
