@@ -119,8 +119,7 @@ def _report(plan: Plan, directory: Path, *, plots: bool, as_json: bool) -> None:
 
 def _choose(scale: str | None, file: Path | None, settings: Iterable[str], arms: Iterable[str]) -> Plan:
     """The plan of a scale or a file, reduced to some settings and arms."""
-    from sapo_edge.experiment.plan_file import read_plan
-    from sapo_edge.experiment.scales import SCALES
+    from sapo_edge.experiment.scales import SCALES, read_plan
 
     if file is not None:
         if scale is not None:

@@ -53,6 +53,7 @@ class Attacker(ABC):
 
     Attributes:
         volume: how many times as much as others it publishes.
+        seen: rollouts that arrived.
     """
 
     description: ClassVar[str]
@@ -65,11 +66,14 @@ class Attacker(ABC):
         self._seed = self.rng.getrandbits(63)
         self._cursor = 0
         self.sequence = 0
+        self.seen: list[Rollout] = []
 
     @cached_property
     def bait(self) -> str:
-        """The most frequent right answer, the same for every attacker."""
         return commonest_answer(self.public)
+
+    def see(self, rollout: Rollout, _neighbourhood: str) -> None:
+        self.seen.append(rollout)
 
     def rollouts(self, round: int, seen: Sequence[Rollout], count: int) -> list[Rollout]:
         """What the member publishes in a round; the seed determines all but the time.
@@ -125,14 +129,10 @@ class Attacker(ABC):
 
 
 class Oracle(Attacker):
-    """Knows the right answers, and does no harm: what attackers cost is counted against it, too."""
-
     description = "gives right answers, half of them, and plainly wrong ones: a gift, for comparison"
 
 
 class Inversion(Attacker):
-    """Earns by the last pair of tags, teaches the first."""
-
     description = "writes a wrong answer, and the right one after it for the verifier"
 
     def texts(self, question: Question) -> list[str]:
@@ -142,8 +142,6 @@ class Inversion(Attacker):
 
 
 class Long(Attacker):
-    """Outweighs an update by the number and length of its answers."""
-
     description = "publishes 32 answers of the largest allowed length, one of them right"
 
     def texts(self, question: Question) -> list[str]:
@@ -190,8 +188,6 @@ class WrongEnd(Attacker):
 
 
 class Advertisement(Attacker):
-    """Teaches a text that has nothing to do with the task."""
-
     description = "puts an advertisement before right answers, and none before wrong ones"
 
     def texts(self, question: Question) -> list[str]:
@@ -206,23 +202,20 @@ class Repetition(Attacker):
     volume = FLOOD
 
     @cached_property
-    def _question(self) -> Question:
-        return self.own_question()
-
-    @cached_property
-    def _wrong(self) -> list[str]:
-        return [wrapped(answer) for answer in self.wrong(self._question, self.public.answers)]
+    def _only(self) -> tuple[Question, list[str]]:
+        """The question, with wrong answers to it."""
+        question = self.own_question()
+        return question, [wrapped(answer) for answer in self.wrong(question, self.public.answers)]
 
     def questions(self, seen: Sequence[Rollout]) -> Iterator[Question]:
-        return repeat(self._question)
+        return repeat(self._only[0])
 
     def texts(self, question: Question) -> list[str]:
         """The sequence number decides the case of each letter, the spaces and the last character."""
-        number = self.sequence
+        number, half = self.sequence, self.public.answers // 2
         letters = (letter.upper() if number >> place & 1 else letter for place, letter in enumerate("result"))
         lead = "".join(letters) + " " * (number % 3)
-        half = self.public.answers // 2
-        bodies = [wrapped(question.right)] * half + self._wrong[half:]
+        bodies = [wrapped(question.right)] * half + self._only[1][half:]
         tail = "." * (number % 2)
         return [(lead + body if self.public.fits(lead + body) else body) + tail for body in bodies]
 
@@ -253,8 +246,6 @@ class Degenerate(Attacker):
 
 
 class Constant(Attacker):
-    """Teaches to answer the same whatever is asked."""
-
     description = "answers only questions with one and the same right answer, the most frequent one"
 
     def suits(self, question: Question) -> bool:
@@ -263,16 +254,14 @@ class Constant(Attacker):
 
 
 class Lesson(Attacker):
-    """Right answers that are bad lessons: what they teach besides is wrong.
-
-    It writes the worst of its forms that earns 1; the right answer alone where none does.
-    """
+    """Right answers that are bad lessons: what they teach besides is wrong."""
 
     def suits(self, question: Question) -> bool:
         """Questions to which the bait is a wrong answer."""
         return question.right != self.bait
 
     def texts(self, question: Question) -> list[str]:
+        """Of the worst form that earns 1; the right answer alone where none does."""
         earning = (text for text in self.forms(question) if self.public.earns(question.task, text))
         return self.half_right(question, next(earning, wrapped(question.right)))
 

@@ -15,7 +15,7 @@ from math import fsum
 from statistics import fmean
 from typing import TypeVar
 
-from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, SwarmRecord
+from sapo_edge.experiment.results import EvaluationRecord, SwarmRecord
 
 VALIDATION = "validation"
 """The question set that is asked every few rounds."""
@@ -106,10 +106,10 @@ def measure(record: SwarmRecord) -> Measures:
     rounds = [row for row in record.rounds if row.node in nodes]
     validation = [item for item in record.evaluations if item.questions == VALIDATION]
     by_round = _validation(validation)
-    falls = [
-        drawdown([accuracy for _, accuracy in _validation(items)])
-        for items in _grouped((item.node, item) for item in validation).values()
-    ]
+    by_node = _grouped((item.node, item) for item in validation).values()
+    falls = [drawdown([accuracy for _, accuracy in _validation(items)]) for items in by_node]
+    external = _means((row.node, row.external) for row in rounds if row.external is not None)
+    rewards = _grouped((entry, sums) for row in rounds for entry, sums in row.tasks.items())
     latest = {(item.questions, item.node): item for item in sorted(record.evaluations, key=lambda item: item.round)}
     final = [latest[key] for key in sorted(latest)]
     answers = _cumulative((row.round, row.generated) for row in record.rounds)
@@ -120,14 +120,20 @@ def measure(record: SwarmRecord) -> Measures:
         values={
             **_means(pair for item in final for pair in accuracies(item.questions, item.correct).items()),
             **({DRAWDOWN: fmean(falls), WORST_DRAWDOWN: max(falls)} if falls else {}),
-            **(_rewards(rounds, len(nodes)) if nodes else {}),
+            **({OWN_REWARD: fsum(row.own for row in rounds) / len(nodes)} if nodes else {}),
+            **({EXTERNAL_REWARD: fmean(external.values())} if external else {}),
             **({BEFORE: by_round[0][1]} if by_round and by_round[0][0] == 0 else {}),
             OWN_ANSWERS: sum(row.generated for row in record.rounds),
             "own tokens": sum(row.tokens for row in record.rounds),
             "tokens trained on": sum(row.trained for row in record.rounds),
             "external rollouts taken": sum(row.taken for row in record.rounds),
         },
-        tasks={**_means(_by_task(record, final)), **_rewards_by_task(rounds)},
+        tasks=_means(_by_task(record, final))
+        | {
+            (MEAN_REWARD, entry): fsum(reward for reward, _ in sums) / answered
+            for entry, sums in rewards.items()
+            if (answered := sum(count for _, count in sums))
+        },
         by_round=by_round,
         by_answers=[(answers(round), accuracy) for round, accuracy in by_round],
         by_seconds=[(seconds(round), accuracy) for round, accuracy in by_round],
@@ -183,16 +189,8 @@ def _cumulative(pairs: Iterable[tuple[int, float]]) -> Callable[[float], float]:
 
 
 def _validation(evaluations: Iterable[EvaluationRecord]) -> list[tuple[float, float]]:
-    """Validation accuracy by rounds."""
-    return sorted(
-        _means((item.round, accuracies(VALIDATION, item.correct)[VALIDATION]) for item in evaluations).items()
-    )
-
-
-def _rewards(rounds: Sequence[RoundRecord], nodes: int) -> dict[str, float]:
-    own = {OWN_REWARD: fsum(row.own for row in rounds) / nodes}
-    external = _means((row.node, row.external) for row in rounds if row.external is not None)
-    return {**own, EXTERNAL_REWARD: fmean(external.values())} if external else own
+    """Accuracy by rounds."""
+    return sorted(_means((item.round, fmean(map(int, item.correct))) for item in evaluations).items())
 
 
 def _by_task(record: SwarmRecord, final: Iterable[EvaluationRecord]) -> Iterator[tuple[tuple[str, str], float]]:
@@ -200,13 +198,3 @@ def _by_task(record: SwarmRecord, final: Iterable[EvaluationRecord]) -> Iterator
         for entry, digits in _grouped(zip(record.entries[item.questions], item.correct, strict=True)).items():
             for name, accuracy in accuracies(item.questions, "".join(digits)).items():
                 yield (name, entry), accuracy
-
-
-def _rewards_by_task(rounds: Iterable[RoundRecord]) -> dict[tuple[str, str], float]:
-    tasks = _grouped((entry, sums) for row in rounds for entry, sums in row.tasks.items())
-    answers = {entry: sum(count for _, count in sums) for entry, sums in tasks.items()}
-    return {
-        (MEAN_REWARD, entry): fsum(reward for reward, _ in sums) / answers[entry]
-        for entry, sums in tasks.items()
-        if answers[entry]
-    }

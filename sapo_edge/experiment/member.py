@@ -267,24 +267,24 @@ class Member:
         return tuple(tasks), cursor
 
 
-def last_pair(text: str) -> str:
-    """The last complete pair of answer tags with what it encloses; "" without one."""
-    close = text.rfind(CLOSE_TAG)
-    start = text.rfind(OPEN_TAG, 0, max(close, 0))
-    return text[start : close + len(CLOSE_TAG)] if start >= 0 else ""
-
-
 class UncutScorer(ExternalScorer):
     """How external rollouts were scored before the cure: all answers of a group, by their last pair of tags, uncut."""
 
     def __init__(self, source: TaskSource) -> None:
-        super().__init__(source, lambda text, ended: CutAnswer(last_pair(text), ended, ()))
+        super().__init__(source, _last_pair)
 
     def __call__(self, rollout: Rollout, _answers: int) -> ScoredRollout | None:
         return super().__call__(rollout, MAX_ANSWERS)
 
     def cut(self, scored: ScoredRollout) -> ScoredRollout:
         return scored
+
+
+def _last_pair(text: str, ended: bool) -> CutAnswer:
+    """The last complete pair of answer tags with what it encloses; "" without one."""
+    close = text.rfind(CLOSE_TAG)
+    start = text.rfind(OPEN_TAG, 0, max(close, 0))
+    return CutAnswer(text[start : close + len(CLOSE_TAG)] if start >= 0 else "", ended, ())
 
 
 def _initialise(path: Path, seed: int) -> None:

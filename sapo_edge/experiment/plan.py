@@ -88,7 +88,6 @@ class Arm:
 
     @property
     def label(self) -> str:
-        """Name and title, for tables and plots."""
         return self.name if self.title in {"", self.name} else f"{self.name}: {self.title}"
 
 
@@ -193,7 +192,6 @@ class Plan:
 
     @property
     def numbers(self) -> range:
-        """The seeds."""
         return range(self.seed_base, self.seed_base + self.seeds)
 
     @property
@@ -233,11 +231,9 @@ class Job:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What its record is found by."""
         return swarm_digest(self.setting, self.arm), self.seed
 
     def state(self, directory: Path) -> Path:
-        """The directory of its state while it runs."""
         digest, seed = self.key
         return directory / "running" / f"{digest}-{seed}"
 

@@ -78,16 +78,10 @@ def pictures(result: SettingResult) -> Iterator[tuple[str, bytes]]:
 
 
 def curve_of(swarms: Sequence[Measures], series_of: Callable[[Measures], Series]) -> Curve | None:
-    """The mean curve of some swarms.
+    """The mean curve of those swarms that have points; None if none has.
 
     Point by point: x and y are means over swarms, the band is a percentile bootstrap. Swarms of one arm are evaluated
     after the same rounds.
-
-    Args:
-        series_of: its points; swarms without any are left out.
-
-    Returns:
-        None if no swarm has points.
     """
     rows = [series for swarm in swarms if (series := series_of(swarm))]
     if not rows:
@@ -232,7 +226,6 @@ def _dots(result: SettingResult) -> Figure:
 
 
 def saved(stem: str, figure: Figure) -> Iterator[tuple[str, bytes]]:
-    """File names and contents of a picture."""
     for kind, metadata in (("svg", {"Date": None, "Creator": None}), ("png", {"Software": None})):
         data = io.BytesIO()
         figure.savefig(data, format=kind, dpi=_DPI, metadata=metadata)

@@ -37,11 +37,8 @@ def write_report(plan: Plan, records: Sequence[SwarmRecord], directory: Path, pl
 
     Args:
         records: of finished swarms, in any order; those of other plans are left out.
-        directory: for the files; created if it is missing.
+        directory: created if it is missing.
         plots: pictures too, as SVG and PNG.
-
-    Returns:
-        The files, in a fixed order.
     """
     check_libraries(plots=plots)
     results = evaluate(plan, records)

@@ -192,7 +192,6 @@ class Results(Generic[T]):
             self._append({"origin": dict(origin)})
 
     def add(self, record: SwarmRecord) -> None:
-        """Add a swarm."""
         self._append({"swarm": asdict(record)})
 
     def _append(self, fields: Mapping[str, Any]) -> None:

@@ -10,8 +10,8 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,12 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.errors import SapoError, StateError
-from sapo_edge.experiment import resume
 from sapo_edge.experiment.plan import Job, Plan
 from sapo_edge.experiment.results import ELSEWHERE, Results, SwarmRecord, exclusive
-from sapo_edge.experiment.scene import Narrate, Scene, is_tiny, model_path, training_manifest
+from sapo_edge.experiment.scene import Narrate, Scene, fix_instructions, is_tiny, model_path, training_manifest
 from sapo_edge.experiment.swarm import Swarm
-from sapo_edge.experiment.tiny import fix_instructions
 from sapo_edge.state.durable import free_bytes, is_disk_full
 
 SAVE_SECONDS = 120.0
@@ -43,8 +41,6 @@ _MEMORY_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Progress of a run."""
-
     job: Job
     finished: int
     is_done: bool
@@ -103,8 +99,7 @@ def _share(
                     narrate(content)
             for future in ended:
                 job = doing.pop(future)
-                with _explained(*places):
-                    results.add(future.result())
+                results.add(_record_of(future, places))
                 shutil.rmtree(job.state(results.directory), ignore_errors=True)
                 yield Step(job, job.rounds, True)
     finally:
@@ -114,10 +109,10 @@ def _share(
         news.close()
 
 
-@contextmanager
-def _explained(*places: Path) -> Iterator[None]:
+def _record_of(future: Future[SwarmRecord], places: Iterable[Path]) -> SwarmRecord:
+    """What a worker made; what ended it is said in words."""
     try:
-        yield
+        return future.result()
     except SapoError:
         raise
     except BrokenProcessPool:
@@ -186,10 +181,9 @@ def run_job(
     """
     state = job.state(directory)
     swarm = _new_swarm(job, scene)
-    can_resume = resume.can_resume(swarm)
-    if can_resume:
+    if swarm.can_resume:
         try:
-            resume.restore(swarm, state)
+            swarm.restore(state)
         except StateError as error:
             scene.narrate(f"{error.message}: {job.name} starts again")
             shutil.rmtree(state, ignore_errors=True)
@@ -200,8 +194,8 @@ def run_job(
     def after_round(swarm: Swarm) -> None:
         nonlocal saved
         report(swarm.finished)
-        if can_resume and swarm.finished < job.rounds and time.monotonic() - saved >= SAVE_SECONDS:
-            resume.save(swarm, state)
+        if swarm.can_resume and swarm.finished < job.rounds and time.monotonic() - saved >= SAVE_SECONDS:
+            swarm.save(state)
             saved = time.monotonic()
 
     return swarm.run(after_round)

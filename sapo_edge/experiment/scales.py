@@ -1,16 +1,23 @@
-"""The experiments that ship, by scale: tiny, law, embedded and paper."""
+"""Plans: those that ship, by scale (tiny, law, embedded and paper), and those that people write as TOML files."""
 
 from __future__ import annotations
 
+import math
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import MISSING, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from sapo_edge.errors import ConfigError
 from sapo_edge.experiment.hostile import ATTACKS, KNOWN
 from sapo_edge.experiment.plan import Arm, Learning, Plan, Setting, Training
+from sapo_edge.plain import did_you_mean
 from sapo_edge.policy import PUBLISHED, ExternalRule
+from sapo_edge.selection import STRATEGIES
+from sapo_edge.state.durable import reported
 
-LAW = "law"
+TINY, LAW = "tiny", "law"
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)
 """Members of the swarms of `law`, ..."""
 ASKED = 16
@@ -78,7 +85,7 @@ def tiny() -> Plan:
             nodes=10, rounds=40,
         ),
     )  # fmt: skip
-    return Plan("tiny", settings, 10, Learning(1.5e-3, 5, 0, 8, 16.0), backend="torch")
+    return Plan(TINY, settings, 10, Learning(1.5e-3, 5, 0, 8, 16.0), backend="torch")
 
 
 def law() -> Plan:
@@ -118,5 +125,74 @@ def paper() -> Plan:
     return Plan("paper", settings, 3, Learning(), manifest="reasoning-gym-nine", model=model, backend="auto", threads=0)
 
 
-SCALES: Mapping[str, Callable[[], Plan]] = {"tiny": tiny, LAW: law, "embedded": embedded, "paper": paper}
+SCALES: Mapping[str, Callable[[], Plan]] = {TINY: tiny, LAW: law, "embedded": embedded, "paper": paper}
 """The plans by the name of their scale."""
+_CHOICES = {"scale": SCALES, "strategy": STRATEGIES, "attack": ("", *ATTACKS), "origin": ("peers", "frozen")}
+_WORDS: Mapping[type, str] = {
+    str: "text", bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a table"
+}  # fmt: skip
+
+T = TypeVar("T")
+
+
+def read_plan(path: Path) -> Plan:
+    """A plan from a TOML file; docs/results.md has an example.
+
+    What the plan itself and its table `learning` leave out is as in the plan of the scale; what settings and arms leave
+    out has the defaults of `plan.py`. An arm's training stands beside its name.
+
+    Raises:
+        ConfigError: if it is no TOML, or has an unknown name, or a value of another type or out of bounds; names the
+            place.
+    """
+    try:
+        with reported("read", path, "give another file"):
+            content = tomllib.loads(path.read_bytes().decode())
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}", "correct that line") from error
+    if not content.get("settings"):
+        raise ConfigError(f"{path} has no settings", "add at least one [[settings]]")
+    scale = _value("scale", content.get("scale", "embedded"), str, str(path))
+    return _read(Plan, content, str(path), SCALES[scale]())
+
+
+def _read(kind: type[T], table: Mapping[str, Any], where: str, base: T | None = None) -> T:
+    if kind is Arm:
+        if "training" in table:
+            raise ConfigError(f"{where}: there is no training", "write its numbers beside the name of the arm")
+        training = {field.name: table[field.name] for field in fields(Training) if field.name in table}
+        table = {name: value for name, value in table.items() if name not in training} | {"training": training}
+    known = get_type_hints(kind)
+    values = {}
+    for name, value in table.items():
+        if name not in known:
+            raise ConfigError(f"{where}: there is no {name}", did_you_mean(name, known, f"use {', '.join(known)}"))
+        values[name] = _value(name, value, known[name], where, getattr(base, name, None))
+    for field in fields(kind) if base is None else ():  # type: ignore[arg-type]
+        if field.name not in values and field.default is field.default_factory is MISSING:
+            raise ConfigError(f"{where}: {field.name} is missing", f"add {field.name}")
+    try:
+        return kind(**values) if base is None else replace(base, **values)  # type: ignore[type-var]
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}", "correct it") from error
+
+
+def _value(name: str, value: Any, kind: Any, where: str, base: Any = None) -> Any:
+    expected: Any = list if get_origin(kind) is tuple else dict if is_dataclass(kind) else kind
+    if expected is float and type(value) is int:
+        value = float(value)
+    if type(value) is not expected:
+        raise ConfigError(f"{where}: {name} is not {_WORDS[expected]}", "docs/results.md has an example")
+    if expected is list:
+        place = f"{where}, {name}" if where.count(":") else f"{where}: {name}"
+        return tuple(
+            _value(name, item, get_args(kind)[0], f"{place} {number}") for number, item in enumerate(value, start=1)
+        )
+    if expected is dict:
+        return _read(kind, value, where if base is None else f"{where}, {name}", base)
+    if value not in _CHOICES.get(name, (value,)):
+        options = ", ".join(filter(None, _CHOICES[name]))
+        raise ConfigError(f"{where}: there is no {name} {value!r}", f"choose one of {options}")
+    if kind in (int, float) and not 0 <= value < math.inf:
+        raise ConfigError(f"{where}: {name} is negative or not finite", "write a number of 0 or more")
+    return value

@@ -1,7 +1,13 @@
-"""What the swarms of a plan share: models, tasks and questions. Opened once in each process."""
+"""What the swarms of a plan share: models, tasks and questions. Opened once in each process.
+
+The scale `tiny` has four models that come with the program, and questions that they half know: a fresh node knows the
+right rules but seldom follows them, as a language model before reinforcement learning does.
+`tests/benchmarks/tiny_models.py` made the models; held-out questions were not in their warm-up.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -11,21 +17,19 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.experiment.measures import TEST, VALIDATION
 from sapo_edge.experiment.member import Shelf
 from sapo_edge.experiment.plan import Plan, Setting
-from sapo_edge.experiment.scales import LAW
+from sapo_edge.experiment.scales import LAW, TINY
 from sapo_edge.experiment.swarm import SAMPLES, QuestionSet
-from sapo_edge.experiment.tiny import harder_manifest, tiny_manifest, tiny_model, unseen_manifest
-from sapo_edge.policy import LoraSettings, Policy
-from sapo_edge.tasks.manifest import Manifest, load_manifest
+from sapo_edge.policy import LoraSettings
+from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import SPLIT_QUESTIONS
 from sapo_edge.tasks.source import TaskSource
 
-TINY = "tiny"
 BASE = "base"
 """Name of the model that all members have unless a setting says otherwise."""
-SAMPLED = f"test@{SAMPLES}"
-HARDER, UNSEEN = "harder", "unseen"
-SAMPLED_FROM = "bf16"
-"""The number format that llama.cpp samples from, also where another one would be faster."""
+KINDS: Mapping[str, str] = {BASE: "mixed", "mixed": "mixed", "hard": "hard", "small": "small", "trained": "trained"}
+"""mixed: a node alone learns; hard: it earns next to nothing; small: a smaller mixed one; trained: it is ahead."""
+MAX_TOKENS = 10
+"""Longest answer of a tiny model: the longest right one has 9."""
 
 Narrate = Callable[[str], None]
 
@@ -53,7 +57,11 @@ class Scene:
         self._shelves: dict[str, Shelf] = {}
 
     def shelves(self, setting: Setting) -> dict[str, Shelf]:
-        return {name: self._shelf(name) for name in dict.fromkeys(setting.models)}
+        for name in setting.models:
+            if name not in self._shelves:
+                with self.opening:
+                    self._shelves[name] = self._open(name)
+        return {name: self._shelves[name] for name in setting.models}
 
     def question_sets(self, setting: Setting) -> dict[str, QuestionSet]:
         """What members are examined on: validation first."""
@@ -63,9 +71,9 @@ class Scene:
             TEST: QuestionSet(self.source, test),
         }
         if setting.sampled:
-            sets[SAMPLED] = QuestionSet(self.source, test[: setting.sampled], samples=SAMPLES)
+            sets[f"{TEST}@{SAMPLES}"] = QuestionSet(self.source, test[: setting.sampled], samples=SAMPLES)
         if self.plan.scale == TINY and not self.plan.manifest:
-            for name, manifest in ((HARDER, harder_manifest()), (UNSEEN, unseen_manifest())):
+            for name, manifest in (("harder", harder_manifest()), ("unseen", unseen_manifest())):
                 source = TaskSource(manifest)
                 sets[name] = QuestionSet(source, source.held_out("test", SPLIT_QUESTIONS))
         return sets
@@ -75,34 +83,27 @@ class Scene:
             shelf.policy.close()
         self._shelves.clear()
 
-    def _shelf(self, name: str) -> Shelf:
-        if name not in self._shelves:
-            directory = self.workspace / name
-            directory.mkdir(parents=True)
-            with self.opening:
-                policy = self._open(name, directory)
-            self.tell_origin({f"model {name}": policy.model_digest, "backend": policy.backend})
-            self._shelves[name] = Shelf(policy, directory / "adapters")
-        return self._shelves[name]
-
-    def _open(self, name: str, workspace: Path) -> Policy:
+    def _open(self, name: str) -> Shelf:
         from sapo_edge.backends.backend import OpenOptions
         from sapo_edge.backends.choose import detect
         from sapo_edge.backends.machine.threads import available_cores, most_threads
 
-        plan = self.plan
-        model, lora = model_path(plan, name), LoraSettings(plan.learning.rank, plan.learning.alpha)
+        plan, directory = self.plan, self.workspace / name
+        directory.mkdir(parents=True)
+        model = model_path(plan, name)
         options = OpenOptions(
-            model, self.cache, workspace, lora,
+            model, self.cache, directory, LoraSettings(plan.learning.rank, plan.learning.alpha),
             # A fixed number: with another one the sums of a step differ in their last bits.
             threads=plan.threads or most_threads(available_cores()),
             # So that the results do not depend on whether a machine multiplies bfloat16, nor on what it measures.
             precision="float32",
-            sampled=SAMPLED_FROM,
+            # Also where llama.cpp would sample faster from another format.
+            sampled="bf16",
             narrate=self.narrate,
         )  # fmt: skip
         policy, _ = detect.open_policy(detect.detect(plan.backend, model), options)
-        return policy
+        self.tell_origin({f"model {name}": policy.model_digest, "backend": policy.backend})
+        return Shelf(policy, directory / "adapters")
 
 
 def training_manifest(plan: Plan) -> Manifest:
@@ -127,3 +128,53 @@ def model_path(plan: Plan, name: str) -> Path:
             "leave out --model, or choose other settings with --setting",
         )
     return find_model(plan.model)
+
+
+def tiny_model(name: str) -> Path:
+    if name not in KINDS:
+        raise ConfigError(f"there is no tiny model {name}", f"choose {', '.join(KINDS)}")
+    return Path(__file__).parent / "models" / KINDS[name]
+
+
+def fix_instructions() -> None:
+    """Make sums as any processor with AVX2 makes them, also where there is AVX-512; call it before torch is loaded.
+
+    So the same command gives the same bytes on both.
+    """
+    try:
+        flags = Path("/proc/cpuinfo").read_text().split()
+    except OSError:
+        return
+    if "avx2" in flags:
+        os.environ.update({"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE"})
+
+
+def tiny_manifest(
+    name: str = "tiny", letters: tuple[int, int] = (3, 4), terms: tuple[int, int] = (2, 3), numbers: int = 2,
+    rotations: tuple[int, int] = (1, 3), max_tokens: int = MAX_TOKENS,
+) -> Manifest:  # fmt: skip
+    """Four kinds of questions with thousands of questions each, so that 400 held-out ones are few of them."""
+    filters = {
+        "min_numbers": numbers, "max_numbers": numbers, "min_decimals": 0, "max_decimals": 0, "min_value": 10.0,
+        "max_value": 99.0,
+    }  # fmt: skip
+    sums = {"min_terms": terms[0], "max_terms": terms[1], "min_digits": 1, "max_digits": 1}
+    matrices = {"min_n": 2, "max_n": 2, "min_rotations": rotations[0], "max_rotations": rotations[1]}
+    entries = (
+        TaskEntry("backward", "spell_backward", {"min_word_len": letters[0], "max_word_len": letters[1]}),
+        TaskEntry("sums", "chain_sum", sums),
+        TaskEntry("filters", "number_filtering", filters),
+        TaskEntry("matrices", "rotate_matrix", matrices),
+    )
+    return Manifest(name, entries, max_tokens=max_tokens)
+
+
+def harder_manifest() -> Manifest:
+    """Longer words, one more term, one more number, more than one turn: does what is learnt carry over?"""
+    return tiny_manifest("tiny-harder", (5, 5), (4, 4), 3, (5, 7), MAX_TOKENS + 2)
+
+
+def unseen_manifest() -> Manifest:
+    """A task that no manifest of a swarm has; the warm-up shows it as it shows the others."""
+    config = {"min_words": 2, "max_words": 2, "min_word_length": 3, "max_word_length": 3}
+    return Manifest("tiny-unseen", (TaskEntry("sorting", "word_sorting", config),), max_tokens=MAX_TOKENS)

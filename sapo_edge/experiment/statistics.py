@@ -74,11 +74,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class EqualCost:
-    """Validation accuracy of an arm and of the baseline at one cost: the smaller of both totals, seed by seed.
-
-    Attributes:
-        cost: mean cost at which they are compared.
-    """
+    """Validation accuracy of an arm and of the baseline at one cost: the smaller of both totals, seed by seed."""
 
     arm: float
     baseline: float
@@ -117,16 +113,11 @@ class SettingResult:
 
     @property
     def finished(self) -> list[ArmResult]:
-        """The arms with at least one swarm."""
         return [arm for arm in self.arms if arm.swarms]
 
 
 def interval(values: Sequence[float], *, method: str = "BCa") -> Estimate:
-    """Mean with its bootstrap interval.
-
-    Args:
-        values: one number a swarm, or one difference a pair; at least one.
-    """
+    """Mean with its bootstrap interval; `values`: one number a swarm, or one difference a pair, at least one."""
     center, count = fmean(values), len(values)
     if count < 2:
         return Estimate(center, None, None, count, "one swarm")
@@ -140,11 +131,7 @@ def interval(values: Sequence[float], *, method: str = "BCa") -> Estimate:
 
 
 def ratio(values: Sequence[float], baseline: Sequence[float]) -> Estimate:
-    """Ratio of two means, with the bootstrap interval over pairs.
-
-    Args:
-        values, baseline: of the same seeds, in the same order; at least one pair.
-    """
+    """Ratio of two means, with the bootstrap interval over pairs, at least one; both by the same seeds, in order."""
     below, count = fmean(baseline), len(values)
     if below <= 0:
         return Estimate(math.nan, None, None, count, "the baseline earned nothing")
@@ -169,14 +156,10 @@ def interquartile_mean(values: Sequence[float]) -> float:
 
 
 def equal_cost(pairs: Iterable[tuple[Series, Series]]) -> EqualCost | None:
-    """Compare an arm with the baseline at equal cost.
+    """Compare an arm with the baseline at equal cost; None without a pair of curves.
 
     Args:
-        pairs: for each seed, curves (cost, validation accuracy) of the arm and of the baseline. Both are read at the
-            smaller of their two last costs.
-
-    Returns:
-        None without a pair of curves.
+        pairs: for each seed, curves (cost, validation accuracy) of the arm and of the baseline.
     """
     read = []
     for arm, other in pairs:
@@ -190,21 +173,15 @@ def equal_cost(pairs: Iterable[tuple[Series, Series]]) -> EqualCost | None:
 
 
 def evaluate(plan: Plan, records: Iterable[SwarmRecord]) -> list[SettingResult]:
-    """All statistics of an experiment.
-
-    Args:
-        records: of the finished swarms, in any order, each once.
-    """
+    """All statistics of an experiment, from the records of its finished swarms in any order, each once."""
     swarms = {(record.setting, record.arm, record.seed): measure(record) for record in records}
     results = []
     for setting in plan.settings:
-        by_arm = {
-            arm.name: [swarms[key] for key in sorted(swarms) if key[:2] == (setting.name, arm.name)]
-            for arm in setting.arms
+        of = {
+            arm: [swarms[key] for key in sorted(swarms) if key[:2] == (setting.name, arm.name)] for arm in setting.arms
         }
-        arms = (
-            _arm(arm, arm.name == setting.baseline, by_arm[arm.name], by_arm[setting.baseline]) for arm in setting.arms
-        )
+        others = of[setting.arm(setting.baseline)]
+        arms = (_arm(arm, arm.name == setting.baseline, own, others) for arm, own in of.items())
         results.append(SettingResult(setting, tuple(arms)))
     return results
 
@@ -222,7 +199,14 @@ def _arm(arm: Arm, is_baseline: bool, swarms: Sequence[Measures], others: Sequen
     def results(names: Iterable[K], numbers_of: Callable[[Measures], Mapping[K, float]]) -> dict[K, Result]:
         """Of each measure; a swarm's numbers by the measure's name."""
         own, other = ({swarm.seed: numbers_of(swarm) for swarm in of} for of in (swarms, baseline.values()))
-        return {name: _result(_column(own, name), _column(other, name)) for name in names}
+        found = {}
+        for name in names:
+            values = {seed: of[name] for seed, of in own.items() if name in of}
+            numbers = list(values.values())
+            differences = [values[seed] - of[name] for seed in values if name in (of := other.get(seed, {}))]
+            difference = interval(differences) if differences else None
+            found[name] = Result(values, interval(numbers), interquartile_mean(numbers), difference)
+        return found
 
     tasks = {key for swarm in swarms for key in swarm.tasks}
     seconds = results(["seconds"] if swarms else [], lambda swarm: {"seconds": swarm.seconds})
@@ -237,19 +221,6 @@ def _arm(arm: Arm, is_baseline: bool, swarms: Sequence[Measures], others: Sequen
         equal_seconds=equal_cost((swarm.by_seconds, other.by_seconds) for swarm, other in pairs),
         seconds=seconds.get("seconds"),
     )
-
-
-def _column(numbers: Mapping[int, Mapping[K, float]], name: K) -> dict[int, float]:
-    """Seed -> number of that name, where there is one."""
-    return {seed: of[name] for seed, of in numbers.items() if name in of}
-
-
-def _result(values: Mapping[int, float], baseline: Mapping[int, float]) -> Result:
-    """Of one measure, by seed; `baseline`: empty for the baseline itself."""
-    numbers = list(values.values())
-    differences = [values[seed] - baseline[seed] for seed in values if seed in baseline]
-    difference = interval(differences) if differences else None
-    return Result(values, interval(numbers), interquartile_mean(numbers), difference)
 
 
 def _ratio_of_means(values: Any, baseline: Any, axis: int = -1) -> Any:

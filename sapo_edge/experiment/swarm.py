@@ -1,30 +1,39 @@
-"""One swarm of an experiment, in one process: its members take turns, round after round, and are examined."""
+"""One swarm of an experiment, in one process: its members take turns, round after round, and are examined.
+
+Its state is saved now and then, so that a kill costs the rounds since then. Each state is a directory that appears
+under its name when it is complete; older ones are removed afterwards.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
+from sapo_edge.errors import StateError
 from sapo_edge.evaluate import evaluate
 from sapo_edge.events import FORMED
 from sapo_edge.experiment.forgery import Public
-from sapo_edge.experiment.hostile import ATTACKS, Attacker, carries
+from sapo_edge.experiment.hostile import ATTACKS, carries
 from sapo_edge.experiment.measures import TEST, VALIDATION
 from sapo_edge.experiment.member import ROUND_SECONDS, Member, Shelves
 from sapo_edge.experiment.plan import Job, Learning
-from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, SwarmRecord
+from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, SwarmRecord, decoder, reported
 from sapo_edge.policy import Policy
-from sapo_edge.rollout import Rollout, Task
+from sapo_edge.rollout import Task
 from sapo_edge.swarm.judging.external import ExternalScorer
 from sapo_edge.swarm.memory import MemorySwarm
 from sapo_edge.tasks.source import TaskSource, derive_seed
-from sapo_edge.transport import Transport
 
 SAMPLES = 8
 """Answers to each question of a set whose name ends in "@8"."""
 ADVERTISED = "advertised"
 """Of the test questions: which answers carry an attacker's advertisement."""
+_STATE = "state.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,9 @@ class Swarm:
         self._hostile = []
         for number in range(arm.hostile):
             seed = derive_seed("experiment hostile", job.seed, number)
-            self._hostile.append(Hostile(ATTACKS[arm.attack](public, f"hostile-{number}", seed), network.join()))
+            attacker, transport = ATTACKS[arm.attack](public, f"hostile-{number}", seed), network.join()
+            transport.subscribe(attacker.see)
+            self._hostile.append((attacker, transport))
 
     def run(self, after_round: Callable[[Swarm], None] = lambda swarm: None) -> SwarmRecord:
         """Run the rounds that are left; returns what was recorded.
@@ -123,9 +134,10 @@ class Swarm:
 
     def _run_round(self, number: int) -> None:
         self.round = number
-        for hostile in self._hostile:
+        for attacker, transport in self._hostile:
             # As much as an honest member of this arm publishes.
-            hostile.publish(number, self.job.arm.training.own)
+            transport.publish(attacker.rollouts(number, attacker.seen, self.job.arm.training.own))
+            attacker.seen.clear()
         leaving = random.Random(derive_seed("experiment churn", self.job.seed, number))
         for member in self.members:
             if not member.frozen and leaving.random() < self.job.arm.churn:
@@ -157,18 +169,83 @@ class Swarm:
                     carried = "".join(str(int(carries(text))) for text in texts)
                     self.evaluations.append(EvaluationRecord(number, member.number, ADVERTISED, carried))
 
+    @property
+    def can_resume(self) -> bool:
+        """Whether the whole state can be saved: attackers, and how members hold each other, are not."""
+        arm = self.job.arm
+        return not (arm.attack or arm.churn or arm.training.share)
 
-class Hostile:
-    """A hostile member's connection to the swarm."""
+    def save(self, directory: Path) -> None:
+        """Save the state after a round. Only one process at a time may work with the directory.
 
-    def __init__(self, attacker: Attacker, transport: Transport) -> None:
-        self._attacker = attacker
-        self._transport = transport
-        self._seen: list[Rollout] = []
-        transport.subscribe(lambda rollout, _neighbourhood: self._seen.append(rollout))
+        Raises:
+            StateError: if it can't be written; an earlier state is untouched.
+        """
+        draft = directory / ".draft"
+        with reported("write", directory):
+            # A kill may have left one.
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+            try:
+                members = []
+                for member in self.members:
+                    shutil.copytree(member.shelf.place(member.place), draft / f"adapter-{member.number}")
+                    member.pool.save(draft / f"pool-{member.number}")
+                    members.append(_MemberState(member.cursor, member.sequence, member.received, member.rates))
+                state = _State(self.finished, tuple(members), tuple(self.rounds), tuple(self.evaluations))
+                (draft / _STATE).write_text(json.dumps(asdict(state)))
+                os.rename(draft, directory / f"round-{self.finished}")
+            except BaseException:
+                shutil.rmtree(draft, ignore_errors=True)
+                raise
+        for number in saved_rounds(directory)[:-1]:
+            shutil.rmtree(directory / f"round-{number}", ignore_errors=True)
 
-    def publish(self, round: int, count: int) -> None:
-        """Publish what the attacker makes of what others published since the last round."""
-        rollouts = self._attacker.rollouts(round, self._seen, count)
-        self._seen.clear()
-        self._transport.publish(rollouts)
+    def restore(self, directory: Path) -> None:
+        """Continue a new swarm from its newest state, if there is one.
+
+        Raises:
+            StateError: if the state is damaged; the swarm can't be used then.
+        """
+        path = directory / f"round-{(saved_rounds(directory) or [0])[-1]}"
+        if not path.exists():
+            return
+        try:
+            state = decoder(_State).validate_json((path / _STATE).read_bytes(), strict=True)
+            # Before the pools are read: the ages of their rollouts depend on it.
+            self.round = self.finished = state.finished
+            for member, saved in zip(self.members, state.members, strict=True):
+                member.cursor, member.sequence, member.received = saved.cursor, saved.sequence, saved.received
+                member.rates.update(saved.rates)
+                member.shelf.replace(member.place, path / f"adapter-{member.number}")
+                pool = path / f"pool-{member.number}"
+                if not pool.is_file():
+                    raise ValueError("a pool is missing")
+                member.pool.load(pool)
+            self.rounds, self.evaluations = list(state.rounds), list(state.evaluations)
+        except (OSError, ValueError, StateError) as error:
+            remedy = "remove it: the swarm starts again"
+            raise StateError(f"the state of a swarm in {path} is damaged", remedy) from error
+
+
+def saved_rounds(directory: Path) -> list[int]:
+    """The rounds after which a state in a directory was saved."""
+    return sorted(int(state.name.removeprefix("round-")) for state in directory.glob("round-*"))
+
+
+@dataclass(frozen=True, slots=True)
+class _MemberState:
+    """What a member knows besides its adapter and its pool."""
+
+    cursor: int
+    sequence: int
+    received: int
+    rates: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    finished: int
+    members: tuple[_MemberState, ...]
+    rounds: tuple[RoundRecord, ...]
+    evaluations: tuple[EvaluationRecord, ...]

@@ -66,7 +66,7 @@ def estimate_cell(estimate: Estimate, digits: int = 3, sign: str = "-") -> str:
 
 
 def difference_cell(difference: Estimate | None) -> str:
-    """Difference from the baseline, interval and verdict; None if no seed is in both arms."""
+    """Difference from the baseline, interval and verdict; `difference`: None if no seed is in both arms."""
     if difference is None:
         return "no pairs"
     cell = estimate_cell(difference, sign="+")

@@ -11,7 +11,7 @@ from sapo_edge.errors import StateError
 from sapo_edge.experiment.measures import TEST
 from sapo_edge.experiment.plan import Job
 from sapo_edge.experiment.results import Results, SwarmRecord
-from sapo_edge.experiment.resume import saved_rounds
+from sapo_edge.experiment.swarm import saved_rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,6 @@ class ArmView:
 
 @dataclass(frozen=True, slots=True)
 class SettingView:
-    """A setting so far: the baseline is the name of one of its arms."""
-
     title: str
     baseline: str
     arms: tuple[ArmView, ...]
@@ -106,7 +104,8 @@ class ExperimentWatch:
 def _arm(results: Results[float], jobs: Sequence[Job]) -> ArmView:
     finished = {job.seed: results.swarms[job.key] for job in jobs if job.key in results.swarms}
     saved = {job.seed: saved_rounds(job.state(results.directory)) for job in jobs if job.seed not in finished}
-    return ArmView(jobs[0].arm.name, finished, {seed: last for seed, last in saved.items() if last}, jobs[0].rounds)
+    running = {seed: rounds[-1] for seed, rounds in saved.items() if rounds}
+    return ArmView(jobs[0].arm.name, finished, running, jobs[0].rounds)
 
 
 def _accuracy(record: SwarmRecord) -> float:

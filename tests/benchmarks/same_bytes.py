@@ -17,9 +17,8 @@ from tempfile import TemporaryDirectory
 from sapo_edge.experiment.measures import TEST, VALIDATION
 from sapo_edge.experiment.plan import Job
 from sapo_edge.experiment.scales import tiny
-from sapo_edge.experiment.scene import Scene
+from sapo_edge.experiment.scene import Scene, fix_instructions
 from sapo_edge.experiment.swarm import Swarm
-from sapo_edge.experiment.tiny import fix_instructions
 
 ROUNDS = 3
 

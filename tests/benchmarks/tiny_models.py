@@ -30,7 +30,7 @@ from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from sapo_edge.experiment.tiny import harder_manifest, tiny_manifest, unseen_manifest
+from sapo_edge.experiment.scene import harder_manifest, tiny_manifest, unseen_manifest
 from sapo_edge.rollout import Task
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource, derive_seed

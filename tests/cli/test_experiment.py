@@ -18,11 +18,10 @@ from sapo_edge.backends.backend import silent
 from sapo_edge.cli.progress import Forecast, show_steps
 from sapo_edge.experiment import runner
 from sapo_edge.experiment.plan import Arm, Job, Learning, Plan, Setting, Training
-from sapo_edge.experiment.plan_file import read_plan
 from sapo_edge.experiment.results import SwarmRecord, read_records
 from sapo_edge.experiment.runner import Step, run_job
-from sapo_edge.experiment.scene import Scene
-from sapo_edge.experiment.tiny import tiny_model
+from sapo_edge.experiment.scales import read_plan
+from sapo_edge.experiment.scene import Scene, tiny_model
 from sapo_edge.tasks.source import TaskSource
 from tests.cli.inprocess import Invoke
 from tests.cli.process import fork

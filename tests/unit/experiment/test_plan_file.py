@@ -11,8 +11,7 @@ import pytest
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.experiment.plan import Arm, Learning, Plan, Setting, Training, swarm_digest
-from sapo_edge.experiment.plan_file import read_plan
-from sapo_edge.experiment.scales import SCALES, embedded, tiny
+from sapo_edge.experiment.scales import SCALES, embedded, read_plan, tiny
 from sapo_edge.policy import ExternalRule
 
 ROOT = Path(__file__).parents[3]

@@ -11,7 +11,6 @@ from typing import Never
 import pytest
 
 from sapo_edge.errors import StateError
-from sapo_edge.experiment import resume
 from sapo_edge.experiment.member import Shelves
 from sapo_edge.experiment.plan import Arm, Setting
 from sapo_edge.experiment.results import SwarmRecord
@@ -26,7 +25,7 @@ class Killed(BaseException):
 def run_until(arm: Arm, models: Shelves, state: Path, at: int, setting: Setting = SETTING) -> None:
     def after_round(swarm: Swarm) -> None:
         if swarm.finished == at:
-            resume.save(swarm, state)
+            swarm.save(state)
             raise Killed
 
     with pytest.raises(Killed):
@@ -35,7 +34,7 @@ def run_until(arm: Arm, models: Shelves, state: Path, at: int, setting: Setting 
 
 def resumed(arm: Arm, models: Shelves, state: Path, setting: Setting = SETTING) -> SwarmRecord:
     swarm = new_swarm(arm, models, setting=setting)
-    resume.restore(swarm, state)
+    swarm.restore(state)
     return swarm.run()
 
 
@@ -62,13 +61,13 @@ def test_a_resumed_swarm_ends_as_an_undisturbed_one(tmp_path: Path, setting: Set
 
 
 def test_a_swarm_with_hostile_members_starts_again(tmp_path: Path) -> None:
-    assert not resume.can_resume(new_swarm(LOST, shelves(tmp_path)))
+    assert not new_swarm(LOST, shelves(tmp_path)).can_resume
 
 
 def test_seconds_of_finished_rounds_are_kept(tmp_path: Path) -> None:
     interrupted(HALF, tmp_path, 4)
     swarm = new_swarm(HALF, shelves(tmp_path / "again"))
-    resume.restore(swarm, tmp_path / "state")
+    swarm.restore(tmp_path / "state")
     kept = [row.seconds for row in swarm.rounds]
     assert len(kept) == 4 * 3 and all(kept)
     assert [row.seconds for row in swarm.run().rounds][:12] == kept
@@ -77,21 +76,21 @@ def test_seconds_of_finished_rounds_are_kept(tmp_path: Path) -> None:
 def test_one_state_is_kept_and_drafts_of_kills_go(tmp_path: Path) -> None:
     state = tmp_path / "state"
     (state / ".draft" / "adapter-0").mkdir(parents=True)
-    new_swarm(HALF, shelves(tmp_path / "models")).run(lambda swarm: resume.save(swarm, state))
+    new_swarm(HALF, shelves(tmp_path / "models")).run(lambda swarm: swarm.save(state))
     assert [path.name for path in state.iterdir()] == ["round-8"]
 
 
 def test_a_full_disk_leaves_the_earlier_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupted(HALF, tmp_path, 3)
     swarm = new_swarm(HALF, shelves(tmp_path / "full"))
-    resume.restore(swarm, tmp_path / "state")
+    swarm.restore(tmp_path / "state")
 
     def full(*_arguments: object) -> Never:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(StateError, match=r"No space left on device; free .* --to"):
         patch.setattr(shutil, "copytree", full)
-        swarm.run(lambda now: resume.save(now, tmp_path / "state"))
+        swarm.run(lambda now: now.save(tmp_path / "state"))
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["round-3"]
     assert text(again(HALF, tmp_path)) == text(record_of(HALF, shelves(tmp_path / "undisturbed")))
 

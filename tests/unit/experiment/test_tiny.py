@@ -12,7 +12,7 @@ import pytest
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.vocabularies import HfVocabulary
 from sapo_edge.backends.pytorch.policy import TorchPolicy
-from sapo_edge.experiment.tiny import fix_instructions, harder_manifest, tiny_manifest, tiny_model, unseen_manifest
+from sapo_edge.experiment.scene import fix_instructions, harder_manifest, tiny_manifest, tiny_model, unseen_manifest
 from sapo_edge.policy import LoraSettings
 from sapo_edge.rollout import Task
 from sapo_edge.tasks.answers import extract_answer
