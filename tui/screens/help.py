@@ -41,8 +41,8 @@ class Pages(Dialog[None]):
         Binding("slash", "search", "Search", key_display="/", id="help.search"),
     ]
     DEFAULT_CSS = """
-    Pages #pages { height: 1fr; scrollbar-size: 1 1; }
-    Pages #page { height: auto; margin: 0 1; }
+    Pages #pages { scrollbar-size: 1 1; }
+    Pages #page { margin: 0 1; }
     """
     # The title stays in small terminals, too.
     VERTICAL_BREAKPOINTS = None

@@ -103,11 +103,8 @@ class Ask(Dialog[str | None]):
 
     DEFAULT_CSS = """
     Ask #about { height: auto; max-height: 12; scrollbar-size: 1 1; }
-    Ask #about Static { height: auto; }
-    Ask #text { border: none; height: 1; padding: 0 1; margin-top: 1; background: $panel; }
-    Ask #values { height: auto; max-height: 8; border: none; padding: 0 1; margin-top: 1; background: $panel; }
-    Ask #wrong { height: auto; color: $text-error; }
-    Ask.-tiny .dialog { overflow-y: auto; }
+    Ask #values { max-height: 8; border: none; padding: 0 1; margin-top: 1; background: $panel; }
+    Ask #wrong { color: $text-error; }
     Ask.-tiny #about { max-height: 4; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

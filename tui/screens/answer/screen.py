@@ -44,17 +44,14 @@ class AnswerView(View):
     MODE = "answer"
     AUTO_FOCUS = "#question"
     DEFAULT_CSS = """
-    AnswerView #body { height: 1fr; overflow: hidden; }
     AnswerView #question { height: auto; min-height: 3; max-height: 40%; scrollbar-size-vertical: 1; }
-    AnswerView #asked, AnswerView #outcome { height: auto; }
     AnswerView #typing { display: none; border-subtitle-color: $text-muted; }
-    AnswerView #verdict { height: auto; max-height: 14; display: none; }
-    AnswerView #verdict { scrollbar-size-vertical: 1; }
+    AnswerView #verdict { height: auto; max-height: 14; display: none; scrollbar-size-vertical: 1; }
     AnswerView.-typing #typing, AnswerView.-judged #verdict { display: block; }
-    AnswerView #note { height: auto; padding: 0 2; display: none; }
+    AnswerView #note { padding: 0 2; display: none; }
     AnswerView #note.-bad { color: $text-error; }
     AnswerView #note.-shown { display: block; }
-    AnswerView #hints { height: 1fr; display: none; scrollbar-size-vertical: 1; }
+    AnswerView #hints { display: none; scrollbar-size-vertical: 1; }
     AnswerView.-typing #hints { display: block; }
     AnswerView .hint { width: 1fr; max-width: 100; height: auto; padding: 0 2; color: $text-muted; }
     AnswerView #sharing { margin-bottom: 1; }

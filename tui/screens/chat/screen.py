@@ -45,7 +45,7 @@ class ChatView(View):
     ChatView #standing { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
     ChatView #standing.-loaded { color: $text-success; }
     ChatView #standing.-failed { color: $text-error; }
-    ChatView #start { height: 1fr; align: center middle; }
+    ChatView #start { align: center middle; }
     ChatView #start > * { width: 60; max-width: 100%; height: auto; padding: 0 1; }
     ChatView #intro { margin-bottom: 1; }
     ChatView #examples { max-height: 6; border: none; background: $background; }

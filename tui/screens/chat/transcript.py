@@ -25,7 +25,7 @@ class AnswerBox(Static, can_focus=True):
     """The answer of one model, which grows while it is generated."""
 
     DEFAULT_CSS = """
-    AnswerBox { width: 1fr; height: auto; min-height: 3; padding: 0 1; border: round $border; }
+    AnswerBox { width: 1fr; min-height: 3; padding: 0 1; border: round $border; }
     AnswerBox { border-title-color: $text-secondary; border-subtitle-color: $text-muted; }
     AnswerBox.-adapter { border-title-color: $primary; border-title-style: bold; }
     AnswerBox.-silent { color: $text-muted; }
@@ -76,9 +76,9 @@ class Turn(Vertical):
 
     DEFAULT_CSS = """
     Turn { height: auto; margin-bottom: 1; }
-    Turn .asked { height: auto; padding: 0 1; }
+    Turn .asked { padding: 0 1; }
     Turn .answers { height: auto; grid-size: 2; grid-rows: auto; }
-    Turn .trouble { height: auto; padding: 0 1; color: $text-error; display: none; }
+    Turn .trouble { padding: 0 1; color: $text-error; display: none; }
     Turn.-failed .trouble { display: block; }
     """
 
@@ -137,7 +137,7 @@ class Turn(Vertical):
 class Transcript(VerticalScroll):
     """The last questions, the newest at the end."""
 
-    DEFAULT_CSS = "Transcript { height: 1fr; scrollbar-size-vertical: 1; }"
+    DEFAULT_CSS = "Transcript { scrollbar-size-vertical: 1; }"
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)

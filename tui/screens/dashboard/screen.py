@@ -70,18 +70,15 @@ class Dashboard(View):
     _verdict = _news = ""
     DEFAULT_CSS = """
     Dashboard #running { height: 1fr; }
-    Dashboard #now { height: 1fr; }
-    Dashboard #news { height: auto; max-height: 3; padding: 0 1; color: $text-success; display: none; }
+    Dashboard #news { max-height: 3; padding: 0 1; color: $text-success; display: none; }
     Dashboard #news.-some { display: block; }
-    Dashboard #progress { height: auto; max-height: 3; padding: 0 1; }
-    Dashboard #verdict { height: auto; max-height: 3; padding: 0 1; }
+    Dashboard #progress, Dashboard #verdict { max-height: 3; padding: 0 1; }
     Dashboard #verdict.-good { color: $text-success; }
     Dashboard #verdict.-bad { color: $text-error; }
     Dashboard #verdict.-early { color: $text-muted; }
-    Dashboard #charts { height: 1fr; min-height: 5; }
-    Dashboard #curves { width: 2fr; height: 1fr; border-subtitle-color: $text-muted; }
-    Dashboard #by_task { width: 1fr; height: 1fr; display: none; scrollbar-size: 1 1; }
-    Dashboard #tasks { height: auto; }
+    Dashboard #charts { min-height: 5; }
+    Dashboard #curves { width: 2fr; border-subtitle-color: $text-muted; }
+    Dashboard #by_task { display: none; scrollbar-size: 1 1; }
     Dashboard.-both #by_task, Dashboard.-tasks #by_task { display: block; }
     Dashboard.-tasks #curves { display: none; }
     Dashboard #panels { height: 7; }

@@ -56,13 +56,12 @@ After a restart by itself, the message stays until you close it.
 """
 
     DEFAULT_CSS = """
-    NodeEnded #why { height: auto; max-height: 3; text-style: bold; }
-    NodeEnded #log { height: auto; max-height: 5; margin-top: 1; background: $panel; padding: 0 1; }
-    NodeEnded #log { scrollbar-size: 1 1; }
+    NodeEnded #why { max-height: 3; text-style: bold; }
+    NodeEnded #log { height: auto; max-height: 5; margin-top: 1; background: $panel; padding: 0 1; scrollbar-size: 1 1; }
     NodeEnded #log.-none { display: none; }
-    NodeEnded #lines { height: auto; color: $text-muted; }
-    NodeEnded #safe { height: auto; margin-top: 1; }
-    NodeEnded #then { height: auto; color: $text-muted; }
+    NodeEnded #lines { color: $text-muted; }
+    NodeEnded #safe { margin-top: 1; }
+    NodeEnded #then { color: $text-muted; }
     NodeEnded #then.-counting { color: $text-warning; }
     NodeEnded.-tall #why { max-height: 6; }
     NodeEnded.-tall #log { max-height: 18; }

@@ -54,7 +54,6 @@ this app again. **Stop after this round**: it finishes the round, saves a checkp
 """
 
     DEFAULT_CSS = """
-    Quit #asked, Quit #failed, Quit #later { height: auto; }
     Quit #failed { color: $text-error; margin-bottom: 1; }
     Quit Tick { margin-top: 1; }
     Quit #later { color: $text-muted; padding-left: 4; }

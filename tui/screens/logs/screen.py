@@ -45,9 +45,8 @@ class Logs(View):
         Binding("escape", "leave", "Leave the record or the search", show=False, id="logs.leave"),
     ]
     DEFAULT_CSS = """
-    Logs #log { height: 1fr; padding: 0; }
+    Logs #log { padding: 0; }
     Logs #record { height: 8; scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
-    Logs #whole { height: auto; }
     Logs.-tall #record { height: 16; }
     Logs.-tiny #record { display: none; }
     Logs.-open #record { display: block; height: 1fr; }

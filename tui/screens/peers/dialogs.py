@@ -48,11 +48,10 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
 """
     DEFAULT_CSS = """
     Invite #words { height: auto; max-height: 100%; scrollbar-size: 1 1; }
-    Invite #words Static { height: auto; }
     Invite #line { margin: 1 0; text-style: bold; }
     Invite #warning { color: $text-warning; margin-bottom: 1; }
     Invite #notes { color: $text-muted; }
-    Invite #qr { display: none; width: auto; height: auto; }
+    Invite #qr { display: none; width: auto; }
     Invite.-qr #qr { display: block; }
     Invite.-qr #line, Invite.-qr #notes, Invite.-qr #how, Invite.-qr .buttons { display: none; }
     """
@@ -192,10 +191,6 @@ join again, ask a member for an invite.\
 class SwarmChange(WorkDialog):
     """The base of the dialogs that change the swarm. Dismissed with whether it has changed."""
 
-    DEFAULT_CSS = """
-    SwarmChange #about { height: auto; }
-    SwarmChange #pasted { border: none; height: 1; padding: 0 1; margin-top: 1; background: $panel; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "app.focus_previous", show=False),
         Binding("right", "app.focus_next", show=False),

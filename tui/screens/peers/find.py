@@ -60,8 +60,8 @@ The swarms of the tasks that come with sapo, and those that strangers named. **E
 anything is joined. `*` marks the one that this machine is in. Members that can't be reached from outside are not seen.
 """
     DEFAULT_CSS = """
-    FindSwarms #about { height: auto; margin-bottom: 1; }
-    FindSwarms #swarms { height: auto; max-height: 10; border: none; padding: 0; background: $panel; }
+    FindSwarms #about { margin-bottom: 1; }
+    FindSwarms #swarms { max-height: 10; border: none; padding: 0; background: $panel; }
     FindSwarms.-short #swarms { max-height: 6; }
     FindSwarms.-tiny #swarms { max-height: 3; }
     """

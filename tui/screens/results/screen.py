@@ -38,8 +38,7 @@ class Results(View):
 
     MODE = "results"
     DEFAULT_CSS = """
-    Results #learned { height: 1fr; border-title-color: $primary; scrollbar-size: 1 1; }
-    Results #report { height: auto; }
+    Results #learned { scrollbar-size: 1 1; }
     Results #actions { height: 1; padding: 0 1; }
     Results #actions.-rows { layout: grid; grid-size: 3 2; height: 2; }
     Results #actions Button { min-width: 4; width: auto; margin-right: 1; background: $panel; padding: 0 1; }

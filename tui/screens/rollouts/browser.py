@@ -39,7 +39,6 @@ class RolloutBrowser(Vertical):
     """A list that loads rollouts as it is scrolled, one request at a time."""
 
     DEFAULT_CSS = """
-    RolloutBrowser { height: 1fr; }
     RolloutBrowser SearchInput { display: none; padding: 0 1; background: $surface; }
     RolloutBrowser.-searching SearchInput { display: block; }
     RolloutBrowser.-searching FilterBar { display: none; }

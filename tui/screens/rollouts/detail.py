@@ -92,11 +92,9 @@ class RolloutDetail(Vertical, can_focus=True):
     RolloutDetail #title { height: 1; background: $surface; }
     RolloutDetail #asked { height: auto; max-height: 6; scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
     RolloutDetail #answers { height: 5; }
-    RolloutDetail #reading { height: 1fr; scrollbar-size: 1 1; }
-    RolloutDetail #reading { border-subtitle-color: $text-muted; }
+    RolloutDetail #reading { scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
     RolloutDetail.-alone #asked, RolloutDetail.-alone #answers { display: none; }
     RolloutDetail:focus AnswerList > .cursor-list--cursor { background: $primary 25%; text-style: bold; }
-    RolloutDetail #asked:focus, RolloutDetail #reading:focus { border: round $primary; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "choose(-1)", "Answer above", show=False, id="rollout.up"),

@@ -38,8 +38,7 @@ class Rollouts(View):
     MODE = "rollouts"
     DEFAULT_CSS = """
     Rollouts #pages { height: 1fr; }
-    Rollouts #examples { height: 1fr; scrollbar-size: 1 1; }
-    Rollouts #then { height: auto; }
+    Rollouts #examples { scrollbar-size: 1 1; }
     Rollouts.-tall #asked { max-height: 10; }
     Rollouts.-tiny #asked { max-height: 2; }
     """

@@ -56,10 +56,7 @@ class Runs(View):
     Runs #pages { height: 1fr; }
     Runs #list { min-height: 3; max-height: 6; }
     Runs.-tall #list { max-height: 12; }
-    Runs #two { height: 1fr; }
-    Runs #plot { width: 1fr; height: 1fr; }
-    Runs #words { width: 1fr; height: 1fr; scrollbar-size: 1 1; }
-    Runs #comparison, Runs #arms { height: auto; }
+    Runs #words { scrollbar-size: 1 1; }
     Runs.-one #plot { display: none; }
     Runs.-one.-curves #plot { display: block; }
     Runs.-one.-curves #words { display: none; }

@@ -65,9 +65,8 @@ class TasksView(View):
     MODE = "tasks"
     AUTO_FOCUS = "#manifests"
     DEFAULT_CSS = """
-    TasksView #manifests { height: auto; max-height: 8; border-title-color: $primary; }
-    TasksView #told { height: 1fr; scrollbar-size: 1 1; }
-    TasksView #words { height: auto; }
+    TasksView #manifests { max-height: 8; border-title-color: $primary; }
+    TasksView #told { scrollbar-size: 1 1; }
     TasksView.-short #manifests { max-height: 6; }
     TasksView.-tiny #manifests { max-height: 3; }
     """
