@@ -16,6 +16,7 @@ from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from sapo_edge.tui.node.launcher import Launcher
 from sapo_edge.tui.widgets.footer import KeyFooter
 from sapo_edge.tui.widgets.job_line import JobLine
 from sapo_edge.tui.widgets.small import ScrollingScreen
@@ -72,6 +73,10 @@ class WorkDialog(Dialog[bool]):
     """A dialog whose work may end while another screen, such as the help, is in front of it."""
 
     _finished = False
+
+    def __init__(self, launcher: Launcher) -> None:
+        super().__init__()
+        self._launcher = launcher
 
     def finish(self) -> None:
         """Close with True, as soon as this dialog is in front: another screen would be closed in its place."""

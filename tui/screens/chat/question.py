@@ -139,22 +139,17 @@ class AskOptions(Horizontal):
         yield Chip("screen.temperature", id="temperature")
         yield Static(markup=False, id="why")
 
-    def on_mount(self) -> None:
-        self._show()
-
     def toggle_task(self) -> None:
         self.as_task = not self.as_task
-        self._show()
+        self.show(self._remembered)
 
     def next_temperature(self) -> None:
         self.temperature = TEMPERATURES[(TEMPERATURES.index(self.temperature) + 1) % len(TEMPERATURES)]
-        self._show()
+        self.show(self._remembered)
 
-    def show_memory(self, questions: int) -> None:
-        self._remembered = questions
-        self._show()
-
-    def _show(self) -> None:
+    def show(self, remembered: int) -> None:
+        """Show how it is asked, and how many questions the models remember."""
+        self._remembered = remembered
         self.query_one("#task", Static).update("as a task" if self.as_task else "plain chat")
         self.query_one("#temperature", Static).update(describe_temperature(self.temperature))
         memory = f"remembers {counted(self._remembered, 'question')} (n: new conversation)"

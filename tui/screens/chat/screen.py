@@ -309,5 +309,5 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
         line = self.query_one("#standing", Static)
         line.set_classes(kind)
         line.update(Content(words))
-        self.query_one(AskOptions).show_memory(self._session.memory.questions)
+        self.query_one(AskOptions).show(self._session.memory.questions)
         self.query_one(AskBox).border_subtitle = "Esc stops" if self._answering else "Enter asks · Esc: other keys"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
@@ -13,7 +12,6 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static
 
-from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.look.themes import curve_colors
 from sapo_edge.tui.node.history import Curves
@@ -45,16 +43,17 @@ TWO_PANES = 140
 PANE_SHARE = 3
 """The bars take one of so many parts of the width then."""
 TERMS = {
-    "curves": "The share of right answers after each round: of the model itself, of the other nodes, and to held-out "
-    "questions, which it is never trained on. The lines through a point are its 95 % interval. v shows other curves.",
-    "by_task": "Right answers to held-out questions of each task, before training and now.",
-    "batch": "The questions of the last round. A question teaches if some of its answers are better than others. "
-    "Rejected: what others sent and this node did not accept.",
-    "company": "The other nodes, and how much text came and went. Only text does, never the model.",
-    "machine": "What learning takes of this machine. An estimate of power counts 5 W for each busy core.",
-}
-"""What a panel says, for a mouse that rests on it."""
-
+    "curves": ("", "The share of right answers after each round: of the model itself, of the other nodes, and to "
+               "held-out questions, which it is never trained on. The lines through a point are its 95 % interval. v "
+               "shows other curves."),
+    "by_task": ("Right answers by task, before → now",
+                "Right answers to held-out questions of each task, before training and now."),
+    "batch": ("Last batch", "The questions of the last round. A question teaches if some of its answers are better "
+              "than others. Rejected: what others sent and this node did not accept."),
+    "company": ("Swarm", "The other nodes, and how much text came and went. Only text does, never the model."),
+    "machine": ("Machine", "What learning takes of this machine. An estimate of power counts 5 W for each busy core."),
+}  # fmt: skip
+"""Titles of the panels, and what they say to a mouse that rests on them."""
 STARTING = (
     "A node is starting in the background. The first time, it measures what is fastest here, which takes about half a "
     "minute where nothing else runs."
@@ -146,15 +145,11 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
                     yield Steady(id="machine", classes="panel")
 
     def on_mount(self) -> None:
-        for name, title in (
-            ("by_task", "Right answers by task, before → now"),
-            ("batch", "Last batch"),
-            ("company", "Swarm"),
-            ("machine", "Machine"),
-        ):
-            self.query_one(f"#{name}").border_title = title
-        for name, text in TERMS.items():
-            self.query_one(f"#{name}").tooltip = text
+        for name, (title, text) in TERMS.items():
+            panel = self.query_one(f"#{name}")
+            # The curves name themselves.
+            panel.border_title = title or panel.border_title
+            panel.tooltip = text
 
     def on_resize(self) -> None:
         columns, rows = ABREAST
@@ -202,19 +197,16 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         """Read the rounds of the window in full; the history of a long run has means of many."""
         plot = self.query_one(CurvesPlot)
         limits = plot.window.limits(self.sapo.state.history.last_round)
-        with contextlib.suppress(SapoError):
-            reply = await asyncio.to_thread(self.sapo.launcher.history, rounds=limits)
-            if self.has_widgets and limits == plot.window.limits(self.sapo.state.history.last_round):
-                self._part = Curves.from_reply(reply)
-                plot.show(self.sapo.state.history, self._part)
+        reply = await self.read(partial(self.sapo.launcher.history, rounds=limits))
+        if reply is not None and limits == plot.window.limits(self.sapo.state.history.last_round):
+            self._part = Curves.from_reply(reply)
+            plot.show(self.sapo.state.history, self._part)
 
     @work(group="tasks", exclusive=True)
     async def _read_tasks(self) -> None:
-        with contextlib.suppress(SapoError):
-            outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
+        if (outcome := await self.read(self.sapo.launcher.outcome)) is not None:
             self._tasks = () if outcome.report.learned is None else outcome.report.learned.tasks
-            if self.has_widgets:
-                self._show_tasks()
+            self._show_tasks()
 
     def _show_tasks(self) -> None:
         width = self.app.size.width

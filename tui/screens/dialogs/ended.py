@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -57,7 +58,8 @@ After a restart by itself, the message stays until you close it.
 
     DEFAULT_CSS = """
     NodeEnded #why { max-height: 3; text-style: bold; }
-    NodeEnded #log { height: auto; max-height: 5; margin-top: 1; background: $panel; padding: 0 1; scrollbar-size: 1 1; }
+    NodeEnded #log { height: auto; max-height: 5; margin-top: 1; background: $panel; padding: 0 1; }
+    NodeEnded #log { scrollbar-size: 1 1; }
     NodeEnded #log.-none { display: none; }
     NodeEnded #lines { color: $text-muted; }
     NodeEnded #safe { margin-top: 1; }
@@ -175,9 +177,7 @@ After a restart by itself, the message stays until you close it.
         if event.key not in _BUTTON_KEYS:
             self._stop_counting()
 
-    def on_click(self, event: Click) -> None:
-        self._stop_counting()
-
+    @on(Click)
     def _stop_counting(self) -> None:
         if self._until is not None:
             self._until = None

@@ -127,8 +127,7 @@ offered where a service manager answers, and not for a run of so many rounds.
     AUTO_FOCUS = "#start"
 
     def __init__(self, launcher: Launcher) -> None:
-        super().__init__()
-        self._launcher = launcher
+        super().__init__(launcher)
         self._findings: Findings | None = None
         self._choices = launcher.choices()
         self._cores = 0

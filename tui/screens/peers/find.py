@@ -78,8 +78,7 @@ anything is joined. `*` marks the one that this machine is in. Members that can'
     heading = "Open swarms"
 
     def __init__(self, launcher: Launcher) -> None:
-        super().__init__()
-        self._launcher = launcher
+        super().__init__(launcher)
         self._swarms: Sequence[Found] = ()
         self._shared = ""
 

@@ -68,7 +68,14 @@ an experiment.
             "P,shift+p", "picture", "Picture", show=False, id="results.picture", tooltip="Save a picture of the curve"
         ),
         Binding("c", "copy", "Copy the result", show=False, id="results.copy"),
-        Binding("R,shift+r", "runs", "Runs", key_display="R", id="results.runs", tooltip="All runs, compared"),
+        Binding(
+            "R,shift+r",
+            "app.switch_mode('runs')",
+            "Runs",
+            key_display="R",
+            id="results.runs",
+            tooltip="All runs, compared",
+        ),
         Binding("up,k", "scroll(-1)", "Scroll up", show=False, id="results.up"),
         Binding("down,j", "scroll(1)", "Scroll down", show=False, id="results.down"),
         Binding("pageup", "scroll(0, -1)", "Scroll up a page", show=False, id="results.page_up"),
@@ -97,7 +104,8 @@ an experiment.
         yield JobLine(id="job")
         with Horizontal(id="actions"):
             for action in self.BUTTONS:
-                yield Button(id=action, action=f"screen.{action}", compact=True)
+                run = "app.switch_mode('chat')" if action == "chat" else f"screen.{action}"
+                yield Button(id=action, action=run, compact=True)
 
     def on_resize(self) -> None:
         roomy = self.app.size.width >= ROOMY
@@ -116,13 +124,9 @@ an experiment.
 
     @work(group="results-read", exclusive=True)
     async def action_reload(self) -> None:
-        try:
-            outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
-        except SapoError as error:
-            if self.has_widgets:
-                self.query_one("#report", Static).update(printable(error))
-            return
-        if not self.has_widgets:
+        report = self.query_one("#report", Static)
+        outcome = await self.read(self.sapo.launcher.outcome, lambda error: report.update(printable(error)))
+        if outcome is None:
             return
         if self._outcome is None or outcome.report.adapter_round != self._outcome.report.adapter_round:
             # The test belongs to another adapter.
@@ -140,7 +144,7 @@ an experiment.
         learned = rounds if report is None else report.round
         since = f"; {counted(rounds, 'round')} are done" if learned < rounds else ""
         course = counted(learned, "round") if learned else "the head start"
-        panel.border_title = f"What was learned in {course}{since}" if rounds or report else "What was learned"
+        panel.border_title = "What was learned" + (f" in {course}{since}" if rounds or report else "")
         text = report_text(self._outcome.report, report, max(36, self.app.size.width - 5))
         self.query_one("#report", Static).update(text)
 
@@ -164,9 +168,6 @@ an experiment.
         from sapo_edge.tui.screens.results.export import Export
 
         self.app.push_screen(Export(self.sapo.launcher))
-
-    def action_chat(self) -> None:
-        self.app.switch_mode("chat")
 
     def action_test(self) -> None:
         job = self.sapo.launcher.job("eval")
@@ -212,9 +213,6 @@ an experiment.
         if self._report is not None:
             self.app.copy_to_clipboard("\n".join(spoken(self._report)))
             self.notify("the result is copied", timeout=3)
-
-    def action_runs(self) -> None:
-        self.app.switch_mode("runs")
 
     @property
     def scrolled(self) -> Widget:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -210,15 +209,11 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     @work(group="examples", exclusive=True)
     async def _read_examples(self) -> None:
-        try:
-            outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
-        except SapoError as error:
-            text: Text | str = printable(error)
-        else:
+        then = self.query_one("#then", Static)
+        outcome = await self.read(self.sapo.launcher.outcome, lambda error: then.update(printable(error)))
+        if outcome is not None:
             pairs = () if outcome.report.learned is None else outcome.report.learned.examples
-            text = all_examples_text(pairs, self.browser.pages.filter.entry)
-        if self.has_widgets:
-            self.query_one("#then", Static).update(text)
+            then.update(all_examples_text(pairs, self.browser.pages.filter.entry))
 
     async def action_ask(self) -> None:
         if self._question:

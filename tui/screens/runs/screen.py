@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -131,12 +131,8 @@ round.
 
     @work(group="runs-read", exclusive=True)
     async def _load(self) -> None:
-        try:
-            runs = await asyncio.to_thread(self.sapo.launcher.runs)
-        except SapoError as error:
-            self._fail(error)
-            return
-        if not self.has_widgets:
+        runs = await self.read(self.sapo.launcher.runs, self._fail)
+        if runs is None:
             return
         self._histories.clear()
         names = [run.name for run in runs]
@@ -153,17 +149,13 @@ round.
             return
         self.query_one("#comparison", Static).update(comparison_text(run, other))
         shown = [run] if other is None else [run, other]
-        try:
-            for view in shown:
-                if view.name not in self._histories:
-                    reply = await asyncio.to_thread(self.sapo.launcher.history, view.name)
-                    self._histories[view.name] = History.from_reply(reply)
-        except SapoError as error:
-            self._fail(error)
-            return
-        if self.has_widgets:
-            histories = [(view.name, self._histories.get(view.name, History())) for view in shown]
-            self.query_one(RunsPlot).show(histories)
+        for name in (view.name for view in shown):
+            if name not in self._histories:
+                reply = await self.read(partial(self.sapo.launcher.history, name), self._fail)
+                if reply is None:
+                    return
+                self._histories[name] = History.from_reply(reply)
+        self.query_one(RunsPlot).show([(view.name, self._histories.get(view.name, History())) for view in shown])
 
     @property
     def _other(self) -> RunView | None:
@@ -174,8 +166,7 @@ round.
         return next(iter((*marked, *others)), None)
 
     def _fail(self, error: SapoError) -> None:
-        if self.has_widgets:
-            self.query_one(JobLine).fail(error)
+        self.query_one(JobLine).fail(error)
 
     def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
         message.stop()
@@ -280,13 +271,8 @@ round.
 
     @work(group="runs-look", exclusive=True)
     async def _look(self) -> None:
-        directory = self._experiment
-        try:
-            state = await asyncio.to_thread(self.sapo.launcher.experiment, Path(directory))
-        except SapoError as error:
-            text = printable(error)
-            if self.has_widgets:
-                self.query_one("#arms", Static).update(text)
-            return
-        if self.has_widgets and directory == self._experiment:
-            self.query_one("#arms", Static).update(experiment_text(state, max(36, self.app.size.width - 5)))
+        directory, arms = self._experiment, self.query_one("#arms", Static)
+        tell = partial(self.sapo.launcher.experiment, Path(directory))
+        state = await self.read(tell, lambda error: arms.update(printable(error)))
+        if state is not None and directory == self._experiment:
+            arms.update(experiment_text(state, max(36, self.app.size.width - 5)))

@@ -45,8 +45,7 @@ class NewQuestions(WorkDialog):
     heading = "Your own questions"
 
     def __init__(self, launcher: Launcher) -> None:
-        super().__init__()
-        self._launcher = launcher
+        super().__init__(launcher)
         self.file = self.questions = ""
         self.written = False
 

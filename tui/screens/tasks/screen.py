@@ -110,12 +110,8 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
     @work(group="tasks-list", exclusive=True)
     async def action_reload(self) -> None:
         job = self.sapo.launcher.job("tasks", "list")
-        try:
-            result = await asyncio.to_thread(job.run)
-        except SapoError as error:
-            self._say(Text(printable(error)))
-            return
-        if not self.is_mounted:
+        result = await self.read(job.run, lambda error: self._say(Text(printable(error))))
+        if result is None:
             return
         self._rows = [row for row in result.record.get("manifests") or () if is_offered(row)]
         options = self.query_one("#manifests", OptionList)
