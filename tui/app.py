@@ -115,10 +115,7 @@ class SapoApp(App[ExitCode]):
     ]
 
     def __init__(
-        self,
-        launcher: Launcher,
-        environ: Mapping[str, str] | None = None,
-        loaded: Callable[[], None] = lambda: None,
+        self, launcher: Launcher, environ: Mapping[str, str] | None = None, loaded: Callable[[], None] = lambda: None
     ) -> None:
         super().__init__()
         self.launcher = launcher
@@ -176,7 +173,6 @@ class SapoApp(App[ExitCode]):
                 yield command
 
     def on_mount(self) -> None:
-        """Ask for consent if it is missing, then look for a node."""
         self._load_keys()
         self.theme_changed_signal.subscribe(self, lambda theme: self._keep_theme(theme.name))
         self.set_interval(STATUS_SECONDS, self._poll)
@@ -216,7 +212,6 @@ class SapoApp(App[ExitCode]):
         self.keeper.close()
 
     def begin(self) -> None:
-        """Look for a node, and start one if there is none."""
         # After the first picture, which needs no journal.
         self.call_after_refresh(self._read_news)
         self.run_worker(self.keeper.run(), name="keeper", exclusive=True, group="keeper")
@@ -270,7 +265,6 @@ class SapoApp(App[ExitCode]):
         self._mark(Change.EVENT)
 
     def _keep_looked(self) -> None:
-        """Remember until which round the app showed its node."""
         # Otherwise the next sentence begins earlier, and the next look says why this could not be written.
         with contextlib.suppress(SapoError):
             self.launcher.looked(self.state.round)
@@ -355,7 +349,6 @@ class SapoApp(App[ExitCode]):
             self._mark(Change.STATUS)
 
     async def _look_at_machine(self) -> None:
-        """Look at the machine, if the screen shows it."""
         if self.current_mode == self.DEFAULT_MODE:
             pid = int(self.state.status.get("pid") or 0) if self.state.standing is Standing.ATTACHED else 0
             self.state.load = await asyncio.to_thread(self.launcher.load, pid)
@@ -458,7 +451,6 @@ class SapoApp(App[ExitCode]):
         self.notify(f"copied {counted(len(text), 'character')}", timeout=3)
 
     def switch_mode(self, mode: str) -> AwaitMount:
-        """Show a main screen, and remember the one before for Esc."""
         if mode != self.current_mode and self.current_mode in VIEWS:
             self._before = [*self._before[1 - MOST_BEFORE :], self.current_mode]
         return super().switch_mode(mode)
@@ -472,7 +464,6 @@ class SapoApp(App[ExitCode]):
             self.screen.propose(question)
 
     async def action_go_back(self) -> None:
-        """Show the main screen before, where Esc does nothing else."""
         if self._before and not self.screen.is_modal:
             mode = self._before.pop()
             await super().switch_mode(mode)

@@ -107,8 +107,6 @@ async def _service(app: SapoApp, *arguments: str) -> None:
 
 
 def saving_commands(app: SapoApp, screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Commands that write a file of what a screen shows."""
-
     def save(suffix: str, content: Callable[[], str]) -> None:
         app.save_text(content(), f"sapo-{datetime.now():%Y-%m-%d-%H%M%S}{suffix}")
 

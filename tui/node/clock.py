@@ -60,7 +60,6 @@ class RoundClock:
         return seconds + sum(self.seconds[step] for step in later)
 
     def share(self, step: str) -> float:
-        """The part of a phase that is done in this round, 0 to 1."""
         if self.phase not in STEPS or step not in STEPS:
             return 0.0
         current, index = STEPS.index(self.phase), STEPS.index(step)

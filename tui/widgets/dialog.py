@@ -64,7 +64,6 @@ class Dialog(ModalScreen[ScreenResultType], ScrollingScreen[ScreenResultType]):
         self.dismiss(None)
 
     def on_resize(self) -> None:
-        """Draw buttons on one line each where there are few lines."""
         for button in self.query(Button):
             button.compact = self.app.size.height < 20
 

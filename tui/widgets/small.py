@@ -118,7 +118,6 @@ class ScrollingScreen(Screen[ScreenResultType]):
 
     @property
     def scrolled(self) -> Widget:
-        """The part that the keys scroll now."""
         raise NotImplementedError
 
     def action_scroll(self, lines: int, pages: int = 0) -> None:

@@ -115,7 +115,6 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
             self.action_back()
 
     def node_changed(self, change: Change) -> None:
-        """Ask the node for a question as soon as it answers."""
         if not change & (Change.STANDING | Change.STATUS):
             return
         attached = self.sapo.state.standing is Standing.ATTACHED
@@ -177,7 +176,6 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
             self.action_type()
 
     def action_next(self) -> None:
-        """Get another question; warn once before typed answers are lost."""
         if self._stage in ("drawing", "verifying"):
             return
         if self._stage == "typing" and self.query_one(AnswerFields).typed and not self._warned:
@@ -238,8 +236,8 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
         empty = self._question is None
         self.update_classes({"-typing": typing, "-judged": self._stage == "judged", "-empty": empty}, animate=False)
         question = self._question
-        text = self._why_empty() if question is None else printable(question.text[:MAX_QUESTION], lines=True)
-        self.query_one("#asked", Static).update(Content(text))
+        asked = self._why_empty() if question is None else printable(question.text[:MAX_QUESTION], lines=True)
+        self.query_one("#asked", Static).update(Content(asked))
         self.query_one("#question").border_title = "" if empty else "Question"
         fields = self.query_one(AnswerFields)
         fields.disabled = self._stage == "verifying"
@@ -248,9 +246,6 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
         sharing = ALONE if state.status.get("swarm") is None else SHARED
         self.query_one("#sharing", Static).update(f"{sharing} {PAUSED}" if state.paused else sharing)
         self.query_one("#tally", Static).update(str(self.tally))
-        self._show_note()
-
-    def _show_note(self) -> None:
         text, bad = self._note, self._note_bad
         if not text and not self._attached:
             text, bad = "the node has ended: s starts it again; your text is kept", False

@@ -51,11 +51,7 @@ class AskBox(TextArea):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(
-            id=id,
-            soft_wrap=True,
-            show_line_numbers=False,
-            highlight_cursor_line=False,
-            placeholder="type a question",
+            id=id, soft_wrap=True, show_line_numbers=False, highlight_cursor_line=False, placeholder="type a question"
         )
         self._earlier: deque[str] = deque(maxlen=MAX_EARLIER)
         # An index into them; behind the last is the draft.
@@ -67,7 +63,6 @@ class AskBox(TextArea):
         self.move_cursor(self.document.end)
 
     def remember(self, text: str) -> None:
-        """Clear the text; the up arrow brings the question back."""
         if not self._earlier or self._earlier[-1] != text:
             self._earlier.append(text)
         self._shown, self._draft = len(self._earlier), ""

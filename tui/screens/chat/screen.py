@@ -191,7 +191,6 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
             self.query_one(Transcript).draw(self._answering, f"{self._session.doing or 'reading the question'} ...")
 
     def _begin_work(self) -> None:
-        """Draw while the models load or answer, and keep the process."""
         assert self._drawing is not None
         self._failed = ""
         self._drawing.resume()
@@ -294,7 +293,6 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
         return self.query_one("#transcript" if self.has_class("-talking") else "#examples")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave only an answer, a text field, or what is in focus."""
         if action == "back":
             return self.is_mounted and (self._answering is not None or self.focused is not self._rest)
         return super().check_action(action, parameters)

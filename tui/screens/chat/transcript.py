@@ -41,7 +41,6 @@ class AnswerBox(Static, can_focus=True):
         self.done = False
 
     def wait(self, reason: str) -> None:
-        """Show what it waits for, while it has no text."""
         if not self.answer and not self.done:
             self.update(Content(printable(reason)))
 
@@ -58,7 +57,6 @@ class AnswerBox(Static, can_focus=True):
         self.update(Content(self.answer) + (cut if self.done or cut else Content.styled("▌", "$primary")))
 
     def end(self, why: str) -> None:
-        """Say why no more comes, unless the answer is complete."""
         if self.done:
             return
         self.done = True
@@ -115,12 +113,10 @@ class Turn(Vertical):
         return was_silent and bool(self.boxes[True].answer)
 
     def wait(self, reason: str) -> None:
-        """Show what takes time in the boxes without text."""
         self.boxes[0].wait(reason)
         self.boxes[1].wait("answers after the base model")
 
     def end(self, why: str) -> None:
-        """Show the newest answers, and that no more come."""
         self.draw()
         for box in self.boxes:
             box.end(why)
@@ -145,7 +141,6 @@ class Transcript(VerticalScroll):
 
     @property
     def last(self) -> Turn | None:
-        """The newest; None before the first."""
         return self._turns[-1] if self._turns else None
 
     def add(self, question: str, *, as_task: bool, temperature: float) -> Turn:
@@ -175,7 +170,6 @@ class Transcript(VerticalScroll):
             self.scroll_end(animate=False)
 
     def to_copy(self, focused: Widget | None) -> AnswerBox | None:
-        """The answer in focus, else the newest one; None if it has no text."""
         if isinstance(focused, AnswerBox):
             return focused if focused.answer else None
         boxes = self.last.boxes if self.last is not None else ()

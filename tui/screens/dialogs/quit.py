@@ -127,7 +127,6 @@ async def _leave(app: SapoApp) -> None:
 
 
 async def _stop(app: SapoApp) -> None:
-    """Ask the node to stop after its round."""
     if app.state.standing in (Standing.STARTING, Standing.LOOKING):
         app.notify("The node stops once it has started. Quit again to leave it running.", markup=False)
         while app.state.standing in (Standing.STARTING, Standing.LOOKING):

@@ -126,7 +126,6 @@ class Company(Vertical):
 
     @property
     def invite(self) -> str:
-        """The pasted invite; empty if another network is chosen."""
         return self.query_one(Input).value.strip() if self.network == "invite" else ""
 
     def choose(self, network: str, invite: str | None = None) -> None:
@@ -216,7 +215,6 @@ class Plan(Vertical):
         self._what.value = self._offered.index(chosen)
 
     def follow(self, network: Network) -> None:
-        """Offer the choice of what is learned, unless a swarm with an invite decides it."""
         self._what.disabled = network in ("invite", "joined")
         self._what.refresh(layout=True)
         self.on_resize()
@@ -267,7 +265,6 @@ def is_roomy(widget: Widget) -> bool:
 
 
 def _manifests(manifest: str) -> list[str]:
-    """Those on offer: the shipped ones, and the one that is set."""
     return list(dict.fromkeys([*SKILL_WORDS, manifest]))
 
 

@@ -155,7 +155,6 @@ only errors. `/` searches the whole log, older files included, and marks matches
     # Keys.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer no search while one is being typed, and leave only what there is."""
         if action == "leave":
             return self.is_mounted and (self.has_class("-open") or self._find_line.is_open or bool(self._query))
         return not (action == "search" and self._find_line.is_open)
@@ -168,7 +167,6 @@ only errors. `/` searches the whole log, older files included, and marks matches
         self._lines.action_end(by)
 
     def action_level(self) -> None:
-        """Show the next level, from the chosen record on."""
         levels = list(Level)
         self._level = levels[(levels.index(self._level) + 1) % len(levels)]
         self._show_records(keep_view=False)

@@ -203,7 +203,6 @@ class SwarmChange(WorkDialog):
         yield from ()
 
     def begin(self, *arguments: str, text: str = "") -> None:
-        """Run a command of `sapo swarm`, and close when it has succeeded."""
         line = self.query_one(JobLine)
         if not line.busy:
             line.begin(self._launcher.job("swarm", *arguments, text=text), self.doing, self._done)

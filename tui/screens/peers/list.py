@@ -56,7 +56,6 @@ class PeerList(CursorList):
         self.take(len(self._peers), cursor=cursor if moved else None)
 
     def sort_by(self, key: str) -> None:
-        """Sort by a column, or reverse the order if it is that one."""
         # The largest numbers are of interest, but names from A.
         self.descending = not self.descending if key == self.sorted_by else key not in ("name", "direction", "address")
         self.sorted_by = key
@@ -64,13 +63,11 @@ class PeerList(CursorList):
         self.show_cursor()
 
     def sort_by_next(self) -> None:
-        """Sort by the next visible column."""
         keys = [column.key for column, _ in self.fitting()]
         index = keys.index(self.sorted_by) if self.sorted_by in keys else -1
         self.sort_by(keys[(index + 1) % len(keys)])
 
     def title(self, column: Column) -> str:
-        """A column's title, with an arrow if the list is sorted by it."""
         if column.key != self.sorted_by:
             return column.title
         return f"{column.title}{'▼' if self.descending else '▲'}"

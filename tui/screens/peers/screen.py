@@ -179,7 +179,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         self.call_after_refresh(self._show_details)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Dim the keys that need a peer; leave only the details."""
         if action == "back":
             return self.has_class("-open")
         if action == "restart":

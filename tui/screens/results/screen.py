@@ -115,7 +115,6 @@ an experiment.
         self._show()
 
     def node_changed(self, change: Change) -> None:
-        """Read again after an evaluation, and after a node has started or ended."""
         state = self.sapo.state
         now = (state.standing, len(state.history.held_out), state.status.get("comparison"), state.round // 10)
         if change == Change.ALL or now != self._read:
@@ -153,7 +152,6 @@ an experiment.
         return self._tested or (None if self._outcome is None else self._outcome.report.learned)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Dim what needs an adapter, a curve, or an idle line."""
         busy = self.has_widgets and self.query_one(JobLine).busy
         if action == "stop":
             return busy

@@ -126,12 +126,10 @@ class RolloutDetail(Vertical, can_focus=True):
 
     @property
     def chosen(self) -> Reply | None:
-        """The chosen answer; None before there is any."""
         return self.answers[self._chosen] if self.answers else None
 
     @property
     def alone(self) -> bool:
-        """Whether only the chosen answer is shown, without the question and the list."""
         return self.has_class("-alone")
 
     @alone.setter
@@ -152,7 +150,6 @@ class RolloutDetail(Vertical, can_focus=True):
         self.fail("loading ...")
 
     def fail(self, reason: str) -> None:
-        """Show a reason in place of the answers."""
         self.answers, self._chosen = [], 0
         self.query_one(AnswerList).show([], 0)
         self.query_one("#reading").border_title = ""
@@ -167,7 +164,6 @@ class RolloutDetail(Vertical, can_focus=True):
         self._draw()
 
     def next_order(self) -> None:
-        """Sort the answers in the next of `ORDERS`, and keep the chosen one."""
         orders = list(ORDERS)
         self.order = orders[(orders.index(self.order) + 1) % len(orders)]
         if chosen := self.chosen:
@@ -269,7 +265,6 @@ def title_text(row: Row, order: str, width: int) -> Content:
 
 
 def question_text(question: object, ground_truth: object) -> Content:
-    """A question and its expected answer."""
     text, left_out = bounded_text(question)
     truth, _ = bounded_text(ground_truth)
     parts: list[Content | tuple[str, str]] = [Content(text)]
@@ -281,7 +276,6 @@ def question_text(question: object, ground_truth: object) -> Content:
 
 
 def answer_text(reply: Reply) -> Content:
-    """An answer, and how much of it is missing."""
     text = reply.text.strip("\n")
     parts = [Content(text) if text.strip() else Content.styled("(empty)", "dim")]
     if reply.left_out > 0:

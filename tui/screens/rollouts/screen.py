@@ -106,11 +106,9 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     @property
     def page(self) -> str | None:
-        """What is shown: "browser", "detail" or "examples"."""
         return self.query_one("#pages", ContentSwitcher).current
 
     def node_changed(self, change: Change) -> None:
-        """Load the rollouts of another node, or of a new round."""
         if change & Change.STANDING:
             standing, link = self.sapo.state.standing, self.sapo.keeper.link
             if standing is not Standing.ATTACHED or link is None:

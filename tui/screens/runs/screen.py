@@ -122,7 +122,6 @@ round.
         return self.query_one("#pages", ContentSwitcher).current == "experiment"
 
     def node_changed(self, change: Change) -> None:
-        """Read again after an evaluation, and after a node has started or ended."""
         state = self.sapo.state
         now = (state.standing, len(state.history.held_out), state.round // 10)
         if change == Change.ALL or now != self._read:

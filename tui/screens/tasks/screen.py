@@ -123,7 +123,6 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
             self._take(files[0], files[0])
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Dim what needs a file, and everything while a command runs."""
         busy = self.is_mounted and self.query_one(JobLine).busy
         if action == "stop":
             return busy
