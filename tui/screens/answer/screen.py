@@ -80,15 +80,14 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
         Binding("escape", "back", "Leave the text field", show=False, id="answer.back"),
     ]
 
+    _stage: Stage = "nothing"
+    _question: Question | None = None
+    _note = ""
+    _note_bad = _attached = _warned = False
+
     def __init__(self) -> None:
         super().__init__()
         self.tally = Tally()
-        self._stage: Stage = "nothing"
-        self._question: Question | None = None
-        self._note = ""
-        self._note_bad = False
-        self._attached = False
-        self._warned = False
 
     def content(self) -> ComposeResult:
         with Vertical(id="body"):

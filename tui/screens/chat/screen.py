@@ -90,13 +90,11 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
         Binding("escape", "back", "Stop the answer, or leave", show=False, id="chat.back"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.idle_seconds = IDLE_SECONDS
-        self._answering: Turn | None = None
-        self._idle: Timer | None = None
-        self._drawing: Timer | None = None
-        self._failed = ""
+    idle_seconds = IDLE_SECONDS
+    _answering: Turn | None = None
+    _idle: Timer | None = None
+    _drawing: Timer | None = None
+    _failed = ""
 
     def content(self) -> ComposeResult:
         self._session = ChatSession(self.sapo.launcher.chat)

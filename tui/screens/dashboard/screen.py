@@ -121,12 +121,10 @@ the node's start always is that estimate.
 In a small terminal the panels stand one below the other: `↑` and `↓` scroll.
 """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._view: str = Shown.REWARD
-        self._tasks: tuple[TaskCourse, ...] = ()
-        self._evaluated: tuple[int, ...] = ()
-        self._part: Curves | None = None
+    _view: str = Shown.REWARD
+    _tasks: tuple[TaskCourse, ...] = ()
+    _evaluated: tuple[int, ...] = ()
+    _part: Curves | None = None
 
     def content(self) -> ComposeResult:
         yield Static(id="news", markup=False)

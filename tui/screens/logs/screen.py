@@ -62,14 +62,11 @@ only errors. `/` searches the whole log, older files included, and marks matches
 `Shift+F3` further down.
 """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._reader: LogReader[Record] | None = None
-        self._timer: Timer | None = None
-        self._level = Level.ALL
-        self._query = ""
-        self._fault = ""
-        self._reading = False
+    _reader: LogReader[Record] | None = None
+    _timer: Timer | None = None
+    _level = Level.ALL
+    _query = _fault = ""
+    _reading = False
 
     @property
     def reader(self) -> LogReader[Record]:

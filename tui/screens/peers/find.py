@@ -77,10 +77,8 @@ anything is joined. `*` marks the one that this machine is in. Members that can'
     AUTO_FOCUS = "#swarms"
     heading = "Open swarms"
 
-    def __init__(self, launcher: Launcher) -> None:
-        super().__init__(launcher)
-        self._swarms: Sequence[Found] = ()
-        self._shared = ""
+    _swarms: Sequence[Found] = ()
+    _shared = ""
 
     def body(self) -> ComposeResult:
         yield Static(ABOUT, id="about", markup=False)

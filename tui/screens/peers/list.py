@@ -51,7 +51,8 @@ class PeerList(CursorList):
         self._now = now
         self._peers = sorted(peers, key=lambda peer: str(peer.get("peer_id")))
         self._peers.sort(key=lambda peer: _value(peer, self.sorted_by, now), reverse=self.descending)
-        cursor = self.cursor if chosen is None else self._index(str(chosen.get("peer_id")), self.cursor)
+        ids = [peer.get("peer_id") for peer in self._peers]
+        cursor = ids.index(chosen.get("peer_id")) if chosen and chosen.get("peer_id") in ids else self.cursor
         moved = cursor != self.cursor
         self.take(len(self._peers), cursor=cursor if moved else None)
 
@@ -94,9 +95,6 @@ class PeerList(CursorList):
                 return ("yes", "good") if peer.get("mesh") else ("no", "muted")
             case _:
                 return _host_port(printable(peer.get("address", ""))[:300]), "muted"
-
-    def _index(self, peer_id: str, default: int) -> int:
-        return next((index for index, peer in enumerate(self._peers) if peer.get("peer_id") == peer_id), default)
 
 
 def _value(peer: Peer, key: str, now: float) -> Any:

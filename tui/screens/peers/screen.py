@@ -100,8 +100,9 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
             panel.border_subtitle = "c copies the id"
             yield Static(id="about", markup=False)
 
+    _next: SwarmCard | None = None
+
     def on_mount(self) -> None:
-        self._next: SwarmCard | None = None
         self.peers.focus()
 
     @property

@@ -91,11 +91,9 @@ an experiment.
     }
     """Key, label and short label by action."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._outcome: Outcome | None = None
-        self._tested: Report | None = None
-        self._read: tuple[object, ...] = ()
+    _outcome: Outcome | None = None
+    _tested: Report | None = None
+    _read: tuple[object, ...] = ()
 
     def content(self) -> ComposeResult:
         with VerticalScroll(id="learned", classes="panel", can_focus=False) as panel:

@@ -48,7 +48,7 @@ class Reply:
         return "ended" if self.ended else "cut off"
 
 
-class AnswerList(CursorList):
+class AnswerList(CursorList, can_focus=False):
     """One answer a line."""
 
     COLUMNS: ClassVar[tuple[Column, ...]] = (
@@ -60,10 +60,7 @@ class AnswerList(CursorList):
     )
     OPENS_ON_CLICK = False
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self.can_focus = False
-        self._answers: Sequence[Reply] = ()
+    _answers: Sequence[Reply] = ()
 
     def show(self, answers: Sequence[Reply], chosen: int) -> None:
         self._answers = answers
@@ -132,10 +129,6 @@ class RolloutDetail(Vertical, can_focus=True):
     def alone(self) -> bool:
         return self.has_class("-alone")
 
-    @alone.setter
-    def alone(self, on: bool) -> None:
-        self.set_class(on, "-alone")
-
     def expect(self, row: Row, distinct: str) -> None:
         """Show what the list knows of a rollout until the node has sent it.
 
@@ -182,7 +175,7 @@ class RolloutDetail(Vertical, can_focus=True):
 
     def on_cursor_list_opened(self, message: CursorList.Opened) -> None:
         message.stop()
-        self.alone = True
+        self.add_class("-alone")
 
     def action_choose(self, by: int) -> None:
         if 0 <= self._chosen + by < len(self.answers):

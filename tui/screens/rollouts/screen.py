@@ -20,7 +20,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.rollouts.browser import RolloutBrowser
 from sapo_edge.tui.screens.rollouts.detail import RolloutDetail, parse_answers
 from sapo_edge.tui.screens.rollouts.list import ORIGINS
-from sapo_edge.tui.screens.rollouts.pages import Filter
+from sapo_edge.tui.screens.rollouts.pages import Filter, Row
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.cursor_list import CursorList
 from sapo_edge.tui.widgets.then_and_now import all_examples_text
@@ -77,10 +77,8 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         Binding("v,enter", "whole", "One answer alone, or the whole rollout", show=False, id="rollouts.whole"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._link: Link | None = None
-        self._question = ""
+    _link: Link | None = None
+    _question = ""
 
     def content(self) -> ComposeResult:
         with ContentSwitcher(initial="browser", id="pages"):
@@ -159,7 +157,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     def action_back(self) -> None:
         if self.detail.alone:
-            self.detail.alone = False
+            self.detail.remove_class("-alone")
         else:
             self._to_list()
 
@@ -174,7 +172,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     def action_whole(self) -> None:
         if self.detail.chosen is not None:
-            self.detail.alone = not self.detail.alone
+            self.detail.toggle_class("-alone")
 
     def action_copy(self) -> None:
         selected, reply = self.get_selected_text(), self.detail.chosen
@@ -230,7 +228,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self.browser.filter(Filter())
 
     def _to_list(self) -> None:
-        self.detail.alone = False
+        self.detail.remove_class("-alone")
         self.query_one("#pages", ContentSwitcher).current = "browser"
         self.browser.list.focus()
         self.browser.list.show_cursor()
@@ -242,11 +240,10 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         assert row is not None
         self._question = ""
         self.detail.expect(row, self.browser.list.distinct(row))
-        self.run_worker(self._fetch(), name="rollout", group="detail", exclusive=True)
+        self._fetch(row)
 
-    async def _fetch(self) -> None:
-        row = self.detail.row
-        assert row is not None
+    @work(group="detail", exclusive=True)
+    async def _fetch(self, row: Row) -> None:
         try:
             rollout = await self.sapo.request("rollout", {"round": row.key[0], "position": row.key[1]})
         except SapoError as error:

@@ -12,7 +12,6 @@ from textual.content import Content
 from sapo_edge.plain import format_time, printable
 from sapo_edge.tui.look.themes import curve_colors
 from sapo_edge.tui.node.history import History
-from sapo_edge.tui.screens.runs.texts import best_text
 from sapo_edge.tui.widgets.cursor_list import Column, CursorList
 from sapo_edge.tui.widgets.plot import NO_ROUND, RoundsPlot, set_axes, top_of_share
 
@@ -32,10 +31,8 @@ class RunList(CursorList):
         Column("model", "model", 0),
     )
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self.runs: Sequence[RunView] = ()
-        self.compared = ""
+    runs: Sequence[RunView] = ()
+    compared = ""
 
     def show(self, runs: Sequence[RunView], compared: str) -> None:
         cursor = None if self.runs else next((place for place, run in enumerate(runs) if run.current), 0)
@@ -57,7 +54,8 @@ class RunList(CursorList):
             case "rounds":
                 return str(run.rounds), ""
             case "best":
-                return best_text(run), ""
+                best = run.best
+                return "-" if best is None else f"{best.right / max(1, best.questions):.2f}", ""
             case "ended":
                 return format_time(run.ended)[:16] if run.rounds else "not begun", "muted"
             case _:

@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -88,11 +88,8 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         Binding("escape", "stop", "Stop the command", show=False, id="tasks.stop"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._rows: list[Mapping[str, Any]] = []
-        self._file = ""
-        self._questions = ""
+    _rows: Sequence[Mapping[str, Any]] = ()
+    _file = _questions = ""
 
     def content(self) -> ComposeResult:
         manifests = OptionList(id="manifests", classes="panel", markup=False)
