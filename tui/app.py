@@ -85,7 +85,6 @@ class SapoApp(App[ExitCode]):
 
     TITLE = "sapo-edge"
     CSS_PATH = "look/app.tcss"
-    ENABLE_COMMAND_PALETTE = True
     MODES: ClassVar[dict[str, Any]] = {mode: partial(_view, mode) for mode in MAIN}
     DEFAULT_MODE = "dashboard"
     BINDINGS: ClassVar[list[BindingType]] = [

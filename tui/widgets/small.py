@@ -114,11 +114,17 @@ class Chip(Static):
 
 
 class ScrollingScreen(Screen[ScreenResultType]):
-    """A screen whose own keys scroll one of its parts, which may be out of focus."""
+    """A screen whose own keys scroll one of its parts, which may be out of focus.
+
+    Attributes:
+        SCROLLED: the selector of that part.
+    """
+
+    SCROLLED: ClassVar[str] = ""
 
     @property
     def scrolled(self) -> Widget:
-        raise NotImplementedError
+        return self.query_one(self.SCROLLED)
 
     def action_scroll(self, lines: int, pages: int = 0) -> None:
         area = self.scrolled

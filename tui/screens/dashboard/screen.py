@@ -9,7 +9,6 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static
 
 from sapo_edge.plain import printable
@@ -66,6 +65,7 @@ class Dashboard(View):
     """Progress of the round, the verdict in words, curves, and three panels."""
 
     MODE = "dashboard"
+    SCROLLED = "#now"
     _verdict = _news = ""
     DEFAULT_CSS = """
     Dashboard #running { height: 1fr; }
@@ -222,10 +222,6 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             if evaluated != self._evaluated:
                 self._evaluated = evaluated
                 self._read_tasks()
-
-    @property
-    def scrolled(self) -> Widget:
-        return self.query_one("#now")
 
     def node_changed(self, change: Change) -> None:
         state = self.sapo.state

@@ -13,7 +13,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.events import Click, Key
-from textual.widget import Widget
 from textual.widgets import Button, Static
 
 from sapo_edge.node.background import Ended
@@ -82,6 +81,7 @@ After a restart by itself, the message stays until you close it.
     ]
     BUTTONS: ClassVar = {"restart": ("Restart", "again(True)"), "leave": ("Leave it", "again(False)")}
     AUTO_FOCUS = "#restart"
+    SCROLLED = "#log"
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
 
@@ -186,10 +186,6 @@ After a restart by itself, the message stays until you close it.
     def action_again(self, again: bool) -> None:
         self._until = None
         self.dismiss(again)
-
-    @property
-    def scrolled(self) -> Widget:
-        return self.query_one("#log")
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(f"{self._reason}\n{self._lines}")

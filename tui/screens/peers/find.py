@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -133,6 +132,7 @@ class JoinFound(SwarmChange):
     ]
     BUTTONS: ClassVar = {"join": ("Join", "join"), "close": ("Cancel", "leave")}
     AUTO_FOCUS = "#join"
+    SCROLLED = "#scroll"
     doing = "joining"
 
     def __init__(self, launcher: Launcher, swarm: Found, shared: str) -> None:
@@ -144,10 +144,6 @@ class JoinFound(SwarmChange):
         with VerticalScroll(id="scroll", can_focus=False):
             yield Static(found_text(self._swarm, self._shared), id="about", markup=False)
         yield JobLine(id="joining")
-
-    @property
-    def scrolled(self) -> Widget:
-        return self.query_one("#scroll")
 
     def action_join(self) -> None:
         self.begin("join", text=f"{self._swarm['invite']}\n\n")

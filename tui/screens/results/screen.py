@@ -10,7 +10,6 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.widget import Widget
 from textual.widgets import Button, Static
 
 from sapo_edge.control.report_words import MORE_ROUNDS, spoken
@@ -37,6 +36,7 @@ class Results(View):
     """What was learned: before and now, by task, three questions, the adapter."""
 
     MODE = "results"
+    SCROLLED = "#learned"
     DEFAULT_CSS = """
     Results #learned { scrollbar-size: 1 1; }
     Results #actions { height: 1; padding: 0 1; }
@@ -209,10 +209,6 @@ an experiment.
         if self._report is not None:
             self.app.copy_to_clipboard("\n".join(spoken(self._report)))
             self.notify("the result is copied", timeout=3)
-
-    @property
-    def scrolled(self) -> Widget:
-        return self.query_one("#learned")
 
     def action_stop(self) -> None:
         self.query_one(JobLine).stop()

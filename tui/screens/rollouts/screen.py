@@ -99,10 +99,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         return self.query_one(RolloutDetail)
 
     @property
-    def in_detail(self) -> bool:
-        return self.page == "detail"
-
-    @property
     def page(self) -> str | None:
         return self.query_one("#pages", ContentSwitcher).current
 

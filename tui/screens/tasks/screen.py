@@ -19,7 +19,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.events import ScreenResume
-from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -64,6 +63,7 @@ class TasksView(View):
 
     MODE = "tasks"
     AUTO_FOCUS = "#manifests"
+    SCROLLED = "#told"
     DEFAULT_CSS = """
     TasksView #manifests { max-height: 8; border-title-color: $primary; }
     TasksView #told { scrollbar-size: 1 1; }
@@ -249,10 +249,6 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
             self.sapo.keeper.start()
             run = printable(result.record.get("run", ""))
             self.query_one(JobLine).say(f"✓ the node starts the run {run} on {printable(name)}", "good")
-
-    @property
-    def scrolled(self) -> Widget:
-        return self.query_one("#told")
 
     def action_stop(self) -> None:
         self.query_one(JobLine).stop()
