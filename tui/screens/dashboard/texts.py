@@ -11,10 +11,9 @@ from rich.text import Text
 from sapo_edge.plain import counted, duration, energy, printable, size
 from sapo_edge.swarm.status import describe_search
 from sapo_edge.tui.look.themes import CurveColors
-from sapo_edge.tui.node.clock import STEPS
 from sapo_edge.tui.node.history import History
 from sapo_edge.tui.node.machine import Load
-from sapo_edge.tui.node.state import NodeState, Standing
+from sapo_edge.tui.node.state import STEPS, NodeState, Standing
 from sapo_edge.tui.widgets.bars import add_bar, add_tasks
 
 if TYPE_CHECKING:

@@ -92,6 +92,8 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         Binding("escape", "back", "Back", show=False, id="peers.back"),
     ]
 
+    _next: SwarmCard | None = None
+
     def content(self) -> ComposeResult:
         yield Static(id="swarm", markup=False)
         yield PeerList(id="peers")
@@ -99,8 +101,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
             panel.border_title = "Peer"
             panel.border_subtitle = "c copies the id"
             yield Static(id="about", markup=False)
-
-    _next: SwarmCard | None = None
 
     def on_mount(self) -> None:
         self.peers.focus()
