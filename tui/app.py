@@ -7,6 +7,8 @@ import contextlib
 import io
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,13 +36,15 @@ from sapo_edge.tui.screens.view import VIEWS, Change, View
 CLICK_SECONDS = 0.1
 """Seconds after a mouse button's release in which a double click has selected its text."""
 COPY_OR_QUIT = "Copy the selected text; quit if none is selected"
+CURVE_EVENTS = (events.RoundFinished, events.HeldOut, events.HeadStart, events.NodeStarted, events.RolledBack)
+"""Events that change the curves."""
 KEYS_FILE = "keys.toml"
 """Keys that the user has changed, beside `config.toml`."""
 MOST_BEFORE = 16
 """Most main screens that Esc goes back."""
-SCREENS = (
-    *(f"{view}.screen" for view in (*VIEWS, "runs")), "help", "dialogs.quit", "dialogs.ended"
-)  # fmt: skip
+MAIN = (*VIEWS, "runs")
+"""The main screens."""
+SCREENS = (*(f"{mode}.screen" for mode in MAIN), "help", "dialogs.quit", "dialogs.ended")
 """Modules of the screens that are loaded before somebody asks for them."""
 REDRAW_SECONDS = 0.1
 """Shortest time in seconds between two updates of the screen from the node."""
@@ -56,17 +60,11 @@ WARM_SECONDS = 2.0
 """Seconds after the start when the other screens are loaded, so that they appear quickly the first time, too."""
 
 
-def _screen(module: str, name: str) -> Callable[[], Screen[Any]]:
-    """A factory of a screen; its module loads at the first use."""
-
-    def create() -> Screen[Any]:
-        from importlib import import_module
-
-        screen = getattr(import_module(f"sapo_edge.tui.screens.{module}.screen"), name)()
-        assert isinstance(screen, Screen)
-        return screen
-
-    return create
+def _view(mode: str) -> View:
+    """A main screen; its module loads at the first use."""
+    module = import_module(f"sapo_edge.tui.screens.{mode}.screen")
+    views = (item for item in vars(module).values() if isinstance(item, type) and issubclass(item, View))
+    return next(view for view in views if mode == view.MODE)()
 
 
 def _downloads() -> Path:
@@ -87,19 +85,7 @@ class SapoApp(App[ExitCode]):
 
     TITLE = "sapo-edge"
     CSS_PATH = "look/app.tcss"
-    ENABLE_COMMAND_PALETTE = True
-    MODES: ClassVar[dict[str, Any]] = {
-        "dashboard": _screen("dashboard", "Dashboard"),
-        "rollouts": _screen("rollouts", "Rollouts"),
-        "peers": _screen("peers", "Peers"),
-        "chat": _screen("chat", "ChatView"),
-        "answer": _screen("answer", "AnswerView"),
-        "logs": _screen("logs", "Logs"),
-        "settings": _screen("settings", "SettingsView"),
-        "results": _screen("results", "Results"),
-        "tasks": _screen("tasks", "TasksView"),
-        "runs": _screen("runs", "Runs"),
-    }
+    MODES: ClassVar[dict[str, Any]] = {mode: partial(_view, mode) for mode in MAIN}
     DEFAULT_MODE = "dashboard"
     BINDINGS: ClassVar[list[BindingType]] = [
         *(
@@ -128,10 +114,7 @@ class SapoApp(App[ExitCode]):
     ]
 
     def __init__(
-        self,
-        launcher: Launcher,
-        environ: Mapping[str, str] | None = None,
-        loaded: Callable[[], None] = lambda: None,
+        self, launcher: Launcher, environ: Mapping[str, str] | None = None, loaded: Callable[[], None] = lambda: None
     ) -> None:
         super().__init__()
         self.launcher = launcher
@@ -189,7 +172,6 @@ class SapoApp(App[ExitCode]):
                 yield command
 
     def on_mount(self) -> None:
-        """Ask for consent if it is missing, then look for a node."""
         self._load_keys()
         self.theme_changed_signal.subscribe(self, lambda theme: self._keep_theme(theme.name))
         self.set_interval(STATUS_SECONDS, self._poll)
@@ -207,15 +189,13 @@ class SapoApp(App[ExitCode]):
                     return
                 self.begin()
                 if first_run.at_login:
-                    from sapo_edge.tui.widgets.login import start_at_login
+                    from sapo_edge.tui.commands import start_at_login
 
                     start_at_login(self)
 
             self.push_screen(first_run, decided)
 
     def _load_screens(self) -> None:
-        from importlib import import_module
-
         for name in SCREENS:
             import_module(f"sapo_edge.tui.screens.{name}")
         self._loaded()
@@ -231,30 +211,18 @@ class SapoApp(App[ExitCode]):
         self.keeper.close()
 
     def begin(self) -> None:
-        """Look for a node, and start one if there is none."""
         # After the first picture, which needs no journal.
         self.call_after_refresh(self._read_news)
         self.run_worker(self.keeper.run(), name="keeper", exclusive=True, group="keeper")
 
     def node_event(self, event: events.Event) -> None:
         self.state.apply(event)
-        change = Change.EVENT
-        match event:
-            case events.Progress():
-                change = Change.PROGRESS
-            case (
-                events.RoundFinished()
-                | events.HeldOut()
-                | events.HeadStart()
-                | events.NodeStarted()
-                | events.RolledBack()
-            ):
-                change |= Change.ROUND
-            case events.Paused():
-                change |= Change.STATUS
-            case _:
-                pass
-        self._mark(change)
+        if isinstance(event, events.Progress):
+            self._mark(Change.PROGRESS)
+        elif isinstance(event, CURVE_EVENTS):
+            self._mark(Change.EVENT | Change.ROUND)
+        else:
+            self._mark(Change.EVENT | Change.STATUS if isinstance(event, events.Paused) else Change.EVENT)
         if self.state.history.is_long and not self._busy("history"):
             self._read_history()
 
@@ -296,7 +264,6 @@ class SapoApp(App[ExitCode]):
         self._mark(Change.EVENT)
 
     def _keep_looked(self) -> None:
-        """Remember until which round the app showed its node."""
         # Otherwise the next sentence begins earlier, and the next look says why this could not be written.
         with contextlib.suppress(SapoError):
             self.launcher.looked(self.state.round)
@@ -374,14 +341,11 @@ class SapoApp(App[ExitCode]):
             self.state.set_status(await self.request("status"))
             # A share of the processor needs two looks.
             if self._polls < 2 or self._polls % SLOW_POLLS == 0:
-                await self._look_closely()
+                await self._look_at_machine()
+                # Any client of the node may change them.
+                self.state.settings = (await self.request("settings"))["all"]
             self._polls += 1
             self._mark(Change.STATUS)
-
-    async def _look_closely(self) -> None:
-        """Look at the machine, if the screen shows it, and at the settings, which any client of the node may change."""
-        await self._look_at_machine()
-        self.state.settings = (await self.request("settings"))["all"]
 
     async def _look_at_machine(self) -> None:
         if self.current_mode == self.DEFAULT_MODE:
@@ -455,13 +419,8 @@ class SapoApp(App[ExitCode]):
 
     def save_text(self, text: str, name: str) -> None:
         """Write a file into the folder for downloads, or the home directory without one; a browser downloads it."""
-        self.deliver_text(
-            io.StringIO(text),
-            save_directory=_downloads(),
-            save_filename=name,
-            encoding="utf-8",
-            name="saved",
-        )
+        where = _downloads()
+        self.deliver_text(io.StringIO(text), save_directory=where, save_filename=name, encoding="utf-8", name="saved")
 
     def save_bytes(self, content: bytes, name: str) -> None:
         """As `save_text`, for a file that is no text."""
@@ -473,9 +432,9 @@ class SapoApp(App[ExitCode]):
         try:
             path.write_bytes(content)
         except OSError as error:
-            self.notify(printable(error), title="Not saved", severity="error", markup=False)
+            self.on_delivery_failed(DeliveryFailed("", error, "saved"))
         else:
-            self.notify(f"saved as {printable(path)}", markup=False)
+            self.on_delivery_complete(DeliveryComplete("", path, "saved"))
 
     def on_delivery_complete(self, event: DeliveryComplete) -> None:
         """Say where a file was saved; a browser says that itself."""
@@ -491,7 +450,6 @@ class SapoApp(App[ExitCode]):
         self.notify(f"copied {counted(len(text), 'character')}", timeout=3)
 
     def switch_mode(self, mode: str) -> AwaitMount:
-        """Show a main screen, and remember the one before for Esc."""
         if mode != self.current_mode and self.current_mode in VIEWS:
             self._before = [*self._before[1 - MOST_BEFORE :], self.current_mode]
         return super().switch_mode(mode)
@@ -505,7 +463,6 @@ class SapoApp(App[ExitCode]):
             self.screen.propose(question)
 
     async def action_go_back(self) -> None:
-        """Show the main screen before, where Esc does nothing else."""
         if self._before and not self.screen.is_modal:
             mode = self._before.pop()
             await super().switch_mode(mode)
@@ -513,10 +470,18 @@ class SapoApp(App[ExitCode]):
     def action_help(self) -> None:
         from sapo_edge.tui.screens.help import HelpScreen
 
-        if isinstance(self.screen, HelpScreen):
-            self.screen.dismiss()
+        self._show_or_close(HelpScreen, self.screen, self.launcher.paths.config / KEYS_FILE)
+
+    def action_words(self) -> None:
+        from sapo_edge.tui.screens.help import WordsScreen
+
+        self._show_or_close(WordsScreen, self.screen)
+
+    def _show_or_close(self, kind: type[Screen[None]], *arguments: Any) -> None:
+        if isinstance(self.screen, kind):
+            self.screen.dismiss(None)
         else:
-            self.push_screen(HelpScreen(self.screen, self.launcher.paths.config / KEYS_FILE))
+            self.push_screen(kind(*arguments))
 
     def action_jump(self) -> None:
         from sapo_edge.tui.screens.jump import Jump
@@ -525,14 +490,6 @@ class SapoApp(App[ExitCode]):
             self.screen.dismiss(None)
         elif parts := self.screen.focus_chain:
             self.push_screen(Jump(parts), lambda part: part.focus() if part is not None else None)
-
-    def action_words(self) -> None:
-        from sapo_edge.tui.screens.help import WordsScreen
-
-        if isinstance(self.screen, WordsScreen):
-            self.screen.dismiss()
-        else:
-            self.push_screen(WordsScreen(self.screen))
 
     def action_ask_quit(self) -> None:
         from sapo_edge.tui.screens.dialogs.quit import leave

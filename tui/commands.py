@@ -1,7 +1,8 @@
-"""The app's own commands in the palette, and the ids of all keys."""
+"""The app's own commands in the palette, a node at every login, and the ids of all keys."""
 
 from __future__ import annotations
 
+import asyncio
 import pkgutil
 import tomllib
 from collections.abc import Callable, Collection, Iterator
@@ -15,17 +16,25 @@ from textual.app import SystemCommand
 from textual.binding import Binding
 from textual.screen import Screen
 
-from sapo_edge.errors import ConfigError
-from sapo_edge.plain import did_you_mean
+from sapo_edge.errors import ConfigError, SapoError
+from sapo_edge.plain import did_you_mean, printable
 from sapo_edge.tui.look.terminal import screen_text
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.view import VIEWS
+from sapo_edge.tui.widgets.dialog import Ask
 
 if TYPE_CHECKING:
     from sapo_edge.tui.app import SapoApp
 
 MOVING = frozenset(("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "escape"))
 """Keys that move about: what they do is no command."""
+STARTS = (
+    "A service of yours starts the node with each session, and again after a failure. The node of now is left alone."
+)
+ENDS = (
+    "Its service is removed. If that runs the node, the node finishes its round and stops. What was learned stays, and "
+    "sapo starts a node when you open it."
+)
 
 
 def node_commands(app: SapoApp) -> Iterator[SystemCommand]:
@@ -45,8 +54,6 @@ def node_commands(app: SapoApp) -> Iterator[SystemCommand]:
     yield SystemCommand("Show Runs", "All runs, two compared, a new one, an experiment", runs)
 
     def login() -> None:
-        from sapo_edge.tui.widgets.login import change_start_at_login
-
         app.run_worker(change_start_at_login(app), group="login-ask", exclusive=True)
 
     yield SystemCommand("Start at login", "A node whenever you log in, or none any more; asks once", login)
@@ -64,9 +71,42 @@ def screen_commands(app: SapoApp, screen: Screen[Any]) -> Iterator[SystemCommand
             yield SystemCommand(tooltip or binding.description, key, run)
 
 
-def saving_commands(app: SapoApp, screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Commands that write a file of what a screen shows."""
+def start_at_login(app: SapoApp) -> None:
+    """Let a node start at every login, and say how that ended."""
+    app.run_worker(_service(app, "install", "--no-start"), group="login")
 
+
+async def change_start_at_login(app: SapoApp) -> None:
+    """Ask whether a node is to start at every login, or none any more, and do it. Call it from a worker."""
+    try:
+        starts = await asyncio.to_thread(app.launcher.starts_at_login)
+    except SapoError as error:
+        app.show_error(error)
+        return
+    heading = "No longer start a node when you log in?" if starts else "Start a node whenever you log in?"
+    if await app.push_screen_wait(Ask(heading, ENDS if starts else STARTS)) is None:
+        return
+    if starts:
+        await _service(app, "remove")
+    else:
+        start_at_login(app)
+
+
+async def _service(app: SapoApp, *arguments: str) -> None:
+    try:
+        result = await asyncio.to_thread(app.launcher.job("service", *arguments).run)
+    except SapoError as error:
+        app.show_error(error)
+        return
+    unit = result.record.get("unit")
+    done = f"A node starts whenever you log in: {unit} is written." if unit else "No node starts at login any more."
+    undo = "The command Start at login (: opens the list) takes it back." if unit else ""
+    # It may depend on the machine what is missing for a start before anybody logs in.
+    lines = [done, undo, *(line for line in result.notes if line.startswith(("it runs while", "  sudo loginctl")))]
+    app.notify("\n".join(printable(line) for line in lines if line), timeout=20, markup=False)
+
+
+def saving_commands(app: SapoApp, screen: Screen[Any]) -> Iterator[SystemCommand]:
     def save(suffix: str, content: Callable[[], str]) -> None:
         app.save_text(content(), f"sapo-{datetime.now():%Y-%m-%d-%H%M%S}{suffix}")
 

@@ -13,7 +13,7 @@ from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.node.clock import RoundClock
+from sapo_edge.tui.node.state import RoundClock
 from tests.tui.fake_launcher import FakeLauncher, hosted
 from tests.tui.shell import TRUECOLOR, Pictured, Ready, Size, still
 

@@ -45,9 +45,9 @@ async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher) -> No
                 await pilot.press("escape")
             help = await helped(pilot, app)
             assert VIEWS[mode] in picture(app) and help.about
-            listed = {key.id for keys in keys_of(screen).values() for key in keys}
+            listed = {id for rows in keys_of(screen).values() for *_, id in rows}
             assert listed <= changeable
-            assert {key.id for keys in keys_of(help).values() for key in keys} <= changeable
+            assert {id for rows in keys_of(help).values() for *_, id in rows} <= changeable
             own = [item.id for item in type(screen).BINDINGS if isinstance(item, Binding) and item.show]
             assert {"node.pause", "app.quit", f"view.{mode}"} <= listed
             assert not own or listed & set(own)
@@ -86,7 +86,7 @@ async def test_it_scrolls_and_keys_that_do_nothing_now_are_not_listed(launcher: 
         await pilot.press("6")
         await until(pilot, lambda: isinstance(app.screen, Logs))
         await pilot.press("slash")
-        listed = {key.id for keys in keys_of(app.screen).values() for key in keys}
+        listed = {id for rows in keys_of(app.screen).values() for *_, id in rows}
         assert "logs.search" not in listed and "logs.follow" not in listed and "logs.leave" in listed
         await helped(pilot, app)
         await pilot.press("escape")

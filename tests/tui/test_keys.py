@@ -95,7 +95,7 @@ async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launche
         for key, following in (("f", True), ("space", False), ("f8", True)):
             await pilot.press(key)
             await until(pilot, lambda following=following: lines.following is following)  # type: ignore[misc]
-        listed = {key.id: key.keys for keys in keys_of(app.screen).values() for key in keys}
+        listed = {id: keys for rows in keys_of(app.screen).values() for keys, _, id in rows}
         assert listed["logs.follow"] == "space f8" and listed["view.logs"] == "o" and listed["node.pause"] == "P"
         await pilot.press("p")
         await pilot.pause(0.2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sapo_edge.tui.node.clock import STEPS, RoundClock
+from sapo_edge.tui.node.state import STEPS, RoundClock
 from tests.fakes import Clock
 
 

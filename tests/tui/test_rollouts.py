@@ -48,7 +48,7 @@ async def opened(
 
 
 async def read(pilot: Pilot[Any], screen: Rollouts) -> None:
-    await until(pilot, lambda: screen.in_detail and screen.detail.chosen is not None)
+    await until(pilot, lambda: screen.page == "detail" and screen.detail.chosen is not None)
     await pilot.pause()
 
 
@@ -111,13 +111,13 @@ async def test_filters_narrow_the_list_by_keys_clicks_and_from_another_screen(la
         screen.browser.filter(replace(screen.browser.pages.filter, entry="another"))
         await until(pilot, lambda: settled(screen) and "No rollout matches" in picture(pilot.app))
         await pilot.press("enter", "a", "down", "c", "j")
-        assert not screen.in_detail
+        assert screen.page != "detail"
         await pilot.press("d")
         await until(pilot, lambda: len(places(screen)) > 20)
         await pilot.press("b", "enter")
         await read(pilot, screen)
         screen.show_author(STRANGER, readable_name(STRANGER))
-        await until(pilot, lambda: settled(screen) and not screen.in_detail)
+        await until(pilot, lambda: settled(screen) and screen.page != "detail")
         assert {row.author for row in screen.browser.pages.rows} == {STRANGER}
         assert screen.browser.pages.filter.origin == "any"
         await pilot.press("d")
@@ -179,7 +179,7 @@ async def test_a_rollout_is_shown_and_copied_and_its_neighbours_reached(launcher
         await pilot.press("down", "down", "down")
         assert "#3  reward 0.00  advantage -1.00  cut off" in picture(pilot.app)
         await pilot.press("escape")
-        assert not screen.in_detail and screen.browser.list.has_focus
+        assert screen.page != "detail" and screen.browser.list.has_focus
         await pilot.press("enter")
         await read(pilot, screen)
         for place in places(screen)[1 : 2 * EACH]:
@@ -220,17 +220,17 @@ async def test_a_click_opens_a_rollout_and_a_dropped_one_is_an_error(launcher: F
         assert screen.detail.row is not None and screen.detail.row.key == (40, 3)
         await pilot.click("#answers", offset=(10, 2))
         await pilot.pause()
-        assert screen.detail.chosen is screen.detail.answers[1] and screen.in_detail
+        assert screen.detail.chosen is screen.detail.answers[1] and screen.page == "detail"
         await pilot.press("down")
         assert screen.detail.chosen is screen.detail.answers[2]
         await pilot.click("#asked", offset=(10, 1))
         await pilot.press("escape")
-        assert not screen.in_detail
-        launcher.node._reader.rollout = lambda round, position: None
+        assert screen.page != "detail"
+        launcher.node._reader.rollout = lambda round, position: None  # type: ignore[method-assign]
         await pilot.press("enter")
         await until(pilot, lambda: "not kept (any more)" in picture(pilot.app))
         await pilot.press("c", "o", "v", "down", "right", "pagedown", "escape")
-        assert not screen.in_detail
+        assert screen.page != "detail"
 
 
 @pytest.mark.parametrize("size", [(60, 20), (200, 60)])
@@ -248,11 +248,11 @@ async def test_one_answer_can_be_read_alone(launcher: FakeLauncher, size: tuple[
         assert screen.detail.alone
         await pilot.press("escape")
         await pilot.pause()
-        assert screen.in_detail and screen.query_one(AnswerList).display
+        assert screen.page == "detail" and screen.query_one(AnswerList).display
         await pilot.click(AnswerList, offset=(10, 2), times=2)
         await until(pilot, lambda: screen.detail.alone)
         await pilot.press("v", "escape")
-        assert not screen.in_detail
+        assert screen.page != "detail"
 
 
 async def test_the_newest_are_loaded_at_the_top_and_offered_elsewhere(launcher: FakeLauncher) -> None:
@@ -314,7 +314,7 @@ async def test_a_fresh_node_says_when_there_will_be_something(fresh: FakeLaunche
     async with opened(fresh) as (pilot, screen):
         await until(pilot, lambda: "No rollout yet." in picture(pilot.app))
         await pilot.press("enter", "b", "l", "d", "g", "down", "end")
-        assert not screen.in_detail
+        assert screen.page != "detail"
         await until(pilot, lambda: settled(screen) and "No rollout yet." in picture(pilot.app))
         fresh.node.emit(fresh.node.finished(1))
         await until(pilot, lambda: places(screen)[:1] == [(1, 5)])
@@ -330,7 +330,7 @@ async def test_the_list_stays_without_a_node_and_is_loaded_again_with_the_next(l
         await until(pilot, lambda: app.screen is not screen)
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is screen)
-        assert screen.in_detail and "50 + 5 =" in picture(pilot.app)
+        assert screen.page == "detail" and "50 + 5 =" in picture(pilot.app)
         await pilot.press("j")
         await until(pilot, lambda: "no node runs" in picture(pilot.app))
         await pilot.press("escape")
@@ -361,7 +361,9 @@ async def test_list_filters_and_detail_are_kept(launcher: FakeLauncher) -> None:
         await read(pilot, screen)
         await pilot.press("down", "3", "2")
         await pilot.pause()
-        assert screen.in_detail and screen.detail.row == chosen and screen.detail.chosen is screen.detail.answers[1]
+        assert (
+            screen.page == "detail" and screen.detail.row == chosen and screen.detail.chosen is screen.detail.answers[1]
+        )
         await pilot.press("escape")
         listed = screen.browser.list
         whole = " ".join(screen.browser.pages.rows[0].question.split())

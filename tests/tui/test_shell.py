@@ -29,9 +29,8 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look import themes
 from sapo_edge.tui.look.terminal import SMALLEST, ascii_table
 from sapo_edge.tui.node import keeper, link
-from sapo_edge.tui.node.clock import RoundClock
 from sapo_edge.tui.node.history import MAX_POINTS
-from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.node.state import RoundClock, Standing
 from sapo_edge.tui.screens.dialogs.ended import NodeEnded
 from sapo_edge.tui.screens.dialogs.quit import Quit
 from sapo_edge.tui.screens.view import VIEWS, Change, View

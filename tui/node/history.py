@@ -163,7 +163,6 @@ class History:
 
     @property
     def last_round(self) -> int:
-        """The newest known round; 0 before the first."""
         return self.curves.round[-1] if self.curves.round else 0
 
 

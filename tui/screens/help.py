@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,8 +40,8 @@ class Pages(Dialog[None]):
         Binding("slash", "search", "Search", key_display="/", id="help.search"),
     ]
     DEFAULT_CSS = """
-    Pages #pages { height: 1fr; scrollbar-size: 1 1; }
-    Pages #page { height: auto; margin: 0 1; }
+    Pages #pages { scrollbar-size: 1 1; }
+    Pages #page { margin: 0 1; }
     """
     # The title stays in small terminals, too.
     VERTICAL_BREAKPOINTS = None
@@ -146,21 +145,11 @@ DOCUMENTS: Mapping[str, str] = {
 """Pages of the folder docs in the source, and their subjects."""
 
 
-@dataclass(frozen=True, slots=True)
-class HelpKey:
-    """What a key does.
+def keys_of(screen: Screen[Any]) -> dict[str, list[Row]]:
+    """The keys that work now, what they do, and their names in `keys.toml`, by place; those of the focus first.
 
-    Attributes:
-        id: the name in `keys.toml`; "" if the key can't be changed.
+    The name is "" if the key can't be changed.
     """
-
-    keys: str
-    does: str
-    id: str
-
-
-def keys_of(screen: Screen[Any]) -> dict[str, list[HelpKey]]:
-    """The keys that work now, by place; those of the focused widget first."""
     app: App[Any] = screen.app
     places: dict[str, dict[tuple[str, str], tuple[list[str], str, str]]] = {}
     for _, (node, binding, enabled, tooltip) in screen.active_bindings.items():
@@ -173,9 +162,9 @@ def keys_of(screen: Screen[Any]) -> dict[str, list[HelpKey]]:
         keys, _, _ = place.setdefault((binding.id or "", binding.action), ([], does, binding.id or ""))
         keys.append(app.get_key_display(binding))
     order = sorted(places.items(), key=lambda item: _PLACES.index(item[0]))
-    listed = {where: [HelpKey(" ".join(keys), does, id) for keys, does, id in place.values()] for where, place in order}
+    listed = {where: [(" ".join(keys), does, id) for keys, does, id in place.values()] for where, place in order}
     # Textual's own keys come last.
-    return {where: sorted(keys, key=lambda key: not key.id) for where, keys in listed.items()}
+    return {where: sorted(rows, key=lambda row: not row[2]) for where, rows in listed.items()}
 
 
 class HelpScreen(Pages):
@@ -195,9 +184,8 @@ class HelpScreen(Pages):
     def matching(self, search: str) -> Iterator[RenderableType]:
         if search in self.about.casefold():
             yield Prose(self.about)
-        for where, keys in self._keys.items():
-            rows = [row for key in keys if search in " ".join(row := (key.keys, key.does, key.id)).casefold()]
-            yield from self.section(where, rows)
+        for where, rows in self._keys.items():
+            yield from self.section(where, [row for row in rows if search in " ".join(row).casefold()])
         how = [("", text, "") for text in self._how() if search in text.casefold()]
         yield from self.section("Other keys", how, names=0)
         yield from self.section("Glossary", word_rows(GLOSSARY, search))

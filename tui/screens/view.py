@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 from enum import Flag, auto
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.events import ScreenResume
 
+from sapo_edge.errors import SapoError
 from sapo_edge.plain import counted, duration, format_time, printable, rough_duration
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.widgets.footer import KeyFooter
@@ -18,6 +21,9 @@ from sapo_edge.tui.widgets.small import Chip, ScrollingScreen, Steady
 
 if TYPE_CHECKING:
     from sapo_edge.tui.app import SapoApp
+
+
+Told = TypeVar("Told")
 
 
 class Change(Flag):
@@ -49,8 +55,8 @@ NAV_TIGHT_COLUMNS = sum(len(title) + 2 for title in VIEWS.values()) + 1
 """Columns that they need at least in one line."""
 NAV_TWO_COLUMNS = sum(max(len(title) + 2 for title in [*VIEWS.values()][start::5]) for start in range(5)) + 1
 """Columns that they need at least in two lines of five."""
-
-
+DOING = {"head_start": "learning", "generate": "answering", "update": "learning", "evaluate": "evaluating"}
+"""What a node does in a phase."""
 START_SECONDS = 2.0
 """Seconds from which the head says how long the node has been starting."""
 
@@ -153,6 +159,18 @@ class View(ScrollingScreen[None]):
         # While the app ends, a mounted screen may have lost its widgets already; `display` is then false.
         return self.is_mounted and self.display
 
+    async def read(
+        self, tell: Callable[[], Told], fail: Callable[[SapoError], None] = lambda error: None
+    ) -> Told | None:
+        """What the launcher tells, which is asked in a thread; None if it can't, or nothing is left to draw on."""
+        try:
+            told = await asyncio.to_thread(tell)
+        except SapoError as error:
+            if self.has_widgets:
+                fail(error)
+            return None
+        return told if self.has_widgets else None
+
     def refresh_node(self, change: Change) -> None:
         if not self.has_widgets:
             return
@@ -202,11 +220,4 @@ def _doing(state: NodeState) -> tuple[str, str, str]:
         return "●", "yellow", "finishing the round"
     if state.paused:
         return "■", "yellow", "paused: " + printable(", ".join(state.paused))
-    phase = state.clock.phase
-    return (
-        "●",
-        "green",
-        {"head_start": "learning", "generate": "answering", "update": "learning", "evaluate": "evaluating"}.get(
-            phase or "", "running"
-        ),
-    )
+    return "●", "green", DOING.get(state.clock.phase or "", "running")

@@ -16,6 +16,7 @@ from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from sapo_edge.tui.node.launcher import Launcher
 from sapo_edge.tui.widgets.footer import KeyFooter
 from sapo_edge.tui.widgets.job_line import JobLine
 from sapo_edge.tui.widgets.small import ScrollingScreen
@@ -63,7 +64,6 @@ class Dialog(ModalScreen[ScreenResultType], ScrollingScreen[ScreenResultType]):
         self.dismiss(None)
 
     def on_resize(self) -> None:
-        """Draw buttons on one line each where there are few lines."""
         for button in self.query(Button):
             button.compact = self.app.size.height < 20
 
@@ -72,6 +72,10 @@ class WorkDialog(Dialog[bool]):
     """A dialog whose work may end while another screen, such as the help, is in front of it."""
 
     _finished = False
+
+    def __init__(self, launcher: Launcher) -> None:
+        super().__init__()
+        self._launcher = launcher
 
     def finish(self) -> None:
         """Close with True, as soon as this dialog is in front: another screen would be closed in its place."""
@@ -103,11 +107,8 @@ class Ask(Dialog[str | None]):
 
     DEFAULT_CSS = """
     Ask #about { height: auto; max-height: 12; scrollbar-size: 1 1; }
-    Ask #about Static { height: auto; }
-    Ask #text { border: none; height: 1; padding: 0 1; margin-top: 1; background: $panel; }
-    Ask #values { height: auto; max-height: 8; border: none; padding: 0 1; margin-top: 1; background: $panel; }
-    Ask #wrong { height: auto; color: $text-error; }
-    Ask.-tiny .dialog { overflow-y: auto; }
+    Ask #values { max-height: 8; border: none; padding: 0 1; margin-top: 1; background: $panel; }
+    Ask #wrong { color: $text-error; }
     Ask.-tiny #about { max-height: 4; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

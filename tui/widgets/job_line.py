@@ -7,22 +7,20 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from textual import work
 from textual.widgets import Static
-from textual.worker import Worker
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import duration, printable
 from sapo_edge.tui.node.launcher import Job, JobResult
 from sapo_edge.tui.widgets.small import MARKS, TICK_SECONDS
 
-Show = Callable[[Mapping[str, Any]], None]
-
 
 class JobLine(Static):
     """Runs one command at a time. Hidden while it has nothing to say."""
 
     DEFAULT_CSS = """
-    JobLine { height: auto; padding: 0 1; display: none; }
+    JobLine { padding: 0 1; display: none; }
     JobLine.-said { display: block; }
     JobLine.-busy { color: $text-warning; }
     JobLine.-good { color: $text-success; }
@@ -44,33 +42,22 @@ class JobLine(Static):
         self._timer = self.set_interval(TICK_SECONDS, self._tick, pause=True)
 
     def on_unmount(self) -> None:
-        if self._job is not None:
-            self.app.run_worker(self._job.close, thread=True, exit_on_error=False)
+        self.stop()
 
-    def begin(self, job: Job, doing: str, done: Callable[[JobResult], None], show: Show | None = None) -> Worker[None]:
+    @work(group="job")
+    async def begin(
+        self,
+        job: Job,
+        doing: str,
+        done: Callable[[JobResult], None],
+        show: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> None:
         """Run a command, unless one runs.
 
         Args:
             done: called when it has succeeded; `say` may then tell how.
             show: called with each object that it prints.
         """
-        return self.run_worker(self._run(job, doing, done, show), group="job", exclusive=False)
-
-    def stop(self) -> None:
-        if self._job is not None:
-            self.run_worker(self._job.close, thread=True, exit_on_error=False)
-
-    def say(self, text: str, mood: str = "") -> None:
-        """Show how it ended; an empty text hides the line."""
-        self.set_class(bool(text), "-said")
-        for name in ("busy", "good", "bad"):
-            self.set_class(name == mood, f"-{name}")
-        self.update(text)
-
-    def fail(self, error: SapoError) -> None:
-        self.say(printable(error, lines=True), "bad")
-
-    async def _run(self, job: Job, doing: str, done: Callable[[JobResult], None], show: Show | None) -> None:
         if self._job is not None:
             return
         self._job, self._doing, self._since = job, doing, self.clock()
@@ -99,6 +86,20 @@ class JobLine(Static):
                 # `done` may have begun the next one.
                 self._timer.pause()
             self.screen.refresh_bindings()
+
+    def stop(self) -> None:
+        if self._job is not None:
+            self.app.run_worker(self._job.close, thread=True, exit_on_error=False)
+
+    def say(self, text: str, mood: str = "") -> None:
+        """Show how it ended; an empty text hides the line."""
+        self.set_class(bool(text), "-said")
+        for name in ("busy", "good", "bad"):
+            self.set_class(name == mood, f"-{name}")
+        self.update(text)
+
+    def fail(self, error: SapoError) -> None:
+        self.say(printable(error, lines=True), "bad")
 
     def _tick(self) -> None:
         if self._job is None:

@@ -1,4 +1,4 @@
-"""What several plots share: round ticks, points without gaps, a frame of two sides."""
+"""What several plots share: round ticks, curves without gaps, a frame of two sides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,34 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from textual.color import Color
 from textual.geometry import Size
+from textual_plotext import PlotextPlot
+
+NO_ROUND = "The curves begin with the first round."
+
+
+class RoundsPlot(PlotextPlot):
+    """The base of the plots over rounds; the background of the app's theme shows."""
+
+    def __init__(self, *, id: str, classes: str) -> None:
+        super().__init__(id=id, classes=classes)
+        self.theme = "clear"
+
+    def line(
+        self, rounds: Sequence[int], values: Sequence[float], first: int, last: int, color: str, marker: str = "braille"
+    ) -> float:
+        """Draw the part of a curve from the first to the last round, without gaps; return its highest point, or 0."""
+        pairs = [(x, y) for x, y in zip(rounds, values, strict=True) if first <= x <= last and not math.isnan(y)]
+        if pairs:
+            self.plt.plot([x for x, _ in pairs], [y for _, y in pairs], color=Color.parse(color).rgb, marker=marker)
+        return max((y for _, y in pairs), default=0.0)
+
+    def points(self, points: Sequence[tuple[int, float]], color: str, marker: str) -> None:
+        """Draw points, if there are any."""
+        if points:
+            xs, ys = [x for x, _ in points], [y for _, y in points]
+            self.plt.scatter(xs, ys, color=Color.parse(color).rgb, marker=marker)
 
 
 def ticks(last: int, most: int, first: int = 0) -> list[int]:
@@ -15,17 +42,6 @@ def ticks(last: int, most: int, first: int = 0) -> list[int]:
     while (last - first) // step > most - 1:
         step = step * 5 // 2 if str(step)[0] == "2" else step * 2
     return list(range(-(-first // step) * step, last + 1, step))
-
-
-def points_within(
-    rounds: Sequence[int], values: Sequence[float], first: int, last: int
-) -> tuple[list[int], list[float]]:
-    pairs = [
-        (number, value)
-        for number, value in zip(rounds, values, strict=True)
-        if first <= number <= last and not math.isnan(value)
-    ]
-    return [number for number, _ in pairs], [value for _, value in pairs]
 
 
 def top_of_share(highest: float) -> float:

@@ -10,7 +10,6 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.events import Click
 from textual.screen import Screen, ScreenResultType
-from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Checkbox, Static
 
@@ -82,27 +81,22 @@ class Waiting(Static):
     def __init__(self, text: str, *, id: str, classes: str = "") -> None:
         super().__init__(id=id, classes=classes, markup=False)
         self._text = text
-        self._since: float | None = None
-        self._timer: Timer | None = None
+        self._since = 0.0
 
     def on_mount(self) -> None:
-        self._timer = self.set_interval(TICK_SECONDS, self._tick, pause=self._since is None)
+        self._timer = self.set_interval(TICK_SECONDS, self._tick, pause=True)
 
     def begin(self) -> None:
         self._since = self.clock()
         self._tick()
-        if self._timer is not None:
-            self._timer.resume()
+        self._timer.resume()
 
     def done(self, text: str) -> None:
-        self._since = None
-        if self._timer is not None:
-            self._timer.pause()
+        self._timer.pause()
         self.update(text)
 
     def _tick(self) -> None:
-        if self._since is not None:
-            self.update(elapsed(self._text, self.clock() - self._since))
+        self.update(elapsed(self._text, self.clock() - self._since))
 
 
 class Chip(Static):
@@ -120,12 +114,17 @@ class Chip(Static):
 
 
 class ScrollingScreen(Screen[ScreenResultType]):
-    """A screen whose own keys scroll one of its parts, which may be out of focus."""
+    """A screen whose own keys scroll one of its parts, which may be out of focus.
+
+    Attributes:
+        SCROLLED: the selector of that part.
+    """
+
+    SCROLLED: ClassVar[str] = ""
 
     @property
     def scrolled(self) -> Widget:
-        """The part that the keys scroll now."""
-        raise NotImplementedError
+        return self.query_one(self.SCROLLED)
 
     def action_scroll(self, lines: int, pages: int = 0) -> None:
         area = self.scrolled

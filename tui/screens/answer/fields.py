@@ -56,7 +56,6 @@ class AnswerFields(TextArea):
 
     @property
     def filled(self) -> list[str]:
-        """The answers with duplicates."""
         return [line.strip() for line in self.text.splitlines() if line.strip()]
 
     @property

@@ -44,17 +44,14 @@ class AnswerView(View):
     MODE = "answer"
     AUTO_FOCUS = "#question"
     DEFAULT_CSS = """
-    AnswerView #body { height: 1fr; overflow: hidden; }
     AnswerView #question { height: auto; min-height: 3; max-height: 40%; scrollbar-size-vertical: 1; }
-    AnswerView #asked, AnswerView #outcome { height: auto; }
     AnswerView #typing { display: none; border-subtitle-color: $text-muted; }
-    AnswerView #verdict { height: auto; max-height: 14; display: none; }
-    AnswerView #verdict { scrollbar-size-vertical: 1; }
+    AnswerView #verdict { height: auto; max-height: 14; display: none; scrollbar-size-vertical: 1; }
     AnswerView.-typing #typing, AnswerView.-judged #verdict { display: block; }
-    AnswerView #note { height: auto; padding: 0 2; display: none; }
+    AnswerView #note { padding: 0 2; display: none; }
     AnswerView #note.-bad { color: $text-error; }
     AnswerView #note.-shown { display: block; }
-    AnswerView #hints { height: 1fr; display: none; scrollbar-size-vertical: 1; }
+    AnswerView #hints { display: none; scrollbar-size-vertical: 1; }
     AnswerView.-typing #hints { display: block; }
     AnswerView .hint { width: 1fr; max-width: 100; height: auto; padding: 0 2; color: $text-muted; }
     AnswerView #sharing { margin-bottom: 1; }
@@ -83,15 +80,14 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
         Binding("escape", "back", "Leave the text field", show=False, id="answer.back"),
     ]
 
+    _stage: Stage = "nothing"
+    _question: Question | None = None
+    _note = ""
+    _note_bad = _attached = _warned = False
+
     def __init__(self) -> None:
         super().__init__()
         self.tally = Tally()
-        self._stage: Stage = "nothing"
-        self._question: Question | None = None
-        self._note = ""
-        self._note_bad = False
-        self._attached = False
-        self._warned = False
 
     def content(self) -> ComposeResult:
         with Vertical(id="body"):
@@ -118,7 +114,6 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
             self.action_back()
 
     def node_changed(self, change: Change) -> None:
-        """Ask the node for a question as soon as it answers."""
         if not change & (Change.STANDING | Change.STATUS):
             return
         attached = self.sapo.state.standing is Standing.ATTACHED
@@ -180,7 +175,6 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
             self.action_type()
 
     def action_next(self) -> None:
-        """Get another question; warn once before typed answers are lost."""
         if self._stage in ("drawing", "verifying"):
             return
         if self._stage == "typing" and self.query_one(AnswerFields).typed and not self._warned:
@@ -241,8 +235,8 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
         empty = self._question is None
         self.update_classes({"-typing": typing, "-judged": self._stage == "judged", "-empty": empty}, animate=False)
         question = self._question
-        text = self._why_empty() if question is None else printable(question.text[:MAX_QUESTION], lines=True)
-        self.query_one("#asked", Static).update(Content(text))
+        asked = self._why_empty() if question is None else printable(question.text[:MAX_QUESTION], lines=True)
+        self.query_one("#asked", Static).update(Content(asked))
         self.query_one("#question").border_title = "" if empty else "Question"
         fields = self.query_one(AnswerFields)
         fields.disabled = self._stage == "verifying"
@@ -251,9 +245,6 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
         sharing = ALONE if state.status.get("swarm") is None else SHARED
         self.query_one("#sharing", Static).update(f"{sharing} {PAUSED}" if state.paused else sharing)
         self.query_one("#tally", Static).update(str(self.tally))
-        self._show_note()
-
-    def _show_note(self) -> None:
         text, bad = self._note, self._note_bad
         if not text and not self._attached:
             text, bad = "the node has ended: s starts it again; your text is kept", False

@@ -51,11 +51,7 @@ class AskBox(TextArea):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(
-            id=id,
-            soft_wrap=True,
-            show_line_numbers=False,
-            highlight_cursor_line=False,
-            placeholder="type a question",
+            id=id, soft_wrap=True, show_line_numbers=False, highlight_cursor_line=False, placeholder="type a question"
         )
         self._earlier: deque[str] = deque(maxlen=MAX_EARLIER)
         # An index into them; behind the last is the draft.
@@ -67,7 +63,6 @@ class AskBox(TextArea):
         self.move_cursor(self.document.end)
 
     def remember(self, text: str) -> None:
-        """Clear the text; the up arrow brings the question back."""
         if not self._earlier or self._earlier[-1] != text:
             self._earlier.append(text)
         self._shown, self._draft = len(self._earlier), ""
@@ -139,22 +134,17 @@ class AskOptions(Horizontal):
         yield Chip("screen.temperature", id="temperature")
         yield Static(markup=False, id="why")
 
-    def on_mount(self) -> None:
-        self._show()
-
     def toggle_task(self) -> None:
         self.as_task = not self.as_task
-        self._show()
+        self.show(self._remembered)
 
     def next_temperature(self) -> None:
         self.temperature = TEMPERATURES[(TEMPERATURES.index(self.temperature) + 1) % len(TEMPERATURES)]
-        self._show()
+        self.show(self._remembered)
 
-    def show_memory(self, questions: int) -> None:
-        self._remembered = questions
-        self._show()
-
-    def _show(self) -> None:
+    def show(self, remembered: int) -> None:
+        """Show how it is asked, and how many questions the models remember."""
+        self._remembered = remembered
         self.query_one("#task", Static).update("as a task" if self.as_task else "plain chat")
         self.query_one("#temperature", Static).update(describe_temperature(self.temperature))
         memory = f"remembers {counted(self._remembered, 'question')} (n: new conversation)"

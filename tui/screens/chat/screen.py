@@ -45,7 +45,7 @@ class ChatView(View):
     ChatView #standing { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
     ChatView #standing.-loaded { color: $text-success; }
     ChatView #standing.-failed { color: $text-error; }
-    ChatView #start { height: 1fr; align: center middle; }
+    ChatView #start { align: center middle; }
     ChatView #start > * { width: 60; max-width: 100%; height: auto; padding: 0 1; }
     ChatView #intro { margin-bottom: 1; }
     ChatView #examples { max-height: 6; border: none; background: $background; }
@@ -90,13 +90,11 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
         Binding("escape", "back", "Stop the answer, or leave", show=False, id="chat.back"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.idle_seconds = IDLE_SECONDS
-        self._answering: Turn | None = None
-        self._idle: Timer | None = None
-        self._drawing: Timer | None = None
-        self._failed = ""
+    idle_seconds = IDLE_SECONDS
+    _answering: Turn | None = None
+    _idle: Timer | None = None
+    _drawing: Timer | None = None
+    _failed = ""
 
     def content(self) -> ComposeResult:
         self._session = ChatSession(self.sapo.launcher.chat)
@@ -191,7 +189,6 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
             self.query_one(Transcript).draw(self._answering, f"{self._session.doing or 'reading the question'} ...")
 
     def _begin_work(self) -> None:
-        """Draw while the models load or answer, and keep the process."""
         assert self._drawing is not None
         self._failed = ""
         self._drawing.resume()
@@ -294,7 +291,6 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
         return self.query_one("#transcript" if self.has_class("-talking") else "#examples")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave only an answer, a text field, or what is in focus."""
         if action == "back":
             return self.is_mounted and (self._answering is not None or self.focused is not self._rest)
         return super().check_action(action, parameters)
@@ -309,5 +305,5 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
         line = self.query_one("#standing", Static)
         line.set_classes(kind)
         line.update(Content(words))
-        self.query_one(AskOptions).show_memory(self._session.memory.questions)
+        self.query_one(AskOptions).show(self._session.memory.questions)
         self.query_one(AskBox).border_subtitle = "Esc stops" if self._answering else "Enter asks · Esc: other keys"

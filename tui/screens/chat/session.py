@@ -86,13 +86,7 @@ class ChatSession:
         self.memory = ChatMemory(0)
 
     async def ask(
-        self,
-        text: str,
-        *,
-        as_task: bool,
-        temperature: float,
-        show: Callable[[ChatAnswer], None],
-        again: bool = False,
+        self, text: str, *, as_task: bool, temperature: float, show: Callable[[ChatAnswer], None], again: bool = False
     ) -> bool:
         """Have both models answer; `show` is called from another thread. Plain chat goes on with what they remember.
 

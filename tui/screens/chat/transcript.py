@@ -25,7 +25,7 @@ class AnswerBox(Static, can_focus=True):
     """The answer of one model, which grows while it is generated."""
 
     DEFAULT_CSS = """
-    AnswerBox { width: 1fr; height: auto; min-height: 3; padding: 0 1; border: round $border; }
+    AnswerBox { width: 1fr; min-height: 3; padding: 0 1; border: round $border; }
     AnswerBox { border-title-color: $text-secondary; border-subtitle-color: $text-muted; }
     AnswerBox.-adapter { border-title-color: $primary; border-title-style: bold; }
     AnswerBox.-silent { color: $text-muted; }
@@ -41,7 +41,6 @@ class AnswerBox(Static, can_focus=True):
         self.done = False
 
     def wait(self, reason: str) -> None:
-        """Show what it waits for, while it has no text."""
         if not self.answer and not self.done:
             self.update(Content(printable(reason)))
 
@@ -58,7 +57,6 @@ class AnswerBox(Static, can_focus=True):
         self.update(Content(self.answer) + (cut if self.done or cut else Content.styled("▌", "$primary")))
 
     def end(self, why: str) -> None:
-        """Say why no more comes, unless the answer is complete."""
         if self.done:
             return
         self.done = True
@@ -76,9 +74,9 @@ class Turn(Vertical):
 
     DEFAULT_CSS = """
     Turn { height: auto; margin-bottom: 1; }
-    Turn .asked { height: auto; padding: 0 1; }
+    Turn .asked { padding: 0 1; }
     Turn .answers { height: auto; grid-size: 2; grid-rows: auto; }
-    Turn .trouble { height: auto; padding: 0 1; color: $text-error; display: none; }
+    Turn .trouble { padding: 0 1; color: $text-error; display: none; }
     Turn.-failed .trouble { display: block; }
     """
 
@@ -115,12 +113,10 @@ class Turn(Vertical):
         return was_silent and bool(self.boxes[True].answer)
 
     def wait(self, reason: str) -> None:
-        """Show what takes time in the boxes without text."""
         self.boxes[0].wait(reason)
         self.boxes[1].wait("answers after the base model")
 
     def end(self, why: str) -> None:
-        """Show the newest answers, and that no more come."""
         self.draw()
         for box in self.boxes:
             box.end(why)
@@ -137,7 +133,7 @@ class Turn(Vertical):
 class Transcript(VerticalScroll):
     """The last questions, the newest at the end."""
 
-    DEFAULT_CSS = "Transcript { height: 1fr; scrollbar-size-vertical: 1; }"
+    DEFAULT_CSS = "Transcript { scrollbar-size-vertical: 1; }"
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
@@ -145,7 +141,6 @@ class Transcript(VerticalScroll):
 
     @property
     def last(self) -> Turn | None:
-        """The newest; None before the first."""
         return self._turns[-1] if self._turns else None
 
     def add(self, question: str, *, as_task: bool, temperature: float) -> Turn:
@@ -175,7 +170,6 @@ class Transcript(VerticalScroll):
             self.scroll_end(animate=False)
 
     def to_copy(self, focused: Widget | None) -> AnswerBox | None:
-        """The answer in focus, else the newest one; None if it has no text."""
         if isinstance(focused, AnswerBox):
             return focused if focused.answer else None
         boxes = self.last.boxes if self.last is not None else ()

@@ -8,13 +8,11 @@ from enum import StrEnum
 
 from rich.text import Text
 from textual.app import RenderResult
-from textual.color import Color
 from textual.geometry import Size
-from textual_plotext import PlotextPlot
 
 from sapo_edge.tui.look.themes import CurveColors, curve_colors
 from sapo_edge.tui.node.history import Curves, Evaluation, History
-from sapo_edge.tui.widgets.plot import points_within, set_axes, top_of_share
+from sapo_edge.tui.widgets.plot import NO_ROUND, RoundsPlot, set_axes, top_of_share
 
 INTERVAL_COLUMNS = 5
 """Columns for each evaluation from which its interval is drawn; with less, only that of the last one."""
@@ -74,13 +72,11 @@ class Shown(StrEnum):
     SPEED = "Speed, tokens a second"
 
 
-class CurvesPlot(PlotextPlot):
+class CurvesPlot(RoundsPlot):
     """Rewards from 0 to 1 with held-out accuracy as points and their intervals; or one other curve."""
 
     def __init__(self, *, id: str, classes: str) -> None:
         super().__init__(id=id, classes=classes)
-        # The background of the app's theme shows.
-        self.theme = "clear"
         self.shown = Shown.REWARD
         self.window = Window()
         self._history = History()
@@ -123,13 +119,12 @@ class CurvesPlot(PlotextPlot):
 
     @property
     def _is_ahead(self) -> bool:
-        """Whether the head start is drawn, as there is no round yet."""
         return self.shown is Shown.REWARD and not self._history.last_round and bool(self._history.ahead)
 
     def render(self) -> RenderResult:
         """The plot; redrawn only after a change, as it takes some milliseconds."""
         if not self._history.last_round and not self._history.held_out and not self._is_ahead:
-            return Text("The curves begin with the first round.", style="dim")
+            return Text(NO_ROUND, style="dim")
         look = (self.size, self.app.theme)
         if self._drawn != look:
             self._draw()
@@ -139,8 +134,7 @@ class CurvesPlot(PlotextPlot):
         return self._picture
 
     def _draw(self) -> None:
-        plot = self.plt
-        plot.clear_figure()
+        self.plt.clear_figure()
         if self._is_ahead:
             self._draw_ahead()
             return
@@ -154,38 +148,30 @@ class CurvesPlot(PlotextPlot):
         }[self.shown]
         highest = 0.0
         for values, color, marker in lines:
-            rounds, numbers = points_within(curves.round, values, first, last)
-            if numbers:
-                plot.plot(rounds, numbers, color=Color.parse(color).rgb, marker=marker)
-                highest = max(highest, *numbers)
+            highest = max(highest, self.line(curves.round, values, first, last, color, marker))
         if self.shown is Shown.REWARD:
             highest = max(highest, self._draw_held_out(first, last, colors))
         top = _nice(highest) if self.shown is Shown.SPEED else top_of_share(highest)
-        set_axes(plot, self.size, first, last, top)
+        set_axes(self.plt, self.size, first, last, top)
 
     def _draw_ahead(self) -> None:
         """Draw the accuracies before training, and after so many updates of the head start."""
         base = [item for item in self._history.held_out if not item.round]
         points = [*((0, item.accuracy) for item in base), *self._history.ahead]
-        updates, accuracies = [x for x, _ in points], [y for _, y in points]
-        color = Color.parse(curve_colors(self.app.current_theme).held_out).rgb
-        self.plt.plot(updates, accuracies, color=color, marker="braille")
-        marks = [mark for item in base for mark in _interval(item)]
-        self.plt.scatter([x for x, _ in marks], [y for _, y in marks], color=color, marker="│")
-        self.plt.scatter(updates, accuracies, color=color, marker="●")
-        set_axes(self.plt, self.size, 0, updates[-1], top_of_share(max(accuracies)))
+        updates, color = [x for x, _ in points], curve_colors(self.app.current_theme).held_out
+        highest = self.line(updates, [y for _, y in points], 0, updates[-1], color)
+        self.points([mark for item in base for mark in _interval(item)], color, "│")
+        self.points(points, color, "●")
+        set_axes(self.plt, self.size, 0, updates[-1], top_of_share(highest))
 
     def _draw_held_out(self, first: int, last: int, colors: CurveColors) -> float:
         """Draw accuracies as points and their 95 % intervals as lines; return the highest point."""
         seen = [item for item in self._history.held_out if first <= item.round <= last]
-        if not seen:
-            return 0.0
-        color = Color.parse(colors.held_out).rgb
         roomy = len(seen) * INTERVAL_COLUMNS <= self.size.width
         marks = [mark for item in (seen if roomy else seen[-1:]) for mark in _interval(item)]
-        self.plt.scatter([x for x, _ in marks], [y for _, y in marks], color=color, marker="│")
-        self.plt.scatter([item.round for item in seen], [item.accuracy for item in seen], color=color, marker="●")
-        return max(item.accuracy for item in seen)
+        self.points(marks, colors.held_out, "│")
+        self.points([(item.round, item.accuracy) for item in seen], colors.held_out, "●")
+        return max((item.accuracy for item in seen), default=0.0)
 
 
 def _interval(item: Evaluation) -> list[tuple[int, float]]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static
 
-from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.look.themes import curve_colors
 from sapo_edge.tui.node.history import Curves
@@ -45,16 +42,17 @@ TWO_PANES = 140
 PANE_SHARE = 3
 """The bars take one of so many parts of the width then."""
 TERMS = {
-    "curves": "The share of right answers after each round: of the model itself, of the other nodes, and to held-out "
-    "questions, which it is never trained on. The lines through a point are its 95 % interval. v shows other curves.",
-    "by_task": "Right answers to held-out questions of each task, before training and now.",
-    "batch": "The questions of the last round. A question teaches if some of its answers are better than others. "
-    "Rejected: what others sent and this node did not accept.",
-    "company": "The other nodes, and how much text came and went. Only text does, never the model.",
-    "machine": "What learning takes of this machine. An estimate of power counts 5 W for each busy core.",
-}
-"""What a panel says, for a mouse that rests on it."""
-
+    "curves": ("", "The share of right answers after each round: of the model itself, of the other nodes, and to "
+               "held-out questions, which it is never trained on. The lines through a point are its 95 % interval. v "
+               "shows other curves."),
+    "by_task": ("Right answers by task, before → now",
+                "Right answers to held-out questions of each task, before training and now."),
+    "batch": ("Last batch", "The questions of the last round. A question teaches if some of its answers are better "
+              "than others. Rejected: what others sent and this node did not accept."),
+    "company": ("Swarm", "The other nodes, and how much text came and went. Only text does, never the model."),
+    "machine": ("Machine", "What learning takes of this machine. An estimate of power counts 5 W for each busy core."),
+}  # fmt: skip
+"""Titles of the panels, and what they say to a mouse that rests on them."""
 STARTING = (
     "A node is starting in the background. The first time, it measures what is fastest here, which takes about half a "
     "minute where nothing else runs."
@@ -67,21 +65,19 @@ class Dashboard(View):
     """Progress of the round, the verdict in words, curves, and three panels."""
 
     MODE = "dashboard"
+    SCROLLED = "#now"
     _verdict = _news = ""
     DEFAULT_CSS = """
     Dashboard #running { height: 1fr; }
-    Dashboard #now { height: 1fr; }
-    Dashboard #news { height: auto; max-height: 3; padding: 0 1; color: $text-success; display: none; }
+    Dashboard #news { max-height: 3; padding: 0 1; color: $text-success; display: none; }
     Dashboard #news.-some { display: block; }
-    Dashboard #progress { height: auto; max-height: 3; padding: 0 1; }
-    Dashboard #verdict { height: auto; max-height: 3; padding: 0 1; }
+    Dashboard #progress, Dashboard #verdict { max-height: 3; padding: 0 1; }
     Dashboard #verdict.-good { color: $text-success; }
     Dashboard #verdict.-bad { color: $text-error; }
     Dashboard #verdict.-early { color: $text-muted; }
-    Dashboard #charts { height: 1fr; min-height: 5; }
-    Dashboard #curves { width: 2fr; height: 1fr; border-subtitle-color: $text-muted; }
-    Dashboard #by_task { width: 1fr; height: 1fr; display: none; scrollbar-size: 1 1; }
-    Dashboard #tasks { height: auto; }
+    Dashboard #charts { min-height: 5; }
+    Dashboard #curves { width: 2fr; border-subtitle-color: $text-muted; }
+    Dashboard #by_task { display: none; scrollbar-size: 1 1; }
     Dashboard.-both #by_task, Dashboard.-tasks #by_task { display: block; }
     Dashboard.-tasks #curves { display: none; }
     Dashboard #panels { height: 7; }
@@ -125,12 +121,10 @@ the node's start always is that estimate.
 In a small terminal the panels stand one below the other: `↑` and `↓` scroll.
 """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._view: str = Shown.REWARD
-        self._tasks: tuple[TaskCourse, ...] = ()
-        self._evaluated: tuple[int, ...] = ()
-        self._part: Curves | None = None
+    _view: str = Shown.REWARD
+    _tasks: tuple[TaskCourse, ...] = ()
+    _evaluated: tuple[int, ...] = ()
+    _part: Curves | None = None
 
     def content(self) -> ComposeResult:
         yield Static(id="news", markup=False)
@@ -149,15 +143,11 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
                     yield Steady(id="machine", classes="panel")
 
     def on_mount(self) -> None:
-        for name, title in (
-            ("by_task", "Right answers by task, before → now"),
-            ("batch", "Last batch"),
-            ("company", "Swarm"),
-            ("machine", "Machine"),
-        ):
-            self.query_one(f"#{name}").border_title = title
-        for name, text in TERMS.items():
-            self.query_one(f"#{name}").tooltip = text
+        for name, (title, text) in TERMS.items():
+            panel = self.query_one(f"#{name}")
+            # The curves name themselves.
+            panel.border_title = title or panel.border_title
+            panel.tooltip = text
 
     def on_resize(self) -> None:
         columns, rows = ABREAST
@@ -205,19 +195,16 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         """Read the rounds of the window in full; the history of a long run has means of many."""
         plot = self.query_one(CurvesPlot)
         limits = plot.window.limits(self.sapo.state.history.last_round)
-        with contextlib.suppress(SapoError):
-            reply = await asyncio.to_thread(self.sapo.launcher.history, rounds=limits)
-            if self.has_widgets and limits == plot.window.limits(self.sapo.state.history.last_round):
-                self._part = Curves.from_reply(reply)
-                plot.show(self.sapo.state.history, self._part)
+        reply = await self.read(partial(self.sapo.launcher.history, rounds=limits))
+        if reply is not None and limits == plot.window.limits(self.sapo.state.history.last_round):
+            self._part = Curves.from_reply(reply)
+            plot.show(self.sapo.state.history, self._part)
 
     @work(group="tasks", exclusive=True)
     async def _read_tasks(self) -> None:
-        with contextlib.suppress(SapoError):
-            outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
+        if (outcome := await self.read(self.sapo.launcher.outcome)) is not None:
             self._tasks = () if outcome.report.learned is None else outcome.report.learned.tasks
-            if self.has_widgets:
-                self._show_tasks()
+            self._show_tasks()
 
     def _show_tasks(self) -> None:
         width = self.app.size.width
@@ -235,10 +222,6 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             if evaluated != self._evaluated:
                 self._evaluated = evaluated
                 self._read_tasks()
-
-    @property
-    def scrolled(self) -> Widget:
-        return self.query_one("#now")
 
     def node_changed(self, change: Change) -> None:
         state = self.sapo.state

@@ -11,10 +11,9 @@ from rich.text import Text
 from sapo_edge.plain import counted, duration, energy, printable, size
 from sapo_edge.swarm.status import describe_search
 from sapo_edge.tui.look.themes import CurveColors
-from sapo_edge.tui.node.clock import STEPS
 from sapo_edge.tui.node.history import History
 from sapo_edge.tui.node.machine import Load
-from sapo_edge.tui.node.state import NodeState, Standing
+from sapo_edge.tui.node.state import STEPS, NodeState, Standing
 from sapo_edge.tui.widgets.bars import add_bar, add_tasks
 
 if TYPE_CHECKING:
@@ -23,11 +22,7 @@ if TYPE_CHECKING:
 
 PHASES = {"generate": "answers", "update": "update", "evaluate": "held-out"}
 """Names of the phases."""
-POWER_SOURCES: dict[Source, str] = {
-    "battery": "whole machine",
-    "processor": "processor",
-    "estimate": "an estimate",
-}
+POWER_SOURCES: dict[Source, str] = {"battery": "whole machine", "processor": "processor", "estimate": "an estimate"}
 """What a number of watts is of."""
 ENOUGH_ROUNDS = 5
 """Rounds before which nothing is said about learning."""
@@ -69,7 +64,6 @@ def crowded_text(load: Load) -> str:
 
 
 def _progress_text(state: NodeState, width: int) -> Text:
-    """The progress of the round; the bars take what the words leave."""
     clock = state.clock
     if clock.phase == "head_start":
         return _head_start_text(state, width)
@@ -225,9 +219,8 @@ def peers_text(state: NodeState, lines: int) -> Text:
     if not peers:
         return text.append("nobody yet: learning\nfrom own answers", style="yellow")
     ordered = sorted(peers, key=lambda peer: -int(peer.get("received") or 0))
-    names = [printable(peer.get("name", ""))[:14] for peer in ordered]
-    received = [size(float(peer.get("received") or 0)) for peer in ordered]
-    rows = [f"{name:14} {bytes:>7}" for name, bytes in zip(names, received, strict=True)]
+    names = [f"{printable(peer.get('name', ''))[:14]:14}" for peer in ordered]
+    rows = [f"{name} {size(peer.get('received') or 0):>7}" for name, peer in zip(names, ordered, strict=True)]
     return _listed(text, rows, "peer", lines - 3)
 
 
@@ -287,7 +280,6 @@ def machine_text(state: NodeState, lines: int) -> Text:
 
 
 def _load_rows(load: Load) -> Iterator[str]:
-    """Processor, its temperature, other programs, and power, as far as they are known."""
     heat = "" if load.temperature is None else f"{load.temperature:.0f} °C"
     cores = "" if load.cores is None else f"{load.cores:.1f} of {counted(load.of, 'core')}"
     if cores or heat:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from rich.text import Text
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.events import Click, Key
-from textual.widget import Widget
 from textual.widgets import Button, Static
 
 from sapo_edge.node.background import Ended
@@ -56,13 +56,13 @@ After a restart by itself, the message stays until you close it.
 """
 
     DEFAULT_CSS = """
-    NodeEnded #why { height: auto; max-height: 3; text-style: bold; }
+    NodeEnded #why { max-height: 3; text-style: bold; }
     NodeEnded #log { height: auto; max-height: 5; margin-top: 1; background: $panel; padding: 0 1; }
     NodeEnded #log { scrollbar-size: 1 1; }
     NodeEnded #log.-none { display: none; }
-    NodeEnded #lines { height: auto; color: $text-muted; }
-    NodeEnded #safe { height: auto; margin-top: 1; }
-    NodeEnded #then { height: auto; color: $text-muted; }
+    NodeEnded #lines { color: $text-muted; }
+    NodeEnded #safe { margin-top: 1; }
+    NodeEnded #then { color: $text-muted; }
     NodeEnded #then.-counting { color: $text-warning; }
     NodeEnded.-tall #why { max-height: 6; }
     NodeEnded.-tall #log { max-height: 18; }
@@ -81,6 +81,7 @@ After a restart by itself, the message stays until you close it.
     ]
     BUTTONS: ClassVar = {"restart": ("Restart", "again(True)"), "leave": ("Leave it", "again(False)")}
     AUTO_FOCUS = "#restart"
+    SCROLLED = "#log"
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
 
@@ -176,9 +177,7 @@ After a restart by itself, the message stays until you close it.
         if event.key not in _BUTTON_KEYS:
             self._stop_counting()
 
-    def on_click(self, event: Click) -> None:
-        self._stop_counting()
-
+    @on(Click)
     def _stop_counting(self) -> None:
         if self._until is not None:
             self._until = None
@@ -187,10 +186,6 @@ After a restart by itself, the message stays until you close it.
     def action_again(self, again: bool) -> None:
         self._until = None
         self.dismiss(again)
-
-    @property
-    def scrolled(self) -> Widget:
-        return self.query_one("#log")
 
     def action_copy(self) -> None:
         self.app.copy_to_clipboard(f"{self._reason}\n{self._lines}")

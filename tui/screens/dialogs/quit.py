@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual.app import ComposeResult
@@ -33,16 +32,8 @@ GROUP = "quit"
 """Group of the worker that quits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The user's answer: whether the node keeps running, and whether to remember that."""
-
-    choice: Fate
-    remember: bool
-
-
-class Quit(Dialog[Answer | None]):
-    """Asks whether the node keeps running. Dismissed with None if the app stays.
+class Quit(Dialog[tuple[Fate, bool] | None]):
+    """Asks whether the node keeps running. Dismissed with that, and whether to remember it; with None if the app stays.
 
     Args:
         failed: why the node could not be stopped, after an attempt.
@@ -54,7 +45,6 @@ this app again. **Stop after this round**: it finishes the round, saves a checkp
 """
 
     DEFAULT_CSS = """
-    Quit #asked, Quit #failed, Quit #later { height: auto; }
     Quit #failed { color: $text-error; margin-bottom: 1; }
     Quit Tick { margin-top: 1; }
     Quit #later { color: $text-muted; padding-left: 4; }
@@ -94,7 +84,7 @@ this app again. **Stop after this round**: it finishes the round, saves a checkp
         yield Static("The setting on_quit (key 7) changes it.", id="later", markup=False)
 
     def action_decide(self, choice: Fate) -> None:
-        self.dismiss(Answer(choice, self.query_one(Tick).value))
+        self.dismiss((choice, self.query_one(Tick).value))
 
     def action_remember(self) -> None:
         self.query_one(Tick).toggle()
@@ -116,16 +106,15 @@ def leave(app: SapoApp) -> None:
 
 
 async def _leave(app: SapoApp) -> None:
-    choice = await asyncio.to_thread(app.launcher.setting, "on_quit")
-    answer = Answer(choice, False) if choice in ("keep", "stop") else await app.push_screen_wait(Quit())
-    while True:
-        if answer is None:
-            return
-        warning = await _remember(app, answer)
+    fixed = await asyncio.to_thread(app.launcher.setting, "on_quit")
+    answer = (fixed, False) if fixed in ("keep", "stop") else await app.push_screen_wait(Quit())
+    while answer is not None:
+        choice, remember = answer
+        warning = await _remember(app, choice) if remember else ""
         if not _runs(app):
             app.exit(ExitCode.DONE, message=warning or None)
             return
-        if answer.choice == "keep":
+        if choice == "keep":
             _keep(app, warning)
             return
         try:
@@ -133,12 +122,11 @@ async def _leave(app: SapoApp) -> None:
         except SapoError as error:
             answer = await app.push_screen_wait(Quit(printable(error)))
         else:
-            app.exit(ExitCode.DONE, message=_lines(STOPPED, warning))
+            app.exit(ExitCode.DONE, message=f"{STOPPED}\n{warning}".strip())
             return
 
 
 async def _stop(app: SapoApp) -> None:
-    """Ask the node to stop after its round."""
     if app.state.standing in (Standing.STARTING, Standing.LOOKING):
         app.notify("The node stops once it has started. Quit again to leave it running.", markup=False)
         while app.state.standing in (Standing.STARTING, Standing.LOOKING):
@@ -147,23 +135,17 @@ async def _stop(app: SapoApp) -> None:
         await app.request("stop", {"when": "after_round"}, STOP_SECONDS)
 
 
-async def _remember(app: SapoApp, answer: Answer) -> str:
-    """Write the answer into the settings, if the user wants that; return a warning if it fails."""
-    if not answer.remember:
-        return ""
+async def _remember(app: SapoApp, choice: Fate) -> str:
+    """Write the answer into the settings; return a warning if it fails."""
     try:
-        await asyncio.to_thread(app.launcher.set, "on_quit", answer.choice)
+        await asyncio.to_thread(app.launcher.set, "on_quit", choice)
     except ConfigError as error:
         return printable(f"The answer could not be saved: {error}.")
     return ""
 
 
 def _keep(app: SapoApp, warning: str = "") -> None:
-    app.exit(ExitCode.DONE, message=_lines(KEPT, warning))
-
-
-def _lines(*texts: str) -> str:
-    return "\n".join(text for text in texts if text)
+    app.exit(ExitCode.DONE, message=f"{KEPT}\n{warning}".strip())
 
 
 def _runs(app: SapoApp) -> bool:

@@ -59,7 +59,6 @@ class OneOf(Widget, can_focus=True):
             chip.update(Text(f"({'●' if value == self.value else ' '}) {label}"))
 
     def validate_value(self, value: str) -> str:
-        """The value, or the present one if it is not offered."""
         return value if value in self._options else self.value
 
     async def offer(self, options: Mapping[str, str], value: str) -> None:
@@ -106,7 +105,6 @@ class Stepper(Static, can_focus=True):
         self.set_reactive(Stepper.value, value)
 
     def render(self) -> Text:
-        """The number between two arrows; an arrow is dim at its end of the range."""
         return Text.assemble(
             ("◂ ", "" if self.value else "dim"),
             self._label(self.value),

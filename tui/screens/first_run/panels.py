@@ -73,7 +73,7 @@ class Fact(Horizontal):
     DEFAULT_CSS = """
     Fact { height: auto; }
     Fact > .name { width: 10; text-style: bold; }
-    Fact > Static { width: 1fr; height: auto; }
+    Fact > Static { width: 1fr; }
     Fact > Stepper { width: auto; margin-right: 1; }
     """
 
@@ -86,9 +86,9 @@ class Company(Vertical):
 
     DEFAULT_CSS = """
     Company { height: auto; }
-    Company #about { display: none; height: auto; color: $text-muted; margin: 1 0; }
+    Company #about { display: none; color: $text-muted; margin: 1 0; }
     Company #invite { display: none; border: none; height: 1; padding: 0 1; background: $panel; }
-    Company #wrong { display: none; height: auto; color: $text-error; }
+    Company #wrong { display: none; color: $text-error; }
     Company.-inviting #invite { display: block; }
     Company.-wrong #wrong { display: block; }
     Company.-roomy #about { display: block; }
@@ -126,7 +126,6 @@ class Company(Vertical):
 
     @property
     def invite(self) -> str:
-        """The pasted invite; empty if another network is chosen."""
         return self.query_one(Input).value.strip() if self.network == "invite" else ""
 
     def choose(self, network: str, invite: str | None = None) -> None:
@@ -216,7 +215,6 @@ class Plan(Vertical):
         self._what.value = self._offered.index(chosen)
 
     def follow(self, network: Network) -> None:
-        """Offer the choice of what is learned, unless a swarm with an invite decides it."""
         self._what.disabled = network in ("invite", "joined")
         self._what.refresh(layout=True)
         self.on_resize()
@@ -241,8 +239,6 @@ class Plan(Vertical):
 
 class FoundRow(Static):
     """One finding: its name, value and reason; whole if it is bad or there is room, else on one line."""
-
-    DEFAULT_CSS = "FoundRow { height: auto; }"
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(markup=False)
@@ -269,7 +265,6 @@ def is_roomy(widget: Widget) -> bool:
 
 
 def _manifests(manifest: str) -> list[str]:
-    """Those on offer: the shipped ones, and the one that is set."""
     return list(dict.fromkeys([*SKILL_WORDS, manifest]))
 
 

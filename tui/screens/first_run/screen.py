@@ -126,15 +126,13 @@ offered where a service manager answers, and not for a run of so many rounds.
     ]
     AUTO_FOCUS = "#start"
 
+    _findings: Findings | None = None
+    _cores = 0
+    _agreeing = _details = at_login = False
+
     def __init__(self, launcher: Launcher) -> None:
-        super().__init__()
-        self._launcher = launcher
-        self._findings: Findings | None = None
+        super().__init__(launcher)
         self._choices = launcher.choices()
-        self._cores = 0
-        self._agreeing = False
-        self._details = False
-        self.at_login = False
 
     def compose(self) -> ComposeResult:
         with Vertical(id="page"):

@@ -30,11 +30,9 @@ class LogList(CursorList):
         Column("text", "record", 0),
     )
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self.records: Sequence[Record] = ()
-        self.following = True
-        self.search = ""
+    records: Sequence[Record] = ()
+    following = True
+    search = ""
 
     @property
     def record(self) -> Record | None:

@@ -45,9 +45,8 @@ class Logs(View):
         Binding("escape", "leave", "Leave the record or the search", show=False, id="logs.leave"),
     ]
     DEFAULT_CSS = """
-    Logs #log { height: 1fr; padding: 0; }
+    Logs #log { padding: 0; }
     Logs #record { height: 8; scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
-    Logs #whole { height: auto; }
     Logs.-tall #record { height: 16; }
     Logs.-tiny #record { display: none; }
     Logs.-open #record { display: block; height: 1fr; }
@@ -63,14 +62,11 @@ only errors. `/` searches the whole log, older files included, and marks matches
 `Shift+F3` further down.
 """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._reader: LogReader[Record] | None = None
-        self._timer: Timer | None = None
-        self._level = Level.ALL
-        self._query = ""
-        self._fault = ""
-        self._reading = False
+    _reader: LogReader[Record] | None = None
+    _timer: Timer | None = None
+    _level = Level.ALL
+    _query = _fault = ""
+    _reading = False
 
     @property
     def reader(self) -> LogReader[Record]:
@@ -156,7 +152,6 @@ only errors. `/` searches the whole log, older files included, and marks matches
     # Keys.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer no search while one is being typed, and leave only what there is."""
         if action == "leave":
             return self.is_mounted and (self.has_class("-open") or self._find_line.is_open or bool(self._query))
         return not (action == "search" and self._find_line.is_open)
@@ -169,7 +164,6 @@ only errors. `/` searches the whole log, older files included, and marks matches
         self._lines.action_end(by)
 
     def action_level(self) -> None:
-        """Show the next level, from the chosen record on."""
         levels = list(Level)
         self._level = levels[(levels.index(self._level) + 1) % len(levels)]
         self._show_records(keep_view=False)

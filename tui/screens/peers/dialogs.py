@@ -48,11 +48,10 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
 """
     DEFAULT_CSS = """
     Invite #words { height: auto; max-height: 100%; scrollbar-size: 1 1; }
-    Invite #words Static { height: auto; }
     Invite #line { margin: 1 0; text-style: bold; }
     Invite #warning { color: $text-warning; margin-bottom: 1; }
     Invite #notes { color: $text-muted; }
-    Invite #qr { display: none; width: auto; height: auto; }
+    Invite #qr { display: none; width: auto; }
     Invite.-qr #qr { display: block; }
     Invite.-qr #line, Invite.-qr #notes, Invite.-qr #how, Invite.-qr .buttons { display: none; }
     """
@@ -97,7 +96,9 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
         self._line = printable(result.record.get("invite", ""))
         self.query_one("#line", Static).update(Text(self._line, overflow="fold"))
         notes = [PRIVATE] if result.record.get("private") else []
-        notes += [_here(note) for note in result.notes if not note.startswith(TOLD)]
+        for note in result.notes:
+            if not note.startswith(TOLD):
+                notes.append(next((text for begin, text in HERE.items() if note.startswith(begin)), printable(note)))
         self.query_one("#notes", Static).update("\n".join(notes))
         self.refresh_bindings()
 
@@ -140,10 +141,6 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
             super().action_leave()
 
 
-def _here(note: str) -> str:
-    return next((text for begin, text in HERE.items() if note.startswith(begin)), printable(note))
-
-
 def qr_text(text: str, columns: int, rows: int) -> tuple[Text | None, str]:
     """A QR code in half blocks, dark on light whatever the theme.
 
@@ -163,17 +160,14 @@ def qr_text(text: str, columns: int, rows: int) -> tuple[Text | None, str]:
         return None, f"the QR code needs {width} columns and {height} rows, and there are {columns} and {rows}"
     if len(modules) % 2:
         modules.append([0] * width)
+    colors = ("#ffffff", "#000000")
     picture = Text(no_wrap=True)
     for upper, lower in zip(modules[::2], modules[1::2], strict=True):
         for above, below in zip(upper, lower, strict=True):
-            picture.append("▀", f"{_color(above)} on {_color(below)}")
+            picture.append("▀", f"{colors[bool(above)]} on {colors[bool(below)]}")
         picture.append("\n")
     picture.rstrip()
     return picture, ""
-
-
-def _color(module: int) -> str:
-    return "#000000" if module else "#ffffff"
 
 
 JOIN = "Paste the invite that somebody sent you, which begins with sapo://, or type a code such as 7-guitar-revolver."
@@ -192,23 +186,23 @@ join again, ask a member for an invite.\
 class SwarmChange(WorkDialog):
     """The base of the dialogs that change the swarm. Dismissed with whether it has changed."""
 
-    DEFAULT_CSS = """
-    SwarmChange #about { height: auto; }
-    SwarmChange #pasted { border: none; height: 1; padding: 0 1; margin-top: 1; background: $panel; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "app.focus_previous", show=False),
         Binding("right", "app.focus_next", show=False),
         Binding("escape", "leave", "Cancel", id="swarm.cancel"),
     ]
-    doing = ""
+    about = doing = ""
 
-    def __init__(self, launcher: Launcher) -> None:
-        super().__init__()
-        self._launcher = launcher
+    def body(self) -> ComposeResult:
+        yield Static(self.about, id="about", markup=False)
+        yield from self.field()
+        yield JobLine(id="doing")
+
+    def field(self) -> ComposeResult:
+        """What is typed into, if anything is."""
+        yield from ()
 
     def begin(self, *arguments: str, text: str = "") -> None:
-        """Run a command of `sapo swarm`, and close when it has succeeded."""
         line = self.query_one(JobLine)
         if not line.busy:
             line.begin(self._launcher.job("swarm", *arguments, text=text), self.doing, self._done)
@@ -233,13 +227,10 @@ class Join(SwarmChange):
     HELP_TEXT = "An **invite** joins at once. A **code** needs the other side, whose window waits for it meanwhile."
     BUTTONS: ClassVar = {"join": ("Join", "join"), "close": ("Cancel", "leave")}
     AUTO_FOCUS = "#pasted"
-    heading = "Join a swarm"
-    doing = "joining"
+    heading, about, doing = "Join a swarm", JOIN, "joining"
 
-    def body(self) -> ComposeResult:
-        yield Static(JOIN, id="about", markup=False)
+    def field(self) -> ComposeResult:
         yield InviteInput(placeholder="sapo://join/... or a code", max_length=MAX_INVITE, id="pasted", compact=True)
-        yield JobLine(id="joining")
 
     def on_paste(self, event: Paste) -> None:
         """Take a text that is pasted anywhere, broken into lines or not."""
@@ -257,34 +248,24 @@ class Join(SwarmChange):
 class Create(SwarmChange):
     """Creates the private or the open swarm of the manifest in use."""
 
-    HELP_TEXT = CREATE
+    HELP_TEXT = about = CREATE
     BUTTONS: ClassVar = {
         "private": ("Private", "create(True)"),
         "open": ("Open", "create(False)"),
         "close": ("Cancel", "leave"),
     }
     AUTO_FOCUS = "#private"
-    heading = "New swarm"
-    doing = "creating the swarm"
-
-    def body(self) -> ComposeResult:
-        yield Static(CREATE, id="about", markup=False)
-        yield JobLine(id="creating")
+    heading, doing = "New swarm", "creating the swarm"
 
     def action_create(self, private: bool) -> None:
         self.begin("create", "--private" if private else "--open")
 
 
 class Leave(SwarmChange):
-    HELP_TEXT = LEAVE
+    HELP_TEXT = about = LEAVE
     BUTTONS: ClassVar = {"leave": ("Leave", "go"), "close": ("Stay", "leave")}
     AUTO_FOCUS = "#close"
-    heading = "Leave the swarm"
-    doing = "leaving"
-
-    def body(self) -> ComposeResult:
-        yield Static(LEAVE, id="about", markup=False)
-        yield JobLine(id="leaving")
+    heading, doing = "Leave the swarm", "leaving"
 
     def action_go(self) -> None:
         self.begin("leave")

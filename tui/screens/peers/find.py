@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -60,8 +59,8 @@ The swarms of the tasks that come with sapo, and those that strangers named. **E
 anything is joined. `*` marks the one that this machine is in. Members that can't be reached from outside are not seen.
 """
     DEFAULT_CSS = """
-    FindSwarms #about { height: auto; margin-bottom: 1; }
-    FindSwarms #swarms { height: auto; max-height: 10; border: none; padding: 0; background: $panel; }
+    FindSwarms #about { margin-bottom: 1; }
+    FindSwarms #swarms { max-height: 10; border: none; padding: 0; background: $panel; }
     FindSwarms.-short #swarms { max-height: 6; }
     FindSwarms.-tiny #swarms { max-height: 3; }
     """
@@ -77,11 +76,8 @@ anything is joined. `*` marks the one that this machine is in. Members that can'
     AUTO_FOCUS = "#swarms"
     heading = "Open swarms"
 
-    def __init__(self, launcher: Launcher) -> None:
-        super().__init__()
-        self._launcher = launcher
-        self._swarms: Sequence[Found] = ()
-        self._shared = ""
+    _swarms: Sequence[Found] = ()
+    _shared = ""
 
     def body(self) -> ComposeResult:
         yield Static(ABOUT, id="about", markup=False)
@@ -136,6 +132,7 @@ class JoinFound(SwarmChange):
     ]
     BUTTONS: ClassVar = {"join": ("Join", "join"), "close": ("Cancel", "leave")}
     AUTO_FOCUS = "#join"
+    SCROLLED = "#scroll"
     doing = "joining"
 
     def __init__(self, launcher: Launcher, swarm: Found, shared: str) -> None:
@@ -147,10 +144,6 @@ class JoinFound(SwarmChange):
         with VerticalScroll(id="scroll", can_focus=False):
             yield Static(found_text(self._swarm, self._shared), id="about", markup=False)
         yield JobLine(id="joining")
-
-    @property
-    def scrolled(self) -> Widget:
-        return self.query_one("#scroll")
 
     def action_join(self) -> None:
         self.begin("join", text=f"{self._swarm['invite']}\n\n")

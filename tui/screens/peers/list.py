@@ -51,12 +51,12 @@ class PeerList(CursorList):
         self._now = now
         self._peers = sorted(peers, key=lambda peer: str(peer.get("peer_id")))
         self._peers.sort(key=lambda peer: _value(peer, self.sorted_by, now), reverse=self.descending)
-        cursor = self.cursor if chosen is None else self._index(str(chosen.get("peer_id")), self.cursor)
+        ids = [peer.get("peer_id") for peer in self._peers]
+        cursor = ids.index(chosen.get("peer_id")) if chosen and chosen.get("peer_id") in ids else self.cursor
         moved = cursor != self.cursor
         self.take(len(self._peers), cursor=cursor if moved else None)
 
     def sort_by(self, key: str) -> None:
-        """Sort by a column, or reverse the order if it is that one."""
         # The largest numbers are of interest, but names from A.
         self.descending = not self.descending if key == self.sorted_by else key not in ("name", "direction", "address")
         self.sorted_by = key
@@ -64,13 +64,11 @@ class PeerList(CursorList):
         self.show_cursor()
 
     def sort_by_next(self) -> None:
-        """Sort by the next visible column."""
         keys = [column.key for column, _ in self.fitting()]
         index = keys.index(self.sorted_by) if self.sorted_by in keys else -1
         self.sort_by(keys[(index + 1) % len(keys)])
 
     def title(self, column: Column) -> str:
-        """A column's title, with an arrow if the list is sorted by it."""
         if column.key != self.sorted_by:
             return column.title
         return f"{column.title}{'▼' if self.descending else '▲'}"
@@ -97,9 +95,6 @@ class PeerList(CursorList):
                 return ("yes", "good") if peer.get("mesh") else ("no", "muted")
             case _:
                 return _host_port(printable(peer.get("address", ""))[:300]), "muted"
-
-    def _index(self, peer_id: str, default: int) -> int:
-        return next((index for index, peer in enumerate(self._peers) if peer.get("peer_id") == peer_id), default)
 
 
 def _value(peer: Peer, key: str, now: float) -> Any:

@@ -10,12 +10,13 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import Screen
 from textual.widgets import Static
 
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import SwarmCard
 from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.peers.dialogs import Create, Invite, Join, Leave
+from sapo_edge.tui.screens.peers.find import FindSwarms
 from sapo_edge.tui.screens.peers.list import PeerList
 from sapo_edge.tui.screens.peers.text import (
     NOT_HERE,
@@ -26,8 +27,13 @@ from sapo_edge.tui.screens.peers.text import (
     running_card,
     swarm_text,
 )
+from sapo_edge.tui.screens.rollouts.screen import Rollouts
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.cursor_list import CursorList
+from sapo_edge.tui.widgets.restart import restart
+
+CHANGES = {"join": Join, "find": FindSwarms, "create": Create, "leave": Leave}
+"""The dialogs that change the swarm."""
 
 
 class Peers(View):
@@ -35,11 +41,9 @@ class Peers(View):
 
     MODE = "peers"
     DEFAULT_CSS = """
-    Peers #swarm { height: auto; max-height: 7; padding: 0 1; background: $surface; }
-    Peers #peers { height: 1fr; min-height: 3; }
-    Peers #peer { height: auto; max-height: 11; scrollbar-size: 1 1; }
-    Peers #peer { border-subtitle-color: $text-muted; }
-    Peers #peer Static { height: auto; }
+    Peers #swarm { max-height: 7; padding: 0 1; background: $surface; }
+    Peers #peers { min-height: 3; }
+    Peers #peer { height: auto; max-height: 11; scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
     Peers.-short #swarm { max-height: 31%; }
     Peers.-short #peer { max-height: 40%; }
     Peers.-tall #peer { max-height: 16; }
@@ -69,17 +73,26 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "details", "Details", id="peers.details"),
         Binding("i", "invite", "Invite", tooltip="Invite others into this swarm", id="peers.invite"),
-        Binding("u", "join", "Join", tooltip="Join a swarm with an invite or a code", id="peers.join"),
-        Binding("F,shift+f", "find", "Find", tooltip="Find the open swarms that are alive", id="peers.find"),
-        Binding("n", "create", "New", tooltip="Create a swarm, private or open", id="peers.create"),
+        Binding("u", "change('join')", "Join", tooltip="Join a swarm with an invite or a code", id="peers.join"),
+        Binding("F,shift+f", "change('find')", "Find", tooltip="Find the open swarms that are alive", id="peers.find"),
+        Binding("n", "change('create')", "New", tooltip="Create a swarm, private or open", id="peers.create"),
         Binding("r", "restart", "Restart", tooltip="Restart the node with the swarm that is set", id="peers.restart"),
-        Binding("L,shift+l", "leave", "Leave", tooltip="Leave the swarm and work alone", show=False, id="peers.leave"),
+        Binding(
+            "L,shift+l",
+            "change('leave')",
+            "Leave",
+            tooltip="Leave the swarm and work alone",
+            show=False,
+            id="peers.leave",
+        ),
         Binding("o", "sort", "Order", show=False, id="peers.sort"),
         Binding("a", "rollouts", "Rollouts", tooltip="Only the rollouts of this author", id="peers.rollouts"),
         Binding("shift+o,O", "reverse", "Reverse the order", show=False, id="peers.reverse"),
         Binding("c", "copy", "Copy the peer id", show=False, id="peers.copy"),
         Binding("escape", "back", "Back", show=False, id="peers.back"),
     ]
+
+    _next: SwarmCard | None = None
 
     def content(self) -> ComposeResult:
         yield Static(id="swarm", markup=False)
@@ -90,7 +103,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
             yield Static(id="about", markup=False)
 
     def on_mount(self) -> None:
-        self._next: SwarmCard | None = None
         self.peers.focus()
 
     @property
@@ -133,8 +145,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         self.refresh_bindings()
 
     def action_invite(self) -> None:
-        from sapo_edge.tui.screens.peers.dialogs import Invite
-
         self.app.push_screen(Invite(self.sapo.launcher, NOT_HERE if self._pending else ""))
 
     @work(group="swarm-change", exclusive=True)
@@ -142,34 +152,12 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         await self._restart()
 
     async def _restart(self) -> None:
-        from sapo_edge.tui.widgets.restart import restart
-
         if self._next is not None:
             await restart(self.sapo, [("swarm", card_text(self._in), card_text(self._next))])
 
-    def action_join(self) -> None:
-        from sapo_edge.tui.screens.peers.dialogs import Join
-
-        self._change(Join(self.sapo.launcher))
-
-    def action_find(self) -> None:
-        from sapo_edge.tui.screens.peers.find import FindSwarms
-
-        self._change(FindSwarms(self.sapo.launcher))
-
-    def action_create(self) -> None:
-        from sapo_edge.tui.screens.peers.dialogs import Create
-
-        self._change(Create(self.sapo.launcher))
-
-    def action_leave(self) -> None:
-        from sapo_edge.tui.screens.peers.dialogs import Leave
-
-        self._change(Leave(self.sapo.launcher))
-
     @work(group="swarm-change", exclusive=True)
-    async def _change(self, dialog: Screen[bool]) -> None:
-        if not await self.app.push_screen_wait(dialog):
+    async def action_change(self, dialog: str) -> None:
+        if not await self.app.push_screen_wait(CHANGES[dialog](self.sapo.launcher)):
             return
         self._next = await asyncio.to_thread(self.sapo.launcher.swarm)
         self.refresh_node(Change.STATUS)
@@ -192,7 +180,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         self.call_after_refresh(self._show_details)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Dim the keys that need a peer; leave only the details."""
         if action == "back":
             return self.has_class("-open")
         if action == "restart":
@@ -209,8 +196,7 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         self.query_one("#peer").focus()
 
     def action_back(self) -> None:
-        if self.has_class("-open"):
-            self.remove_class("-open")
+        self.remove_class("-open")
         if self.focused is not self.peers:
             self.peers.focus()
 
@@ -221,8 +207,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         self.peers.sort_by(self.peers.sorted_by)
 
     async def action_rollouts(self) -> None:
-        from sapo_edge.tui.screens.rollouts.screen import Rollouts
-
         peer = self.peers.chosen
         if peer is None:
             return

@@ -94,8 +94,9 @@ def swarm_text(swarm: Mapping[str, Any], card: SwarmCard, pending: str = "") -> 
     ]
     if swarm.get("peers") and abs(ahead) < CLOCK_SECONDS:
         parts.append("clock agrees" if abs(ahead) < 1 else f"clock {clock}")
+    named = f" to the {card_text(card)}" if card.name else ""
     lines = [
-        Content.assemble((f"{mark} {word}", f"bold {style}"), _named(card), f"; {_reachable(swarm)}"),
+        Content.assemble((f"{mark} {word}", f"bold {style}"), f"{named}; {_reachable(swarm)}"),
         *([Content.styled(pending, "$text-warning")] if pending else []),
         _addresses(swarm),
         Content("  ·  ".join(parts)),
@@ -161,10 +162,6 @@ def _reachable(swarm: Mapping[str, Any]) -> str:
             return "others connect to you through a relay"
         case _:
             return "you connect to others, they can't connect to you"
-
-
-def _named(card: SwarmCard) -> str:
-    return f" to the {card_text(card)}" if card.name else ""
 
 
 def card_text(card: SwarmCard) -> str:

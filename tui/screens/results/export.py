@@ -54,11 +54,11 @@ Choose a format with the arrow keys, and a folder with `Tab`; `Enter` writes. Ex
 replaced. `c` copies the first command that loads the result.
 """
     DEFAULT_CSS = """
-    Export #about { height: auto; margin-bottom: 1; color: $text-muted; }
-    Export #formats { height: auto; max-height: 12; border: none; padding: 0; background: $surface; }
-    Export #folder { border: none; height: 1; padding: 0 1; background: $panel; }
+    Export #about { margin-bottom: 1; color: $text-muted; }
+    Export #formats { max-height: 12; border: none; padding: 0; background: $surface; }
+    Export #folder { padding: 0 1; background: $panel; }
     Export .label { height: 1; margin-top: 1; color: $text-muted; }
-    Export #loads { height: auto; margin-top: 1; display: none; }
+    Export #loads { margin-top: 1; display: none; }
     Export.-written #loads { display: block; }
     Export.-short #formats { max-height: 6; }
     Export.-short.-written #about { display: none; }

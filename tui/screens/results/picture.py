@@ -201,7 +201,6 @@ def _points(history: History, pixels: float, color: str) -> Iterator[Shape]:
 
 
 def _list(tasks: Sequence[TaskCourse], color: str) -> Iterator[Shape]:
-    """Right answers by task, with the interval of the rise."""
     for number, task in enumerate(tasks[:MOST_TASKS]):
         y = TOP + 16 + ROW * number
         yield Text(TASKS, y, printable(task.name)[:18], 20, DARK.foreground or "")

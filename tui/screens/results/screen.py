@@ -10,7 +10,6 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.widget import Widget
 from textual.widgets import Button, Static
 
 from sapo_edge.control.report_words import MORE_ROUNDS, spoken
@@ -37,9 +36,9 @@ class Results(View):
     """What was learned: before and now, by task, three questions, the adapter."""
 
     MODE = "results"
+    SCROLLED = "#learned"
     DEFAULT_CSS = """
-    Results #learned { height: 1fr; border-title-color: $primary; scrollbar-size: 1 1; }
-    Results #report { height: auto; }
+    Results #learned { scrollbar-size: 1 1; }
     Results #actions { height: 1; padding: 0 1; }
     Results #actions.-rows { layout: grid; grid-size: 3 2; height: 2; }
     Results #actions Button { min-width: 4; width: auto; margin-right: 1; background: $panel; padding: 0 1; }
@@ -69,7 +68,14 @@ an experiment.
             "P,shift+p", "picture", "Picture", show=False, id="results.picture", tooltip="Save a picture of the curve"
         ),
         Binding("c", "copy", "Copy the result", show=False, id="results.copy"),
-        Binding("R,shift+r", "runs", "Runs", key_display="R", id="results.runs", tooltip="All runs, compared"),
+        Binding(
+            "R,shift+r",
+            "app.switch_mode('runs')",
+            "Runs",
+            key_display="R",
+            id="results.runs",
+            tooltip="All runs, compared",
+        ),
         Binding("up,k", "scroll(-1)", "Scroll up", show=False, id="results.up"),
         Binding("down,j", "scroll(1)", "Scroll down", show=False, id="results.down"),
         Binding("pageup", "scroll(0, -1)", "Scroll up a page", show=False, id="results.page_up"),
@@ -85,11 +91,9 @@ an experiment.
     }
     """Key, label and short label by action."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._outcome: Outcome | None = None
-        self._tested: Report | None = None
-        self._read: tuple[object, ...] = ()
+    _outcome: Outcome | None = None
+    _tested: Report | None = None
+    _read: tuple[object, ...] = ()
 
     def content(self) -> ComposeResult:
         with VerticalScroll(id="learned", classes="panel", can_focus=False) as panel:
@@ -98,7 +102,8 @@ an experiment.
         yield JobLine(id="job")
         with Horizontal(id="actions"):
             for action in self.BUTTONS:
-                yield Button(id=action, action=f"screen.{action}", compact=True)
+                run = "app.switch_mode('chat')" if action == "chat" else f"screen.{action}"
+                yield Button(id=action, action=run, compact=True)
 
     def on_resize(self) -> None:
         roomy = self.app.size.width >= ROOMY
@@ -108,7 +113,6 @@ an experiment.
         self._show()
 
     def node_changed(self, change: Change) -> None:
-        """Read again after an evaluation, and after a node has started or ended."""
         state = self.sapo.state
         now = (state.standing, len(state.history.held_out), state.status.get("comparison"), state.round // 10)
         if change == Change.ALL or now != self._read:
@@ -117,13 +121,9 @@ an experiment.
 
     @work(group="results-read", exclusive=True)
     async def action_reload(self) -> None:
-        try:
-            outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
-        except SapoError as error:
-            if self.has_widgets:
-                self.query_one("#report", Static).update(printable(error))
-            return
-        if not self.has_widgets:
+        report = self.query_one("#report", Static)
+        outcome = await self.read(self.sapo.launcher.outcome, lambda error: report.update(printable(error)))
+        if outcome is None:
             return
         if self._outcome is None or outcome.report.adapter_round != self._outcome.report.adapter_round:
             # The test belongs to another adapter.
@@ -141,7 +141,7 @@ an experiment.
         learned = rounds if report is None else report.round
         since = f"; {counted(rounds, 'round')} are done" if learned < rounds else ""
         course = counted(learned, "round") if learned else "the head start"
-        panel.border_title = f"What was learned in {course}{since}" if rounds or report else "What was learned"
+        panel.border_title = "What was learned" + (f" in {course}{since}" if rounds or report else "")
         text = report_text(self._outcome.report, report, max(36, self.app.size.width - 5))
         self.query_one("#report", Static).update(text)
 
@@ -150,7 +150,6 @@ an experiment.
         return self._tested or (None if self._outcome is None else self._outcome.report.learned)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Dim what needs an adapter, a curve, or an idle line."""
         busy = self.has_widgets and self.query_one(JobLine).busy
         if action == "stop":
             return busy
@@ -165,9 +164,6 @@ an experiment.
         from sapo_edge.tui.screens.results.export import Export
 
         self.app.push_screen(Export(self.sapo.launcher))
-
-    def action_chat(self) -> None:
-        self.app.switch_mode("chat")
 
     def action_test(self) -> None:
         job = self.sapo.launcher.job("eval")
@@ -213,13 +209,6 @@ an experiment.
         if self._report is not None:
             self.app.copy_to_clipboard("\n".join(spoken(self._report)))
             self.notify("the result is copied", timeout=3)
-
-    def action_runs(self) -> None:
-        self.app.switch_mode("runs")
-
-    @property
-    def scrolled(self) -> Widget:
-        return self.query_one("#learned")
 
     def action_stop(self) -> None:
         self.query_one(JobLine).stop()

@@ -39,7 +39,6 @@ class RolloutBrowser(Vertical):
     """A list that loads rollouts as it is scrolled, one request at a time."""
 
     DEFAULT_CSS = """
-    RolloutBrowser { height: 1fr; }
     RolloutBrowser SearchInput { display: none; padding: 0 1; background: $surface; }
     RolloutBrowser.-searching SearchInput { display: block; }
     RolloutBrowser.-searching FilterBar { display: none; }
@@ -100,7 +99,6 @@ class RolloutBrowser(Vertical):
             self.list.go(0)
 
     def move(self, by: int) -> Row | None:
-        """Move the cursor; None if there is no row, or it is still loading."""
         before = self.list.cursor
         self.list.go(before + by)
         return self.chosen if self.list.cursor != before else None
@@ -116,7 +114,6 @@ class RolloutBrowser(Vertical):
         self.remove_class("-searching")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Search; an empty text shows all."""
         event.stop()
         self.end_search()
         text = event.value.strip()
@@ -135,7 +132,6 @@ class RolloutBrowser(Vertical):
         self.load()
 
     def load(self) -> None:
-        """Load what is missing, unless that is being done."""
         if not self._loading and self._missing():
             self._loading = True
             self.run_worker(self._load_missing(), name="rollouts", group="rollouts")
@@ -175,7 +171,6 @@ class RolloutBrowser(Vertical):
         self.list.show(self.pages.rows, cursor=0)
 
     def update_bar(self) -> None:
-        """Name the filters; say what is new, what is loading, and why the list is empty."""
         pages, text = self.pages, ""
         if self._has_newer:
             text = "new ones: press g"

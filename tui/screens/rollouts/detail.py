@@ -48,7 +48,7 @@ class Reply:
         return "ended" if self.ended else "cut off"
 
 
-class AnswerList(CursorList):
+class AnswerList(CursorList, can_focus=False):
     """One answer a line."""
 
     COLUMNS: ClassVar[tuple[Column, ...]] = (
@@ -60,10 +60,7 @@ class AnswerList(CursorList):
     )
     OPENS_ON_CLICK = False
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self.can_focus = False
-        self._answers: Sequence[Reply] = ()
+    _answers: Sequence[Reply] = ()
 
     def show(self, answers: Sequence[Reply], chosen: int) -> None:
         self._answers = answers
@@ -92,11 +89,9 @@ class RolloutDetail(Vertical, can_focus=True):
     RolloutDetail #title { height: 1; background: $surface; }
     RolloutDetail #asked { height: auto; max-height: 6; scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
     RolloutDetail #answers { height: 5; }
-    RolloutDetail #reading { height: 1fr; scrollbar-size: 1 1; }
-    RolloutDetail #reading { border-subtitle-color: $text-muted; }
+    RolloutDetail #reading { scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
     RolloutDetail.-alone #asked, RolloutDetail.-alone #answers { display: none; }
     RolloutDetail:focus AnswerList > .cursor-list--cursor { background: $primary 25%; text-style: bold; }
-    RolloutDetail #asked:focus, RolloutDetail #reading:focus { border: round $primary; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "choose(-1)", "Answer above", show=False, id="rollout.up"),
@@ -128,17 +123,11 @@ class RolloutDetail(Vertical, can_focus=True):
 
     @property
     def chosen(self) -> Reply | None:
-        """The chosen answer; None before there is any."""
         return self.answers[self._chosen] if self.answers else None
 
     @property
     def alone(self) -> bool:
-        """Whether only the chosen answer is shown, without the question and the list."""
         return self.has_class("-alone")
-
-    @alone.setter
-    def alone(self, on: bool) -> None:
-        self.set_class(on, "-alone")
 
     def expect(self, row: Row, distinct: str) -> None:
         """Show what the list knows of a rollout until the node has sent it.
@@ -154,7 +143,6 @@ class RolloutDetail(Vertical, can_focus=True):
         self.fail("loading ...")
 
     def fail(self, reason: str) -> None:
-        """Show a reason in place of the answers."""
         self.answers, self._chosen = [], 0
         self.query_one(AnswerList).show([], 0)
         self.query_one("#reading").border_title = ""
@@ -169,7 +157,6 @@ class RolloutDetail(Vertical, can_focus=True):
         self._draw()
 
     def next_order(self) -> None:
-        """Sort the answers in the next of `ORDERS`, and keep the chosen one."""
         orders = list(ORDERS)
         self.order = orders[(orders.index(self.order) + 1) % len(orders)]
         if chosen := self.chosen:
@@ -188,7 +175,7 @@ class RolloutDetail(Vertical, can_focus=True):
 
     def on_cursor_list_opened(self, message: CursorList.Opened) -> None:
         message.stop()
-        self.alone = True
+        self.add_class("-alone")
 
     def action_choose(self, by: int) -> None:
         if 0 <= self._chosen + by < len(self.answers):
@@ -271,7 +258,6 @@ def title_text(row: Row, order: str, width: int) -> Content:
 
 
 def question_text(question: object, ground_truth: object) -> Content:
-    """A question and its expected answer."""
     text, left_out = bounded_text(question)
     truth, _ = bounded_text(ground_truth)
     parts: list[Content | tuple[str, str]] = [Content(text)]
@@ -283,7 +269,6 @@ def question_text(question: object, ground_truth: object) -> Content:
 
 
 def answer_text(reply: Reply) -> Content:
-    """An answer, and how much of it is missing."""
     text = reply.text.strip("\n")
     parts = [Content(text) if text.strip() else Content.styled("(empty)", "dim")]
     if reply.left_out > 0:

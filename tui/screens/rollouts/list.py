@@ -41,7 +41,6 @@ class RolloutList(CursorList):
         self._ends: dict[str, tuple[str, str]] = {}
 
     def show(self, rows: Sequence[Row], *, cursor: int | None = None) -> None:
-        """Show rows, newest first; None keeps the cursor."""
         self._rows = rows
         questions: dict[str, list[str]] = {}
         for row in rows:
@@ -50,7 +49,6 @@ class RolloutList(CursorList):
         self.take(len(rows), cursor=cursor)
 
     def distinct(self, row: Row) -> str:
-        """What tells a question from others of its task."""
         return without_ends(row.question, self._ends.get(row.entry, ("", "")))
 
     def cell(self, index: int, key: str) -> tuple[str, str]:
@@ -80,7 +78,6 @@ class RolloutList(CursorList):
                 return self._question(row), "" if row.informative else "muted"
 
     def _question(self, row: Row) -> str:
-        """The whole question if it fits, else what tells it from others."""
         whole = " ".join(row.question.split())
         width = next(width for column, width in self.fitting() if column.key == "question")
         return whole if cell_len(whole) <= width else self.distinct(row)

@@ -77,7 +77,6 @@ class Row:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Row:
-        """Read a rollout of the node's reply."""
         return cls(
             (int(fields["round"]), int(fields["position"])),
             str(fields["entry"]),
@@ -119,15 +118,12 @@ class RolloutPages:
         self._next: Key | None = None
 
     def find(self, key: Key) -> int | None:
-        """The index of a rollout; None if it is not loaded."""
         return next((index for index, row in enumerate(self.rows) if row.key == key), None)
 
     async def older(self) -> None:
-        """Load one page at the end."""
         await self._load(self._next, self.rows)
 
     async def newest(self) -> None:
-        """Load the newest page in place of all rows."""
         await self._load(None, [])
 
     async def _load(self, before: Key | None, above: list[Row]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -21,7 +20,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.rollouts.browser import RolloutBrowser
 from sapo_edge.tui.screens.rollouts.detail import RolloutDetail, parse_answers
 from sapo_edge.tui.screens.rollouts.list import ORIGINS
-from sapo_edge.tui.screens.rollouts.pages import Filter
+from sapo_edge.tui.screens.rollouts.pages import Filter, Row
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.cursor_list import CursorList
 from sapo_edge.tui.widgets.then_and_now import all_examples_text
@@ -38,8 +37,7 @@ class Rollouts(View):
     MODE = "rollouts"
     DEFAULT_CSS = """
     Rollouts #pages { height: 1fr; }
-    Rollouts #examples { height: 1fr; scrollbar-size: 1 1; }
-    Rollouts #then { height: auto; }
+    Rollouts #examples { scrollbar-size: 1 1; }
     Rollouts.-tall #asked { max-height: 10; }
     Rollouts.-tiny #asked { max-height: 2; }
     """
@@ -79,10 +77,8 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         Binding("v,enter", "whole", "One answer alone, or the whole rollout", show=False, id="rollouts.whole"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._link: Link | None = None
-        self._question = ""
+    _link: Link | None = None
+    _question = ""
 
     def content(self) -> ComposeResult:
         with ContentSwitcher(initial="browser", id="pages"):
@@ -103,16 +99,10 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         return self.query_one(RolloutDetail)
 
     @property
-    def in_detail(self) -> bool:
-        return self.page == "detail"
-
-    @property
     def page(self) -> str | None:
-        """What is shown: "browser", "detail" or "examples"."""
         return self.query_one("#pages", ContentSwitcher).current
 
     def node_changed(self, change: Change) -> None:
-        """Load the rollouts of another node, or of a new round."""
         if change & Change.STANDING:
             standing, link = self.sapo.state.standing, self.sapo.keeper.link
             if standing is not Standing.ATTACHED or link is None:
@@ -163,7 +153,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     def action_back(self) -> None:
         if self.detail.alone:
-            self.detail.alone = False
+            self.detail.remove_class("-alone")
         else:
             self._to_list()
 
@@ -178,7 +168,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     def action_whole(self) -> None:
         if self.detail.chosen is not None:
-            self.detail.alone = not self.detail.alone
+            self.detail.toggle_class("-alone")
 
     def action_copy(self) -> None:
         selected, reply = self.get_selected_text(), self.detail.chosen
@@ -211,15 +201,11 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     @work(group="examples", exclusive=True)
     async def _read_examples(self) -> None:
-        try:
-            outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
-        except SapoError as error:
-            text: Text | str = printable(error)
-        else:
+        then = self.query_one("#then", Static)
+        outcome = await self.read(self.sapo.launcher.outcome, lambda error: then.update(printable(error)))
+        if outcome is not None:
             pairs = () if outcome.report.learned is None else outcome.report.learned.examples
-            text = all_examples_text(pairs, self.browser.pages.filter.entry)
-        if self.has_widgets:
-            self.query_one("#then", Static).update(text)
+            then.update(all_examples_text(pairs, self.browser.pages.filter.entry))
 
     async def action_ask(self) -> None:
         if self._question:
@@ -238,7 +224,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self.browser.filter(Filter())
 
     def _to_list(self) -> None:
-        self.detail.alone = False
+        self.detail.remove_class("-alone")
         self.query_one("#pages", ContentSwitcher).current = "browser"
         self.browser.list.focus()
         self.browser.list.show_cursor()
@@ -250,11 +236,10 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         assert row is not None
         self._question = ""
         self.detail.expect(row, self.browser.list.distinct(row))
-        self.run_worker(self._fetch(), name="rollout", group="detail", exclusive=True)
+        self._fetch(row)
 
-    async def _fetch(self) -> None:
-        row = self.detail.row
-        assert row is not None
+    @work(group="detail", exclusive=True)
+    async def _fetch(self, row: Row) -> None:
         try:
             rollout = await self.sapo.request("rollout", {"round": row.key[0], "position": row.key[1]})
         except SapoError as error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -56,10 +56,7 @@ class Runs(View):
     Runs #pages { height: 1fr; }
     Runs #list { min-height: 3; max-height: 6; }
     Runs.-tall #list { max-height: 12; }
-    Runs #two { height: 1fr; }
-    Runs #plot { width: 1fr; height: 1fr; }
-    Runs #words { width: 1fr; height: 1fr; scrollbar-size: 1 1; }
-    Runs #comparison, Runs #arms { height: auto; }
+    Runs #words { scrollbar-size: 1 1; }
     Runs.-one #plot { display: none; }
     Runs.-one.-curves #plot { display: block; }
     Runs.-one.-curves #words { display: none; }
@@ -125,7 +122,6 @@ round.
         return self.query_one("#pages", ContentSwitcher).current == "experiment"
 
     def node_changed(self, change: Change) -> None:
-        """Read again after an evaluation, and after a node has started or ended."""
         state = self.sapo.state
         now = (state.standing, len(state.history.held_out), state.round // 10)
         if change == Change.ALL or now != self._read:
@@ -134,12 +130,8 @@ round.
 
     @work(group="runs-read", exclusive=True)
     async def _load(self) -> None:
-        try:
-            runs = await asyncio.to_thread(self.sapo.launcher.runs)
-        except SapoError as error:
-            self._fail(error)
-            return
-        if not self.has_widgets:
+        runs = await self.read(self.sapo.launcher.runs, self._fail)
+        if runs is None:
             return
         self._histories.clear()
         names = [run.name for run in runs]
@@ -156,17 +148,13 @@ round.
             return
         self.query_one("#comparison", Static).update(comparison_text(run, other))
         shown = [run] if other is None else [run, other]
-        try:
-            for view in shown:
-                if view.name not in self._histories:
-                    reply = await asyncio.to_thread(self.sapo.launcher.history, view.name)
-                    self._histories[view.name] = History.from_reply(reply)
-        except SapoError as error:
-            self._fail(error)
-            return
-        if self.has_widgets:
-            histories = [(view.name, self._histories.get(view.name, History())) for view in shown]
-            self.query_one(RunsPlot).show(histories)
+        for name in (view.name for view in shown):
+            if name not in self._histories:
+                reply = await self.read(partial(self.sapo.launcher.history, name), self._fail)
+                if reply is None:
+                    return
+                self._histories[name] = History.from_reply(reply)
+        self.query_one(RunsPlot).show([(view.name, self._histories.get(view.name, History())) for view in shown])
 
     @property
     def _other(self) -> RunView | None:
@@ -177,8 +165,7 @@ round.
         return next(iter((*marked, *others)), None)
 
     def _fail(self, error: SapoError) -> None:
-        if self.has_widgets:
-            self.query_one(JobLine).fail(error)
+        self.query_one(JobLine).fail(error)
 
     def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
         message.stop()
@@ -283,13 +270,8 @@ round.
 
     @work(group="runs-look", exclusive=True)
     async def _look(self) -> None:
-        directory = self._experiment
-        try:
-            state = await asyncio.to_thread(self.sapo.launcher.experiment, Path(directory))
-        except SapoError as error:
-            text = printable(error)
-            if self.has_widgets:
-                self.query_one("#arms", Static).update(text)
-            return
-        if self.has_widgets and directory == self._experiment:
-            self.query_one("#arms", Static).update(experiment_text(state, max(36, self.app.size.width - 5)))
+        directory, arms = self._experiment, self.query_one("#arms", Static)
+        tell = partial(self.sapo.launcher.experiment, Path(directory))
+        state = await self.read(tell, lambda error: arms.update(printable(error)))
+        if state is not None and directory == self._experiment:
+            arms.update(experiment_text(state, max(36, self.app.size.width - 5)))

@@ -22,10 +22,6 @@ BAR = 20
 """Columns of the bar of an experiment's progress."""
 
 
-def best_text(run: RunView) -> str:
-    return "-" if run.best is None else f"{run.best.right / max(1, run.best.questions):.2f}"
-
-
 def comparison_text(run: RunView, other: RunView | None) -> Text:
     """What one run learned, and how it differs from another one.
 

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.app import RenderResult
-from textual.color import Color
 from textual.content import Content
-from textual_plotext import PlotextPlot
 
 from sapo_edge.plain import format_time, printable
 from sapo_edge.tui.look.themes import curve_colors
 from sapo_edge.tui.node.history import History
-from sapo_edge.tui.screens.runs.texts import best_text
 from sapo_edge.tui.widgets.cursor_list import Column, CursorList
-from sapo_edge.tui.widgets.plot import points_within, set_axes, top_of_share
+from sapo_edge.tui.widgets.plot import NO_ROUND, RoundsPlot, set_axes, top_of_share
 
 if TYPE_CHECKING:
     from sapo_edge.control.runs import RunView
@@ -34,13 +31,10 @@ class RunList(CursorList):
         Column("model", "model", 0),
     )
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self.runs: Sequence[RunView] = ()
-        self.compared = ""
+    runs: Sequence[RunView] = ()
+    compared = ""
 
     def show(self, runs: Sequence[RunView], compared: str) -> None:
-        """Show runs, and the name of the one to compare with."""
         cursor = None if self.runs else next((place for place, run in enumerate(runs) if run.current), 0)
         self.runs, self.compared = runs, compared
         self.styles.height = len(runs) + 1
@@ -60,7 +54,8 @@ class RunList(CursorList):
             case "rounds":
                 return str(run.rounds), ""
             case "best":
-                return best_text(run), ""
+                best = run.best
+                return "-" if best is None else f"{best.right / max(1, best.questions):.2f}", ""
             case "ended":
                 return format_time(run.ended)[:16] if run.rounds else "not begun", "muted"
             case _:
@@ -71,16 +66,12 @@ MARKS = ("●", "○")
 """Marks of the held-out points of the first and the second run."""
 
 
-class RunsPlot(PlotextPlot):
+class RunsPlot(RoundsPlot):
     """Rewards of own answers as lines, held-out accuracy as points, of one or two runs."""
 
-    def __init__(self, *, id: str, classes: str) -> None:
-        super().__init__(id=id, classes=classes)
-        self.theme = "clear"
-        self._runs: Sequence[tuple[str, History]] = ()
+    _runs: Sequence[tuple[str, History]] = ()
 
     def show(self, runs: Sequence[tuple[str, History]]) -> None:
-        """Draw runs with their names, at most two."""
         self._runs = runs
         colors = self._colors()
         names = [
@@ -97,19 +88,13 @@ class RunsPlot(PlotextPlot):
     def render(self) -> RenderResult:
         last = max((history.last_round for _, history in self._runs), default=0)
         if not last:
-            return Text("The curves begin with the first round.", style="dim")
-        plot = self.plt
-        plot.clear_figure()
+            return Text(NO_ROUND, style="dim")
+        self.plt.clear_figure()
         highest = 0.0
         for (_, history), color, mark in zip(self._runs, self._colors(), MARKS, strict=False):
-            curves, rgb = history.curves, Color.parse(color).rgb
-            rounds, rewards = points_within(curves.round, curves.own, 0, last)
-            if rewards:
-                plot.plot(rounds, rewards, color=rgb, marker="braille")
-            if history.held_out:
-                accuracies = [item.accuracy for item in history.held_out]
-                plot.scatter([item.round for item in history.held_out], accuracies, color=rgb, marker=mark)
-                rewards = [*rewards, *accuracies]
-            highest = max(highest, *rewards) if rewards else highest
-        set_axes(plot, self.size, 0, last, top_of_share(highest))
+            accuracies = [(item.round, item.accuracy) for item in history.held_out]
+            rewards = self.line(history.curves.round, history.curves.own, 0, last, color)
+            self.points(accuracies, color, mark)
+            highest = max(highest, rewards, *(accuracy for _, accuracy in accuracies))
+        set_axes(self.plt, self.size, 0, last, top_of_share(highest))
         return super().render()

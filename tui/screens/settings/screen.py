@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -63,11 +64,10 @@ class SettingsView(View):
     ]
     DEFAULT_CSS = """
     SettingsView #parts { height: 1fr; }
-    SettingsView #both { height: 1fr; layout: vertical; }
-    SettingsView #choose { height: 1fr; padding: 0; }
+    SettingsView #choose { padding: 0; }
     SettingsView #panel { height: 9; }
     SettingsView.-wide #both { layout: horizontal; }
-    SettingsView.-wide #choose { width: 3fr; height: 1fr; }
+    SettingsView.-wide #choose { width: 3fr; }
     SettingsView.-wide #panel { width: 2fr; height: 1fr; }
     SettingsView.-wide #panel Static { margin-bottom: 1; }
     SettingsView.-tiny #panel { height: 3; border-top: solid $border; }
@@ -100,11 +100,9 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
             yield Static(id="wrong", markup=False)
 
     def on_screen_resume(self, event: ScreenResume) -> None:
-        """Read again: file and node may have changed meanwhile."""
         self.action_reload()
 
     def node_changed(self, change: Change) -> None:
-        """Read again: another node has other values."""
         if change & Change.STANDING:
             self.action_reload()
 
@@ -118,21 +116,16 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
             self._rows = await asyncio.to_thread(self.sapo.launcher.settings)
         except SapoError as error:
             problem = f"{printable(error.message)}\n\nTo see the settings, {printable(error.remedy)}. Then press F5."
-        self._node_has = await self._node_settings()
+        node_has: dict[str, Any] = {}
+        if self.sapo.state.standing is Standing.ATTACHED:
+            with contextlib.suppress(SapoError):
+                node_has = dict((await self.sapo.request("settings"))["all"])
+        self._node_has = node_has
         if not self.is_mounted:
             return
         self.query_one("#wrong", Static).update(problem)
         self.query_one("#parts", ContentSwitcher).current = "wrong" if problem else "both"
         self._show()
-
-    async def _node_settings(self) -> dict[str, Any]:
-        """The values in the running node; empty without one."""
-        if self.sapo.state.standing is not Standing.ATTACHED:
-            return {}
-        try:
-            return dict((await self.sapo.request("settings"))["all"])
-        except SapoError:
-            return {}
 
     def _show(self) -> None:
         settings = self.query_one("#list", SettingList)
@@ -192,7 +185,6 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
             self._save(row, text if text or is_text(row) else None)
 
     def action_advanced(self) -> None:
-        """List all settings, or those that owners change first and those that are changed."""
         self._advanced = not self._advanced
         self._show()
 
@@ -216,12 +208,10 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
         except SapoError as error:
             panel.say(printable(error), "bad")
             return
-        try:
+        # `_read` shows the error.
+        with contextlib.suppress(SapoError):
             rows = await asyncio.to_thread(self.sapo.launcher.settings)
             row = next((item for item in rows if item.name == row.name), row)
-        except SapoError:
-            # `_read` shows the error.
-            pass
         mood, effect = await self._send(row, text)
         if row.name == "theme":
             self.sapo.choose_theme()
@@ -258,13 +248,7 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
     def action_leave(self) -> None:
         self._search = ""
         self.query_one(FindLine).value = ""
-        self._close()
-        self._show()
-
-    def _close(self) -> None:
-        self.query_one(FindLine).shut()
-        self._list.focus()
-        self.refresh_bindings()
+        self._close_search()
 
     def action_search(self) -> None:
         self.query_one(FindLine).open()
@@ -277,7 +261,8 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
 
     @on(FindLine.Submitted)
     def _close_search(self) -> None:
-        self._close()
+        self.query_one(FindLine).shut()
+        self._list.focus()
         self._show()
 
     @work(group="settings-restart", exclusive=True)

@@ -119,7 +119,6 @@ class SettingPanel(VerticalScroll, can_focus=False):
 
     DEFAULT_CSS = """
     SettingPanel { scrollbar-size: 1 1; }
-    SettingPanel Static { height: auto; }
     SettingPanel #warnings { color: $text-warning; }
     SettingPanel #result.-good { color: $text-success; }
     SettingPanel #result.-bad { color: $text-error; }

@@ -60,17 +60,11 @@ def grouped(
         advanced: whether to list advanced settings that have their default.
     """
     remaining = {row.name: row for row in rows if matches(row, search)}
-    first = [
-        (title, [remaining.pop(name) for name in names if name in remaining])
-        for title, names in FIRST.items()
-    ]  # fmt: skip
+    first = [(title, [remaining.pop(name) for name in names if name in remaining]) for title, names in FIRST.items()]
     if not (advanced or search):
         remaining = {name: row for name, row in remaining.items() if row.source != "default"}
-    others = [
-        (title, [remaining.pop(name) for name in names if name in remaining])
-        for title, names in ADVANCED.items()
-    ]  # fmt: skip
-    return [(title, members) for title, members in [*first, *others, (OTHER, list(remaining.values()))] if members]
+    rest = [(title, [remaining.pop(name) for name in names if name in remaining]) for title, names in ADVANCED.items()]
+    return [(title, members) for title, members in [*first, *rest, (OTHER, list(remaining.values()))] if members]
 
 
 def matches(row: SettingRow, search: str) -> bool:
@@ -121,7 +115,6 @@ def typed_value(row: SettingRow, text: str) -> str:
 
 
 def allowed(row: SettingRow) -> str:
-    """The allowed values with their unit."""
     unit = f", in {row.setting.unit}" if row.setting.unit and not row.setting.choices else ""
     return f"{row.setting.allowed}{unit}{', or as 2 MB/s' if row.setting.unit == 'bytes/s' else ''}"
 
@@ -143,7 +136,6 @@ def is_text(row: SettingRow) -> bool:
 
 
 def origin(row: SettingRow) -> str:
-    """The source of a value in one word."""
     kind = row.source.partition(" ")[0]
     return "config.toml" if kind == "file" else printable(kind)
 
@@ -161,7 +153,6 @@ def pending(row: SettingRow, running: Mapping[str, Any]) -> tuple[str, str] | No
 
 
 def applies(row: SettingRow) -> str:
-    """When a new value takes effect."""
     if row.name in APP:
         return "immediately, in this app"
     if row.setting.live:

@@ -39,18 +39,13 @@ class NewQuestions(WorkDialog):
         written: whether both were written now.
     """
 
-    DEFAULT_CSS = """
-    NewQuestions #about { height: auto; }
-    NewQuestions #path { border: none; height: 1; padding: 0 1; margin-top: 1; background: $panel; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Cancel", id="path.cancel")]
     BUTTONS: ClassVar = {"take": ("OK", "take"), "close": ("Cancel", "leave")}
     AUTO_FOCUS = "#path"
     heading = "Your own questions"
 
     def __init__(self, launcher: Launcher) -> None:
-        super().__init__()
-        self._launcher = launcher
+        super().__init__(launcher)
         self.file = self.questions = ""
         self.written = False
 
@@ -109,9 +104,9 @@ letters are large or small. A manifest or a table is shown as it is. `Ctrl+S` sa
 """
     DEFAULT_CSS = """
     EditQuestions .dialog { width: 100%; max-width: 120; height: 100%; padding: 0 1; }
-    EditQuestions #about { height: auto; color: $text-muted; }
+    EditQuestions #about { color: $text-muted; }
     EditQuestions TextArea, EditQuestions TextArea:focus { height: 1fr; border: none; padding: 0; }
-    EditQuestions #wrong { height: auto; color: $text-error; display: none; }
+    EditQuestions #wrong { color: $text-error; display: none; }
     EditQuestions.-wrong #wrong { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

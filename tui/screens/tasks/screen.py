@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +19,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.events import ScreenResume
-from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -64,10 +63,10 @@ class TasksView(View):
 
     MODE = "tasks"
     AUTO_FOCUS = "#manifests"
+    SCROLLED = "#told"
     DEFAULT_CSS = """
-    TasksView #manifests { height: auto; max-height: 8; border-title-color: $primary; }
-    TasksView #told { height: 1fr; scrollbar-size: 1 1; }
-    TasksView #words { height: auto; }
+    TasksView #manifests { max-height: 8; border-title-color: $primary; }
+    TasksView #told { scrollbar-size: 1 1; }
     TasksView.-short #manifests { max-height: 6; }
     TasksView.-tiny #manifests { max-height: 3; }
     """
@@ -89,11 +88,8 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         Binding("escape", "stop", "Stop the command", show=False, id="tasks.stop"),
     ]
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._rows: list[Mapping[str, Any]] = []
-        self._file = ""
-        self._questions = ""
+    _rows: Sequence[Mapping[str, Any]] = ()
+    _file = _questions = ""
 
     def content(self) -> ComposeResult:
         manifests = OptionList(id="manifests", classes="panel", markup=False)
@@ -111,12 +107,8 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
     @work(group="tasks-list", exclusive=True)
     async def action_reload(self) -> None:
         job = self.sapo.launcher.job("tasks", "list")
-        try:
-            result = await asyncio.to_thread(job.run)
-        except SapoError as error:
-            self._say(Text(printable(error)))
-            return
-        if not self.is_mounted:
+        result = await self.read(job.run, lambda error: self._say(Text(printable(error))))
+        if result is None:
             return
         self._rows = [row for row in result.record.get("manifests") or () if is_offered(row)]
         options = self.query_one("#manifests", OptionList)
@@ -128,7 +120,6 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
             self._take(files[0], files[0])
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Dim what needs a file, and everything while a command runs."""
         busy = self.is_mounted and self.query_one(JobLine).busy
         if action == "stop":
             return busy
@@ -258,10 +249,6 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
             self.sapo.keeper.start()
             run = printable(result.record.get("run", ""))
             self.query_one(JobLine).say(f"✓ the node starts the run {run} on {printable(name)}", "good")
-
-    @property
-    def scrolled(self) -> Widget:
-        return self.query_one("#told")
 
     def action_stop(self) -> None:
         self.query_one(JobLine).stop()

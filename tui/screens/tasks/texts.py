@@ -44,7 +44,6 @@ def manifest_line(row: Mapping[str, Any]) -> str:
 
 
 def mistakes_text(record: Mapping[str, Any]) -> Text:
-    """The mistakes because of which a file can't be used."""
     mistakes = record["mistakes"]
     text = Text().append(f"✗ {counted(len(mistakes), 'mistake')}\n\n", "bold red")
     for mistake in mistakes[:MAX_REMARKS]:
@@ -78,7 +77,6 @@ def check_text(record: Mapping[str, Any], notes: tuple[str, ...]) -> Text:
 
 
 def preview_text(record: Mapping[str, Any]) -> Text:
-    """What a model makes of the questions now."""
     questions = record["questions"]
     answers = sum(len(question["answers"]) for question in questions)
     text = Text().append(f"{printable(record['advice'])}\n\n", "bold")
