@@ -18,7 +18,7 @@ FIRST: Mapping[str, tuple[str, ...]] = {
 }
 """Names of the settings that owners change first, by subject."""
 ADVANCED: Mapping[str, tuple[str, ...]] = {
-    "The model": ("backend", "quantise", "precision", "thinking", "role", "seed", "nice"),
+    "The model": ("backend", "sampler", "quantise", "precision", "thinking", "role", "seed", "nice"),
     "The round": (
         "own", "external", "protect", "answers", "strategy", "temperature", "max_tokens",
         "evaluate_every", "held_out", "keep_checkpoints", "save_every", "curves",
