@@ -160,6 +160,27 @@ def open_policy(choice: ChosenBackend, options: OpenOptions) -> tuple[Policy, tu
     raise failure
 
 
+def as_learner_samples(choice: ChosenBackend, options: OpenOptions) -> ChosenBackend:
+    """The backend that samples as a node does that learns here: some answers differ between llama.cpp and torch.
+
+    It is torch's where the llama.cpp backend lets torch sample, unless it does not fit.
+    """
+    from sapo_edge.backends.llama.compare import TORCH as BY_TORCH
+    from sapo_edge.backends.llama.compare import remembered_rates
+    from sapo_edge.backends.model.gguf_header import read_header
+    from sapo_edge.backends.pytorch.rates import products_for
+
+    if choice.name != LLAMA_CPP.name or options.size is None or options.sampler == LLAMA_CPP.name:
+        return choice
+    products = products_for(options.precision, options.cache, measure=False).format
+    rates = remembered_rates(read_header(options.model), options.cache, products, disturbed=True)
+    is_faster = options.sampler == TORCH.name or (rates is not None and rates.faster == BY_TORCH)
+    if not is_faster or not TORCH.look(this_host(), options.model).usable:
+        return choice
+    fits = TORCH.estimate(options.model, options.size).total <= free_memory(options.size.memory)
+    return ChosenBackend(TORCH.name, "torch on the CPU, which samples while a model learns here") if fits else choice
+
+
 def _open(choice: ChosenBackend, options: OpenOptions) -> tuple[Policy, tuple[str, ...]]:
     backend = find_backend(choice.name)
     _check_memory(backend, options)

@@ -49,9 +49,9 @@ class SamplerRates:
         return f"{self.faster}, the faster here (tokens/s: {LLAMA} {self.llama:.0f}, {TORCH} {self.torch:.0f})"
 
 
-def remembered_rates(header: GgufHeader, cache: Path, products: str) -> SamplerRates | None:
-    """What was measured of this model on this machine."""
-    record = _measured(header, cache, products).read()
+def remembered_rates(header: GgufHeader, cache: Path, products: str, *, disturbed: bool = False) -> SamplerRates | None:
+    """What was measured of this model on this machine; `disturbed` as in `Measured.read`."""
+    record = _measured(header, cache, products).read(disturbed=disturbed)
     try:
         return None if record is None else SamplerRates(float(record[LLAMA]), float(record[TORCH]))
     except (KeyError, TypeError, ValueError):
@@ -69,16 +69,16 @@ def compare(
         vocabulary: number of tokens.
     """
     quiet, request = is_quiet(), _request(vocabulary)
-    best = dict.fromkeys(samplers, 0.0)
+    best: dict[str, float] = dict.fromkeys(samplers, 0.0)
     for _ in range(REPEATS):
         for name, answer in samplers.items():
             begin = time.perf_counter()
             samples = [sample for group in answer(request) for sample in group]
             rate = sum(len(sample.token_ids) for sample in samples) / (time.perf_counter() - begin)
-            best[name] = max(best[name], rate)
+            best[name] = max(best[name], round(rate, 1))
         if max(best.values()) > CLEAR * min(best.values()):
             break
-    _measured(header, cache, products).write({name: round(rate, 1) for name, rate in best.items()}, quiet=quiet)
+    _measured(header, cache, products).write(best, quiet=quiet)
     return SamplerRates(best[LLAMA], best[TORCH])
 
 

@@ -34,17 +34,18 @@ class Measured:
     path: Path | None
     subject: Mapping[str, object]
 
-    def read(self) -> dict[str, Any] | None:
+    def read(self, *, disturbed: bool = False) -> dict[str, Any] | None:
         """The figures; None if there are none, or they are damaged, or they should be measured again.
 
-        What was measured beside busy programs is measured again once the machine is quiet.
+        Args:
+            disturbed: take what was measured beside busy programs, too, though the machine is quiet now.
         """
         if self.path is None:
             return None
         try:
             record = json.loads(self.path.read_text())
             is_same = all(record[key] == value for key, value in self._keys().items())
-            if not is_same or (not record["quiet"] and is_quiet()):
+            if not is_same or (not record["quiet"] and not disturbed and is_quiet()):
                 return None
         except (OSError, ValueError, KeyError, TypeError):
             return None

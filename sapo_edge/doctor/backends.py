@@ -98,7 +98,7 @@ def sampler_checks(settings: Settings, cache: Path) -> list[Check]:
         if model is None or settings.role != "trainer" or detect.detect(settings.backend, model).name != "llama_cpp":
             return []
         products = products_for(settings.precision, cache, measure=False).format
-        rates = remembered_rates(read_header(model), cache, products)
+        rates = remembered_rates(read_header(model), cache, products, disturbed=True)
     except SapoError:
         # The checks of the backend and of the model say what is wrong.
         return []

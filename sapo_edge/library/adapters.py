@@ -96,7 +96,7 @@ def evaluate_both(
     read_alpha(adapter)
     results = {}
     with tempfile.TemporaryDirectory(prefix="sapo-eval-") as temporary:
-        policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0)
+        policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0, as_learner=True)
         try:
             check_model(adapter, policy.model_digest)
             policy.load(adapter)

@@ -204,13 +204,20 @@ class Workspace:
         return "" if self.settings.quantise == "none" else self.settings.quantise
 
     def open_policy(
-        self, directory: Path, *, trainable: bool, seed: int, say: Callable[[str], None] | None = None
+        self,
+        directory: Path,
+        *,
+        trainable: bool,
+        seed: int,
+        say: Callable[[str], None] | None = None,
+        as_learner: bool = False,
     ) -> tuple[Policy, tuple[str, ...]]:
         """Open the policy for this machine; returns it with the reasons of all choices.
 
         Args:
             directory: for the adapter file that the sampler reads.
             say: receives messages in the listener's place.
+            as_learner: sample as a node does that learns here, though this policy does not.
         """
         from sapo_edge.backends.backend import OpenOptions
         from sapo_edge.backends.choose import detect
@@ -232,7 +239,8 @@ class Workspace:
             sampler=settings.sampler,
             size=size and replace(size, trainable=trainable),
         )
-        return detect.open_policy(detect.detect(settings.backend, self.model), options)
+        choice = detect.detect(settings.backend, self.model)
+        return detect.open_policy(detect.as_learner_samples(choice, options) if as_learner else choice, options)
 
 
 def open_workspace(

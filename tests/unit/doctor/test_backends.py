@@ -73,7 +73,7 @@ def test_a_machine_without_a_gpu_is_fine(look: Look) -> None:
 
 def test_it_says_which_sampler_was_measured_to_be_the_faster(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "measured when a node starts" in look()["sampler"].detail
-    monkeypatch.setattr(compare, "remembered_rates", lambda *_: SamplerRates(137.2, 325.4))
+    monkeypatch.setattr(compare, "remembered_rates", lambda *_, **_options: SamplerRates(137.2, 325.4))
     assert look()["sampler"].detail == "torch, the faster here (tokens/s: llama.cpp 137, torch 325)"
     assert look(sampler="llama_cpp")["sampler"].detail == "llama_cpp, as set"
     for one in (look(role="generator"), look(backend="torch"), look(missing="llama_cpp")):

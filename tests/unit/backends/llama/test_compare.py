@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sapo_edge.backends.backend import OpenOptions, RoundShape
+from sapo_edge.backends.choose.detect import ChosenBackend, as_learner_samples
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.llama import compare as subject
 from sapo_edge.backends.llama import policy as llama_policy
@@ -161,3 +162,28 @@ def test_torch_samples_where_it_is_set_unless_it_does_not_fit(
     assert "sampler" in caught.value.remedy
     with closing(LlamaCppPolicy(replace(options, size=size))) as policy:
         assert policy.model is not None and not made, "it does not fit, so it is not measured"
+
+
+@pytest.mark.parametrize(
+    ("rates", "changes", "name"),
+    [
+        (SamplerRates(1.0, 2.0), {}, "torch"),
+        (SamplerRates(2.0, 1.0), {}, "llama_cpp"),
+        (None, {}, "llama_cpp"),
+        (None, {"sampler": "torch"}, "torch"),
+        (SamplerRates(1.0, 2.0), {"sampler": "llama_cpp"}, "llama_cpp"),
+        (SamplerRates(1.0, 2.0), {"size": replace(SIZE, trainable=False, memory=1_000_000)}, "llama_cpp"),
+        (SamplerRates(1.0, 2.0), {"size": None}, "llama_cpp"),
+    ],
+)
+def test_what_only_evaluates_samples_as_what_learns(
+    options: OpenOptions,
+    monkeypatch: pytest.MonkeyPatch,
+    rates: SamplerRates | None,
+    changes: dict[str, Any],
+    name: str,
+) -> None:
+    monkeypatch.setattr(subject, "remembered_rates", lambda *_, **_options: rates)
+    asked = replace(options, **{"trainable": False, "size": replace(SIZE, trainable=False), **changes})
+    assert as_learner_samples(ChosenBackend("llama_cpp", "the only one"), asked).name == name
+    assert as_learner_samples(ChosenBackend("mlx", "a Mac"), asked).name == "mlx"
