@@ -1,4 +1,7 @@
-"""The CPU backend: llama.cpp samples, torch learns, and each update is written as an adapter for the sampler."""
+"""The CPU backend: torch learns, and the faster of llama.cpp and torch samples.
+
+Before llama.cpp samples, what was learned is written as an adapter for it.
+"""
 
 from __future__ import annotations
 
