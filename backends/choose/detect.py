@@ -166,14 +166,11 @@ def as_learner_samples(choice: ChosenBackend, options: OpenOptions) -> ChosenBac
     It is torch's where the llama.cpp backend lets torch sample, unless it does not fit.
     """
     from sapo_edge.backends.llama.compare import TORCH as BY_TORCH
-    from sapo_edge.backends.llama.compare import remembered_rates
-    from sapo_edge.backends.model.gguf_header import read_header
-    from sapo_edge.backends.pytorch.rates import products_for
+    from sapo_edge.backends.llama.compare import rates_here
 
     if choice.name != LLAMA_CPP.name or options.size is None or options.sampler == LLAMA_CPP.name:
         return choice
-    products = products_for(options.precision, options.cache, measure=False).format
-    rates = remembered_rates(read_header(options.model), options.cache, products, disturbed=True)
+    rates = rates_here(options.model, options.cache, options.precision)
     is_faster = options.sampler == TORCH.name or (rates is not None and rates.faster == BY_TORCH)
     if not is_faster or not TORCH.look(this_host(), options.model).usable:
         return choice

@@ -1,7 +1,7 @@
 """Whether llama.cpp or torch samples faster: both answer the same prompts, once a model and machine.
 
-Neither is the faster everywhere: beside a prebuilt llama.cpp torch makes 1.6 to 2.4 times the tokens on processors that
-multiply bfloat16, and about as many as one that was compiled (docs/records/samplers.csv).
+Neither is the faster everywhere: on processors that multiply bfloat16, torch makes 1.6 to 3.3 times the tokens of a
+prebuilt llama.cpp, and 1.0 to 3.1 times those of a compiled one (docs/records/samplers.csv, sampling.csv).
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.llama.requantise import derived_directory
 from sapo_edge.backends.machine.host import TorchBuild, torch_build
 from sapo_edge.backends.machine.measured import Measured, is_quiet
-from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.llama_library import library_version
+from sapo_edge.backends.pytorch.rates import products_for
 from sapo_edge.policy import STOP_TEXT, Sample
 
 PROMPTS, ANSWERS, TOKENS = 4, 8, 12
@@ -56,6 +57,19 @@ def remembered_rates(header: GgufHeader, cache: Path, products: str, *, disturbe
         return None if record is None else SamplerRates(float(record[LLAMA]), float(record[TORCH]))
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def rates_here(model: Path, cache: Path, precision: str) -> SamplerRates | None:
+    """What was measured of a GGUF file on this machine, however busy that was; measures nothing.
+
+    Args:
+        precision: the setting.
+
+    Raises:
+        ModelError: if the file can't be read.
+    """
+    products = products_for(precision, cache, measure=False).format
+    return remembered_rates(read_header(model), cache, products, disturbed=True)
 
 
 def compare(

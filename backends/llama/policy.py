@@ -87,7 +87,9 @@ class LlamaCppPolicy(BasePolicy):
             ModelError: if torch is asked for and does not fit.
         """
         if self._is_for_torch(options):
-            self._close_llama()
+            if self.model is not None:
+                self.model.close()
+                self.model = None
             self.vocabulary = open_vocabulary(self.header, thinking=options.thinking)
             self._torch = self._torch_sampler()
         elif self.model is None:
@@ -128,11 +130,6 @@ class LlamaCppPolicy(BasePolicy):
         header = replace(read_header(self.sampler.path), metadata=self.header.metadata)
         self.model = LlamaModel(header, rearranged=not self.plan.own_file, thinking=options.thinking)
         self.vocabulary = self.model
-
-    def _close_llama(self) -> None:
-        if self.model is not None:
-            self.model.close()
-        self.model = None
 
     def _compare(self, cache: Path) -> SamplerRates:
         torch = self._torch_sampler()

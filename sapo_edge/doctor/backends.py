@@ -89,16 +89,13 @@ def sampler_checks(settings: Settings, cache: Path) -> list[Check]:
         cache: directory for derived files.
     """
     from sapo_edge.backends.choose import detect
-    from sapo_edge.backends.llama.compare import remembered_rates
-    from sapo_edge.backends.model.gguf_header import read_header
-    from sapo_edge.backends.pytorch.rates import products_for
+    from sapo_edge.backends.llama.compare import rates_here
 
     model = local_model(settings)
     try:
         if model is None or settings.role != "trainer" or detect.detect(settings.backend, model).name != "llama_cpp":
             return []
-        products = products_for(settings.precision, cache, measure=False).format
-        rates = remembered_rates(read_header(model), cache, products, disturbed=True)
+        rates = rates_here(model, cache, settings.precision)
     except SapoError:
         # The checks of the backend and of the model say what is wrong.
         return []
