@@ -197,9 +197,9 @@ async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: Fa
         assert launcher.commands == [(("swarm", "create", "--private"), "")]
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, Peers))
-        said = text(app, "#swarm").replace("\n", " ")
-        assert "connected to the open swarm starter" in said
-        assert "From the next start on: private swarm starter. Until then the node shares with the open swarm" in said
+        both = "From the next start on: private swarm starter. Until then the node shares with the open swarm"
+        await until(pilot, lambda: both in text(app, "#swarm").replace("\n", " "))
+        assert "connected to the open swarm starter" in text(app, "#swarm").replace("\n", " ")
         await pilot.press("i")
         await until(pilot, lambda: isinstance(app.screen, Invite) and "sapo://join" in screen(app))
         assert "who joins now finds nobody here" in text(app, "#warning")
@@ -212,7 +212,7 @@ async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: Fa
         await until(pilot, lambda: launcher.starts == 1)
         launcher.node.tell(swarm={**launcher.node.status()["swarm"], "swarm": PRIVATE.id, "private": True})
         await until(pilot, lambda: "to the private swarm starter" in text(app, "#swarm"))
-        assert "next start" not in text(app, "#swarm") and "r Restart" not in screen(app)
+        await until(pilot, lambda: "next start" not in text(app, "#swarm") and "r Restart" not in screen(app))
 
 
 async def test_leaving_needs_a_second_key(launcher: FakeLauncher) -> None:

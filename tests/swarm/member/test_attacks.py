@@ -173,7 +173,9 @@ class Lab:
 
     def __init__(self, node: RunningNode, honest: HonestPeer) -> None:
         self.node, self.honest = node, honest
-        self.others = 0
+        self.others = self.least = 0
+        """`least`: bytes of memory that the node had at least in the last rounds that were waited for. It has more
+        within an update, which keeps what it frees until its end."""
         self.since = time.monotonic()
 
     def trained(self) -> int:
@@ -199,19 +201,25 @@ class Lab:
 
     def keeps_training(self) -> None:
         """Check that the node finishes rounds and trains once on each rollout of the honest peer."""
-        before = len(self.node.rounds())
+        before, memory = len(self.node.rounds()), []
         self.honest.publish()
-        wait_until(lambda: self.trained() >= self.expected() and len(self.node.rounds()) >= before + 2)
+
+        def has_trained() -> bool:
+            memory.append(self.node.memory.memory_info().rss)
+            return self.trained() >= self.expected() and len(self.node.rounds()) >= before + 2
+
+        wait_until(has_trained)
         assert self.trained() == self.expected()
+        self.least = min(memory)
 
     @contextmanager
     def attacked(self) -> Iterator[None]:
         """Run an attack on the node, and check that it did no harm."""
-        status, memory = self.node.status(), self.node.memory.memory_info().rss
+        status, memory = self.node.status(), self.least
         yield
         self.keeps_training()
         after = self.node.status()
-        grown = self.node.memory.memory_info().rss - memory
+        grown = self.least - memory
         print(f"\n{memory >> 20} MiB {grown / 2**20:+.0f}", _difference(status, after))
         assert grown < GROWTH
         assert after["swarm"]["faults"] == {} and after["swarm"]["restarts"] == 0

@@ -10,7 +10,7 @@ from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND
 from sapo_edge.swarm.host.host import MAX_CONNECTIONS
 from tests.benchmarks.strangers import LIFE, Swarm, seconds_to_first
 
-SEEDS = range(9)
+SEEDS = range(36)
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,8 @@ def test_a_member_is_found_among_false_addresses_at_the_rate_of_dials(
     share: float, liars: int, kind: str, most: float
 ) -> None:
     took, dials = zip(*(seconds_to_first(seed, share, liars, kind, 1200.0) for seed in SEEDS), strict=True)
-    # By chance, one in nine may take longer.
-    assert sorted(took)[-2] < most and statistics.median(took) < most / 2
+    # Trio draws which task goes first: by chance, one in nine may take longer.
+    assert sorted(took)[-5] < most and statistics.median(took) < most / 2
     assert max(dials) <= DIAL_BURST + 60 * DIALS_PER_SECOND
 
 
