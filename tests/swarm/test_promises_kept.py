@@ -113,7 +113,8 @@ async def test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_
             else:
                 await stream.reset()
         assert await until(lambda: len(dialled) >= 17)
-        assert len(dialled) <= 2 * 9 + 1 and set(dialled.values()) == {1}
+        # A hole punch dials each address up to three times, a moment apart.
+        assert len(dialled) <= 2 * 9 + 1 and max(dialled.values()) <= 3
         kept = partial(target.host.get_peerstore().addrs, ID.from_string(asker.id))
         assert await until(lambda: len(kept()) <= 3), "nothing that was named is kept"
         nursery.cancel_scope.cancel()

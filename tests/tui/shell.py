@@ -44,7 +44,7 @@ async def running(
         yield pilot, app
 
 
-async def until(pilot: Pilot[Any], condition: Callable[[], object], seconds: float = 15.0) -> None:
+async def until(pilot: Pilot[Any], condition: Callable[[], object], seconds: float = 30.0) -> None:
     for _ in range(int(seconds / 0.01)):
         await pilot.pause(0.01)
         if condition():

@@ -36,7 +36,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 async def told(websocket: aiohttp.ClientWebSocketResponse[bool]) -> dict[str, Any]:
     """What a stub says first."""
-    found: dict[str, Any] = json.loads(await websocket.receive_bytes(timeout=10))
+    found: dict[str, Any] = json.loads(await websocket.receive_bytes(timeout=30))
     return found
 
 
@@ -62,7 +62,7 @@ async def test_an_app_runs_for_as_long_as_its_page_is_open(served: Served) -> No
             assert (app["COLUMNS"], app["ROWS"], app["TERM"]) == ("100", "30", "xterm-256color")
             assert Path(app["SAPO_EDGE_HOME"]).is_absolute() and app["SAPO_EDGE_HOME"].endswith("home")
             await websocket.send_json(["stdin", "é"])
-            assert await websocket.receive_bytes(timeout=10) == "typed é".encode()
+            assert await websocket.receive_bytes(timeout=30) == "typed é".encode()
             assert [process.pid for process in served.apps] == [app["pid"]]
         assert gone(app["pid"])
 
@@ -167,14 +167,14 @@ async def test_what_no_page_sends_ends_that_session_alone(served: Served) -> Non
             async with served.websocket(session) as websocket:
                 app = await told(websocket)
                 await websocket.send_str(sent)
-                reply = await websocket.receive(timeout=10)
+                reply = await websocket.receive(timeout=30)
                 assert reply.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
                 if len(sent) > MAX_MESSAGE_BYTES:
                     assert reply.data == aiohttp.WSCloseCode.MESSAGE_TOO_BIG, "it is not even read"
             assert gone(app["pid"])
     place = urlsplit(served.url)
     for line in (b"\x16\x03\x01 noise", b"OPTIONS * HTTP/1.1", b"GET http://x/ HTTP/1.1", b"CONNECT x:1 HTTP/1.1"):
-        with socket.create_connection((place.hostname, place.port), timeout=10) as raw:
+        with socket.create_connection((place.hostname, place.port), timeout=30) as raw:
             raw.sendall(line + f"\r\nHost: {place.netloc}\r\n\r\n".encode())
             assert re.match(rb"HTTP/1.. 4", raw.recv(1000))
     assert "Traceback" not in served.errors.read_text()
@@ -197,7 +197,7 @@ async def test_the_end_leaves_the_node_and_nothing_else(tmp_path: Path) -> None:
 async def test_an_app_that_fails_is_told_and_its_page_closed(tmp_path: Path) -> None:
     with serving(tmp_path, [sys.executable, "-c", STUB, "crash"]) as served:
         async with aiohttp.ClientSession() as session, served.websocket(session) as websocket:
-            assert (await websocket.receive(timeout=10)).type == aiohttp.WSMsgType.CLOSE
+            assert (await websocket.receive(timeout=30)).type == aiohttp.WSMsgType.CLOSE
         assert served.end(signal.SIGINT) == 0
     assert "it broke \\x1b[31mred" in served.errors.read_text()
 
@@ -218,7 +218,7 @@ async def test_a_size_that_comes_while_the_app_starts_is_the_one_that_counts(tmp
             drawn = b""
             with contextlib.suppress(TimeoutError):
                 while True:
-                    drawn += await websocket.receive_bytes(timeout=5 if b"77 columns" not in drawn else 0.5)
+                    drawn += await websocket.receive_bytes(timeout=30 if b"77 columns" not in drawn else 0.5)
     assert re.findall(rb"\d+ columns", drawn)[-1] == b"77 columns"
 
 
@@ -227,7 +227,7 @@ async def test_a_file_that_the_app_hands_out_runs_nothing(tmp_path: Path) -> Non
         async with aiohttp.ClientSession() as session, served.websocket(session) as websocket:
             await websocket.receive_bytes(timeout=20)
             await websocket.send_json(["stdin", "f"])
-            while (message := await websocket.receive(timeout=10)).type != aiohttp.WSMsgType.TEXT:
+            while (message := await websocket.receive(timeout=30)).type != aiohttp.WSMsgType.TEXT:
                 pass
             kind, key = message.json()
             assert kind == "deliver_file_start"

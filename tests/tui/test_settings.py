@@ -203,8 +203,8 @@ async def test_a_click_highlights_another_edits_and_the_panel_explains(launcher:
         shown = picture(app)
         assert "6 rollouts, from config.toml; default 4 rollouts" in shown and "an integer from 1 to 256" in shown
         assert "The paper's I" in shown and "from the next round of a running node" in shown
-        assert "▲ running node: 4 rollouts, after a restart: 6 rollouts" in shown
-        assert "▲ 1 setting needs a restart: r" in shown
+        await until(pilot, lambda: "▲ running node: 4 rollouts, after a restart: 6 rollouts" in picture(app))
+        await until(pilot, lambda: "▲ 1 setting needs a restart: r" in picture(app))
 
 
 # Changing.
