@@ -116,16 +116,22 @@ if [ -n "$folder" ]; then
 fi
 # As an option it would replace what the variable holds.
 export UV_FIND_LINKS="$links${UV_FIND_LINKS:+,$UV_FIND_LINKS}"
-set -- tool install --quiet --force --constraints "$constraints"
+set -- tool install --quiet --constraints "$constraints"
 if [ -n "$from" ]; then
     set -- "$@" --offline --no-index
 elif [ "$torch" != none ]; then
     set -- "$@" --torch-backend "$torch"
 fi
 say "installing, which takes a minute or more"
-if ! "$uv" "$@" "${wheel}[$extras]"; then
+environment=$("$uv" tool dir)/sapo-edge
+# What is installed already is kept where it fits: torch is not fetched again.
+if ! { [ -d "$environment" ] && "$uv" "$@" --reinstall-package sapo-edge "${wheel}[$extras]" 2>/dev/null; } &&
+    ! "$uv" "$@" --force "${wheel}[$extras]"; then
     [ -n "$from" ] || say "is PyTorch's index out of reach? UV_TORCH_BACKEND=none takes torch from PyPI (Linux: 3 GB)"
     end "nothing was installed"
 fi
+# What a uv of its own has downloaded shares its files with the installation.
+[ "${UV_CACHE_DIR:-}" != "$place/cache" ] || rm -rf "$place/cache"
+"$environment/bin/python" -m sapo_edge.trimming >&2 || say "it works, though nothing was trimmed"
 "$uv" tool update-shell --quiet 2>/dev/null || true
-say "installed in $("$uv" tool dir)/sapo-edge; begin with: $("$uv" tool dir --bin)/sapo"
+say "installed in $environment; begin with: $("$uv" tool dir --bin)/sapo"

@@ -46,6 +46,7 @@ install() {{
         --constraint /{share}/constraints.txt "$@"
 }}
 {torch}install --find-links /{share} '/{share}/{wheel}[{extras}]'
+/opt/sapo-edge/bin/python -m sapo_edge.trimming
 """
 TORCH = """\
 # PyPI's torch brings 3 GB of CUDA, which only a card of NVIDIA's needs (WSL shows one as dxg).

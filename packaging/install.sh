@@ -37,3 +37,4 @@ kinds=slim
 # shellcheck disable=SC2086 -- the kinds are words
 "$python" packaging/wheels.py $kinds || exit 1
 pip_install --find-links dist --editable ".[$extras]" || { cat "$log" >&2; exit 1; }
+"$python" -m sapo_edge.trimming

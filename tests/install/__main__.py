@@ -116,12 +116,12 @@ def script(clean: Clean, installer: Path = ROOT / "install.sh") -> None:
     for name in PROGRAMS:
         (bare / name).symlink_to(clean.directory / "bin" / name)
     (bare / "python3").symlink_to(sys.executable)
-    tools = clean.directory / "home/.local/share/uv/tools"
-    command = ("env", f"PATH={bare}", f"UV_PYTHON={sys.executable}", "sh", str(installer))
-    clean.run("install.sh: install", *command, weigh=tools)
+    installed, tools = clean.directory / "home/.local", clean.directory / "home/.local/share/uv/tools"
+    command = ("env", "-u", "UV_CACHE_DIR", f"PATH={bare}", f"UV_PYTHON={sys.executable}", "sh", str(installer))
+    clean.run("install.sh: install", *command, weigh=installed)
     sapo = str(clean.directory / "home/.local/bin/sapo")
     home = ("--home", str(clean.directory / "home/node-script"))
-    clean.run("install.sh: its first round", sapo, "run", *QUICK, *home, weigh=tools)
+    clean.run("install.sh: its first round", sapo, "run", *QUICK, *home, weigh=installed)
     print(
         f"from the first line to the first round: {sum(row[1] for row in clean.rows) / 60:.1f} minutes", file=sys.stderr
     )
@@ -190,6 +190,9 @@ def _live(clean: Clean, tool: str, install: Callable[..., None], removal: tuple[
     clean.run(f"{tool}: `sapo export`", sapo, "export", "--to", "peft", f"{home[1]}-adapter", *home)
     clean.run(f"{tool}: remove it", *removal)
     install(f"{tool}: install this version", wheel)
+    if tool == "pipx":
+        trim = (str(environment / "bin/python"), "-m", "sapo_edge.trimming")
+        clean.run(f"{tool}: trim it", *trim, weigh=environment)
     clean.run(f"{tool}: its first round", sapo, "run", *QUICK, home[0], f"{home[1]}-new", weigh=environment)
     clean.run(f"{tool}: remove it", *removal)
     assert not environment.exists() and not Path(sapo).exists(), "something of the program is left"

@@ -11,9 +11,10 @@ SHOWN = 16
 
 
 def megabytes(directory: Path) -> float:
-    """Disk space of a directory's files in MB, as `du` counts."""
+    """Disk space of a directory's files in MB, as `du` counts: a file with several names once."""
     paths = (Path(folder) / name for folder, _, names in os.walk(directory) for name in names)
-    return sum(path.lstat().st_blocks * 512 for path in paths) / 1e6
+    sizes = {state.st_ino: state.st_blocks * 512 for state in (path.lstat() for path in paths)}
+    return sum(sizes.values()) / 1e6
 
 
 def heaviest() -> list[tuple[str, str, float]]:

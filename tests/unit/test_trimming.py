@@ -1,0 +1,87 @@
+"""Taking out of an installation what does not run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from sapo_edge.trimming import LEAST, trim
+
+LOADS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from msgpack import _cmsgpack
+print(_cmsgpack.__file__, _cmsgpack.unpackb(_cmsgpack.Packer().pack([7])))
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A compiled library with symbols, as its wheel has it."""
+    shutil.copytree(Path(msgpack.__file__).parent, tmp_path / "msgpack")
+    found = list((tmp_path / "msgpack").glob("_cmsgpack*.so"))
+    if not found or not found[0].read_bytes().startswith(b"\x7fELF"):
+        pytest.skip("this platform's libraries are of another kind")
+    return found[0]
+
+
+def test_a_library_without_its_symbols_works(library: Path, tmp_path: Path) -> None:
+    size, mode = library.stat().st_size, library.stat().st_mode
+    freed, shared = trim(tmp_path)
+    assert freed == size - library.stat().st_size > LEAST and shared == 0 and library.stat().st_mode == mode
+    done = subprocess.run([sys.executable, "-c", LOADS, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"{library} [7]"
+    assert trim(tmp_path) == (0, 0) and list(tmp_path.rglob("*.trimmed")) == []
+
+
+def test_what_is_shared_with_a_cache_stays(library: Path, tmp_path: Path) -> None:
+    os.link(library, tmp_path / "cached")
+    (tmp_path / "sympy/tests").mkdir(parents=True)
+    (tmp_path / "sympy/tests/test_it.py").write_text("x" * 100)
+    os.link(tmp_path / "sympy/tests/test_it.py", tmp_path / "cached.py")
+    before = library.read_bytes()
+    freed, shared = trim(tmp_path)
+    assert freed == 0 and shared > LEAST + 100
+    assert library.read_bytes() == before and (tmp_path / "sympy/tests/test_it.py").exists()
+
+
+@pytest.mark.parametrize(
+    "damage", ["a part is missing", "something is appended", "no library", "its table is elsewhere"]
+)
+def test_what_is_no_whole_library_stays_as_it_is(library: Path, tmp_path: Path, damage: str) -> None:
+    content = {
+        "a part is missing": library.read_bytes()[: 1 << 16],
+        "something is appended": library.read_bytes() + bytes(200_000),
+        "no library": b"\x7fELF",
+        "its table is elsewhere": library.read_bytes()[:32] + b"\xff" * 8 + library.read_bytes()[40:],
+    }[damage]
+    library.write_bytes(content)
+    assert trim(tmp_path) == (0, 0) and library.read_bytes() == content
+
+
+def test_headers_and_tests_go_and_what_is_imported_stays(tmp_path: Path) -> None:
+    goes = (
+        "torch/include/c10/a.h",
+        "torch/bin/protoc-3",
+        "torch/bin/AnyTest",
+        "torch/test/a_test",
+        "numpy/linalg/tests/data/a.txt",
+    )
+    stays = (
+        "torch/lib/a.so",
+        "torch/bin/torch_shm_manager",
+        "jinja2/tests.py",
+        "numpy/testing/a.py",
+        "other/include/a.h",
+    )
+    for name in (*goes, *stays):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1234")
+    assert trim(tmp_path) == (20, 0)
+    assert not any((tmp_path / name).exists() for name in goes) and all((tmp_path / name).exists() for name in stays)
