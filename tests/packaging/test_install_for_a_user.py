@@ -12,7 +12,10 @@ from tests.packaging.script import ROOT
 
 UV = """#!/bin/sh
 echo "$* links=$UV_FIND_LINKS torch=${{UV_TORCH_BACKEND:-}} cache=${{UV_CACHE_DIR:-}}" >> {calls}
-[ "$1 $2" != "tool dir" ] || echo /tools
+[ "$1 $2" != "tool dir" ] || echo {tools}
+"""
+PYTHON = """#!/bin/sh
+echo "python $*" >> {calls}
 """
 
 
@@ -27,9 +30,17 @@ def clone(tmp_path: Path) -> Path:
     (place / "constraints.txt").touch()
     (place / "packaging").mkdir()
     (place / "packaging/wheels.py").touch()
-    (tmp_path / "uv").write_text(UV.format(calls=tmp_path / "calls"))
-    (tmp_path / "uv").chmod(0o755)
+    programs = {"uv": UV, "tools/sapo-edge/bin/python": PYTHON}
+    (tmp_path / "tools/sapo-edge/bin").mkdir(parents=True)
+    for name, script in programs.items():
+        (tmp_path / name).write_text(script.format(calls=tmp_path / "calls", tools=tmp_path / "tools"))
+        (tmp_path / name).chmod(0o755)
     return place
+
+
+def tool_install(calls: list[str]) -> str:
+    """The last call that installs."""
+    return next(call for call in reversed(calls) if call.startswith("tool install"))
 
 
 def install(clone: Path, *words: str, **variables: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
@@ -43,17 +54,33 @@ def install(clone: Path, *words: str, **variables: str) -> tuple[subprocess.Comp
 
 
 def test_what_learns_gets_torch_for_this_machine(clone: Path) -> None:
-    ended, (wheels, tool, *_) = install(clone, UV_FIND_LINKS="/mirror")
-    assert ended.returncode == 0 and "begin with: /tools/sapo" in ended.stderr
-    assert wheels.startswith(f"run --quiet --no-project --with pip python {clone}/packaging/wheels.py")
-    assert tool.startswith("tool install --quiet --force ") and "--torch-backend auto" in tool
+    shutil.rmtree(clone.parent / "tools")
+    ended, calls = install(clone, UV_FIND_LINKS="/mirror")
+    tool = tool_install(calls)
+    assert ended.returncode == 0 and f"begin with: {clone.parent}/tools/sapo" in ended.stderr
+    assert calls[0].startswith(f"run --quiet --no-project --with pip python {clone}/packaging/wheels.py")
+    assert (
+        tool.startswith("tool install --quiet --constraints ")
+        and " --force " in tool
+        and "--torch-backend auto" in tool
+    )
     assert f"{clone}/dist/sapo_edge-1-py3-none-any.whl[starter,llama]" in tool
     assert f"links={clone}/dist,/mirror torch=" in tool
 
 
+def test_what_is_installed_is_kept_and_trimmed(clone: Path) -> None:
+    ended, calls = install(clone)
+    assert ended.returncode == 0 and "python -m sapo_edge.trimming" in calls
+    assert "--reinstall-package sapo-edge" in tool_install(calls) and "--force" not in tool_install(calls)
+    with (clone.parent / "uv").open("a") as uv:
+        uv.write('case "$*" in *--reinstall-package*) exit 2 ;; esac\n')
+    ended, calls = install(clone)
+    assert ended.returncode == 0 and "--force" in tool_install(calls)
+
+
 def test_torchs_build_can_be_chosen(clone: Path) -> None:
-    assert "--torch-backend cpu" in install(clone, UV_TORCH_BACKEND="cpu")[1][1]
-    assert "torch-backend" not in install(clone, UV_TORCH_BACKEND="none")[1][-4]
+    assert "--torch-backend cpu" in tool_install(install(clone, UV_TORCH_BACKEND="cpu")[1])
+    assert "torch-backend" not in tool_install(install(clone, UV_TORCH_BACKEND="none")[1])
 
 
 def test_what_fails_names_the_other_torch(clone: Path) -> None:
@@ -65,7 +92,7 @@ def test_what_fails_names_the_other_torch(clone: Path) -> None:
 
 
 def test_a_generator_has_no_torch(clone: Path) -> None:
-    tool = install(clone, "--generator")[1][1]
+    tool = tool_install(install(clone, "--generator")[1])
     assert f"{clone}/dist/sapo_edge-1+core-py3-none-any.whl[swarm,tui,llama,starter]" in tool
 
 
@@ -76,7 +103,8 @@ def test_a_release_has_its_wheels_beside_the_script(clone: Path) -> None:
         (clone / name).rename(release / name)
     ended, calls = install(release)
     assert ended.returncode == 0 and not [call for call in calls if "wheels.py" in call]
-    assert f"{release}/sapo_edge-1-py3-none-any.whl[starter,llama]" in calls[0] and f"links={release} " in calls[0]
+    tool = tool_install(calls)
+    assert f"{release}/sapo_edge-1-py3-none-any.whl[starter,llama]" in tool and f"links={release} " in tool
 
 
 def test_a_folder_needs_no_network(clone: Path) -> None:
@@ -93,7 +121,7 @@ def test_a_folder_needs_no_network(clone: Path) -> None:
         path.name for path in folder.iterdir()
     }
     ended, calls = install(folder, "--from", str(folder))
-    tool = next(call for call in calls if call.startswith("tool install"))
+    tool = tool_install(calls)
     assert ended.returncode == 0 and "--offline --no-index" in tool and f"links={folder} " in tool
 
 
@@ -107,7 +135,8 @@ def test_what_its_own_uv_downloads_goes_with_it(clone: Path) -> None:
     place.mkdir(parents=True)
     assert install(clone)[1][-1].endswith("cache=")
     (clone.parent / "uv").rename(place / "uv")
-    assert install(clone)[1][-1].endswith(f"cache={place}/cache")
+    (place / "cache").mkdir()
+    assert install(clone)[1][-1].endswith(f"cache={place}/cache") and not (place / "cache").exists()
     ended, _ = install(clone, "--uninstall")
     assert ended.returncode == 0 and not place.exists()
 

@@ -60,7 +60,7 @@ def test_wheels_are_made_that_compile_nothing_and_installed(tmp_path: Path, torc
     """Also where PyTorch's index can't be reached."""
     ended, calls = install(tmp_path, "starter,llama,web", torch=torch)
     assert ended.returncode == 0 and ended.stderr == ""
-    assert len(calls) == 2 and calls[0] == "packaging/wheels.py slim"
+    assert len(calls) == 3 and calls[2] == "-m sapo_edge.trimming" and calls[0] == "packaging/wheels.py slim"
     assert calls[1].endswith("-c constraints.txt --find-links dist --editable .[starter,llama,web]")
 
 
