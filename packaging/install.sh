@@ -11,8 +11,10 @@ trap 'rm -f "$log"' EXIT
 # What runs in the background ignores Ctrl-C: pip would go on beside that of the next `make`.
 trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null; exit 130' INT TERM HUP
 
+# Python compiles what is imported, a third of what pip would.
 pip_install() {
-    "$python" -m pip install --progress-bar off --disable-pip-version-check -c constraints.txt "$@" >"$log" 2>&1 &
+    "$python" -m pip install --no-compile --progress-bar off --disable-pip-version-check -c constraints.txt "$@" \
+        >"$log" 2>&1 &
     pid=$!
     seconds=0
     while kill -0 "$pid" 2>/dev/null; do

@@ -190,9 +190,10 @@ def _live(clean: Clean, tool: str, install: Callable[..., None], removal: tuple[
     clean.run(f"{tool}: `sapo export`", sapo, "export", "--to", "peft", f"{home[1]}-adapter", *home)
     clean.run(f"{tool}: remove it", *removal)
     install(f"{tool}: install this version", wheel)
-    if tool == "pipx":
-        trim = (str(environment / "bin/python"), "-m", "sapo_edge.trimming")
-        clean.run(f"{tool}: trim it", *trim, weigh=environment)
+    # pipx takes uv where it finds one, whose cache shares its files.
+    clean.run(f"{tool}: clean its cache", "uv", "cache", "clean")
+    trim = (str(environment / "bin/python"), "-m", "sapo_edge.trimming")
+    clean.run(f"{tool}: trim it", *trim, weigh=environment)
     clean.run(f"{tool}: its first round", sapo, "run", *QUICK, home[0], f"{home[1]}-new", weigh=environment)
     clean.run(f"{tool}: remove it", *removal)
     assert not environment.exists() and not Path(sapo).exists(), "something of the program is left"
