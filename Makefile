@@ -63,7 +63,7 @@ $(VENV)/.installed-test: EXTRAS = starter,llama,test
 $(VENV)/.installed $(VENV)/.installed-test: pyproject.toml constraints.txt packaging/system-packages.sh packaging/install.sh packaging/wheels.py
 	COMPILE=$(COMPILE) sh packaging/system-packages.sh $(PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo 'installing into $(VENV): 1.6 GB, a minute or two'
+	@echo 'installing into $(VENV): 1.0 GB, a minute or two'
 	@COMPILE=$(COMPILE) sh packaging/install.sh $(BIN)/python $(EXTRAS)
 	touch $(VENV)/.installed $@
 
