@@ -8,6 +8,9 @@ Where only a verifier exists, it takes the right ones among sampled answers, own
 2203.14465). Others' text then counts as in the rounds: once, for half of an update at most, and less where the policy
 could not have written it (`policy.ExternalRule`).
 
+Each update also has one question of another kind, with what the base model itself answers to it: without, a model that
+has learned to add has forgotten how to tell of the sea (pseudorehearsal: Robins, Connection Science 1995).
+
 By default the head start goes on while validation accuracy rises. It is a phase of its own: it is validated, saved and
 reported at growing distances, and continues after a restart.
 """
@@ -23,7 +26,7 @@ from functools import cached_property
 from typing import Any
 
 from sapo_edge.events import WRONG
-from sapo_edge.policy import CallHandle, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.policy import CallHandle, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings
 from sapo_edge.rollout import ScoredRollout, Task
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
@@ -61,6 +64,10 @@ EVERY = 4
 """Updates on answers that were found, from one further batch to the next: a better policy finds more."""
 MOST_FOUND = 1024
 """Most questions with an answer that was found: the newest."""
+REHEARSED_TOKENS = 48
+"""Most tokens of an answer that is rehearsed, where the run's answers may be as long."""
+REHEARSED_AT_ONCE = 8
+"""Answers to rehearse that are sampled at once, when the first of them is due."""
 
 Sampler = Callable[[int, int, CallHandle], tuple[Sequence[ScoredRollout], Sequence[ScoredRollout], int]]
 """(seed of a task sequence, cursor in it, handle) -> scored answers to training questions: own ones, others' that were
@@ -136,6 +143,7 @@ class HeadStart:
         seed: of the node; the questions are drawn in another order than those of its rounds.
         sample: gives answers where the right ones are not known.
         draw: gives the questions; those of the source unless it is given.
+        rehearse: questions of other kinds, to which the base's answers are learned, too.
 
     Attributes:
         seconds: of an update, on average; 0 before the first.
@@ -146,7 +154,7 @@ class HeadStart:
 
     def __init__(
         self, policy: Policy, source: TaskSource, seed: int, batch: int, settings: UpdateSettings, sample: Sampler,
-        draw: Draw | None = None,
+        draw: Draw | None = None, rehearse: Sequence[Prompt] = (),
     ) -> None:  # fmt: skip
         self.seconds = 0.0
         self._asked = 0
@@ -159,6 +167,8 @@ class HeadStart:
         self._batch = batch
         self._sample = sample
         self._draw = draw or source.training_tasks
+        self._rehearse = rehearse
+        self._rehearsed: dict[int, TrainingGroup] = {}
         self._settings = replace(settings, decay_after=0)
 
     @cached_property
@@ -214,7 +224,8 @@ class HeadStart:
                 if (state.updates + made) % EVERY == EVERY - 1:
                     state = self._find(state, watch)
                 groups = self._next_found()
-            self._policy.update(list(groups.values()), settings, watch)
+            rehearsed = self._rehearsal(state.updates + made, watch) if groups else ()
+            self._policy.update([*groups.values(), *rehearsed], settings, watch)
             spent += time.monotonic() - begin - watch.paused_seconds
             self.learned.update(groups)
             self._asked += len(groups)
@@ -225,6 +236,21 @@ class HeadStart:
             self._policy.set_weights(average)
             self.seconds = spent / made
         return replace(state, updates=state.updates + made)
+
+    def _rehearsal(self, update: int, handle: CallHandle) -> Sequence[TrainingGroup]:
+        """What is rehearsed in an update: the base's answer to the question whose turn it is."""
+        if not self._rehearse:
+            return ()
+        turn = update % len(self._rehearse)
+        if turn not in self._rehearsed:
+            first = turn - turn % REHEARSED_AT_ONCE
+            prompts = self._rehearse[first : first + REHEARSED_AT_ONCE]
+            most = min(REHEARSED_TOKENS, self._settings.max_tokens or REHEARSED_TOKENS)
+            sampled = self._policy.generate(prompts, 1, most, 0.0, 0, handle, use_adapter=False, stop_text="")
+            for number, (prompt, (sample,)) in enumerate(zip(prompts, sampled, strict=True), start=first):
+                answer = TrainingAnswer(sample.text, sample.ended, 1.0, sample.token_ids, known=True)
+                self._rehearsed[number] = TrainingGroup(prompt, (answer,))
+        return (self._rehearsed[turn],)
 
     def _find(self, state: HeadStartState, handle: CallHandle) -> HeadStartState:
         """Sample a batch of answers, and keep the first right one to each question."""

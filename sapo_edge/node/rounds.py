@@ -44,6 +44,7 @@ from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.store import COLLAPSES, GENERATOR_CURSOR, GENERATOR_ROUND, ROLLED_BACK_CURSOR, Store
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.external import ExternalScorer
+from sapo_edge.tasks.general import rehearsed_prompts
 from sapo_edge.tasks.manifest import shipped_name
 from sapo_edge.tasks.source import TaskSource, derive_seed
 from sapo_edge.transport import Transport
@@ -423,7 +424,9 @@ class Node:
             return
         update = round_settings(self.settings, self.max_tokens).update
         batch = self.settings.own + self.settings.external
-        head_start = HeadStart(self.policy, self.source, self.seed, batch, update, self._sample_answers)
+        head_start = HeadStart(
+            self.policy, self.source, self.seed, batch, update, self._sample_answers, rehearse=rehearsed_prompts()
+        )
         base = self.store.journal.held_out_after(0, "validation")
         problem = "" if limit is not None or begun else self._needs_none(base)
         if not problem and not head_start.knows_answers:

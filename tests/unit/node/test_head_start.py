@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import read_report
 from sapo_edge.node.head_start import FEWEST, FIRST, TRIES, WAIT, WAIT_AGAIN, HeadStart, HeadStartState
 from sapo_edge.node.rounds import Node
-from sapo_edge.policy import CallHandle, ExternalRule, Prompt, UpdateSettings
+from sapo_edge.policy import CallHandle, ExternalRule, Prompt, TrainingGroup, UpdateSettings
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
+from sapo_edge.tasks import general
 from sapo_edge.tasks.checks import Number, Pattern
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import OwnQuestion
@@ -33,6 +34,7 @@ SETTINGS = Settings(
     own=4, external=0, answers=2, rounds=2, held_out=4, evaluate_every=0, seed=5, network="solo", head_start="0"
 )
 AUTO = replace(SETTINGS, head_start="auto", rounds=1)
+REHEARSED = general.rehearsed_prompts()
 STOPPED = "head start: stopped; the next start continues from its best validation"
 OWN = tuple(OwnQuestion(f"{number} + 1?", str(number + 1), Number()) for number in range(20))
 
@@ -61,6 +63,11 @@ def run(
 def validations(machine: Machine) -> list[tuple[int, int, bool]]:
     """Of the head start: (updates, right answers, whether it is over)."""
     return [(event.updates, event.correct, event.done) for event in machine.of(events.HeadStart)]
+
+
+def taught(updates: Sequence[Sequence[TrainingGroup]]) -> list[list[TrainingGroup]]:
+    """Updates without what is rehearsed in them."""
+    return [[group for group in groups if group.prompt not in REHEARSED] for groups in updates]
 
 
 def notices(machine: Machine) -> list[str]:
@@ -112,8 +119,9 @@ def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -
     machine = run(tmp_path, replace(SETTINGS, head_start="3"), tasks, policy)
     before = policy.log.index("generate")
     log = [call for call in policy.log[:before] if call not in ("save", "load")]
-    assert log == ["evaluate", "update", "update", "update", "evaluate"]
-    learned = [group for groups in policy.updates[:3] for group in groups]
+    # What the base answers to the questions that are rehearsed is sampled when it is due.
+    assert log == ["evaluate", "evaluate", "update", "update", "update", "evaluate"]
+    learned = [group for groups in taught(policy.updates[:3]) for group in groups]
     assert len({group.prompt for group in learned}) == 12, "a pass over own questions asks each once"
     for group in learned:
         (answer,) = group.answers
@@ -125,6 +133,21 @@ def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -
     assert (updates, done) == (3, True)
     progress = [event for event in machine.of(events.Progress) if event.phase == "head_start"]
     assert progress[-1].done == progress[-1].total == 3
+
+
+def test_each_update_rehearses_what_the_base_says_to_a_question_of_another_kind() -> None:
+    policy, tasks = FakePolicy(), source(*OWN)
+    settings = UpdateSettings(max_tokens=24)
+    head_start = HeadStart(policy, tasks, 1, 2, settings, no_sample, rehearse=REHEARSED)
+    head_start.advance(replace(HeadStartState(), updates=30), 11, CallHandle, lambda _made: True)
+    rehearsed = [[group for group in groups if group.prompt in REHEARSED] for groups in policy.updates]
+    assert [group.prompt for (group,) in rehearsed] == [*REHEARSED[30:], *REHEARSED[:9]]
+    assert [call.prompts for call in policy.calls] == [REHEARSED[24:], REHEARSED[:8], REHEARSED[8:16]]
+    assert all(call.greedy and not call.use_adapter and call.max_tokens == 24 for call in policy.calls)
+    assert {answer.advantage for (group,) in rehearsed for answer in group.answers} == {1.0}
+    asked = {prompt.lower() for prompt in Path(general.__file__).with_name("rehearsed.txt").read_text().splitlines()}
+    assert len(asked) == len(REHEARSED) == 32
+    assert not asked & {task.question.lower() for task in general.general_source().own_tasks()}
 
 
 def test_where_answers_are_read_in_tags_they_are_learned_in_tags() -> None:
@@ -187,7 +210,7 @@ def test_a_node_that_is_stopped_goes_on_from_the_best_validation(tmp_path: Path)
     assert notices(machine) == [STOPPED]
     again = Rising({0: 1, 20: 3})
     assert validations(run(tmp_path, AUTO, Judged(again), again)) == course[1:]
-    assert again.updates[:20] == whole.updates[20:40], "with the same questions"
+    assert taught(again.updates[:20]) == taught(whole.updates[20:40]), "with the same questions"
     done = Rising({0: 3})
     assert not validations(run(tmp_path, replace(AUTO, rounds=2), Judged(done), done))
     generator = replace(AUTO, role="generator")
@@ -307,7 +330,7 @@ def test_where_only_a_verifier_exists_its_first_right_answers_are_learned(tmp_pa
     settings = replace(AUTO, learning_rate=1e-4)
     machine = run(tmp_path, settings, tasks, policy)
     assert validations(machine)[-1][2] and not notices(machine)
-    learned = [group for groups in policy.updates[:20] for group in groups]
+    learned = [group for groups in taught(policy.updates[:20]) for group in groups]
     assert len({group.prompt for group in learned}) >= FEWEST
     for group in learned:
         (answer,), question = group.answers, group.prompt[-1].content
@@ -358,9 +381,9 @@ def test_right_answers_of_others_count_once_their_task_is_verified(tmp_path: Pat
         node.pool.add(rollout(30, "forger", ground_truth="another"))
 
     machine = run(tmp_path, replace(AUTO, head_start="5", network="swarm", external=4), tasks, policy, fill)
-    learned = [group for groups in policy.updates[:5] for group in groups]
+    learned = [group for groups in taught(policy.updates[:5]) for group in groups]
     texts = [answer.text for group in learned for answer in group.answers]
     assert len(set(texts)) == len(texts) >= FEWEST and all(text.isdigit() for text in texts), "each once"
-    assert max(map(len, policy.updates[:5])) == 4, "half of an update"
+    assert max(map(len, taught(policy.updates[:5]))) == 4, "half of an update"
     assert held.question not in {group.prompt[-1].content for group in learned} and "30" not in texts
     assert not notices(machine)
