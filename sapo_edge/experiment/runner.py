@@ -140,6 +140,8 @@ def _deaf() -> Iterator[None]:
 
 # What follows runs in the workers.
 
+_saving = threading.Lock()
+"""A process that ends removes the adapters of its swarm: not while they are copied, or what is saved would be damaged."""
 _arguments: tuple[Any, ...] = ()
 """Plan, directory, cache, workspace, lock of opening a model, queue of news, and what ends with the parent."""
 
@@ -195,7 +197,8 @@ def run_job(
         nonlocal saved
         report(swarm.finished)
         if swarm.can_resume and swarm.finished < job.rounds and time.monotonic() - saved >= SAVE_SECONDS:
-            swarm.save(state)
+            with _saving:
+                swarm.save(state)
             saved = time.monotonic()
 
     return swarm.run(after_round)
@@ -210,5 +213,6 @@ def _end_with_parent(end: Connection, workspace: Path) -> None:
     """End this process when its parent closes its side, or was killed: otherwise the next run would find it at work."""
     with suppress(EOFError, OSError):
         end.recv()
-    shutil.rmtree(workspace, ignore_errors=True)
-    os._exit(1)
+    with _saving:
+        shutil.rmtree(workspace, ignore_errors=True)
+        os._exit(1)

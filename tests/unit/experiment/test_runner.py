@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -17,11 +19,12 @@ import pytest
 
 from sapo_edge.errors import ConfigError, SapoError, StateError
 from sapo_edge.experiment import runner
+from sapo_edge.experiment import swarm as swarm_module
 from sapo_edge.experiment.plan import Job, Plan, Setting
 from sapo_edge.experiment.results import FILE, Results, exclusive, read_records
 from sapo_edge.experiment.runner import Step, begin_worker, run_job, run_jobs
 from sapo_edge.experiment.scene import Scene, model_path
-from sapo_edge.experiment.swarm import QuestionSet
+from sapo_edge.experiment.swarm import QuestionSet, saved_rounds
 from tests.forked import fork_workers
 from tests.unit.experiment.small import HALF, LOST, RESUMABLE, SETS, SETTING, SOURCE, shelves, text
 
@@ -54,6 +57,18 @@ def begin_small(*arguments: Any) -> None:
     runner.Scene = SmallScene  # type: ignore[assignment, attr-defined]
     runner.SAVE_SECONDS = 0.0
     begin_worker(*arguments)
+
+
+def begin_slow(*arguments: Any) -> None:
+    """As `begin_small`, and a save takes so long that the parent asks for the end in its middle."""
+    copy = shutil.copytree
+
+    def copy_slowly(*places: Any) -> Any:
+        time.sleep(0.5)
+        return copy(*places)
+
+    swarm_module.shutil.copytree = copy_slowly  # type: ignore[assignment]
+    begin_small(*arguments)
 
 
 def be_killed(*_arguments: Any) -> None:
@@ -124,6 +139,15 @@ def test_records_are_the_same_however_they_came_about(plan: Plan, tmp_path: Path
     fresh = replace(more, seeds=1, seed_base=7)
     assert {(step.job.arm.name, step.job.seed) for step in run(fresh, tmp_path / "two")} == {("4/0", 7), ("2/2", 7)}
     assert (tmp_path / "two" / FILE).read_bytes().startswith(before)
+
+
+def test_a_save_is_finished_before_the_process_ends(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "begin_worker", begin_slow)
+    with closing(run_jobs(plan, tmp_path / "two", tmp_path, 2, silent)) as broken:
+        stopped = next(step.job for step in broken if step.finished == 2 and step.job.arm in RESUMABLE)
+    assert saved_rounds(stopped.state(tmp_path / "two")) == [2]
 
 
 @pytest.mark.parametrize(
