@@ -14,7 +14,9 @@ from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch.place import (
     CPU,
+    CPU_SHARE,
     PACKED,
+    ROOMY_TOKENS,
     Place,
     learning_bytes,
     packed_bytes,
@@ -32,8 +34,6 @@ RUNTIME_BYTES = 420_000_000
 """Interpreter, torch, transformers, peft, reasoning_gym, llama.cpp: measured, nearly all of it code and tables."""
 REARRANGED = (2, 10, 12, 20)
 """Formats whose matrices llama.cpp rearranges on x86 and ARM: Q4_0, Q2_K, Q4_K, IQ4_NL."""
-SHARE = 0.9
-"""Part of the free memory to count on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,8 @@ class Plan:
 
 DEFAULT = Plan()
 """Where the size of a round is unknown, and in experiments: the same packs on all machines."""
-ROOMY = replace(PACKED, pack_tokens=768)
-"""Packs of several groups, which share what all prompts begin with: that saves an eighth to a quarter of the tokens of
-`starter`. Still longer ones save little more, and with the embedded model each further 256 tokens take 0.3 GB."""
-WIDE = replace(CPU, pack_tokens=ROOMY.pack_tokens, keeps_freed=True)
+ROOMY = replace(PACKED, pack_tokens=ROOMY_TOKENS)
+WIDE = replace(CPU, pack_tokens=ROOMY_TOKENS, keeps_freed=True)
 """Weights that are widened once: an update of the embedded model then takes three quarters of the time, and 0.7 to 0.9
 of that where memory that was freed is kept (docs/records/kept-memory.csv)."""
 WIDE_SHARE = 0.125
@@ -111,7 +109,7 @@ def fitting_plan(header: GgufHeader, size: RoundShape, free: int, products: str 
     """
     may_be_wide = size.trainable and weight_bytes(ModelShape.of_gguf(header), products) <= WIDE_SHARE * free
     plans = (plan.with_products(products) for plan in PLANS if may_be_wide or not plan.is_wide)
-    fitting = (plan for plan in plans if estimate_memory(header, size, plan).total <= SHARE * free)
+    fitting = (plan for plan in plans if estimate_memory(header, size, plan).total <= CPU_SHARE * free)
     return next(fitting, PLANS[-1].with_products(products))
 
 

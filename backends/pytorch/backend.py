@@ -147,6 +147,7 @@ def open_policy(options: OpenOptions) -> TorchPolicy:
 
 def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
     """See `sapo_edge.backends.pytorch.place.estimate_memory`; finds a GPU without loading torch."""
+    from sapo_edge.backends.machine.memory import free_memory
     from sapo_edge.backends.model.source import open_source, shape_of
     from sapo_edge.backends.pytorch import place as places
     from sapo_edge.backends.pytorch.rates import products_for
@@ -159,6 +160,7 @@ def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
     else:
         products = products_for(size.precision, size.cache)
         place = places.cpu_place(products, size.quantise if model.is_dir() else "")
+        place = places.roomy(place, shape, size, free_memory(size.memory))
     return places.estimate_memory(shape, size, place)
 
 

@@ -10,10 +10,11 @@ from sapo_edge.backends.adapter.files import adapter_shapes, read_checked
 from sapo_edge.backends.backend import OpenOptions, RoundShape
 from sapo_edge.backends.common.policy import BasePolicy
 from sapo_edge.backends.common.request import Request
+from sapo_edge.backends.machine.memory import free_memory
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.source import open_source
 from sapo_edge.backends.model.vocabularies import Vocabulary, open_vocabulary
-from sapo_edge.backends.pytorch.place import CPU, Place, cpu_place, estimate_memory
+from sapo_edge.backends.pytorch.place import CPU, Place, cpu_place, estimate_memory, roomy
 from sapo_edge.backends.pytorch.rates import products_for
 from sapo_edge.backends.pytorch.runtime import (
     choose_place,
@@ -53,6 +54,8 @@ class TorchPolicy(BasePolicy):
         if place == CPU:
             products = products_for(options.precision, options.cache)
             place = cpu_place(products, options.quantise if isinstance(self.source, HfDirectory) else "")
+            if options.size is not None:
+                place = roomy(place, self.shape, options.size, free_memory(options.size.memory))
         self.vocabulary: Vocabulary = open_vocabulary(self.source, thinking=options.thinking)
         options.narrate("loading the model into torch")
         self.learner: TorchLearner | None = None

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.llama.backend import open_policy
-from sapo_edge.backends.llama.plan import DEFAULT, PLANS, SHARE, WIDE_SHARE, estimate_memory, fitting_plan
+from sapo_edge.backends.llama.plan import DEFAULT, PLANS, WIDE_SHARE, estimate_memory, fitting_plan
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.backends.pytorch.place import PACK_TOKENS, weight_bytes
+from sapo_edge.backends.pytorch.place import CPU_SHARE, PACK_TOKENS, weight_bytes
 from tests.models import opening, question
 
 SIZE = RoundShape(rank=16, groups=8, answers=8, prompt_tokens=200, max_tokens=64)
@@ -41,7 +41,7 @@ def test_the_first_plan_that_fits_is_taken(headers: dict[str, GgufHeader], free:
     """The very first only where wide weights take a small part of the memory."""
     header = big(headers["llama"])
     has_room = free * WIDE_SHARE >= weight_bytes(ModelShape.of_gguf(header), "float32")
-    needs = [estimate_memory(header, SIZE, plan).total / SHARE for plan in PLANS]
+    needs = [estimate_memory(header, SIZE, plan).total / CPU_SHARE for plan in PLANS]
     fitting = [plan for plan, needed in zip(PLANS, needs, strict=True) if needed <= free]
     fitting = fitting if has_room else fitting[PLANS[0] in fitting :]
     assert fitting_plan(header, SIZE, free) == (fitting or PLANS[-1:])[0]
@@ -60,7 +60,7 @@ def test_packs_are_larger_where_there_is_room_and_always_the_same_without_a_size
 
 
 def test_a_policy_keeps_to_its_plan(models: dict[str, Path], headers: dict[str, GgufHeader], tmp_path: Path) -> None:
-    memory = int(estimate_memory(headers["llama"], SIZE, PLANS[-1]).total / SHARE) + 1
+    memory = int(estimate_memory(headers["llama"], SIZE, PLANS[-1]).total / CPU_SHARE) + 1
     size = replace(SIZE, memory=memory)
     policy = LlamaCppPolicy(opening(models["llama"], tmp_path, precision="bfloat16", size=size))
     assert policy.plan == PLANS[-1].with_products("bfloat16") and policy.learner is not None

@@ -264,6 +264,20 @@ def test_a_place_and_its_estimate_follow_the_format_of_products(
     assert policy.place.products == fastest and "the faster here" in policy.reasons[0]
 
 
+def test_a_cpu_with_room_takes_long_packs_and_keeps_their_memory(models: dict[str, Path], tmp_path: Path) -> None:
+    places, estimates = [], []
+    for memory in (10_000_000_000, 1_000_000):
+        size = RoundShape(16, 8, 2, 60, 20, memory=memory)
+        policy = TorchPolicy(opening(models["llama"], tmp_path / str(memory), size=size), device="cpu")
+        places.append((policy.place.pack_tokens, policy.place.keeps_freed))
+        assert policy.learner is not None and policy.learner.pack_tokens == policy.place.pack_tokens
+        assert policy.memory_estimate(8, 2, 60, 20) == torch_backend.estimate(models["llama"], size)
+        estimates.append(policy.memory_estimate(8, 2, 60, 20).activations)
+        policy.close()
+    assert places == [(torch_place.ROOMY_TOKENS, True), (torch_place.PACK_TOKENS, False)]
+    assert estimates[0] > estimates[1]
+
+
 def test_the_shape_knows_every_weight(headers: dict[str, GgufHeader]) -> None:
     for name, header in headers.items():
         shape, model = ModelShape.of_gguf(header), load_base(header)
