@@ -25,7 +25,7 @@ pytestmark = [
 QUESTIONS = "6"
 SHAPE = (
     "--own", "3", "--external", "0", "--answers", "4", "--seed", "3", "--threads", "1", "--set", "temperature=0.7",
-    "--set", f"held_out={QUESTIONS}", "--set", "evaluate_every=2", "--set", "head_start=20", "--solo",
+    "--set", f"held_out={QUESTIONS}", "--set", "evaluate_every=2", "--set", "head_start=3", "--solo",
 )  # fmt: skip
 """With this seed the first round has a gradient, so the second samples from an adapter that is loaded again."""
 
