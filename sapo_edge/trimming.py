@@ -34,20 +34,21 @@ def trim(site: Path) -> tuple[int, int]:
     freed = shared = 0
     for path in list(_for_developers(site)):
         states = [file.lstat() for file in (path, *path.rglob("*")) if not file.is_dir()]
+        unwanted = sum(state.st_size for state in states)
         if any(state.st_nlink > 1 for state in states):
-            shared += sum(state.st_size for state in states)
-        else:
-            freed += sum(state.st_size for state in states)
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            shared += unwanted
+            continue
+        freed += unwanted
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in site.rglob("*.so*"):
         symbols = _symbols(path)
         if symbols < LEAST:
             continue
         if path.stat().st_nlink > 1:
             shared += symbols
-        else:
-            freed += symbols
-            _cut(path, symbols)
+            continue
+        freed += symbols
+        _cut(path, symbols)
     return freed, shared
 
 
@@ -98,8 +99,17 @@ def _cut(path: Path, symbols: int) -> None:
         made.unlink(missing_ok=True)
 
 
-if __name__ == "__main__":
-    freed, shared = trim(Path(sysconfig.get_path("platlib")))
+def main(site: Path) -> None:
+    """Trim, and say what that brought. An installation that can't be trimmed works all the same."""
+    try:
+        freed, shared = trim(site)
+    except OSError as error:
+        print(f"not all was trimmed ({error}): the installation works, and is larger than it need be")
+        return
     print(f"{freed / 1e6:.0f} MB became free")
     if shared:
         print(f"{shared / 1e6:.0f} MB are shared with the cache of an installer, and stay")
+
+
+if __name__ == "__main__":
+    main(Path(sysconfig.get_path("platlib")))

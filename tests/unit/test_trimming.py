@@ -12,7 +12,8 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from sapo_edge.trimming import LEAST, trim
+from sapo_edge import trimming
+from sapo_edge.trimming import LEAST, main, trim
 
 SYMBOLS = 2 * LEAST
 LOADS = """
@@ -93,3 +94,16 @@ def test_headers_and_tests_go_and_what_is_imported_stays(tmp_path: Path) -> None
         (tmp_path / name).write_text("1234")
     assert trim(tmp_path) == (20, 0)
     assert not any((tmp_path / name).exists() for name in goes) and all((tmp_path / name).exists() for name in stays)
+
+
+def test_an_installation_that_cannot_be_trimmed_is_left_and_said(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_paths: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trimming.shutil, "copy2", refuse)
+    before = library.read_bytes()
+    main(tmp_path)
+    assert "No space left on device" in capsys.readouterr().out
+    assert library.read_bytes() == before and list(tmp_path.rglob("*.trimmed")) == []
