@@ -9,7 +9,9 @@ Where only a verifier exists, it takes the right ones among sampled answers, own
 could not have written it (`policy.ExternalRule`).
 
 Each update also has one question of another kind, with what the base model itself answers to it: without, a model that
-has learned to add has forgotten how to tell of the sea (pseudorehearsal: Robins, Connection Science 1995).
+has learned to add has forgotten how to tell of the sea (pseudorehearsal: Robins, Connection Science 1995). And one of
+its own questions is asked without system text and examples: without, the model learns to answer whoever simply asks as
+it did before, and sums that it knew are wrong then.
 
 By default the head start goes on while validation accuracy rises. It is a phase of its own: it is validated, saved and
 reported at growing distances, and continues after a restart.
@@ -20,7 +22,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -143,7 +145,8 @@ class HeadStart:
         seed: of the node; the questions are drawn in another order than those of its rounds.
         sample: gives answers where the right ones are not known.
         draw: gives the questions; those of the source unless it is given.
-        rehearse: questions of other kinds, to which the base's answers are learned, too.
+        rehearse: questions of other kinds, to which the base's answers are learned, too; if there are any, one question
+            of each update is asked plainly.
 
     Attributes:
         seconds: of an update, on average; 0 before the first.
@@ -224,8 +227,7 @@ class HeadStart:
                 if (state.updates + made) % EVERY == EVERY - 1:
                     state = self._find(state, watch)
                 groups = self._next_found()
-            rehearsed = self._rehearsal(state.updates + made, watch) if groups else ()
-            self._policy.update([*groups.values(), *rehearsed], settings, watch)
+            self._policy.update(self._with_rehearsal(groups, state.updates + made, watch), settings, watch)
             spent += time.monotonic() - begin - watch.paused_seconds
             self.learned.update(groups)
             self._asked += len(groups)
@@ -237,10 +239,15 @@ class HeadStart:
             self.seconds = spent / made
         return replace(state, updates=state.updates + made)
 
-    def _rehearsal(self, update: int, handle: CallHandle) -> Sequence[TrainingGroup]:
-        """What is rehearsed in an update: the base's answer to the question whose turn it is."""
-        if not self._rehearse:
-            return ()
+    def _with_rehearsal(
+        self, groups: Mapping[str, TrainingGroup], update: int, handle: CallHandle
+    ) -> Sequence[TrainingGroup]:
+        """The groups of an update, one asked plainly, and what is rehearsed in it: the question whose turn it is."""
+        asked = list(groups.values())
+        if not asked or not self._rehearse:
+            return asked
+        turn = update % len(asked)
+        asked[turn] = replace(asked[turn], prompt=asked[turn].prompt[-1:])
         turn = update % len(self._rehearse)
         if turn not in self._rehearsed:
             first = turn - turn % REHEARSED_AT_ONCE
@@ -250,7 +257,7 @@ class HeadStart:
             for number, (prompt, (sample,)) in enumerate(zip(prompts, sampled, strict=True), start=first):
                 answer = TrainingAnswer(sample.text, sample.ended, 1.0, sample.token_ids, known=True)
                 self._rehearsed[number] = TrainingGroup(prompt, (answer,))
-        return (self._rehearsed[turn],)
+        return (*asked, self._rehearsed[turn])
 
     def _find(self, state: HeadStartState, handle: CallHandle) -> HeadStartState:
         """Sample a batch of answers, and keep the first right one to each question."""

@@ -150,6 +150,20 @@ def test_each_update_rehearses_what_the_base_says_to_a_question_of_another_kind(
     assert not asked & {task.question.lower() for task in general.general_source().own_tasks()}
 
 
+def test_one_question_of_each_update_is_asked_without_the_training_s_prompt() -> None:
+    example = ("1 + 0?", "1")
+    entry = TaskEntry("mine", questions=OWN, reading="fit")
+    tasks = TaskSource(Manifest("own", (entry,), max_tokens=64, system="Add.", examples=(example,)))
+    for rehearse, plain in ((REHEARSED, [1, 1, 1]), ((), [0, 0, 0])):
+        policy = FakePolicy()
+        head_start = HeadStart(policy, tasks, 1, 4, UpdateSettings(max_tokens=24), no_sample, rehearse=rehearse)
+        head_start.advance(HeadStartState(), 3, CallHandle, lambda _made: True)
+        own = [[group.prompt for group in groups if group.prompt not in rehearse] for groups in policy.updates]
+        assert [sum(len(prompt) == 1 for prompt in prompts) for prompts in own] == plain
+        assert all(prompt[-1].role == "user" and len(prompts) == 4 for prompts in own for prompt in prompts)
+        assert {len(prompt) for prompts in own for prompt in prompts} <= {1, 4}
+
+
 def test_where_answers_are_read_in_tags_they_are_learned_in_tags() -> None:
     policy = FakePolicy()
     advanced(policy, TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN),), max_tokens=64)))
