@@ -141,7 +141,7 @@ def _deaf() -> Iterator[None]:
 # What follows runs in the workers.
 
 _saving = threading.Lock()
-"""A process that ends removes the adapters of its swarm: not while they are copied, or what is saved would be damaged."""
+"""A process that ends removes the adapters of its swarm: not while they are copied, or a saved state would lack one."""
 _arguments: tuple[Any, ...] = ()
 """Plan, directory, cache, workspace, lock of opening a model, queue of news, and what ends with the parent."""
 

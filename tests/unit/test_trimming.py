@@ -12,7 +12,6 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from sapo_edge import trimming
 from sapo_edge.trimming import LEAST, main, trim
 
 SYMBOLS = 2 * LEAST
@@ -102,7 +101,7 @@ def test_an_installation_that_cannot_be_trimmed_is_left_and_said(
     def refuse(*_paths: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(trimming.shutil, "copy2", refuse)
+    monkeypatch.setattr(shutil, "copy2", refuse)
     before = library.read_bytes()
     main(tmp_path)
     assert "No space left on device" in capsys.readouterr().out

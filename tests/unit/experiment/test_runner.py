@@ -19,7 +19,6 @@ import pytest
 
 from sapo_edge.errors import ConfigError, SapoError, StateError
 from sapo_edge.experiment import runner
-from sapo_edge.experiment import swarm as swarm_module
 from sapo_edge.experiment.plan import Job, Plan, Setting
 from sapo_edge.experiment.results import FILE, Results, exclusive, read_records
 from sapo_edge.experiment.runner import Step, begin_worker, run_job, run_jobs
@@ -67,7 +66,7 @@ def begin_slow(*arguments: Any) -> None:
         time.sleep(0.5)
         return copy(*places)
 
-    swarm_module.shutil.copytree = copy_slowly  # type: ignore[assignment]
+    shutil.copytree = copy_slowly  # type: ignore[assignment]
     begin_small(*arguments)
 
 
