@@ -132,6 +132,6 @@ if ! { [ -d "$environment" ] && "$uv" "$@" --reinstall-package sapo-edge "${whee
 fi
 # What a uv of its own has downloaded shares its files with the installation.
 [ "${UV_CACHE_DIR:-}" != "$place/cache" ] || rm -rf "$place/cache"
-"$environment/bin/python" -m sapo_edge.trimming >&2
+"$environment/bin/python" -m sapo_edge.trimming >&2 || say "it works, though nothing was trimmed"
 "$uv" tool update-shell --quiet 2>/dev/null || true
 say "installed in $environment; begin with: $("$uv" tool dir --bin)/sapo"

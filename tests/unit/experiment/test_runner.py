@@ -146,7 +146,11 @@ def test_a_save_is_finished_before_the_process_ends(
     monkeypatch.setattr(runner, "begin_worker", begin_slow)
     with closing(run_jobs(plan, tmp_path / "two", tmp_path, 2, silent)) as broken:
         stopped = next(step.job for step in broken if step.finished == 2 and step.job.arm in RESUMABLE)
-    assert saved_rounds(stopped.state(tmp_path / "two")) == [2]
+        state = stopped.state(tmp_path / "two")
+        # The process has told of the round, and begins to save.
+        while not (state / ".draft").exists() and saved_rounds(state) != [2]:
+            time.sleep(0.01)
+    assert saved_rounds(state) == [2]
 
 
 @pytest.mark.parametrize(
