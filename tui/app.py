@@ -419,15 +419,14 @@ class SapoApp(App[ExitCode]):
 
     def save_text(self, text: str, name: str) -> None:
         """Write a file into the folder for downloads, or the home directory without one; a browser downloads it."""
-        where = _downloads()
-        self.deliver_text(io.StringIO(text), save_directory=where, save_filename=name, encoding="utf-8", name="saved")
+        self.save_bytes(text.encode("utf-8"), name)
 
     def save_bytes(self, content: bytes, name: str) -> None:
         """As `save_text`, for a file that is no text."""
         if self.is_web:
             self.deliver_binary(io.BytesIO(content), save_filename=name, name="saved")
             return
-        # Textual 8.2 opens every file as text here.
+        # Textual 8.2 opens every file as text here, and says that it is saved before all is written.
         path = _downloads() / name
         try:
             path.write_bytes(content)
