@@ -214,5 +214,8 @@ def _end_with_parent(end: Connection, workspace: Path) -> None:
     with suppress(EOFError, OSError):
         end.recv()
     with _saving:
-        shutil.rmtree(workspace, ignore_errors=True)
+        # Others may still save what they have there.
+        shutil.rmtree(workspace / str(os.getpid()), ignore_errors=True)
+        with suppress(OSError):
+            workspace.rmdir()
         os._exit(1)
