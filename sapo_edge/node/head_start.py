@@ -246,8 +246,8 @@ class HeadStart:
         asked = list(groups.values())
         if not asked or not self._rehearse:
             return asked
-        turn = update % len(asked)
-        asked[turn] = replace(asked[turn], prompt=asked[turn].prompt[-1:])
+        plain = update % len(asked)
+        asked[plain] = replace(asked[plain], prompt=asked[plain].prompt[-1:])
         turn = update % len(self._rehearse)
         if turn not in self._rehearsed:
             first = turn - turn % REHEARSED_AT_ONCE

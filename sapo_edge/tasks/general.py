@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from sapo_edge.policy import Prompt
+from sapo_edge.policy import Message, Prompt
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.source import TaskSource
 
@@ -12,7 +12,7 @@ from sapo_edge.tasks.source import TaskSource
 def rehearsed_prompts() -> tuple[Prompt, ...]:
     """Questions of many kinds, none of them among the general ones; asked in the same way."""
     text = resources.files("sapo_edge.tasks").joinpath("rehearsed.txt").read_text("utf-8")
-    return tuple(map(general_source().manifest.prompt_for, text.splitlines()))
+    return tuple((Message("user", question),) for question in text.splitlines())
 
 
 def general_source() -> TaskSource:

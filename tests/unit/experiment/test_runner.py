@@ -26,6 +26,7 @@ from sapo_edge.experiment.scene import Scene, model_path
 from sapo_edge.experiment.swarm import QuestionSet, saved_rounds
 from tests.forked import fork_workers
 from tests.unit.experiment.small import HALF, LOST, RESUMABLE, SETS, SETTING, SOURCE, shelves, text
+from tests.waiting import wait_until
 
 ARMS = (*RESUMABLE[:3], LOST)
 
@@ -148,8 +149,7 @@ def test_a_save_is_finished_before_the_process_ends(
         stopped = next(step.job for step in broken if step.finished == 2 and step.job.arm in RESUMABLE)
         state = stopped.state(tmp_path / "two")
         # The process has told of the round, and begins to save.
-        while not (state / ".draft").exists() and saved_rounds(state) != [2]:
-            time.sleep(0.01)
+        wait_until(lambda: (state / ".draft").exists() or saved_rounds(state) == [2])
     assert saved_rounds(state) == [2]
 
 
