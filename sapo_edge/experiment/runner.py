@@ -156,6 +156,8 @@ def begin_worker(*arguments: Any) -> None:
     threading.Thread(target=_end_with_parent, args=(end, workspace), daemon=True).start()
     logging.disable(logging.INFO)
     lower_priority(NICE)
+    # The pool terminates all workers as soon as one has ended, also while they save. The thread above ends this one.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if is_tiny(plan):
         fix_instructions()
 
