@@ -34,7 +34,7 @@ NEXT = tuple(word.replace("1", "2") for word in QUICK)
 
 @dataclass(slots=True)
 class Clean:
-    """A home directory, a PATH without a compiler, and the tools that install.
+    """A home directory, and a PATH without a compiler, to which tools that install are added.
 
     Attributes:
         directory: everything is in it.
@@ -61,7 +61,6 @@ class Clean:
             "PIPX_DEFAULT_PYTHON": sys.executable,
             "UV_CACHE_DIR": str(self.directory / "cache"),
             "PIP_CACHE_DIR": str(self.directory / "pip-cache"),
-            "PIP_NO_COMPILE": "1",
         }
 
     def prepare(self) -> None:
@@ -70,13 +69,15 @@ class Clean:
         for name in PROGRAMS:
             if found := shutil.which(name):
                 (self.directory / "bin" / name).symlink_to(found)
-        tools = self.directory / "tools"
-        venv.create(tools, with_pip=True)
-        subprocess.run([tools / "bin/python", "-m", "pip", "install", "--quiet", "pipx", "uv"], check=True)
-        for name in ("pipx", "uv"):
-            (self.directory / "bin" / name).symlink_to(tools / "bin" / name)
         for name in ("cc", "gcc", "c++", "g++", "clang", "make", "cmake"):
             assert shutil.which(name, path=self.environment["PATH"]) is None, f"{name} is on the PATH"
+
+    def add(self, tool: str) -> None:
+        """Put pipx or uv on the PATH. Each has an environment of its own: pipx takes the uv that is beside it."""
+        environment = self.directory / f"{tool}-tool"
+        venv.create(environment, with_pip=True)
+        subprocess.run([environment / "bin/python", "-m", "pip", "install", "--quiet", tool], check=True)
+        (self.directory / "bin" / tool).symlink_to(environment / "bin" / tool)
 
     def run(self, step: str, *command: str, weigh: Path | None = None) -> str:
         """Run a command, which has to succeed; returns its stdout and adds a row."""
@@ -134,13 +135,14 @@ def script(clean: Clean, installer: Path = ROOT / "install.sh") -> None:
 
 
 def pipx(clean: Clean) -> None:
-    """Install with pipx over the version before, learn, export, remove."""
+    """Install with pipx, which finds no uv, over the version before, learn, export, remove."""
+    clean.add("pipx")
     environment = clean.directory / "home/.local/share/pipx/venvs/sapo-edge"
 
     def install(step: str, wheel: Path, *options: str) -> None:
         clean.run(
             step, "pipx", "install", *options, f"{wheel}{EXTRAS}",
-            f"--pip-args={' '.join(clean.place())}", weigh=environment,
+            f"--pip-args=--no-compile {' '.join(clean.place())}", weigh=environment,
         )  # fmt: skip
 
     _live(clean, "pipx", install, ("pipx", "uninstall", "sapo-edge"), environment)
@@ -148,6 +150,7 @@ def pipx(clean: Clean) -> None:
 
 def uv(clean: Clean) -> None:
     """The same with uv."""
+    clean.add("uv")
     environment = clean.directory / "home/.local/share/uv/tools/sapo-edge"
 
     def install(step: str, wheel: Path, *options: str) -> None:
@@ -190,8 +193,9 @@ def _live(clean: Clean, tool: str, install: Callable[..., None], removal: tuple[
     clean.run(f"{tool}: `sapo export`", sapo, "export", "--to", "peft", f"{home[1]}-adapter", *home)
     clean.run(f"{tool}: remove it", *removal)
     install(f"{tool}: install this version", wheel)
-    # pipx takes uv where it finds one, whose cache shares its files.
-    clean.run(f"{tool}: clean its cache", "uv", "cache", "clean")
+    if tool.startswith("uv"):
+        # Which shares its files.
+        clean.run(f"{tool}: clean its cache", "uv", "cache", "clean")
     trim = (str(environment / "bin/python"), "-m", "sapo_edge.trimming")
     clean.run(f"{tool}: trim it", *trim, weigh=environment)
     clean.run(f"{tool}: its first round", sapo, "run", *QUICK, home[0], f"{home[1]}-new", weigh=environment)
