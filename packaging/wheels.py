@@ -3,8 +3,8 @@
 
     python packaging/wheels.py [--to DIRECTORY] [--for MACHINE] [app] [core] [slim] [native] [sdist]
 
-app     this program. `pipx install ./dist/sapo_edge-*.whl --pip-args='--find-links ./dist'` then finds the others;
-        `--no-compile` beside it leaves out what Python makes itself of modules that are imported.
+app     this program. `pipx install ./dist/sapo_edge-*.whl --pip-args='--no-compile --find-links ./dist'` then finds the
+        others.
 core    the same without what trains, for a relay or a generator: version +core.
 slim    libraries without requirements that this program does not use, and without their commands: version +sapo.
         llama-cpp-python without the llama.cpp that would be compiled; it requires xllamacpp, whose wheel has one.

@@ -137,6 +137,7 @@ def script(clean: Clean, installer: Path = ROOT / "install.sh") -> None:
 def pipx(clean: Clean) -> None:
     """Install with pipx, which finds no uv, over the version before, learn, export, remove."""
     clean.add("pipx")
+    assert shutil.which("uv", path=clean.environment["PATH"]) is None, "pipx takes this uv: name pipx first"
     environment = clean.directory / "home/.local/share/pipx/venvs/sapo-edge"
 
     def install(step: str, wheel: Path, *options: str) -> None:
@@ -194,7 +195,7 @@ def _live(clean: Clean, tool: str, install: Callable[..., None], removal: tuple[
     clean.run(f"{tool}: remove it", *removal)
     install(f"{tool}: install this version", wheel)
     if tool.startswith("uv"):
-        # Which shares its files.
+        # It shares its files with what it installed, which trimming then leaves.
         clean.run(f"{tool}: clean its cache", "uv", "cache", "clean")
     trim = (str(environment / "bin/python"), "-m", "sapo_edge.trimming")
     clean.run(f"{tool}: trim it", *trim, weigh=environment)
