@@ -132,11 +132,13 @@ class Client:
     def follow(self, lines: Sequence[bytes], past: Sequence[Event] | None) -> None:
         """Queue past events and those published since; `past` is None if it could not be read."""
         with self._changed:
-            held, self.held = (self.held or []) if past is not None else [], None
+            held = (self.held or []) if past is not None else []
             # Events published while the past was read may be in both.
             sent = {(event.event, event.time) for event in past or ()}
             self.push(*lines, *(_line(event) for event in held if (event.event, event.time) not in sent))
+            # In this order: who publishes looks at `following` without the lock.
             self.subscribed = past is not None and not self.closing
+            self.held = None
 
     def dismiss(self, error: ControlError) -> None:
         """Replace all waiting lines by a last one, then end the connection."""

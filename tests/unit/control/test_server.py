@@ -31,7 +31,7 @@ from sapo_edge.control.protocol import (
 )
 from sapo_edge.control.server import MAX_CLIENTS, ControlServer
 from sapo_edge.errors import ConfigError, NoNodeError, StateError
-from sapo_edge.events import Event, Notice, Progress
+from sapo_edge.events import Event, Notice, Progress, to_json
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from tests.waiting import wait_until
@@ -169,31 +169,41 @@ def test_an_endless_line_closes_only_its_own_connection(bench: Bench) -> None:
     assert [line.get("id") for line in lines(connection)] == [None, 1, 2, 3]
 
 
-def test_past_and_new_events_come_in_order_without_a_gap(bench: Bench) -> None:
-    """Events are published while the past ones are read."""
+def test_past_and_new_events_come_in_order_without_a_gap(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events are published while the past ones are read, and while those that came meanwhile are queued."""
     published: list[Event] = []
 
     def publish() -> None:
-        for number in range(300):
+        for number in range(1000):
             event = notice(number)
             published.append(event)
             bench.server.publish(event)
             time.sleep(0.0002)
 
-    bench.history = lambda count: published[-count:]
+    def read_slowly(count: int) -> list[Event]:
+        past = published[-count:]
+        wait_until(lambda: len(published) > 150)
+        return past
+
+    def format_slowly(event: Event) -> str:
+        time.sleep(0.0002)
+        return to_json(event)
+
+    bench.history = read_slowly
+    monkeypatch.setattr("sapo_edge.events.to_json", format_slowly)
     publisher = threading.Thread(target=publish)
     publisher.start()
     wait_until(lambda: len(published) > 20)
     with bench.client() as client:
         past = client.subscribe(1000)
         events = client.events(timeout=SECONDS)
-        assert [int(next(events)["text"]) for _ in range(300)] == list(range(300))
-        assert past <= 300
+        assert [int(next(events)["text"]) for _ in range(1000)] == list(range(1000))
+        assert past <= 1000
         with pytest.raises(ControlError, match="already follows events"):
             client.request("subscribe")
-        bench.server.publish(notice(300))
+        bench.server.publish(notice(1000))
         assert client.request("echo") == {}, "a request in between"
-        assert next(events)["text"] == "300"
+        assert next(events)["text"] == "1000"
     publisher.join()
 
 
