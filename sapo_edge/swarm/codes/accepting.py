@@ -50,13 +50,12 @@ async def accept_invite(
     """The invite that waits under a code.
 
     Args:
-        code: the code. One guess is made for it, at the first place where somebody waits under its number.
+        code: one guess is made for it, at the first place where somebody waits under its number.
         named: meeting places that the user named; nobody else is asked if there are any.
         listen: "loopback" to look on this machine only.
         mdns: whether to look on the local network too.
         entry: to the DHT, where to look too, and to announce that this side can be reached; None to do neither.
         map_port: whether to ask the router to forward a port for that.
-        seconds: for finding the other side.
 
     Raises:
         SwarmError: if nobody is found, or the exchange brings no invite.
@@ -93,12 +92,7 @@ async def accept_invite(
 
 
 class _Search:
-    """Places that are tried for one code.
-
-    Attributes:
-        failure: how far the search came instead; None as long as no place answered.
-        scope: ends everything.
-    """
+    """Places that are tried for one code. `failure` says how far it came instead of an invite, and `scope` ends all."""
 
     scope: trio.CancelScope
 

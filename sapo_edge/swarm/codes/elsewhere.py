@@ -49,8 +49,6 @@ async def meet_elsewhere(
     """Announce this side of a code if it can be reached, and look for the other one, until cancelled.
 
     Args:
-        claim: of this side.
-        look: the networks of this machine.
         map_port: whether to ask the router to forward the host's port.
         visit: what to do at an address that is announced for the other side.
         meet_at: what to do at a volunteer's; a few at a time.

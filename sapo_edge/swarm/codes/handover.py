@@ -78,11 +78,9 @@ class Inviter:
         self._key: bytes | None = None
 
     def answer(self, guess: bytes) -> bytes:
-        """The sealed invite for a guess.
+        """The sealed invite for a guess; a WrongCodeError if that is wrong or malformed.
 
-        Raises:
-            SpentError: if there was a guess before; this one stays unanswered, right or wrong.
-            WrongCodeError: if the guess is wrong or malformed.
+        After another guess it is a SpentError, right or wrong: this one stays unanswered.
         """
         if self._offer.spent:
             raise SpentError
@@ -110,12 +108,7 @@ class Joiner:
         self._guessed = False
 
     def guess(self, hello: bytes) -> bytes:
-        """The guess that answers an inviter's first message.
-
-        Raises:
-            SpentError: if it made one already.
-            WrongCodeError: if the message is malformed.
-        """
+        """The guess for an inviter's first message; a WrongCodeError if that is malformed, a SpentError after another."""
         if self._guessed:
             raise SpentError
         self._guessed = True
@@ -125,11 +118,7 @@ class Joiner:
         return self._message + _tag(self._key, "guess")
 
     def open(self, sealed: bytes) -> str:
-        """The line in a sealed invite.
-
-        Raises:
-            WrongCodeError: if it was not sealed by somebody who knows the code.
-        """
+        """The line in a sealed invite; a WrongCodeError if nobody who knows the code has sealed it."""
         from nacl.exceptions import CryptoError
 
         if self._key is None or len(sealed) > MAX_SEALED_BYTES:

@@ -70,11 +70,7 @@ async def read_answer(stream: INetStream) -> Answer:
 
 
 async def ask_place(host: IHost, peer_id: str, claim: Claim) -> tuple[INetStream, Answer]:
-    """Make a claim at a connected meeting place; returns the open stream and the answer.
-
-    Raises:
-        One of LOST: if there is no valid answer in time.
-    """
+    """The open stream and the answer to a claim at a connected meeting place; raises one of LOST without a valid one."""
     stream: INetStream | None = None
     try:
         with trio.fail_after(ASK_SECONDS):
@@ -100,12 +96,7 @@ class _Waiting:
 
 
 class MeetingPlace:
-    """Answers claims.
-
-    Args:
-        tally: counts claims by what became of them.
-        slots: inviters that may wait here at a time.
-    """
+    """Answers claims; so many inviters may wait here at a time as there are slots."""
 
     def __init__(self, host: IHost, tally: Tally, slots: int = SLOTS) -> None:
         self._host, self._tally, self._slots = host, tally, slots

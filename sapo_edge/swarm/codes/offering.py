@@ -67,7 +67,6 @@ async def offer_invite(
         mdns: whether to announce that on the local network.
         entry: to the DHT, where to announce that too, and to look for the joiner; None to do neither.
         map_port: whether to ask the router to forward a port for that.
-        seconds: for which the code is valid.
 
     Raises:
         SwarmError: if one wrong guess was made, if nobody came, or if it is not sure that the invite arrived.
@@ -108,9 +107,7 @@ async def offer_invite(
 class _Desk:
     """Hands an offered invite over, on whichever stream the first guess comes.
 
-    Attributes:
-        settled: set once a guess was answered.
-        failure: why the other side may not have the invite then.
+    It is settled once a guess was answered; `failure` says why the other side may not have the invite then.
     """
 
     def __init__(self, offer: Offer) -> None:

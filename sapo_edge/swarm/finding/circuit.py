@@ -85,7 +85,6 @@ class RelayedConnection(RawConnection):  # type: ignore[misc] # libp2p is not fo
 
     def get_remote_address(self) -> None:
         """None; the library would give the relay's."""
-        return
 
 
 def is_relayed(connection: Any) -> bool:
@@ -102,10 +101,8 @@ def circuits_through(host: IHost, relay: str) -> int:
 async def open_way(host: IHost, address: Address, introduction: ExchangeRequest | None = None) -> bool:
     """Connect to a peer at an address, and return whether that worked. If it names a relay, that is connected first.
 
-    Who is connected directly already is not dialled again.
-
-    Args:
-        introduction: says to the relay which swarm this host is of; members relay for their own only.
+    Who is connected directly already is not dialled again. The introduction says to the relay which swarm this host is
+    of; members relay for their own only.
     """
     via = address.via
     network, target = host.get_network(), ID.from_string(via.peer_id)
@@ -124,11 +121,7 @@ async def open_way(host: IHost, address: Address, introduction: ExchangeRequest 
 
 
 async def dial_through(host: IHost, address: Address) -> None:
-    """Connect to a peer through a relay that this node is connected to.
-
-    Raises:
-        SwarmException: if the peer has no reservation with the relay, or the handshake fails.
-    """
+    """Connect to a peer through a relay that this node is connected to; raises one of FAILED if that fails."""
     assert address.relay is not None
     target = ID.from_string(address.peer_id)
     stream = await host.new_stream(ID.from_string(address.relay), [HOP])
@@ -167,13 +160,11 @@ class Inbound(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
 
     def __init__(self, host: IHost, reserved_at: Callable[[str], Address | None], tally: Tally) -> None:
         super().__init__(host)
-        self._reserved_at = reserved_at
-        self._tally = tally
+        self._reserved_at, self._tally = reserved_at, tally
         self._opening: Counter[str] = Counter()
 
     async def _handle_stop_stream(self, stream: INetStream) -> None:
-        relay = str(stream.muxed_conn.peer_id)
-        reason = ""
+        relay, reason = str(stream.muxed_conn.peer_id), ""
         if self._reserved_at(relay) is None:
             reason = "no reservation with the relay"
         elif self._opening[relay] + circuits_through(self.host, relay) >= MAX_CIRCUITS_OF_RELAY:
@@ -226,9 +217,7 @@ class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
         dial_checked: Callable[[str], Awaitable[bool]],
     ) -> None:
         super().__init__(host)
-        self._nursery = nursery
-        self._own_addresses = own_addresses
-        self._dial_checked = dial_checked
+        self._nursery, self._own_addresses, self._dial_checked = nursery, own_addresses, dial_checked
         self._bucket = TokenBucket(PUNCHES_PER_SECOND, PUNCH_BURST)
         self._punched: Recent[str, float] = Recent(MAX_PUNCHED_ADDRESSES)
 
@@ -323,14 +312,9 @@ class RelayClient:
         tally: Tally,
         is_volunteer: Callable[[str], bool] = lambda peer_id: False,
     ) -> None:
-        self._is_volunteer = is_volunteer
-        self._carries = carries
-        self._own_addresses = own_addresses
-        self._dial_checked = dial_checked
-        self._host = host
-        self._reached_at = reached_at
-        self._is_needed = is_needed
-        self._tally = tally
+        self._host, self._tally, self._reached_at, self._is_needed = host, tally, reached_at, is_needed
+        self._carries, self._is_volunteer = carries, is_volunteer
+        self._own_addresses, self._dial_checked = own_addresses, dial_checked
         # When to renew, and when to ask a relay that refused again: seconds of the monotonic clock by peer id. And for
         # how long it was not asked.
         self._reservations: dict[str, float] = {}
@@ -342,12 +326,8 @@ class RelayClient:
     def addresses(self) -> tuple[Address, ...]:
         """Circuit addresses at which others reach this node."""
         own = str(self._host.get_id())
-        relays = [
-            relay
-            for peer_id in self._reservations
-            if peer_id in self._tested and (relay := self._reached_at(peer_id)) is not None
-        ]
-        return tuple(Address(relay.kind, relay.host, relay.port, own, relay.peer_id) for relay in relays)
+        relays = [self._reached_at(peer_id) for peer_id in self._reservations if peer_id in self._tested]
+        return tuple(Address(relay.kind, relay.host, relay.port, own, relay.peer_id) for relay in relays if relay)
 
     def reserved_at(self, peer_id: str) -> Address | None:
         """The address of a relay that holds a reservation of this node; None for any other peer."""
@@ -400,8 +380,7 @@ class RelayClient:
 
     async def _test(self, peer_id: str, now: float) -> None:
         """Give up a reservation with a relay that carries nobody: a new one at once, another one at the second time."""
-        address = self.reserved_at(peer_id)
-        if address is None:
+        if (address := self.reserved_at(peer_id)) is None:
             return
         if await self._carries(address):
             self._tested[peer_id] = True
@@ -453,9 +432,8 @@ class RelayClient:
         """Try direct connections to peers that dialled in through a relay; if both ends tried, they would collide."""
         attempts: dict[int, int] = {}
         for peer, connections in list(self._host.get_network().connections.items()):
-            relayed = [connection for connection in connections if is_relayed(connection)]
-            for connection in relayed:
-                attempts[id(connection)] = self._attempts.get(id(connection), 0)
+            relayed = list(filter(is_relayed, connections))
+            attempts |= {id(connection): self._attempts.get(id(connection), 0) for connection in relayed}
             if not relayed or len(relayed) < len(connections) or relayed[0].direction != Direction.INBOUND:
                 continue
             key = id(relayed[0])

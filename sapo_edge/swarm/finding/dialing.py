@@ -62,12 +62,8 @@ class Dialler:
         on_reached: Callable[[Address], None],
         tally: Tally,
     ) -> None:
-        self._host = host
-        self._book = book
-        self._networks = networks
-        self._is_member = is_member
-        self._on_reached = on_reached
-        self._tally = tally
+        self._host, self._book, self._networks, self._tally = host, book, networks, tally
+        self._is_member, self._on_reached = is_member, on_reached
         self._bucket = TokenBucket(DIALS_PER_SECOND, DIAL_BURST)
         # Regions by peer id: of running attempts, and of connected peers that were dialled.
         self._dialling: dict[str, str] = {}
@@ -205,10 +201,7 @@ class Dialler:
     ) -> dict[Address, bool | None]:
         """Connect to a peer at one of its addresses, and return what `dial` did of each, the one that answered first.
 
-        Args:
-            addresses: in the order in which they are tried; each once the one before has failed, or has been tried for
-                `patience` seconds.
-            trusted: as of `dial`.
+        They are tried in order, each once the one before has failed, or has been tried for `patience` seconds.
         """
         results: dict[Address, bool | None] = {}
 
@@ -228,20 +221,13 @@ class Dialler:
 
     def _sort_addresses(self, peer: KnownPeer) -> list[Address]:
         """Addresses of a peer: the one that answered last, then direct ones before relayed ones, local ones first."""
-        networks = self._networks()
-        first = peer.addresses[:1] if peer.last_connected else []
-        others = sorted(
-            peer.addresses[len(first) :],
-            key=lambda address: (address.relay is not None, not networks.is_local(address)),
-        )
-        return [*first, *others]
+        is_local, last = self._networks().is_local, peer.addresses[:1] if peer.last_connected else []
+        return sorted(peer.addresses, key=lambda one: (one not in last, one.relay is not None, not is_local(one)))
 
     async def dial(self, address: Address, trusted: bool = False) -> bool | None:
         """Connect to a peer at an address, and return whether that worked; None if it is too soon to try.
 
-        Args:
-            address: direct, or through a relay, which is then dialled first.
-            trusted: the owner configured it, so it needs no check.
+        A relay that it names is dialled first. A trusted one, which the owner configured, needs no check.
         """
         if not trusted and not self._networks().may_dial(address.via):
             self._tally.count("addresses not dialled: not allowed")

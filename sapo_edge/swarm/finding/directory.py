@@ -108,13 +108,9 @@ class Directory:
         max_entries: int = MAX_ENTRIES,
         introduces_all: bool = False,
     ) -> None:
+        self._host, self._tag, self._networks, self._tally = host, tag, networks, tally
+        self._own_addresses, self._on_checked = own_addresses, on_checked
         self._introduces_all = introduces_all or tag is None
-        self._host = host
-        self._on_checked = on_checked
-        self._tag = tag
-        self._networks = networks
-        self._own_addresses = own_addresses
-        self._tally = tally
         self._entries: Recent[str, Entry] = Recent(max_entries)
         scale = max_entries / MAX_ENTRIES
         self._probes = TokenBucket(scale * PROBES_PER_SECOND, scale * PROBE_BURST)

@@ -52,12 +52,7 @@ REACHED_SECONDS = 86400.0
 
 
 class Discovery:
-    """Keeps a host connected to peers of its swarm.
-
-    Args:
-        ports: remembers the ports of this node.
-        is_proven: whether a peer has sent good rollouts for a while.
-    """
+    """Keeps a host connected to peers of its swarm. `is_proven` says who has sent good rollouts for a while."""
 
     def __init__(
         self,
@@ -67,8 +62,7 @@ class Discovery:
         tally: Tally,
         is_proven: Callable[[str], bool] = lambda peer_id: False,
     ) -> None:
-        self._is_proven = is_proven
-        self._host, self._config, self._tally = host, config, tally
+        self._host, self._config, self._tally, self._is_proven = host, config, tally, is_proven
         self._tag = self._tag_for("peers")
         self._own_id = str(host.get_id())
         self._port = listen_port(host)
@@ -112,10 +106,9 @@ class Discovery:
         self._reached_since: float | None = None
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
-        """Find and dial peers until cancelled. Failures are retried, counted and notified; they never raise.
+        """Find and dial peers until cancelled; started once the stream handlers are registered.
 
-        Args:
-            task_status: for `nursery.start`: started once the stream handlers are registered.
+        Failures are retried, counted and notified; they never raise.
         """
         self.directory.start()
         if self._config.relay_rate:
@@ -378,8 +371,7 @@ class Discovery:
             )
 
     async def _load(self) -> None:
-        path = self._config.known_peers
-        if path is None:
+        if (path := self._config.known_peers) is None:
             return
         try:
             self.book.load(await trio.to_thread.run_sync(read_bounded, path, MAX_FILE_BYTES))
@@ -389,8 +381,7 @@ class Discovery:
             self._tally.notice("warning", f"ignoring the file of known peers: {error}", "known peers")
 
     async def _save(self, *, abandon_on_cancel: bool = False) -> None:
-        path = self._config.known_peers
-        if path is None:
+        if (path := self._config.known_peers) is None:
             return
         # The book is for this thread alone, and what changes while the file is written is of the next one.
         data, self.book.changed = self.book.to_bytes(), False

@@ -92,11 +92,8 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         super().__init__(host, limits, allow_hop=True)
         # It would keep up to 64 KiB of addresses that a peer claims, as thousands of objects; nothing here uses them.
         protocol_module.maybe_consume_signed_record = lambda *_: True
-        self._offer = offer
-        self._tally = tally
-        self._wait = wait
-        self._reserves = reserves
-        self._connects = connects
+        self._offer, self._tally, self._wait = offer, tally, wait
+        self._reserves, self._connects = reserves, connects
         self._openings = Shares(*offer.openings)
         self._streams: Counter[ID] = Counter()
         self._circuits: Counter[ID] = Counter()
@@ -241,13 +238,11 @@ def _remote_host(stream: INetStream) -> str:
 def members_hop(
     host: IHost, tally: Tally, rate: int, reserves: Callable[[str], bool], connects: Callable[[str], bool]
 ) -> Hop:
-    """The small relay of a member.
+    """The small relay of a member; reserves and connects are as of `Hop`.
 
     Args:
         rate: bytes a second for all circuits together. Half of it is divided into as many shares as there may be
             circuits, one for each address.
-        reserves: whether a peer is a member, and this node one that others reach.
-        connects: whether a peer is a member.
     """
     share = rate / 2 / MEMBERS_OFFER.circuits
     bytes_a_second = Shares(share, 2 * share, rate / 2, rate)

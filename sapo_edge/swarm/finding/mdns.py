@@ -78,12 +78,9 @@ class Announcement:
             return ()
         addresses = []
         for text in strings:
-            if not text.startswith(b"dnsaddr="):
-                continue
-            try:
-                addresses.append(parse_address(text.removeprefix(b"dnsaddr=").decode("ascii")))
-            except ValueError:
-                continue
+            if text.startswith(b"dnsaddr="):
+                with contextlib.suppress(ValueError):
+                    addresses.append(parse_address(text.removeprefix(b"dnsaddr=").decode("ascii")))
         return tuple(address for address in addresses[:MAX_ADDRESSES] if address.peer_id != self.peer_id)
 
 
@@ -144,12 +141,11 @@ class _Multicast(ServiceListener):
 async def run_mdns(
     announcement: Announcement, look: Callable[[], LocalNetworks], on_address: OnAddress, tally: Tally
 ) -> None:
-    """Announce this node and look for others until cancelled.
+    """Announce this node and look for others until cancelled. Missing multicast is a notice, not an error.
 
     Args:
         look: returns the machine's networks; called in a worker thread.
         on_address: called in trio's thread with each address of the same swarm, repeatedly.
-        tally: counts and notices. Missing multicast is a notice, not an error.
     """
     token = trio.lowlevel.current_trio_token()
     # Zeroconf logs every invalid packet on the network.

@@ -108,7 +108,8 @@ class Outside:
 
     def reaches(self, version: int) -> bool | None:
         """Whether other networks reach this node over a version of IP; None while they don't agree."""
-        return _verdict(*self.votes(version))
+        yes, no = self.votes(version)
+        return None if max(yes, no) < AGREE or yes == no else yes > no
 
     @property
     def is_reachable(self) -> bool | None:
@@ -118,7 +119,9 @@ class Outside:
 
     def address(self, version: int) -> str | None:
         """The public IP address of this node on which other networks, or one and the router, agree."""
-        seen = self._voices_about_address(version)
+        seen = Counter(ip for (_, by), (_, ip) in self._valid(self._seen).items() if by == version)
+        if version == 4 and self.router:
+            seen[self.router] += 1
         for ip, votes in seen.most_common(1):
             if votes >= AGREE and 2 * votes > seen.total():
                 return ip
@@ -137,12 +140,6 @@ class Outside:
         """Seconds by which peers' clocks are ahead of this one, as `agreed_difference`."""
         return agreed_difference([ahead for _, ahead in self._valid(self._clocks).values()])
 
-    def _voices_about_address(self, version: int) -> Counter[str]:
-        voices = Counter(ip for (_, by), (_, ip) in self._valid(self._seen).items() if by == version)
-        if version == 4 and self.router:
-            voices[self.router] += 1
-        return voices
-
     def _valid(self, voices: Recent[K, tuple[float, V]]) -> dict[K, tuple[float, V]]:
         oldest = self._clock() - VALID_SECONDS
         return {key: voice for key, voice in voices.items() if voice[0] >= oldest}
@@ -152,8 +149,7 @@ class InboundWatch:
     """Reports each new inbound connection, except those through relays and through holes that were punched."""
 
     def __init__(self, host: IHost, outside: Outside) -> None:
-        self._host = host
-        self._outside = outside
+        self._host, self._outside = host, outside
         self._relayed: set[str] = set()
         self._reported: set[int] = set()
 
@@ -176,22 +172,12 @@ class InboundWatch:
 
 
 def agreed_difference(values: Sequence[float]) -> float:
-    """The largest difference that more than half of the values, and at least `AGREE`, reach; 0 if there is none.
-
-    Args:
-        values: one for each voice, negative or positive.
-    """
+    """The largest difference that more than half of the voices' values, and at least `AGREE`, reach; 0 if none is."""
     needed = max(AGREE, len(values) // 2 + 1)
     if len(values) < needed:
         return 0.0
     ordered = sorted(values)
     return max(0.0, ordered[-needed]) or min(0.0, ordered[needed - 1])
-
-
-def _verdict(yes: int, no: int) -> bool | None:
-    if max(yes, no) < AGREE or yes == no:
-        return None
-    return yes > no
 
 
 def _parse(ip: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -57,7 +57,6 @@ class KnownPeer:
     """One peer.
 
     Attributes:
-        origin: how this node learned of it.
         region: of its first address.
         addresses: most promising first.
         source: id of the peer that named it; empty if none did.
@@ -131,8 +130,7 @@ class PeerBook:
 
     def mark_connected(self, peer_id: str, address: Address | None = None) -> None:
         """Record a connection, and the address that this node dialled, if it did."""
-        peer = self.peers.get(peer_id)
-        if peer is None:
+        if (peer := self.peers.get(peer_id)) is None:
             return
         peer.last_connected, peer.failures = time.time(), 0
         peer.origin = min(peer.origin, Origin.MET)
@@ -161,8 +159,7 @@ class PeerBook:
 
     def mark_failed(self, peer_id: str) -> None:
         """Record a failed attempt: the next one comes later, until the peer is forgotten."""
-        peer = self.peers.get(peer_id)
-        if peer is None:
+        if (peer := self.peers.get(peer_id)) is None:
             return
         peer.failures += 1
         was_reached = peer.last_connected > 0
@@ -176,14 +173,12 @@ class PeerBook:
 
     def postpone(self, peer_id: str, seconds: float) -> None:
         """Try a peer later, after these seconds or a few times as many, without a failure of its own."""
-        peer = self.peers.get(peer_id)
-        if peer is not None:
+        if (peer := self.peers.get(peer_id)) is not None:
             peer.due = self._clock() + seconds * self._rng.uniform(1.0, 4.0)
 
     def mark_disconnected(self, peer_id: str) -> None:
         """Record the end of a connection: try again soon, at a random time so that not all nodes do it together."""
-        peer = self.peers.get(peer_id)
-        if peer is not None:
+        if (peer := self.peers.get(peer_id)) is not None:
             peer.due = self._clock() + self._rng.uniform(0.5, 2.0) + (3.0 if self.own_id > peer_id else 0.0)
 
     def forget(self, peer_id: str) -> None:
@@ -207,17 +202,15 @@ class PeerBook:
     def to_bytes(self) -> bytes:
         """The content of the file: the anchors and the peers that were reached last."""
         anchors = self.anchors()
-        best = sorted(
-            (peer for peer in self.peers.values() if peer.last_connected),
-            key=lambda peer: (peer.peer_id not in anchors, -peer.last_connected),
-        )
+        reached = [peer for peer in self.peers.values() if peer.last_connected]
+        reached.sort(key=lambda peer: (peer.peer_id not in anchors, -peer.last_connected))
         entries = [
             {
                 "addresses": [str(address) for address in peer.addresses],
                 "reached": int(peer.last_connected),
                 "proven": int(peer.proven),
             }
-            for peer in best[:MAX_SAVED]
+            for peer in reached[:MAX_SAVED]
         ]
         content: dict[str, Any] = {"v": VERSION, "peers": entries}
         if self.last is not None:
@@ -225,11 +218,7 @@ class PeerBook:
         return json.dumps(content, indent=1).encode()
 
     def load(self, data: bytes) -> int:
-        """Add the peers of a file, and return how many it had.
-
-        Raises:
-            ValueError: if the file is not valid.
-        """
+        """Add the peers of a file, and return how many it had; a ValueError if it is not valid."""
         try:
             content = json.loads(data)
         except RecursionError as error:
@@ -269,16 +258,11 @@ class PeerBook:
         candidates = [
             peer for peer in self.peers.values() if peer.origin is not Origin.BOOTSTRAP and peer.peer_id not in anchors
         ]
-        worst = max(
-            candidates,
-            key=lambda peer: (
-                max(MAX_OF_REGION, regions[peer.region]),
-                peer.origin,
-                peer.failures,
-                -peer.last_connected,
-            ),
-            default=None,
-        )
+
+        def worth_least(peer: KnownPeer) -> tuple[float, ...]:
+            return max(MAX_OF_REGION, regions[peer.region]), peer.origin, peer.failures, -peer.last_connected
+
+        worst = max(candidates, key=worth_least, default=None)
         if worst is None or (worst.origin < origin and regions[worst.region] <= MAX_OF_REGION):
             return False
         del self.peers[worst.peer_id]

@@ -6,7 +6,7 @@ import itertools
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Literal
 
 import trio
@@ -33,13 +33,9 @@ ASK_SECONDS, MAX_ASKED = 15.0, 5
 async def visiting_host(
     psk: bytes | None, listen: Literal["all", "loopback"] | None = None, port: int = 0
 ) -> AsyncIterator[IHost]:
-    """Run a host with a throw-away identity, for the duration of this context.
+    """Run a host with a throw-away identity, for the duration of this context; a SwarmError if it can't listen.
 
-    Args:
-        listen: where to listen; None to dial out only.
-
-    Raises:
-        SwarmError: if it can't listen.
+    With `listen` None it dials out only.
     """
     meter = Meter(0, 0, Tally())
     host = make_host(Identity(secrets.token_bytes(32)), psk, meter)
@@ -51,11 +47,8 @@ async def carries(host: IHost, tag: bytes, relay: Address) -> bool:
     """Whether somebody of this swarm who dials a relay gets a connection to this node through it.
 
     A relay that only says that it relays would hold a node's place and bring nobody. It can't tell this attempt from
-    any other peer's, except by the IP address and by the port, which a throw-away host lacks.
-
-    Args:
-        host: this node's, which holds a reservation with the relay.
-        tag: of its swarm; members relay for members only.
+    any other peer's, except by the IP address and by the port, which a throw-away host lacks. The host is this node's,
+    which holds a reservation, and the tag its swarm's: members relay for members only.
     """
     target = Address(relay.kind, relay.host, relay.port, str(host.get_id()), relay.peer_id)
     async with visiting_host(key_of(host)) as visitor:
@@ -101,19 +94,16 @@ async def ask_peers(
 ) -> list[View]:
     """Views of a few peers; empty if none answers, or the port is in use."""
     views: list[View] = []
-    try:
+    with suppress(SwarmError):
         async with visiting_host(psk, listen, port) as host:
             request = ExchangeRequest(swarm_tag(swarm, psk, "peers"), listen_port(host), probe=True)
             with trio.move_on_after(ASK_SECONDS):
                 async for peer_id in meet(host, bootstrap, swarm):
                     sent = time.time()
-                    answer = await ask(host, peer_id, request)
-                    if answer is not None:
+                    if (answer := await ask(host, peer_id, request)) is not None:
                         ahead = answer.clock_ahead(sent, time.time())
                         remote = next(iter(direct_remotes(host, peer_id)), "")
                         views.append(View(remote, answer.seen, answer.reachable, ahead))
                     if len(views) >= MAX_ASKED:
                         break
-    except SwarmError:
-        pass
     return views

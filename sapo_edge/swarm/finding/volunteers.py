@@ -65,11 +65,7 @@ class Volunteers:
         self._needed_since: float | None = None
 
     def topic(self, announced: Callable[[], int]) -> Topic:
-        """What is looked up in the DHT while volunteers are needed.
-
-        Args:
-            announced: the port at which this node volunteers; 0 if it doesn't.
-        """
+        """What is looked up in the DHT while volunteers are needed; `announced` is this one's port, 0 if it is none."""
         return Topic(volunteer_keys, announced, self.lacks, lambda: not self._held, self.try_place, self.rank)
 
     def holds(self, peer_id: str) -> bool:

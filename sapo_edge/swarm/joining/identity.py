@@ -52,11 +52,7 @@ _ANIMALS = (
 
 @dataclass(frozen=True)
 class Identity:
-    """A node's key.
-
-    Attributes:
-        secret: 32 bytes, the seed of the key; not part of the repr.
-    """
+    """A node's key. The secret, its seed, has 32 bytes and is not part of the repr."""
 
     secret: bytes = field(repr=False)
 
@@ -86,11 +82,7 @@ class Identity:
 
 
 def peer_id_of(public_key: bytes) -> str:
-    """The libp2p peer id of an Ed25519 public key, "12D3KooW...".
-
-    Raises:
-        ValueError: if the key is not 32 bytes.
-    """
+    """The libp2p peer id of an Ed25519 public key, "12D3KooW..."; a ValueError if that has not 32 bytes."""
     if len(public_key) != KEY_BYTES:
         raise ValueError(f"a public key has {KEY_BYTES} bytes, not {len(public_key)}")
     text: bytes = base58.b58encode(_PREFIX + public_key)
@@ -99,11 +91,7 @@ def peer_id_of(public_key: bytes) -> str:
 
 @lru_cache(maxsize=4096)
 def public_key_of(peer_id: str) -> bytes:
-    """The public key in a peer id.
-
-    Raises:
-        ValueError: if the id is not one of an Ed25519 key.
-    """
+    """The public key in a peer id; a ValueError if the id is not one of an Ed25519 key."""
     # Decoding takes time quadratic in the length.
     if len(peer_id) > MAX_PEER_ID_CHARACTERS:
         raise ValueError("too long for a peer id")
@@ -184,7 +172,5 @@ def _derive_key(passphrase: str, salt: bytes) -> bytes:
         return bytes(argon2id.kdf(SecretBox.KEY_SIZE, normalized, salt, opslimit=_OPERATIONS, memlimit=_MEMORY))
     except (CryptoError, MemoryError) as error:
         # Too little memory is the only reason for libsodium to fail here.
-        raise StateError(
-            f"too little memory: a passphrase needs {_MEMORY >> 20} MB",
-            "close other programs, and try again",
-        ) from error
+        needs = f"too little memory: a passphrase needs {_MEMORY >> 20} MB"
+        raise StateError(needs, "close other programs, and try again") from error

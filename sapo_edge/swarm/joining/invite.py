@@ -19,6 +19,7 @@ import hashlib
 import re
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -85,8 +86,7 @@ class Swarm:
     def of(cls, manifest: Manifest, bootstrap: tuple[str, ...] = (), key: bytes | None = None) -> Swarm:
         """The open swarm of a manifest, or the private one with a key.
 
-        Raises:
-            ManifestError: if functions of this machine judge its answers: nobody else has them.
+        There is none if functions of this machine judge its answers: nobody else has them.
         """
         if manifest.functions:
             judged = f"answers to {manifest.name} are judged by a function of this machine, so nobody can join it"
@@ -131,13 +131,9 @@ def parse_invite(text: str) -> Swarm:
 
 
 def check_address(text: str) -> str:
-    """Check that a multiaddress can be dialled: host, TCP port and peer id, or through a relay.
+    """A multiaddress in its shortest form; a ConfigError if it can't be dialled, directly or through a relay.
 
-    Returns:
-        The address in its shortest form.
-
-    Raises:
-        ConfigError: if it can't be dialled.
+    It needs host, TCP port and peer id.
     """
     try:
         address = parse_address(text)
@@ -157,11 +153,9 @@ def choose_addresses(addresses: Iterable[str]) -> tuple[str, ...]:
     """
     ranked: dict[str, int] = {}
     for text in addresses:
-        try:
+        with suppress(ConfigError):
             address = parse_address(check_address(text))
-        except ConfigError:
-            continue
-        ranked[str(address)] = _rank(address)
+            ranked[str(address)] = _rank(address)
     best = sorted(ranked, key=lambda text: ranked[text])
     usable = [text for text in best if ranked[text] < _THIS_MACHINE]
     return tuple((usable or best)[:MAX_ADDRESSES])

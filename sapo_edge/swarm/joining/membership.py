@@ -52,9 +52,7 @@ class Membership:
     def swarm_of(self, manifest: Manifest) -> Swarm | None:
         """The swarm of a node; None if it works alone.
 
-        Args:
-            manifest: of the settings. Its open swarm is the node's if none was ever joined or left, and it has no own
-                questions.
+        If none was ever joined or left, that is the open swarm of the settings' manifest, unless it has own questions.
         """
         if self.alone:
             return None
@@ -119,13 +117,10 @@ class Membership:
         return sorted(manifests, key=lambda manifest: (manifest.name, manifest.digest))
 
     def keep_manifest(self, data: bytes, digest: bytes, store: Path | None = None) -> Manifest:
-        """Verify a manifest from a file or a peer, and store it.
+        """Verify a manifest from a file or a peer as `verify_manifest` does, and store it.
 
         Args:
             store: directory of the questions that it names by digest; None: they are not here, or kept already.
-
-        Raises:
-            ManifestError: if it has another digest, or is invalid.
         """
         manifest = verify_manifest(data, digest)
         make_private_directory(self.kept)
@@ -168,11 +163,7 @@ class Membership:
 
 
 def verify_manifest(data: bytes, digest: bytes) -> Manifest:
-    """Decode a manifest after checking its digest.
-
-    Raises:
-        ManifestError: if it has another digest, or is invalid.
-    """
+    """Decode a manifest; a ManifestError if it has another digest, or is invalid."""
     if len(data) > MAX_MANIFEST_BYTES or hashlib.sha256(data).digest() != digest:
         raise ManifestError("the manifest is not the requested one", "fetch it from another peer")
     return Manifest.from_bytes(data)

@@ -113,8 +113,7 @@ class Admission:
         own: str = "",
     ) -> None:
         self.reputation = reputation
-        self._swarm = swarm
-        self._own = own
+        self._swarm, self._own = swarm, own
         self._task_check = TaskCheck(source)
         self.freshness = Freshness(now, clock)
         # Each with a verified signature; empty if it is not known.
@@ -123,12 +122,7 @@ class Admission:
         self._lock = threading.Lock()
 
     def check_message(self, data: bytes, sender: str, publisher: str) -> CheckResult:
-        """Check a gossip message, except for its tasks.
-
-        Args:
-            sender: peer id of the neighbour that forwarded it.
-            publisher: peer id of the peer that signed it.
-        """
+        """Check a gossip message, except for its tasks: a neighbour, the sender, forwarded it; its publisher signed it."""
         with self._lock:
             if self.reputation.is_ignored(sender) or self.reputation.is_ignored(publisher):
                 return CheckResult(rejections=(Rejection.IGNORED,))
@@ -166,10 +160,9 @@ class Admission:
         return self._task_check.busy
 
     def check_task(self, signed: SignedRollout) -> Rejection | None:
-        """Check the task of an accepted record. Takes milliseconds to seconds; call it in a worker thread.
+        """Why the task of an accepted record is rejected; None if it may be trained on.
 
-        Returns:
-            Why the rollout is rejected; None if it may be trained on.
+        Takes milliseconds to seconds; call it in a worker thread.
         """
         author = signed.rollout.author
         try:
@@ -232,8 +225,7 @@ class Admission:
     def _check_record(self, record: RawRecord, sender: str, *, is_gossip: bool) -> SignedRollout:
         """A record that passed all checks of records; a WireError gives the reason of a failed one.
 
-        Args:
-            is_gossip: whether it arrived in a message, whose author's rate was checked.
+        The author's rate of what arrived in a message was checked.
         """
         author = peer_id_of(read_author(record))
         if author == self._own:

@@ -77,11 +77,7 @@ class TaskCheck:
         return self._worker.busy
 
     def run(self, rollout: Rollout) -> None:
-        """Verify the task of a rollout. Takes milliseconds to seconds.
-
-        Raises:
-            RejectedError: if the task is not verified, in time.
-        """
+        """Verify the task of a rollout, in milliseconds to seconds; a RejectedError if it is not verified in time."""
         try:
             if not self._is_warm:
                 # Loading a library must not be interrupted, and how long it takes is nobody's fault.
@@ -135,12 +131,10 @@ class ExternalScorer:
 
     def cut(self, scored: ScoredRollout) -> ScoredRollout:
         """A scored rollout with its answers as they were scored, to be trained on."""
-        answers = []
-        for answer in scored.rollout.answers[: len(scored.rewards)]:
-            kept = self._cut(answer.text, answer.ended)
-            answers.append(Answer(kept.text, kept.ended, kept.token_ids))
+        kept = [self._cut(answer.text, answer.ended) for answer in scored.rollout.answers[: len(scored.rewards)]]
+        answers = tuple(Answer(one.text, one.ended, one.token_ids) for one in kept)
         # The id stays that of the rollout as it was received.
-        return replace(scored, rollout=replace(scored.rollout, answers=tuple(answers), digest=scored.rollout.id))
+        return replace(scored, rollout=replace(scored.rollout, answers=answers, digest=scored.rollout.id))
 
     def _score(self, rollout: Rollout, answers: int) -> tuple[float, ...] | None:
         try:

@@ -42,17 +42,14 @@ class Freshness:
 
     def __init__(self, now: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock_ahead = 0.0
-        self._now = now
-        self._clock = clock
+        self._now, self._clock = now, clock
         # For each author: the time that its clock showed, and this node's monotonic seconds at that moment.
         self._clocks: Recent[str, tuple[float, float]] = Recent(MAX_CLOCKS)
 
     def is_too_old(self, rollout: Rollout, is_live: bool) -> bool:
-        """Whether a verified rollout is too old; if not, and it is live, the author's clock is remembered from it.
+        """Whether a rollout whose signature was verified is too old.
 
-        Args:
-            rollout: its signature must have been verified.
-            is_live: whether its author itself brought it, by gossip.
+        If not, and it is live, brought by its author itself by gossip, the author's clock is remembered from it.
         """
         created, now, elapsed = rollout.time, self._now(), self._clock()
         shown, seen = self._clocks.get(rollout.author, (-math.inf, -math.inf))

@@ -251,11 +251,9 @@ class Reputation:
         return len(self._newcomers.peers) + len(self._established.peers)
 
     def credit(self, peer_id: str, count: int = 1, neighbour: str | None = None) -> None:
-        """Record good rollouts or messages of a peer.
+        """Record good rollouts or messages of an author or a neighbour; a count of 0 only remembers it.
 
         Args:
-            peer_id: an author or a neighbour.
-            count: how many; 0 only remembers the peer.
             neighbour: through which an author's rollouts arrived.
         """
         with self._lock:
@@ -269,12 +267,7 @@ class Reputation:
             self._put(peer_id, peer)
 
     def penalize(self, peer_id: str, weight: float) -> None:
-        """Add to a peer's penalty, for something that is certainly its own doing.
-
-        Args:
-            peer_id: an author or a neighbour.
-            weight: from `WEIGHTS`; 0 only remembers the peer.
-        """
+        """Add one of `WEIGHTS` to a peer's penalty, for what is certainly its own doing; 0 only remembers the peer."""
         with self._lock:
             peer = self._remember(peer_id)
             now = peer.updated
@@ -352,13 +345,10 @@ class Reputation:
             return own.level() <= 0
 
     def take_announced(self, neighbour: str, digests: float) -> bool:
-        """Charge announced digests to a neighbour, and return whether its budget for them was not used up before.
+        """Charge announced digests, by their `cost`, to the neighbour that forwarded them.
 
-        The budget is separate because nobody signs announcements: they must not use up an author's.
-
-        Args:
-            neighbour: that forwarded them.
-            digests: their `cost`.
+        Returns whether its budget for them was not used up before. The budget is separate because nobody signs
+        announcements: they must not use up an author's.
         """
         with self._lock:
             budget = self._remember(neighbour).budget(_Use.ANNOUNCED, self._now)

@@ -38,11 +38,7 @@ async def who_listens(host: IHost, ip: str, port: int) -> str | None:
 
 
 async def named_address(host: IHost, networks: LocalNetworks, ip: str, port: int) -> Address | None:
-    """The address of whoever listens where a stranger says; None if nobody does, or no stranger may name it.
-
-    Args:
-        networks: of this machine.
-    """
+    """The address of whoever listens where a stranger says; None if nobody does, or no stranger may name it."""
     # The id is not known yet; an address needs one.
     if not networks.may_name(direct_address(ip, port, str(host.get_id())), ()):
         return None

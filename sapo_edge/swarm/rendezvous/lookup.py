@@ -34,12 +34,9 @@ def short_topic(
     rank: Callable[[Place], Any] | None = None,
     patience: float = 0.0,
 ) -> Topic:
-    """A topic of a program that runs for minutes: it is looked up every ten seconds.
+    """A topic of a program that runs for minutes: it is looked up every ten seconds, after `patience` seconds.
 
-    Args:
-        keys: 20 bytes each.
-        try_place, rank: as of `Topic`.
-        patience: seconds before it is looked up.
+    The keys are of 20 bytes each; `try_place` and `rank` are as of `Topic`.
     """
     begins = time.monotonic() + patience
     return Topic(

@@ -47,12 +47,7 @@ BYTES_PER_SECOND = 4000
 
 
 def open_session(contacts: list[tuple[str, int]], own: list[tuple[str, int]]) -> Any:
-    """Start a client of the DHT.
-
-    Args:
-        contacts: host and port of well-known nodes, the first contact.
-        own: nodes that answered before.
-    """
+    """Start a client of the DHT with well-known nodes, for the first contact, and own ones, which answered before."""
     import libtorrent
 
     alerts = libtorrent.alert.category_t

@@ -82,11 +82,7 @@ def swarms_keys() -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A line of the program: addresses that the DHT names under a key, or nodes of the DHT if the key is empty.
-
-    Attributes:
-        trouble: why there are no nodes.
-    """
+    """A line of the program: what the DHT names under a key, or if that is empty, its nodes or why there are none."""
 
     key: bytes
     places: tuple[Place, ...]
@@ -94,11 +90,7 @@ class Found:
 
 
 def read_line(line: bytes) -> Found:
-    """Check a line of the program.
-
-    Raises:
-        ValueError: if it is not as `program.py` says.
-    """
+    """Check a line of the program; a ValueError if it is not as `program.py` says."""
     fields = check_map("line", json.loads(line))
     key = bytes.fromhex(check_text("key", fields.get("key", "")))
     rows = check_list("places", fields.get("peers" if key else "nodes"))
