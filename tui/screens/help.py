@@ -59,11 +59,7 @@ class Pages(Dialog[None]):
         raise NotImplementedError
 
     def section(self, title: str, rows: Iterable[Row], names: int = 13) -> list[RenderableType]:
-        """A title and a table; nothing without rows.
-
-        Args:
-            names: columns for names; 0 for as many as they need.
-        """
+        """A title and a table, whose names have so many columns, or with 0 what they need; nothing without rows."""
         table = Table.grid(padding=(0, 1), expand=True)
         table.add_column(style="bold", width=names or None, overflow="fold")
         table.add_column(ratio=1, overflow="fold")
@@ -123,11 +119,7 @@ class WordsScreen(Pages):
 
 
 def word_rows(names: Iterable[str], search: str = "") -> list[Row]:
-    """Words with their meanings.
-
-    Args:
-        search: in lower case; what word or meaning contain.
-    """
+    """Words with their meanings, where either contains a search in lower case."""
     rows = [(name, GLOSSARY[name].meaning, "") for name in names]
     return [row for row in rows if search in f"{row[0]} {row[1]}".casefold()]
 
@@ -146,13 +138,10 @@ DOCUMENTS: Mapping[str, str] = {
 
 
 def keys_of(screen: Screen[Any]) -> dict[str, list[Row]]:
-    """The keys that work now, what they do, and their names in `keys.toml`, by place; those of the focus first.
-
-    The name is "" if the key can't be changed.
-    """
+    """The keys that work now, what they do, and their names in `keys.toml`, or "", by place; the focus comes first."""
     app: App[Any] = screen.app
     places: dict[str, dict[tuple[str, str], tuple[list[str], str, str]]] = {}
-    for _, (node, binding, enabled, tooltip) in screen.active_bindings.items():
+    for node, binding, enabled, tooltip in screen.active_bindings.values():
         if not enabled or binding.system or not binding.description:
             continue
         does = tooltip or binding.description

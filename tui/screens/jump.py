@@ -17,11 +17,7 @@ LETTERS = "asdfghjklqwertyuiopzxcvbnm"
 
 
 class Jump(ModalScreen[Widget | None]):
-    """Dismissed with the part of the screen below that was chosen; None without a choice.
-
-    Args:
-        parts: what the screen below can focus, from the first to the last.
-    """
+    """Offers what the screen below can focus, in order. Dismissed with the chosen part; None without a choice."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+o", "dismiss(None)", "Close", id="jump.close")]
     DEFAULT_CSS = """

@@ -193,9 +193,8 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
         elif problem := next(filter(None, map(answer_problem, typed)), ""):
             self._set_note(f"not submitted: {problem}")
         elif (length := sum(map(len, typed))) > MAX_CHARACTERS:
-            self._set_note(
-                f"not submitted: your answers have {length} characters, at most {MAX_CHARACTERS} are allowed"
-            )
+            too_long = f"your answers have {length} characters, at most {MAX_CHARACTERS} are allowed"
+            self._set_note(f"not submitted: {too_long}")
         else:
             self._share(self._question, typed)
 
@@ -231,16 +230,15 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
         self._show()
 
     def _show(self) -> None:
-        typing = self._stage in ("typing", "verifying")
-        empty = self._question is None
-        self.update_classes({"-typing": typing, "-judged": self._stage == "judged", "-empty": empty}, animate=False)
-        question = self._question
+        stage, question = self._stage, self._question
+        typing, judged, empty = stage in ("typing", "verifying"), stage == "judged", question is None
+        self.update_classes({"-typing": typing, "-judged": judged, "-empty": empty}, animate=False)
         asked = self._why_empty() if question is None else printable(question.text[:MAX_QUESTION], lines=True)
         self.query_one("#asked", Static).update(Content(asked))
         self.query_one("#question").border_title = "" if empty else "Question"
         fields = self.query_one(AnswerFields)
-        fields.disabled = self._stage == "verifying"
-        fields.border_subtitle = "verifying ..." if self._stage == "verifying" else "Enter on an empty line submits"
+        fields.disabled = stage == "verifying"
+        fields.border_subtitle = "verifying ..." if stage == "verifying" else "Enter on an empty line submits"
         state = self.sapo.state
         sharing = ALONE if state.status.get("swarm") is None else SHARED
         self.query_one("#sharing", Static).update(f"{sharing} {PAUSED}" if state.paused else sharing)
@@ -249,8 +247,7 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
         if not text and not self._attached:
             text, bad = "the node has ended: s starts it again; your text is kept", False
         note = self.query_one("#note", Static)
-        note.set_class(bool(text) and self._question is not None, "-shown")
-        note.set_class(bad, "-bad")
+        note.update_classes({"-shown": bool(text) and not empty, "-bad": bad})
         note.update(Content(f"{'✗' if bad else '•'} {printable(text)}"))
 
     def _why_empty(self) -> str:

@@ -51,15 +51,14 @@ def verdict_text(answers: Sequence[str], verdict: Verdict) -> Content:
     if verdict.expected:
         parts.append(Content.assemble(("  expected ", "dim"), f"{_short(verdict.expected)}\n"))
     parts.append(Content("\n"))
-    if not verdict.shared:
+    if verdict.shared:
+        differ = len(set(verdict.rewards)) > 1
+        parts.append(Content.styled("● shared with the swarm", "$text-success"))
+        parts.append(Content(f"\n{TEACHES if differ else ALL_RIGHT if verdict.rewards[0] == 1 else ALIKE}"))
+    else:
         parts.append(Content.styled("○ not shared: this node works alone, so nobody else sees them", "$text-warning"))
-        return Content("").join(parts)
-    parts.append(Content.styled("● shared with the swarm", "$text-success"))
-    differ = len(set(verdict.rewards)) > 1
-    parts.append(Content(f"\n{TEACHES if differ else ALL_RIGHT if verdict.rewards[0] == 1 else ALIKE}"))
     return Content("").join(parts)
 
 
 def _short(text: str) -> str:
-    shown = printable(text[:MAX_SHOWN])
-    return shown if len(text) <= MAX_SHOWN else f"{shown} ..."
+    return printable(text[:MAX_SHOWN]) + (" ..." if len(text) > MAX_SHOWN else "")

@@ -78,8 +78,7 @@ class AskBox(TextArea):
         event.prevent_default()
         event.stop()
         text = printable(event.text.replace("\r\n", "\n").replace("\r", "\n"), lines=True)
-        room = max(0, 2 * MAX_QUESTION - len(self.text))
-        self.insert(text[:room])
+        self.insert(text[: max(0, 2 * MAX_QUESTION - len(self.text))])
 
     def action_submit(self) -> None:
         if text := self.text.strip():
@@ -110,11 +109,7 @@ class AskBox(TextArea):
 
 
 class AskOptions(Horizontal):
-    """One line that says how the next question is asked.
-
-    Attributes:
-        as_task: with the manifest's prompt, as the adapter was trained.
-    """
+    """One line that says how the next question is asked; a task has the manifest's prompt, as in the training."""
 
     DEFAULT_CSS = """
     AskOptions { height: 1; padding: 0 1; }
@@ -127,26 +122,15 @@ class AskOptions(Horizontal):
         super().__init__()
         self.as_task = True
         self.temperature = TEMPERATURES[0]
-        self._remembered = 0
 
     def compose(self) -> ComposeResult:
         yield Chip("screen.task", id="task")
         yield Chip("screen.temperature", id="temperature")
         yield Static(markup=False, id="why")
 
-    def toggle_task(self) -> None:
-        self.as_task = not self.as_task
-        self.show(self._remembered)
-
-    def next_temperature(self) -> None:
-        self.temperature = TEMPERATURES[(TEMPERATURES.index(self.temperature) + 1) % len(TEMPERATURES)]
-        self.show(self._remembered)
-
     def show(self, remembered: int) -> None:
         """Show how it is asked, and how many questions the models remember."""
-        self._remembered = remembered
         self.query_one("#task", Static).update("as a task" if self.as_task else "plain chat")
         self.query_one("#temperature", Static).update(describe_temperature(self.temperature))
-        memory = f"remembers {counted(self._remembered, 'question')} (n: new conversation)"
-        plain = memory if self._remembered else PLAIN
+        plain = f"remembers {counted(remembered, 'question')} (n: new conversation)" if remembered else PLAIN
         self.query_one("#why", Static).update(TASK if self.as_task else plain)

@@ -17,13 +17,11 @@ from textual.widgets.option_list import Option
 
 from sapo_edge.errors import ConfigError, SapoError
 from sapo_edge.plain import counted, printable
-from sapo_edge.tui.screens.chat.question import MAX_QUESTION, AskBox, AskOptions
+from sapo_edge.tui.screens.chat.question import MAX_QUESTION, TEMPERATURES, AskBox, AskOptions
 from sapo_edge.tui.screens.chat.session import ChatSession
 from sapo_edge.tui.screens.chat.transcript import Transcript, Turn
 from sapo_edge.tui.screens.view import View
 
-IDLE_SECONDS = 600.0
-"""Time without a question after which the process ends: the models take memory that the node could use."""
 DRAW_SECONDS = 0.1
 """Seconds between two drawings of a growing answer."""
 STACKED_BELOW = 70
@@ -90,7 +88,8 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
         Binding("escape", "back", "Stop the answer, or leave", show=False, id="chat.back"),
     ]
 
-    idle_seconds = IDLE_SECONDS
+    idle_seconds = 600.0
+    """Time without a question after which the process ends: the models take memory that the node could use."""
     _answering: Turn | None = None
     _idle: Timer | None = None
     _drawing: Timer | None = None
@@ -132,9 +131,8 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
             self.notify("one question at a time: wait for the answer, or stop it with Esc", markup=False)
             return
         if len(event.text) > MAX_QUESTION:
-            self.sapo.show_error(
-                ConfigError(f"the question has {len(event.text)} characters", f"shorten it to {MAX_QUESTION}")
-            )
+            problem = f"the question has {len(event.text)} characters"
+            self.sapo.show_error(ConfigError(problem, f"shorten it to {MAX_QUESTION}"))
             return
         self.query_one(AskBox).remember(event.text)
         options = self.query_one(AskOptions)
@@ -168,10 +166,8 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
         if self._ended:
             return
         if not turn.as_task and (forgotten := self._session.memory.forgotten):
-            self.notify(
-                f"forgotten, because the model has no room for them: the oldest {counted(forgotten, 'question')}",
-                markup=False,
-            )
+            oldest = f"the oldest {counted(forgotten, 'question')}"
+            self.notify(f"forgotten, because the model has no room for them: {oldest}", markup=False)
         self._draw()
         self._answering = None
         self._end_work()
@@ -223,16 +219,13 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
     async def action_example(self) -> None:
         try:
             reply = await self.sapo.request("question", timeout=60)
+            question = printable(str(reply["question"]), lines=True)
+            if len(question) > MAX_QUESTION:
+                raise ConfigError("the node's question is too long for the chat", "press y for another one")
         except SapoError as error:
             self.sapo.show_error(error)
         else:
-            question = printable(str(reply["question"]), lines=True)
-            if len(question) > MAX_QUESTION:
-                self.sapo.show_error(
-                    ConfigError("the node's question is too long for the chat", "press y for another one")
-                )
-            else:
-                self._put(question)
+            self._put(question)
 
     def propose(self, question: str) -> None:
         """Put a question of the training into the question box, to be asked as a task."""
@@ -241,10 +234,14 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
         self._put(printable(question, lines=True)[:MAX_QUESTION])
 
     def action_task(self) -> None:
-        self.query_one(AskOptions).toggle_task()
+        options = self.query_one(AskOptions)
+        options.as_task = not options.as_task
+        self._show_models()
 
     def action_temperature(self) -> None:
-        self.query_one(AskOptions).next_temperature()
+        options = self.query_one(AskOptions)
+        options.temperature = TEMPERATURES[(TEMPERATURES.index(options.temperature) + 1) % len(TEMPERATURES)]
+        self._show_models()
 
     def action_copy(self) -> None:
         box = self.query_one(Transcript).to_copy(self.focused)

@@ -12,10 +12,7 @@ from sapo_edge.tui.node.launcher import Chat, ChatAnswer, ChatMemory
 
 
 class ChatSession:
-    """One process at a time; a new one is started after it was closed or failed.
-
-    Args:
-        make: creates a chat that is not open yet.
+    """One process at a time, which `make` creates; a new one after it was closed or failed.
 
     Attributes:
         label: model and adapter in words; empty while they are not loaded.
@@ -38,11 +35,7 @@ class ChatSession:
         return bool(self.label)
 
     def describe(self, failure: str) -> tuple[str, str]:
-        """The state of the process: a CSS class and a line.
-
-        Args:
-            failure: why it could not be loaded; empty if that did not happen.
-        """
+        """The state of the process: a CSS class and a line. The failure to load it, if any, counts while it is idle."""
         if self.loaded:
             return "-loaded", f"● {printable(self.label)}"
         if self.doing:
@@ -53,11 +46,7 @@ class ChatSession:
         return "-idle", "○ models not loaded: your first question loads them"
 
     async def load(self) -> bool:
-        """Load model and adapter, unless they are loaded.
-
-        Returns:
-            False if the session was closed meanwhile.
-        """
+        """Load model and adapter, unless they are loaded; False if the session was closed meanwhile."""
         async with self._loading:
             if self.loaded:
                 return True
@@ -90,8 +79,7 @@ class ChatSession:
     ) -> bool:
         """Have both models answer; `show` is called from another thread. Plain chat goes on with what they remember.
 
-        Args:
-            again: whether to forget the answers to the newest question first, if it is this one.
+        With `again` they first forget their answers to the newest question, if it is this one.
 
         Returns:
             False if the answer was stopped or the session closed meanwhile.
@@ -99,11 +87,9 @@ class ChatSession:
         Raises:
             SapoError: if the process ended or refused. The next question starts a new process.
         """
-        if not await self.load():
+        if not await self.load() or self._chat is None:
             return False
         chat = self._chat
-        if chat is None:
-            return False
         self._stopped = False
         try:
             follow = self.memory.questions > 0

@@ -66,11 +66,7 @@ class AnswerBox(Static, can_focus=True):
 
 
 class Turn(Vertical):
-    """A question and its two answers.
-
-    Args:
-        as_task: whether it was asked with the prompt of the training.
-    """
+    """A question, asked with the prompt of the training if `as_task`, and its two answers."""
 
     DEFAULT_CSS = """
     Turn { height: auto; margin-bottom: 1; }
@@ -102,11 +98,7 @@ class Turn(Vertical):
         self._news[answer.adapter] = answer
 
     def draw(self) -> bool:
-        """Show the newest answers.
-
-        Returns:
-            Whether these are the adapter's first words.
-        """
+        """Show the newest answers; whether these are the adapter's first words."""
         was_silent = not self.boxes[True].answer
         for adapter in list(self._news):
             self.boxes[adapter].show(self._news.pop(adapter))
@@ -126,8 +118,7 @@ class Turn(Vertical):
         self.end("failed")
         self.failed = True
         self.add_class("-failed")
-        trouble = f"✗ {printable(error)} (r tries again)"
-        self.query_one(".trouble", Static).update(Content(trouble))
+        self.query_one(".trouble", Static).update(Content(f"✗ {printable(error)} (r tries again)"))
 
 
 class Transcript(VerticalScroll):
@@ -153,11 +144,7 @@ class Transcript(VerticalScroll):
         return turn
 
     def draw(self, turn: Turn, doing: str) -> None:
-        """Show the newest answers, and scroll with them unless the user has scrolled up.
-
-        Args:
-            doing: what takes time while there is no text.
-        """
+        """Show the newest answers, or what takes time meanwhile; scroll with them unless the user has scrolled up."""
         follows = self.scroll_y >= self.max_scroll_y - 1
         before = [box.answer for box in turn.boxes]
         adapter_starts = turn.draw()

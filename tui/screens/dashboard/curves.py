@@ -24,12 +24,7 @@ LEAST = 10
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The rounds that are shown.
-
-    Attributes:
-        rounds: how many; 0 for the whole run.
-        end: the last one; 0 follows the newest round.
-    """
+    """The rounds that are shown: so many, 0 for the whole run, up to `end`; 0 follows the newest round."""
 
     rounds: int = 0
     end: int = 0
@@ -101,11 +96,7 @@ class CurvesPlot(RoundsPlot):
         self.border_title = f"{self.shown}{rounds}{curves if self.shown is Shown.REWARD else ''}"
 
     def show(self, history: History, part: Curves | None = None) -> None:
-        """Draw a history, if it, the window or what is shown has changed.
-
-        Args:
-            part: the curves of the window with more points, if they are known.
-        """
+        """Draw a history, if anything has changed; a `part` has more points for the window, where they are known."""
         version = (
             id(history), history.last_round, len(history.held_out), len(history.ahead), self.shown, self.window,
             id(part),

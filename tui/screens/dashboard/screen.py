@@ -15,16 +15,8 @@ from sapo_edge.plain import printable
 from sapo_edge.tui.look.themes import curve_colors
 from sapo_edge.tui.node.history import Curves
 from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.dashboard import texts
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot, Shown, Window
-from sapo_edge.tui.screens.dashboard.texts import (
-    batch_text,
-    crowded_text,
-    is_it_working,
-    machine_text,
-    now_text,
-    peers_text,
-    tasks_text,
-)
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.small import Steady
 
@@ -138,9 +130,8 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
                     with VerticalScroll(id="by_task", classes="panel", can_focus=False):
                         yield Static(id="tasks", markup=False)
                 with Horizontal(id="panels"):
-                    yield Steady(id="batch", classes="panel")
-                    yield Steady(id="company", classes="panel")
-                    yield Steady(id="machine", classes="panel")
+                    for name in ("batch", "company", "machine"):
+                        yield Steady(id=name, classes="panel")
 
     def on_mount(self) -> None:
         for name, (title, text) in TERMS.items():
@@ -155,18 +146,13 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         self._arrange()
         self.refresh_node(Change.ALL)
 
-    @property
-    def _window(self) -> Window:
-        return self.query_one(CurvesPlot).window
-
     def _arrange(self) -> None:
         both = self.app.size.width >= TWO_PANES
         self.set_class(both, "-both")
         self.set_class(self._view == BY_TASK and not both, "-tasks")
         if both and self._view == BY_TASK:
             self._view = Shown.REWARD
-        plot = self.query_one(CurvesPlot)
-        plot.shown = Shown.REWARD if self._view == BY_TASK else Shown(self._view)
+        self.query_one(CurvesPlot).shown = Shown.REWARD if self._view == BY_TASK else Shown(self._view)
 
     def action_next_view(self) -> None:
         views = [Shown.REWARD, *(() if self.has_class("-both") else (BY_TASK,)), Shown.TEACHING, Shown.SPEED]
@@ -177,10 +163,10 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         self.refresh_node(Change.ROUND)
 
     def action_zoom(self, nearer: int) -> None:
-        self._look(self._window.zoomed(nearer > 0, self.sapo.state.history.last_round))
+        self._look(self.query_one(CurvesPlot).window.zoomed(nearer > 0, self.sapo.state.history.last_round))
 
     def action_shift(self, by: int) -> None:
-        self._look(self._window.moved(by, self.sapo.state.history.last_round))
+        self._look(self.query_one(CurvesPlot).window.moved(by, self.sapo.state.history.last_round))
 
     def action_whole(self) -> None:
         self._look(Window())
@@ -209,7 +195,7 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
     def _show_tasks(self) -> None:
         width = self.app.size.width
         columns = (width // PANE_SHARE if self.has_class("-both") else width) - 7
-        self.query_one("#tasks", Static).update(tasks_text(self._tasks, columns))
+        self.query_one("#tasks", Static).update(texts.tasks_text(self._tasks, columns))
 
     def _show_charts(self) -> None:
         history, plot = self.sapo.state.history, self.query_one(CurvesPlot)
@@ -235,11 +221,11 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         if change & (Change.PROGRESS | Change.ROUND | Change.STATUS | Change.STANDING):
             # Without padding and, if there is one, the scroll bar.
             width = self.app.size.width - 2 - self.has_class("-stacked")
-            line = now_text(state, self.sapo.keeper.lines, max(36, width))
+            line = texts.now_text(state, self.sapo.keeper.lines, max(36, width))
             # Only a sentence may need more than one line.
             self.query_one("#progress", Steady).put(line, layout=bool(change & Change.STANDING))
         if change & (Change.ROUND | Change.STATUS):
-            mood, sentences = is_it_working(state.history, state.status)
+            mood, sentences = texts.is_it_working(state.history, state.status)
             text = f"{MOODS[mood]} Is it working? {sentences}"
             if text != self._verdict:
                 # The height may change, which lays out the whole screen again.
@@ -250,9 +236,9 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             stacked = self.has_class("-stacked")
             lines = 100 if stacked else TALL_LINES if self.app.size.height >= TALL else LINES
             colors = curve_colors(self.app.current_theme)
-            self.query_one("#batch", Steady).put(batch_text(state.status, colors, lines), layout=stacked)
-            self.query_one("#company", Steady).put(peers_text(state, lines), layout=stacked)
-            self.query_one("#machine", Steady).put(machine_text(state, lines), layout=stacked)
+            self.query_one("#batch", Steady).put(texts.batch_text(state.status, colors, lines), layout=stacked)
+            self.query_one("#company", Steady).put(texts.peers_text(state, lines), layout=stacked)
+            self.query_one("#machine", Steady).put(texts.machine_text(state, lines), layout=stacked)
         if change & Change.ROUND:
             self._show_charts()
 
@@ -273,7 +259,7 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
                 return "Looking for a running node ..."
             case Standing.STARTING:
                 lines = "\n".join(f"  {printable(line)}" for line in self.sapo.keeper.lines[-12:])
-                crowded = crowded_text(self.sapo.state.load)
+                crowded = texts.crowded_text(self.sapo.state.load)
                 return "\n\n".join(filter(None, (STARTING, lines, crowded and f"{crowded.capitalize()}.")))
             case _:
                 return self.sapo.state.no_node_text("")

@@ -37,11 +37,7 @@ MOST_BAR, LEAST_BAR = 24, 4
 
 
 def now_text(state: NodeState, output: Sequence[str], width: int) -> Text:
-    """What the node does, in one line; without a running node, why not.
-
-    Args:
-        output: of a node that is starting, newest line last.
-    """
+    """What the node does, in one line; without a running node, why not. A starting one has output, newest line last."""
     match state.standing:
         case Standing.ATTACHED:
             return _progress_text(state, width)
@@ -113,11 +109,7 @@ def _time_left(state: NodeState) -> str:
 
 
 def is_it_working(history: History, status: Mapping[str, Any]) -> tuple[str, str]:
-    """Say whether the model learns, from figures alone.
-
-    Returns:
-        A mood ("good", "bad", "unsure" or "early") and one or two short sentences.
-    """
+    """A mood, "good", "bad", "unsure" or "early", and one or two short sentences, from figures alone."""
     share = status.get("informative_share")
     informative = "" if share is None else f"{100 * share:.0f} % of questions teach"
     if status.get("role") == "generator":
@@ -207,7 +199,9 @@ def peers_text(state: NodeState, lines: int) -> Text:
         alone = "alone: nothing is sent to anybody. The setting network (7) changes that."
         return Text(alone if attached else "alone: nothing was sent to anybody.", style="dim")
     if attached and (search := swarm.get("search")):
-        return Text(_search_text(search, swarm["time"], lines), style="yellow")
+        trouble = "can't look for others elsewhere: key 3 says why and what to do"
+        course = trouble if search.get("trouble") else describe_search(search, swarm["time"], brief=lines <= MOST_ROWS)
+        return Text(course, style="yellow")
     peers = swarm.get("peers") or ()
     waiting = (status.get("pool") or {}).get("rollouts", 0)
     text = Text(no_wrap=True, overflow="ellipsis")
@@ -219,16 +213,8 @@ def peers_text(state: NodeState, lines: int) -> Text:
     if not peers:
         return text.append("nobody yet: learning\nfrom own answers", style="yellow")
     ordered = sorted(peers, key=lambda peer: -int(peer.get("received") or 0))
-    names = [f"{printable(peer.get('name', ''))[:14]:14}" for peer in ordered]
-    rows = [f"{name} {size(peer.get('received') or 0):>7}" for name, peer in zip(names, ordered, strict=True)]
+    rows = [f"{printable(peer.get('name', ''))[:14]:14} {size(peer.get('received') or 0):>7}" for peer in ordered]
     return _listed(text, rows, "peer", lines - 3)
-
-
-def _search_text(search: Mapping[str, Any], now: float, lines: int) -> str:
-    """How the search for a first member goes, as briefly as the panel needs it."""
-    if search.get("trouble"):
-        return "can't look for others elsewhere: key 3 says why and what to do"
-    return describe_search(search, now, brief=lines <= MOST_ROWS)
 
 
 def _listed(text: Text, rows: Sequence[str], noun: str, lines: int, style: str = "") -> Text:
@@ -242,11 +228,7 @@ def _listed(text: Text, rows: Sequence[str], noun: str, lines: int, style: str =
 
 
 def tasks_text(tasks: Sequence[TaskCourse], width: int) -> Text:
-    """Right answers by task as bars.
-
-    Args:
-        tasks: empty if nothing can be compared yet.
-    """
+    """Right answers by task as bars, once there is something to compare."""
     if not tasks:
         return Text("Bars appear after the second evaluation: one before training, one after some rounds.", "dim")
     text = Text(no_wrap=True, overflow="ellipsis")
@@ -255,11 +237,7 @@ def tasks_text(tasks: Sequence[TaskCourse], width: int) -> Text:
 
 
 def machine_text(state: NodeState, lines: int) -> Text:
-    """What learning takes: speed, memory, processor and its temperature, power; best checkpoint, seconds of a round.
-
-    Args:
-        lines: most lines; the least important ones are left out.
-    """
+    """What learning takes, and the best checkpoint; with more rows than lines, the least important are left out."""
     status = state.status
     speed, memory, best = status.get("tokens_per_second"), status.get("memory") or {}, status.get("best")
     last = status.get("last_round") or {}

@@ -43,10 +43,8 @@ _BUTTON_KEYS = ("enter", "r", "l", "escape", "ctrl+q", "ctrl+c")
 class NodeEnded(Dialog[bool]):
     """Dismissed with whether to start a node again. It stays until the user closes it, even after a restart.
 
-    Args:
-        patience: seconds until it restarts by itself; None if it doesn't.
-        often: whether it doesn't because it has crashed several times.
-        restart: called at the end of the countdown.
+    `restart` is called after `patience` seconds; None if it doesn't restart by itself, because it crashed `often` or
+    because that would be of no use.
     """
 
     HELP_TEXT = """\
@@ -84,17 +82,13 @@ After a restart by itself, the message stays until you close it.
     SCROLLED = "#log"
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
+    _until: float | None = None
+    _restarted_at: float | None = None
 
-    def __init__(
-        self, ending: Ended, patience: float | None, often: bool = False, restart: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, ending: Ended, patience: float | None, often: bool, restart: Callable[[], None]) -> None:
         super().__init__()
-        self._ending = ending
-        self._patience = patience
-        self._often = often
         self._restart = restart
-        self._until: float | None = None
-        self._restarted_at: float | None = None
+        self.show(ending, patience, often)
 
     def body(self) -> ComposeResult:
         yield Static(id="why", markup=False)
@@ -114,16 +108,15 @@ After a restart by itself, the message stays until you close it.
             self._fill()
 
     def _fill(self) -> None:
-        ending, patience, often = self._ending, self._patience, self._often
-        had_started = patience is not None or often
+        had_started = self._patience is not None or self._often
         self.query_one(".dialog").border_title = "The node ended" if had_started else "No node runs"
         self.query_one("#why", Static).update(Text(self._reason))
         self.query_one("#lines", Static).update(Text(self._lines))
         log = self.query_one("#log")
-        log.set_class(not ending.lines, "-none")
+        log.set_class(not self._ending.lines, "-none")
         self.call_after_refresh(log.scroll_end, animate=False)
         self.query_one("#safe", Static).update(SAFE if had_started else NEVER_STARTED)
-        self._until = None if patience is None else self.clock() + patience
+        self._until = None if self._patience is None else self.clock() + self._patience
         self._show_buttons()
         self._show_countdown()
 

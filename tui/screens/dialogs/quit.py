@@ -29,14 +29,12 @@ STOP_SECONDS = 5.0
 START_SECONDS = 0.25
 """Seconds between two checks whether a starting node answers."""
 GROUP = "quit"
-"""Group of the worker that quits."""
 
 
 class Quit(Dialog[tuple[Fate, bool] | None]):
     """Asks whether the node keeps running. Dismissed with that, and whether to remember it; with None if the app stays.
 
-    Args:
-        failed: why the node could not be stopped, after an attempt.
+    After an attempt to stop the node, `failed` says why it did not.
     """
 
     HELP_TEXT = """\
@@ -75,11 +73,8 @@ this app again. **Stop after this round**: it finishes the round, saves a checkp
     def body(self) -> ComposeResult:
         if self._failed:
             yield Static(f"✗ {self._failed}", id="failed", markup=False)
-        yield Static(
-            "The node runs in a process of its own. Should it keep learning without this window?",
-            id="asked",
-            markup=False,
-        )
+        asked = "The node runs in a process of its own. Should it keep learning without this window?"
+        yield Static(asked, id="asked", markup=False)
         yield Tick("remember: don't ask again", False, id="remember")
         yield Static("The setting on_quit (key 7) changes it.", id="later", markup=False)
 

@@ -161,10 +161,7 @@ class Company(Vertical):
 class Plan(Vertical):
     """What the user gets, how long it takes, what it costs, and whether this computer can do it, in plain words.
 
-    Args:
-        rounds: after which the node stops; 0 for never.
-        hottest: temperature of the processor in °C at which the node pauses; 0 for never.
-        manifest: the one that is set.
+    The node stops after `rounds` and pauses above `hottest` °C of the processor, unless they are 0.
     """
 
     DEFAULT_CSS = "Plan { height: auto; }"
@@ -190,7 +187,7 @@ class Plan(Vertical):
 
     def on_resize(self) -> None:
         roomy = is_roomy(self)
-        end = f"{counted(self._rounds, 'round')}" if self._rounds else "until you stop it"
+        end = counted(self._rounds, "round") if self._rounds else "until you stop it"
         gain = self.query_one("#gain", Static)
         gain.update(GAIN[roomy])
         gain.display = self.size.width >= GAIN_COLUMNS

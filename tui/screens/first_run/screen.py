@@ -39,10 +39,8 @@ TOO_EARLY = f"{LOOKING} ... Enter works after the check."
 class FirstRun(WorkDialog):
     """Asks for the user's consent. Dismissed with whether it was given.
 
-    A modal screen, so that the app's own keys do nothing here.
-
-    Attributes:
-        at_login: whether a node is to start at every login, too; known once the user has agreed.
+    A modal screen, so that the app's own keys do nothing here. `at_login`, whether a node is to start at every login,
+    is known once the user has agreed.
     """
 
     HELP_TEXT = """\
@@ -74,15 +72,12 @@ offered where a service manager answers, and not for a run of so many rounds.
     FirstRun .-details #found { display: block; }
     FirstRun #choices, FirstRun #limits, FirstRun #care { height: auto; }
     FirstRun #cores, FirstRun Tick { margin-right: 3; }
-    FirstRun #mains, FirstRun #login { display: none; }
-    FirstRun .-login #login { display: block; }
-    FirstRun .-battery #mains { display: block; }
+    FirstRun #mains, FirstRun #login, FirstRun #again { display: none; }
+    FirstRun .-battery #mains, FirstRun .-login #login, FirstRun .-blocked #again { display: block; }
     FirstRun #bar { height: 3; }
     FirstRun #say { width: 1fr; height: 100%; padding: 0 1; content-align: left middle; color: $text-muted; }
     FirstRun #say.-bad { color: $text-error; }
     FirstRun Button { margin-left: 2; min-width: 11; }
-    FirstRun #again { display: none; }
-    FirstRun .-blocked #again { display: block; }
 
     FirstRun.-wide #body { layout: horizontal; }
     FirstRun #left { height: 1fr; }
@@ -97,8 +92,7 @@ offered where a service manager answers, and not for a run of so many rounds.
     FirstRun.-wide.-tall #bar { height: 5; padding: 1 0; }
     FirstRun.-wide.-tall FoundRow { margin-bottom: 1; }
 
-    FirstRun.-tiny #top { display: none; }
-    FirstRun.-tiny #plan { display: none; }
+    FirstRun.-tiny #top, FirstRun.-tiny #plan { display: none; }
     FirstRun.-tiny #left { height: auto; }
     FirstRun.-tiny #found { display: none; height: auto; min-height: 1; }
     FirstRun.-tiny .-blocked #found { display: block; }
@@ -185,19 +179,18 @@ offered where a service manager answers, and not for a run of so many rounds.
             findings = await asyncio.to_thread(self._launcher.findings)
         except SapoError as error:
             findings = Findings((Finding("Host", error.message, error.remedy, good=False),), 0, False, error.message)
+        problems = [row for row in findings.rows if not row.good]
         # Drawn all at once: what is visible can be agreed to.
         with self.app.batch_update():
             await panel.remove_children()
             # Problems come first, to be seen without scrolling.
             await panel.mount_all(FoundRow(row) for row in sorted(findings.rows, key=lambda row: row.good))
-            self.query_one("#page").set_class(findings.battery, "-battery")
-            self.query_one("#page").set_class(findings.login, "-login")
-            self.query_one("#page").set_class(not all(row.good for row in findings.rows), "-details")
+            shown = {"-battery": findings.battery, "-login": findings.login, "-details": bool(problems)}
+            self.query_one("#page").update_classes(shown)
             await self._show_choices(self._launcher.choices(), findings.cores)
             self._findings = findings
             self._block(findings.blocked)
             self.query_one(Plan).show(findings, on_battery=self._choices.mains_only)
-        problems = [row for row in findings.rows if not row.good]
         if problems and not findings.blocked:
             # An estimate, such as that of memory, may be wrong: the user decides.
             name, value = printable(problems[0].name), printable(problems[0].value)

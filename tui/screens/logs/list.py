@@ -15,12 +15,7 @@ from sapo_edge.tui.widgets.cursor_list import Column, CursorList
 
 
 class LogList(CursorList):
-    """Records, oldest first.
-
-    Attributes:
-        following: whether the cursor stays at the newest record.
-        search: case-folded text; records that contain it are marked.
-    """
+    """Records, oldest first, with the cursor at the newest while `following`; a case-folded `search` is marked."""
 
     OPENS_ON_CLICK = False
     COLUMNS: ClassVar[tuple[Column, ...]] = (
@@ -41,8 +36,7 @@ class LogList(CursorList):
     def show(self, records: Sequence[Record], *, keep_view: bool = True) -> None:
         """Show other records. The cursor stays at the end if that is followed, else on its record or the one before.
 
-        Args:
-            keep_view: whether the rows in view stay where they are; else the cursor is scrolled into view.
+        The rows in view stay where they are, or without `keep_view` the cursor is scrolled into view.
         """
         place: Place = (0, 0) if self.record is None else self.record.place
         self.records = records

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from typing import ClassVar
 
 from textual import on, work
@@ -62,17 +63,14 @@ only errors. `/` searches the whole log, older files included, and marks matches
 `Shift+F3` further down.
 """
 
-    _reader: LogReader[Record] | None = None
     _timer: Timer | None = None
     _level = Level.ALL
     _query = _fault = ""
     _reading = False
 
-    @property
+    @cached_property
     def reader(self) -> LogReader[Record]:
-        if self._reader is None:
-            self._reader = LogReader(self.sapo.launcher.paths.log, parse_record)
-        return self._reader
+        return LogReader(self.sapo.launcher.paths.log, parse_record)
 
     def content(self) -> ComposeResult:
         with Vertical(id="log", classes="panel"):

@@ -20,21 +20,8 @@ from sapo_edge.errors import SapoError
 from sapo_edge.plain import counted, printable
 from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.settings import words
 from sapo_edge.tui.screens.settings.widgets import Mood, SettingList, SettingPanel
-from sapo_edge.tui.screens.settings.words import (
-    APP,
-    RUN,
-    allowed,
-    format_value,
-    is_text,
-    origin,
-    override,
-    pending,
-    problem,
-    specials,
-    typed_value,
-    value_text,
-)
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.dialog import Ask
 from sapo_edge.tui.widgets.inputs import FindLine
@@ -128,13 +115,12 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
         self._show()
 
     def _show(self) -> None:
-        settings = self.query_one("#list", SettingList)
-        settings.show(self._rows, self._node_has, self._search, advanced=self._advanced)
+        self._list.show(self._rows, self._node_has, self._search, advanced=self._advanced)
         frame, count = self.query_one("#choose"), len(self._pending())
         title = "All settings" if self._advanced else "Settings"
         frame.border_title = Content(title + (f"  ·  search: {printable(self._search)}" if self._search else ""))
         subtitle = f"▲ {counted(count, 'setting needs', 'settings need')} a restart: r" if count else ""
-        if self._search and settings.row is None:
+        if self._search and self._list.row is None:
             subtitle = "no match · Esc shows all"
         frame.border_subtitle = Content(subtitle)
         self._explain()
@@ -145,7 +131,7 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
         self.query_one(SettingPanel).show(self._list.row, self._node_has)
 
     def _pending(self) -> list[tuple[str, str, str]]:
-        rows = ((row.name, pending(row, self._node_has)) for row in self._rows)
+        rows = ((row.name, words.pending(row, self._node_has)) for row in self._rows)
         return [(name, *values) for name, values in rows if values is not None]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -167,22 +153,22 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
         row = self._list.row
         if row is None:
             return
-        setting, empty = row.setting, next(iter(specials(row).values()), "")
+        setting, empty = row.setting, next(iter(words.specials(row).values()), "")
         values = ("", *sorted(self.app.available_themes)) if row.name == "theme" else setting.choices
         marks = {setting.default: " (default)"}
         ask = Ask(
             row.name,
-            f"{setting.explanation}\n\nallowed: {allowed(row)}",
+            f"{setting.explanation}\n\nallowed: {words.allowed(row)}",
             "" if row.value is None else str(row.value),
-            values={value: format_value(value) + marks.get(value, "") for value in values},
-            problem=partial(problem, row),
-            hint=empty if is_text(row) else f"{empty}; empty: the default".removeprefix("; "),
+            values={value: words.format_value(value) + marks.get(value, "") for value in values},
+            problem=partial(words.problem, row),
+            hint=empty if words.is_text(row) else f"{empty}; empty: the default".removeprefix("; "),
             labels=("Save", "Cancel"),
         )
         text = await self.app.push_screen_wait(ask)
         if text is not None:
-            text = typed_value(row, text)
-            self._save(row, text if text or is_text(row) else None)
+            text = words.typed_value(row, text)
+            self._save(row, text if text or words.is_text(row) else None)
 
     def action_advanced(self) -> None:
         self._advanced = not self._advanced
@@ -194,11 +180,10 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
             return
         if row.source == "default":
             self.query_one(SettingPanel).say(f"{row.name} already has its default")
-            return
-        if (source := origin(row)) in ("manifest", "state"):
+        elif (source := words.origin(row)) in ("manifest", "state"):
             self.query_one(SettingPanel).say(f"{row.name} is not in config.toml: it comes from the {source}")
-            return
-        self._save(row, None)
+        else:
+            self._save(row, None)
 
     @work(group="settings-save", exclusive=True)
     async def _save(self, row: SettingRow, text: str | None) -> None:
@@ -217,16 +202,12 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
             self.sapo.choose_theme()
         await self._read()
         written = "removed from config.toml" if text is None else "written to config.toml"
-        overridden = f", but {override(row)} overrides it" if override(row) else ""
-        panel.say(f"{row.name} = {value_text(row, row.value)}: {written}{overridden}; {effect}", mood)
+        overridden = f", but {words.override(row)} overrides it" if words.override(row) else ""
+        panel.say(f"{row.name} = {words.value_text(row, row.value)}: {written}{overridden}; {effect}", mood)
 
     async def _send(self, row: SettingRow, text: str | None) -> tuple[Mood, str]:
-        """Send a new value to the running node, if that accepts it.
-
-        Returns:
-            A mood, and when the value takes effect.
-        """
-        if row.name in APP:
+        """Send a new value to the running node, if that accepts it; a mood, and when the value takes effect."""
+        if row.name in words.APP:
             return "good", "in effect now"
         if self.sapo.state.standing is not Standing.ATTACHED:
             return "good", "in effect at the next start"
@@ -267,7 +248,7 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
 
     @work(group="settings-restart", exclusive=True)
     async def action_restart(self) -> None:
-        await restart(self.sapo, self._pending(), RUN)
+        await restart(self.sapo, self._pending(), words.RUN)
 
     @property
     def _list(self) -> SettingList:

@@ -18,10 +18,8 @@ from textual.widgets.option_list import Option
 from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.screens.settings.words import allowed, applies, grouped, origin, override, pending, value_text
 
-NAME_WIDTH = 19
-"""Columns for names."""
-SOURCE_WIDTH = 11
-"""Columns for sources."""
+NAME_WIDTH, SOURCE_WIDTH = 19, 11
+"""Columns for names, and for sources."""
 NARROW = 48
 """Columns below which the list has no sources."""
 
@@ -55,14 +53,9 @@ class SettingList(OptionList, inherit_bindings=False):
         return None if option is None or option.id is None else self._rows.get(option.id)
 
     def show(self, rows: Iterable[SettingRow], running: Mapping[str, Any], search: str, *, advanced: bool) -> None:
-        """Show settings, and keep the highlighted one.
-
-        Args:
-            running: values in the running node by name.
-            advanced: whether to list advanced settings that have their default.
-        """
-        self._rows, self._node_has, self._search = {row.name: row for row in rows}, running, search
-        self._advanced = advanced
+        """Show settings, with `advanced` also advanced ones that have their default; keep the highlighted one."""
+        self._rows, self._node_has = {row.name: row for row in rows}, running
+        self._search, self._advanced = search, advanced
         self._fill()
 
     def on_click(self, event: Click) -> None:
@@ -126,10 +119,8 @@ class SettingPanel(VerticalScroll, can_focus=False):
     _explained = ""
 
     def compose(self) -> ComposeResult:
-        yield Static(id="about", markup=False)
-        yield Static(id="facts", markup=False)
-        yield Static(id="warnings", markup=False)
-        yield Static(id="result", markup=False)
+        for name in ("about", "facts", "warnings", "result"):
+            yield Static(id=name, markup=False)
 
     def show(self, row: SettingRow | None, running: Mapping[str, Any]) -> None:
         name = "" if row is None else row.name

@@ -53,12 +53,7 @@ Value = int | float | str | None
 def grouped(
     rows: Iterable[SettingRow], search: str = "", *, advanced: bool = True
 ) -> list[tuple[str, list[SettingRow]]]:
-    """The settings by subject that match a search.
-
-    Args:
-        search: words; a search finds advanced settings, too.
-        advanced: whether to list advanced settings that have their default.
-    """
+    """The settings by subject; advanced ones that have their default only if `advanced`, or if a search finds them."""
     remaining = {row.name: row for row in rows if matches(row, search)}
     first = [(title, [remaining.pop(name) for name in names if name in remaining]) for title, names in FIRST.items()]
     if not (advanced or search):
