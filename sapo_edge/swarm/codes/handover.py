@@ -51,13 +51,9 @@ class SpentError(Exception):
 
 
 class Offer:
-    """An invite that one guess may ask for, over whichever connection it comes.
+    """An invite, at most `MAX_LINE` characters of ASCII, that one guess may ask for, over whichever connection it comes.
 
-    Attributes:
-        spent: whether a guess was made, right or wrong. No other one is looked at.
-
-    Args:
-        line: the invite, at most `MAX_LINE` characters of ASCII.
+    A guess, right or wrong, leaves it spent: no other one is looked at.
     """
 
     def __init__(self, code: Code, line: str) -> None:
@@ -80,7 +76,7 @@ class Inviter:
     def answer(self, guess: bytes) -> bytes:
         """The sealed invite for a guess; a WrongCodeError if that is wrong or malformed.
 
-        After another guess it is a SpentError, right or wrong: this one stays unanswered.
+        After an earlier guess a SpentError: this one stays unanswered, right or wrong.
         """
         if self._offer.spent:
             raise SpentError
@@ -108,7 +104,7 @@ class Joiner:
         self._guessed = False
 
     def guess(self, hello: bytes) -> bytes:
-        """The guess for an inviter's first message; a WrongCodeError if that is malformed, a SpentError after another."""
+        """The guess for an inviter's first message; a WrongCodeError if it is malformed, a SpentError after the first."""
         if self._guessed:
             raise SpentError
         self._guessed = True

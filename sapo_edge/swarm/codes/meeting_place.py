@@ -70,7 +70,7 @@ async def read_answer(stream: INetStream) -> Answer:
 
 
 async def ask_place(host: IHost, peer_id: str, claim: Claim) -> tuple[INetStream, Answer]:
-    """The open stream and the answer to a claim at a connected meeting place; raises one of LOST without a valid one."""
+    """The open stream and answer to a claim at a connected meeting place; raises one of LOST without a valid one."""
     stream: INetStream | None = None
     try:
         with trio.fail_after(ASK_SECONDS):

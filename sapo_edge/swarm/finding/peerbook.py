@@ -79,15 +79,10 @@ class KnownPeer:
 
 
 class PeerBook:
-    """Known peers, bounded. For one thread.
+    """Known peers, bounded, without the node itself. For one thread; the clock is in monotonic seconds.
 
     Attributes:
-        last: the members of the swarm when it was last found; None if it never was.
-
-    Args:
-        own_id: the node's peer id, which is never added.
-        swarm: tells swarms apart in the file.
-        clock: monotonic seconds.
+        last: the members of the swarm when it was last found; None if it never was. The file tells swarms apart.
     """
 
     def __init__(

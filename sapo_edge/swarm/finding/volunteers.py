@@ -43,7 +43,6 @@ class Volunteers:
 
     Args:
         swarm: the manifest's digest, of an open swarm.
-        dialler: dials what the DHT names.
         is_member: whether a connected peer is in the swarm.
         is_needed: whether nobody can dial this node, and no other relay carries connections to it.
         gives_place: whether a peer holds a reservation of this node.

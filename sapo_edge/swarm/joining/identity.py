@@ -82,7 +82,7 @@ class Identity:
 
 
 def peer_id_of(public_key: bytes) -> str:
-    """The libp2p peer id of an Ed25519 public key, "12D3KooW..."; a ValueError if that has not 32 bytes."""
+    """The libp2p peer id of an Ed25519 public key, "12D3KooW..."; a ValueError unless that has 32 bytes."""
     if len(public_key) != KEY_BYTES:
         raise ValueError(f"a public key has {KEY_BYTES} bytes, not {len(public_key)}")
     text: bytes = base58.b58encode(_PREFIX + public_key)

@@ -86,7 +86,7 @@ class Swarm:
     def of(cls, manifest: Manifest, bootstrap: tuple[str, ...] = (), key: bytes | None = None) -> Swarm:
         """The open swarm of a manifest, or the private one with a key.
 
-        There is none if functions of this machine judge its answers: nobody else has them.
+        A ManifestError if functions of this machine judge its answers: nobody else has them.
         """
         if manifest.functions:
             judged = f"answers to {manifest.name} are judged by a function of this machine, so nobody can join it"
@@ -131,10 +131,7 @@ def parse_invite(text: str) -> Swarm:
 
 
 def check_address(text: str) -> str:
-    """A multiaddress in its shortest form; a ConfigError if it can't be dialled, directly or through a relay.
-
-    It needs host, TCP port and peer id.
-    """
+    """A multiaddress with host, TCP port and peer id, or through a relay, in its shortest form; else a ConfigError."""
     try:
         address = parse_address(text)
         if address.ip is not None and address.ip.is_unspecified:

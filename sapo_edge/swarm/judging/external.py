@@ -109,10 +109,8 @@ class ExternalScorer:
     """Rewards of other nodes' rollouts. Each task is verified before anything is scored.
 
     Answers are cut first: what is scored is exactly what `cut` returns to be trained on. Only rewards are kept from
-    round to round, because the texts and token ids of thousands of rollouts would fill the memory.
-
-    Attributes:
-        rejected: numbers of rejected rollouts by their reason in words.
+    round to round, because the texts and token ids of thousands of rollouts would fill the memory. `rejected` counts
+    the rollouts that are not scored, by their reason in words.
     """
 
     def __init__(self, source: TaskSource, cut: Cut) -> None:

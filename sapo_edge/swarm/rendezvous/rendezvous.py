@@ -273,9 +273,8 @@ class Rendezvous:
                     nursery.cancel_scope.cancel()
                     return
                 self._tally.count("rendezvous programs that ended")
-                pause = (
-                    RESTART_SECONDS if time.monotonic() - began > LONGEST_RESTART else min(2 * pause, LONGEST_RESTART)
-                )
+                has_lasted = time.monotonic() - began > LONGEST_RESTART
+                pause = RESTART_SECONDS if has_lasted else min(2 * pause, LONGEST_RESTART)
                 await trio.sleep(pause * random.uniform(0.8, 1.2))
 
     async def _run_program(self) -> int:
