@@ -37,13 +37,11 @@ CLICK_SECONDS = 0.1
 """Seconds after a mouse button's release in which a double click has selected its text."""
 COPY_OR_QUIT = "Copy the selected text; quit if none is selected"
 CURVE_EVENTS = (events.RoundFinished, events.HeldOut, events.HeadStart, events.NodeStarted, events.RolledBack)
-"""Events that change the curves."""
 KEYS_FILE = "keys.toml"
 """Keys that the user has changed, beside `config.toml`."""
 MOST_BEFORE = 16
 """Most main screens that Esc goes back."""
 MAIN = (*VIEWS, "runs")
-"""The main screens."""
 SCREENS = (*(f"{mode}.screen" for mode in MAIN), "help", "dialogs.quit", "dialogs.ended")
 """Modules of the screens that are loaded before somebody asks for them."""
 REDRAW_SECONDS = 0.1
@@ -61,26 +59,16 @@ WARM_SECONDS = 2.0
 
 
 def _view(mode: str) -> View:
-    """A main screen; its module loads at the first use."""
     module = import_module(f"sapo_edge.tui.screens.{mode}.screen")
     views = (item for item in vars(module).values() if isinstance(item, type) and issubclass(item, View))
     return next(view for view in views if mode == view.MODE)()
 
 
-def _downloads() -> Path:
-    folder = user_downloads_path()
-    return folder if folder.is_dir() else Path.home()
-
-
 class SapoApp(App[ExitCode]):
     """The terminal app: shows a node, which runs in a process of its own.
 
-    Args:
-        environ: the environment; None takes the process's own.
-        loaded: called in a thread once all screens are loaded.
-
-    Attributes:
-        news: what was learned while nobody looked, until the dashboard has shown it.
+    A thread calls `loaded` once all screens are loaded. `news` is what was learned while nobody looked, until the
+    dashboard has shown it.
     """
 
     TITLE = "sapo-edge"
@@ -153,7 +141,6 @@ class SapoApp(App[ExitCode]):
             super().refresh_css(animate)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Textual's filters, and the one for terminals that have only ASCII."""
         filters = super().get_line_filters()
         if self.no_color:
             # Textual chooses once, before it knows the theme; greys of a terminal's own colours are all black.
@@ -286,11 +273,7 @@ class SapoApp(App[ExitCode]):
             self.switch_mode("results")
 
     def show_ending(self, ending: Ended, patience: float | None) -> None:
-        """Report that the node ended unexpectedly, and offer to start it again.
-
-        Args:
-            patience: seconds until it restarts by itself; None if it doesn't.
-        """
+        """Report an unexpected end, and offer another start, which comes by itself after `patience` seconds, if any."""
         from sapo_edge.tui.screens.dialogs.ended import NodeEnded
 
         self._notify_desktop(f"sapo: {ending.reason}")
@@ -304,11 +287,7 @@ class SapoApp(App[ExitCode]):
         self.push_screen(dialog, lambda again: self.keeper.start() if again else None)
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None, timeout: float = 10.0) -> Any:
-        """Send a request to the node.
-
-        Raises:
-            SapoError: if no node runs, or it refuses the request.
-        """
+        """Send a request to the node; SapoError if none runs, or it refuses the request."""
         if self.keeper.link is None:
             raise NoNodeError("no node runs", "start one with s")
         return await self.keeper.link.request(method, params, timeout)
@@ -427,7 +406,8 @@ class SapoApp(App[ExitCode]):
             self.deliver_binary(io.BytesIO(content), save_filename=name, name="saved")
             return
         # Textual 8.2 opens every file as text here, and says that it is saved before all is written.
-        path = _downloads() / name
+        folder = user_downloads_path()
+        path = (folder if folder.is_dir() else Path.home()) / name
         try:
             path.write_bytes(content)
         except OSError as error:

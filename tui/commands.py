@@ -128,11 +128,7 @@ def binding_ids(app: SapoApp) -> set[str]:
 
 
 def read_keys(file: Path, ids: Collection[str]) -> dict[str, str]:
-    """Keys by the id of their binding, as in `"node.pause" = "space,p"`.
-
-    Raises:
-        ConfigError: if the file can't be read, or a line has an unknown id or a value that is not text.
-    """
+    """Keys by the id of their binding, as in `"node.pause" = "space,p"`; ConfigError if any can't be used."""
     try:
         table = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:

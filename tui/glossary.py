@@ -9,12 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word.
-
-    Attributes:
-        meaning: one or two sentences for somebody who does not know the subject.
-        shown_as: other words on a screen that the same meaning explains, as a regular expression.
-    """
+    """A meaning in one or two sentences for newcomers, and a regular expression of other words that it explains."""
 
     meaning: str
     shown_as: str = ""

@@ -81,10 +81,7 @@ class AsciiFilter(LineFilter):
 
 
 def at_least_smallest(event: Event) -> Event:
-    """Enlarge a `Resize` event to `SMALLEST`; return any other event unchanged.
-
-    Textual fails to wrap lines in a widget without columns.
-    """
+    """Enlarge a `Resize` event to `SMALLEST`: Textual fails to wrap lines in a widget without columns."""
     if not isinstance(event, Resize) or (event.size.width >= SMALLEST.width and event.size.height >= SMALLEST.height):
         return event
     size = Size(max(event.size.width, SMALLEST.width), max(event.size.height, SMALLEST.height))
@@ -97,12 +94,7 @@ def screen_text(screen: Screen[Any]) -> str:
 
 
 def desktop_notice(text: str, environ: Mapping[str, str] | None = None) -> str:
-    """The control sequence by which many terminals show a notice on the desktop (OSC 9); "" on a console without one.
-
-    Args:
-        text: in one line; control characters are escaped and the end is cut off.
-        environ: the environment; None takes the process's own.
-    """
+    """The control sequence (OSC 9) for a notice of one line, escaped and cut off, on the desktop; "" on a console."""
     environ = os.environ if environ is None else environ
     if environ.get("TERM", "dumb") in ("linux", "dumb", "vt100", "vt220"):
         return ""

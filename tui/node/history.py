@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import Any
 
 MAX_POINTS = 600
@@ -71,10 +72,8 @@ class Curves:
 
         Points that took far longer than the median are left out: the node was paused.
         """
-        places = range(max(1, len(self.round) - PACE_POINTS), len(self.round))
-        steps = [
-            ((self.time[place] - self.time[place - 1]), self.round[place] - self.round[place - 1]) for place in places
-        ]
+        newest = zip(self.time[-PACE_POINTS - 1 :], self.round[-PACE_POINTS - 1 :], strict=True)
+        steps = [(end - start, last - first) for (start, first), (end, last) in pairwise(newest)]
         paces = sorted(seconds / rounds for seconds, rounds in steps if seconds > 0)
         if not paces:
             return None
@@ -106,11 +105,7 @@ class Evaluation:
 
 @dataclass(slots=True)
 class History:
-    """The data behind the curves and the verdict.
-
-    Attributes:
-        ahead: updates and validation accuracy of the head start, before the first round.
-    """
+    """The data behind the curves and the verdict; `ahead` are updates and validation accuracy of the head start."""
 
     curves: Curves = field(default_factory=Curves)
     held_out: list[Evaluation] = field(default_factory=list)

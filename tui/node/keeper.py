@@ -39,7 +39,6 @@ class Keeper:
             `start`, unless the user decides otherwise; None if only the user may.
 
     Attributes:
-        link: to the node; None while there is none.
         ending: how the last node ended; None while one runs.
         crashed_often: whether a node no longer restarts by itself.
     """
@@ -97,13 +96,9 @@ class Keeper:
         self._start.set()
 
     async def _connect(self) -> tuple[Link, asyncio.Event] | Ended:
-        """Connect to a node; start one if none runs.
+        """Connect to a node, and start one if none runs; SapoError if that fails, or the running one can't be used.
 
-        Returns:
-            The link, and an event that is set when the node has gone; or how a node ended that had nothing to do.
-
-        Raises:
-            SapoError: if no node can be started, or the running one can't be used.
+        Returns the link, and an event that is set when the node has gone; or how a node ended that had nothing to do.
         """
         self._start.clear()
         started = False
@@ -136,12 +131,10 @@ class Keeper:
                     self._on_change()
                     await asyncio.to_thread(self._launcher.start)
                     started = True
-                else:
-                    ending = await asyncio.to_thread(self._launcher.ended)
-                    if ending is not None and ending.expected:
+                elif (ending := await asyncio.to_thread(self._launcher.ended)) is not None:
+                    if ending.expected:
                         return ending
-                    if ending is not None:
-                        raise NoNodeError(ending.reason, "\n".join(ending.lines)) from error
+                    raise NoNodeError(ending.reason, "\n".join(ending.lines)) from error
             else:
                 self.link = link
                 return link, gone

@@ -26,12 +26,9 @@ Network = Literal["solo", "swarm", "invite", "joined"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A property of this computer, for the first screen.
+    """A property of this computer, for the first screen, with a name of one word.
 
-    Attributes:
-        name: one word: "Backend", "Model", "Memory" ...
-        reason: an explanation in one sentence, or empty.
-        good: False for a certain or possible problem; `reason` then says what to do.
+    `reason` explains it in one sentence or is empty; if it may be a problem (not `good`), it says what to do.
     """
 
     name: str
@@ -83,12 +80,9 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What the user changed on the first screen before agreeing; None leaves a thing as it is.
+    """What the user changed of the `Choices` before agreeing; None leaves a thing as it is.
 
-    Attributes:
-        network: as in `Choices`, or the swarm of an invite ("invite").
-        invite: the pasted invite; empty unless `network` is "invite".
-        threads, mains_only, yield_to_others, manifest: as in `Choices`.
+    The network may also be "invite": the swarm of the pasted `invite`, which is empty otherwise.
     """
 
     network: Network | None = None
@@ -101,13 +95,7 @@ class Consent:
 
 @dataclass(frozen=True, slots=True)
 class SwarmCard:
-    """A swarm that a node takes part in.
-
-    Attributes:
-        name: of its manifest; unescaped; "" if the node works alone.
-        private: whether only those with its invite can join.
-        id: in hexadecimal.
-    """
+    """A node's swarm: the unescaped name of its manifest, "" if it works alone, and its id in hexadecimal."""
 
     name: str = ""
     private: bool = False
@@ -116,11 +104,7 @@ class SwarmCard:
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """A setting as the next node has it.
-
-    Attributes:
-        source: "default", "manifest NAME", "file PATH", "environment NAME" or "flag".
-    """
+    """A setting of the next node; its source is "default", "manifest NAME", "file PATH", "environment NAME" or "flag"."""
 
     setting: Setting
     value: int | float | str | None
@@ -133,12 +117,7 @@ class SettingRow:
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """The state of an answer in the chat.
-
-    Attributes:
-        adapter: whether the model with the adapter answers, or the base model.
-        tokens_per_second: the speed so far; 0 if unknown.
-    """
+    """The state of an answer, of the model with the `adapter` or of the base model; an unknown speed is 0."""
 
     adapter: bool
     text: str
@@ -148,12 +127,7 @@ class ChatAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ChatMemory:
-    """What the models remember of the plain chat after a question.
-
-    Attributes:
-        questions: remembered with their answers.
-        forgotten: the oldest, for which the model has no room any more.
-    """
+    """How many questions of the plain chat the models remember, and how many of the oldest they have no room for."""
 
     questions: int
     forgotten: int = 0
@@ -161,11 +135,7 @@ class ChatMemory:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the run of this installation has produced so far.
-
-    Attributes:
-        history: the reply to the control method `history`, read from the journal; empty before the first round.
-    """
+    """What the run has produced so far, also as the control method `history` tells it: empty before its first round."""
 
     report: RunReport
     history: Mapping[str, Any]
@@ -173,11 +143,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a command printed.
-
-    Attributes:
-        notes: the lines that it wrote for people; unescaped.
-    """
+    """What a command printed, and as `notes` the lines that it wrote for people, unescaped."""
 
     record: Mapping[str, Any]
     notes: tuple[str, ...] = ()
@@ -188,23 +154,19 @@ class Job(Protocol):
 
     def run(self, show: Callable[[Mapping[str, Any]], None] = ...) -> JobResult:
         """Run it to its end; blocks. `show` gets each object that it prints."""
-        ...
 
     def close(self) -> None:
         """End it; can be called from any thread."""
-        ...
 
 
 class Chat(Protocol):
     """A conversation with base model and adapter in a process of its own. Its methods block: call them in a thread."""
 
     def open(self, say: Callable[[str], None]) -> str:
-        """Load model and adapter; report progress with `say`.
+        """Load model and adapter, and report progress with `say`.
 
-        Returns:
-            A description of model and adapter: "SmolLM2-135M-Instruct, adapter of round 40 (held-out 0.66)".
+        Returns what they are: "SmolLM2-135M-Instruct, adapter of round 40 (held-out 0.66)".
         """
-        ...
 
     def ask(
         self,
@@ -226,15 +188,12 @@ class Chat(Protocol):
         Raises:
             SapoError: if the process has ended or refuses.
         """
-        ...
 
     def cancel(self) -> None:
         """Stop answering; can be called from any thread."""
-        ...
 
     def close(self) -> None:
         """End the process, and any method that waits for it; can be called from any thread."""
-        ...
 
 
 class Launcher(Protocol):
@@ -247,102 +206,75 @@ class Launcher(Protocol):
     @property
     def paths(self) -> Paths:
         """The directories of this installation. Does not block."""
-        ...
 
     def consented(self) -> bool:
         """Whether the user has agreed to what a node would do now, or a node runs already. Does not block."""
-        ...
 
     def findings(self) -> Findings:
         """Check this computer as `sapo doctor` does, without loading the backends."""
-        ...
 
     def choices(self) -> Choices:
         """What is set now; the defaults if the settings are invalid. Does not block long."""
-        ...
 
     def accept(self, consent: Consent) -> None:
         """Save the changes as settings, join a swarm if that changes, and store the consent: all of it or nothing."""
-        ...
 
     def start(self) -> None:
         """Start a node in the background that outlives this process; return as soon as its process exists."""
-        ...
 
     def starting(self) -> Sequence[str]:
         """The output so far of a node that is starting, newest line last. Does not block long."""
-        ...
 
     def ended(self) -> Ended | None:
         """How the last node ended; None while one runs or starts. Does not block long, and raises nothing."""
-        ...
 
     def settings(self) -> list[SettingRow]:
         """Every setting as the next node has it."""
-        ...
 
     def setting(self, name: str) -> Any:
         """The value of a setting; its default if the file is invalid. Does not block long."""
-        ...
 
     def set(self, name: str, value: str | None) -> None:
         """Write a setting into `config.toml`; None removes it. To leave "solo" for `network` agrees to share.
 
-        Raises:
-            ConfigError: if the value is not allowed or can't be written.
-            StateError: if that agreement can't be recorded.
+        ConfigError if the value is not allowed or can't be written; StateError if that agreement can't be recorded.
         """
-        ...
 
     def chat(self) -> Chat:
         """A new conversation, to be opened. Does not block."""
-        ...
 
     def swarm(self) -> SwarmCard | None:
         """The swarm that the next node takes part in; None if the settings are invalid. Does not block long."""
-        ...
 
     def swarm_against(self, manifest: str) -> str:
         """The name of the joined swarm if it trains on something else than a manifest; unescaped; "" otherwise."""
-        ...
 
     def outcome(self) -> Outcome:
         """What the run has produced so far, whether a node runs or not."""
-        ...
 
     def news(self) -> str:
         """What the run has learned since somebody looked, in a sentence; "" without rounds. Remembers this look."""
-        ...
 
     def looked(self, round: int) -> None:
         """Remember that somebody looked until this round of the run of the last `news`. Does not block long."""
-        ...
 
     def runs(self) -> Sequence[RunView]:
         """All runs of this installation."""
-        ...
 
     def history(self, run: str = "", rounds: tuple[int, int] | None = None) -> Mapping[str, Any]:
         """A run as the control method `history` tells it, in at most `MAX_POINTS` points; empty before its first round.
 
-        Args:
-            run: its name; "" for the one that nodes continue.
-            rounds: the first and the last of the points; None for all.
+        The run "" is the one that nodes continue; `rounds` are the first and the last of the points.
         """
-        ...
 
     def experiment(self, directory: Path) -> ExperimentView:
         """What an experiment has found so far."""
-        ...
 
     def load(self, pid: int) -> Load:
         """What a node takes of this machine now; 0 for one that is starting. Blocks for milliseconds."""
-        ...
 
     def starts_at_login(self) -> bool:
         """Whether a node starts whenever this user logs in; an error if no service manager answers."""
-        ...
 
     def job(self, *arguments: str, text: str = "") -> Job:
         """A command of `sapo` with its arguments and its standard input, to be run. Does not block."""
-        ...

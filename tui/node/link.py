@@ -24,9 +24,7 @@ OPEN_SECONDS = 3.0
 class Link:
     """Two connections to one node: one for events, one for requests. Urgent requests open another.
 
-    Args:
-        on_event: called with each event, in the thread that reads them.
-        on_end: called once in that thread, when the node has ended or has dropped this client.
+    A thread calls `on_event` with each event, and `on_end` once the node has ended or has dropped this client.
     """
 
     def __init__(self, paths: Paths, on_event: Callable[[events.Event], None], on_end: Callable[[], None]) -> None:
@@ -63,12 +61,7 @@ class Link:
         threading.Thread(target=self._read_events, name="node-events", daemon=True).start()
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None, timeout: float = 10.0) -> Any:
-        """Send a request without blocking the screen.
-
-        Raises:
-            NoNodeError: if the node has ended or does not answer in time.
-            ControlError: if the node refuses the request.
-        """
+        """Send a request without blocking the screen; SapoError if the node has ended, is too slow, or refuses it."""
         send = self._request_urgently if method in URGENT else self._request
         return await asyncio.to_thread(send, method, params, timeout)
 

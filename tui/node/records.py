@@ -31,7 +31,6 @@ class Record:
         time: Unix seconds; None if the line is none of the program's.
         level: "debug", "info", "warning" or "error"; "" for such a line.
         source: the part of the program that wrote it; "" for events.
-        text: one line of words.
         raw: the record as text, with everything unprintable escaped.
         cut: whether `raw` is only the beginning.
     """
@@ -63,10 +62,8 @@ class Record:
 
     def matches(self, query: str) -> bool:
         """Whether the words, the source or the lines after the first contain a case-folded text."""
-        if query in self.text.casefold() or query in self.source.casefold():
-            return True
         _, _, more = self.raw.partition("\n")
-        return query in more.casefold()
+        return any(query in text.casefold() for text in (self.text, self.source, more))
 
     def local_time(self, form: str) -> str:
         """The time in this machine's time zone, as `time.strftime` formats it; "" if unknown."""

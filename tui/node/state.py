@@ -19,12 +19,7 @@ STEPS = ("generate", "update", "evaluate")
 
 @dataclass(slots=True)
 class RoundClock:
-    """Tracks `progress` events and finished rounds.
-
-    Attributes:
-        phase: the current phase; None before the first.
-        seconds: how long each phase took last time.
-    """
+    """Tracks `progress` events and finished rounds, and how many `seconds` each phase took last time."""
 
     phase: str | None = None
     done: int = 0
@@ -115,7 +110,6 @@ class NodeState:
         ending: why the last node ended; empty while one runs. Unescaped.
         ended_at: when it ended, in Unix seconds.
         ended_in_order: whether it was stopped, or had finished its rounds.
-        run_done: whether all rounds of the run are done.
     """
 
     standing: Standing = Standing.LOOKING
@@ -217,8 +211,6 @@ class NodeState:
                     self.history.add_ahead(event.updates, event.accuracy)
             case events.Paused():
                 self._set_paused(event.reasons)
-            case _:
-                pass
 
     def _set_paused(self, reasons: tuple[str, ...]) -> None:
         self.paused = reasons

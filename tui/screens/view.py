@@ -78,11 +78,7 @@ class NavItem(Chip):
 
 
 class Nav(Horizontal):
-    """The row of screens; two rows where the titles do not fit into one.
-
-    Args:
-        current: mode of the screen that it is on.
-    """
+    """The row of screens, with the current mode marked; two rows where the titles do not fit into one."""
 
     def __init__(self, current: str) -> None:
         super().__init__(id="nav")
@@ -102,12 +98,7 @@ class Nav(Horizontal):
 
 
 class View(ScrollingScreen[None]):
-    """A main screen.
-
-    Attributes:
-        MODE: its key in `VIEWS`, or in the app's `MODES`.
-        NAV: the screen of `VIEWS` that it belongs to, if it has no number of its own.
-    """
+    """A main screen: `MODE` of the app's `MODES`; one without a number belongs to the screen `NAV` of `VIEWS`."""
 
     MODE: ClassVar[str] = ""
     NAV: ClassVar[str] = ""

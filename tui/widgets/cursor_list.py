@@ -1,7 +1,4 @@
-"""A list with columns, a cursor and a fixed header, which draws only visible rows.
-
-Textual's `DataTable` and `OptionList` hold every row; a `CursorList` asks for the cells of visible rows only.
-"""
+"""A list with columns, a cursor and a fixed header. Unlike Textual's, it asks for the cells of visible rows only."""
 
 from __future__ import annotations
 
@@ -42,9 +39,7 @@ class Column:
 class CursorList(ScrollView, can_focus=True):
     """Rows with a cursor. `cell` returns the plain text of a cell, which is not interpreted.
 
-    Attributes:
-        OPENS_ON_CLICK: whether a single click opens a row; else a double click does.
-        cursor: index of the current row; 0 in an empty list.
+    A row opens on a double click, or on a single one if `OPENS_ON_CLICK`. In an empty list, `cursor` is 0.
     """
 
     ALLOW_SELECT = False
@@ -81,10 +76,6 @@ class CursorList(ScrollView, can_focus=True):
             super().__init__()
             self.list = control
 
-        @property
-        def control(self) -> CursorList:
-            return self.list
-
     class Opened(Moved):
         """The current row was opened."""
 
@@ -98,7 +89,7 @@ class CursorList(ScrollView, can_focus=True):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.cursor = 0
-        self._count = 0
+        self.count = 0
         self._empty = ""
 
     def cell(self, index: int, key: str) -> tuple[str, str]:
@@ -107,10 +98,6 @@ class CursorList(ScrollView, can_focus=True):
 
     def title(self, column: Column) -> str:
         return column.title
-
-    @property
-    def count(self) -> int:
-        return self._count
 
     @property
     def rows_in_sight(self) -> int:
@@ -123,13 +110,8 @@ class CursorList(ScrollView, can_focus=True):
         return round(self.scroll_y)
 
     def take(self, count: int, *, shift: int = 0, cursor: int | None = None) -> None:
-        """Show new rows.
-
-        Args:
-            shift: number of rows inserted above the visible ones.
-            cursor: the new current row; None keeps the current one.
-        """
-        self._count = count
+        """Show new rows, `shift` of them above the visible ones; without a `cursor`, the current row stays."""
+        self.count = count
         self.virtual_size = Size(0, count + 1)
         self.cursor = min(max(0, self.cursor + shift if cursor is None else cursor), max(0, count - 1))
         if shift:
@@ -145,7 +127,7 @@ class CursorList(ScrollView, can_focus=True):
             self.refresh()
 
     def go(self, index: int) -> None:
-        index = min(max(0, index), max(0, self._count - 1))
+        index = min(max(0, index), max(0, self.count - 1))
         if index != self.cursor:
             self.cursor = index
             self.refresh()
@@ -162,7 +144,7 @@ class CursorList(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
-        if not self._count:
+        if not self.count:
             return self._empty_line(y, width)
         columns = self.fitting()
         if y == 0:
@@ -171,7 +153,7 @@ class CursorList(ScrollView, can_focus=True):
             return self._line(columns, head, "  ", style, width)
         index = self.first_in_sight + y - 1
         base = self.rich_style
-        if index >= self._count:
+        if index >= self.count:
             return Strip.blank(width, base)
         is_current = index == self.cursor
         is_plain = is_current and self.app.native_ansi_color and self.has_focus
@@ -237,7 +219,7 @@ class CursorList(ScrollView, can_focus=True):
                 left += wide + 1
             return
         index = self.first_in_sight + offset.y - 1
-        if index < self._count:
+        if index < self.count:
             self.go(index)
             if self.OPENS_ON_CLICK or event.chain == 2:
                 self.post_message(self.Opened(self))
@@ -249,7 +231,7 @@ class CursorList(ScrollView, can_focus=True):
         self.go(self.cursor + by * self.rows_in_sight)
 
     def action_end(self, by: int) -> None:
-        self.go(0 if by < 0 else self._count)
+        self.go(0 if by < 0 else self.count)
 
 
 def _fitted(text: str, width: int, column: Column) -> str:

@@ -23,16 +23,12 @@ from sapo_edge.tui.widgets.small import ScrollingScreen
 
 
 class Dialog(ModalScreen[ScreenResultType], ScrollingScreen[ScreenResultType]):
-    """A box with a title, a body, and a row of buttons, if there are any, above a footer.
-
-    Attributes:
-        BUTTONS: label and action of the screen, by the button's id.
-        subtitle: the text in the lower border.
-    """
+    """A box with a title, a body, and a row of buttons, if there are any, above a footer; its border has a subtitle."""
 
     # The app's own keys do nothing in a modal screen, unless they have priority.
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "app.help", "Help", show=False, id="app.help")]
     BUTTONS: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """Label and action of the screen, by the button's id."""
     # Textual declares them as attributes of the instance.
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-slim"), (72, "-narrow"), (100, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-tiny"), (20, "-short"), (32, "-tall")]  # noqa: RUF012

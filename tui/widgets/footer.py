@@ -19,10 +19,7 @@ PALETTE = "-command-palette"
 
 
 class KeyFooter(Footer):
-    """Textual's footer without its rebuild at every switch of screens, which takes a third of the switch.
-
-    It also updates while the terminal has no focus.
-    """
+    """Textual's, without the rebuild that takes a third of each switch of screens; it updates without focus, too."""
 
     _shown: ShownKeys | None = None
 
@@ -66,5 +63,4 @@ class KeyFooter(Footer):
 
 
 def _width(key: FooterKey) -> int:
-    """Columns of a key, its description and the space after it."""
     return cell_len(f"{key.key_display} {key.description} ")

@@ -10,11 +10,7 @@ MAX_INVITE = 8192
 
 
 class FindLine(Input):
-    """Hidden until it is opened.
-
-    Args:
-        placeholder: what to type, and that Esc leaves.
-    """
+    """Hidden until it is opened; the placeholder says what to type, and that Esc leaves."""
 
     DEFAULT_CSS = """
     FindLine, FindLine:focus { display: none; height: 1; border: none; padding: 0 1; background: $panel; }

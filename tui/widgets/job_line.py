@@ -52,12 +52,7 @@ class JobLine(Static):
         done: Callable[[JobResult], None],
         show: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
-        """Run a command, unless one runs.
-
-        Args:
-            done: called when it has succeeded; `say` may then tell how.
-            show: called with each object that it prints.
-        """
+        """Run a command, unless one runs; `show` gets each object that it prints, `done` its result if it succeeds."""
         if self._job is not None:
             return
         self._job, self._doing, self._since = job, doing, self.clock()

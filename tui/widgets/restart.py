@@ -29,11 +29,7 @@ REFUSED = "This belongs to the run: the node refuses to continue it with another
 
 
 async def restart(app: SapoApp, changes: Waiting, refused: Collection[str] = ()) -> None:
-    """Stop the node after its round and start it again, if the user confirms it. Call it from a worker.
-
-    Args:
-        refused: names of changes with which a node refuses to continue its run.
-    """
+    """Stop the node after its round and start it again, if the user confirms it. Call it from a worker."""
     lines = [Content(EXPLANATION), Content()]
     for name, before, after in changes:
         lines.append(Content(f"{name}: {before} → {after}"))
@@ -55,11 +51,7 @@ async def restart(app: SapoApp, changes: Waiting, refused: Collection[str] = ())
 
 
 async def stopped(app: SapoApp, line: JobLine) -> bool:
-    """Let a running node finish its round, save and stop. Call it from a worker.
-
-    Returns:
-        Whether no node runs now and the line is free; else the line says why not.
-    """
+    """Let a running node finish its round, save and stop; else the line says why not. Call it from a worker."""
     if line.busy:
         return False
     if app.state.standing is Standing.ATTACHED:

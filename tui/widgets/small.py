@@ -31,11 +31,7 @@ class Steady(Static):
         super().__init__(id=id, classes=classes, markup=False)
 
     def put(self, text: str | Text, *, layout: bool = True) -> None:
-        """Show a text.
-
-        Args:
-            layout: whether its size may differ from that of the text before.
-        """
+        """Show a text; without `layout`, it has the size of the one before."""
         # Texts of Rich are equal regardless of their base style.
         put = (text, str(text.style) if isinstance(text, Text) else "")
         if put != self._put:
@@ -114,11 +110,7 @@ class Chip(Static):
 
 
 class ScrollingScreen(Screen[ScreenResultType]):
-    """A screen whose own keys scroll one of its parts, which may be out of focus.
-
-    Attributes:
-        SCROLLED: the selector of that part.
-    """
+    """A screen whose own keys scroll the part that `SCROLLED` selects, which may be out of focus."""
 
     SCROLLED: ClassVar[str] = ""
 

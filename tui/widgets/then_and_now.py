@@ -27,11 +27,7 @@ def changes_text(pairs: Pairs) -> str:
 
 
 def all_examples_text(pairs: Pairs, entry: str) -> Text:
-    """All questions that are kept.
-
-    Args:
-        entry: the only task; empty for all.
-    """
+    """All questions that are kept; with an `entry`, those of its task."""
     kept = [pair for pair in pairs if entry in ("", pair[0].entry)]
     if not pairs:
         return Text(f"{NOTHING} Each evaluation keeps its first {EXAMPLES} answers.", "dim")

@@ -36,11 +36,7 @@ BORDER = 2
 
 
 class Invite(Dialog[None]):
-    """Shows the invite of this node's swarm.
-
-    Args:
-        warning: why the invite leads to nobody yet; "" if it does.
-    """
+    """Shows the invite of this node's swarm, and a warning if it leads to nobody yet."""
 
     HELP_TEXT = """\
 The **line** (`c` copies it) leads others into this swarm. **QR code** (`k`) shows it for a phone's camera, which hands
@@ -142,11 +138,7 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
 
 
 def qr_text(text: str, columns: int, rows: int) -> tuple[Text | None, str]:
-    """A QR code in half blocks, dark on light whatever the theme.
-
-    Returns:
-        The code and ""; or None and why there is none.
-    """
+    """A QR code in half blocks, dark on light whatever the theme; or None, and why there is none."""
     # Loaded at the first use only.
     import segno
 

@@ -38,11 +38,7 @@ def found_line(swarm: Found) -> str:
 
 
 def found_text(swarm: Found, shared: str) -> Content:
-    """What a swarm teaches and asks.
-
-    Args:
-        shared: what anybody can read of a member.
-    """
+    """What a swarm teaches and asks, and what anybody can read of a member (`shared`)."""
     origin = "It comes with sapo." if swarm["shipped"] else "Strangers named it; its questions are theirs."
     rows = [("Tasks", swarm["tasks"]), ("Asked", swarm["asks"]), ("Shared", shared)]
     rows += (("Question", question) for question in swarm["questions"])

@@ -12,11 +12,7 @@ Peer = Mapping[str, Any]
 
 
 class PeerList(CursorList):
-    """One peer a line. The cursor stays on its peer when the order changes.
-
-    Attributes:
-        descending: whether the largest comes first.
-    """
+    """One peer a line. The cursor stays on its peer when the order changes."""
 
     OPENS_ON_CLICK = False
     COLUMNS: ClassVar[tuple[Column, ...]] = (
@@ -42,19 +38,14 @@ class PeerList(CursorList):
         return self._peers[self.cursor] if self._peers else None
 
     def show(self, peers: Sequence[Peer], now: float) -> None:
-        """Show the connected peers.
-
-        Args:
-            now: time of the status, in Unix seconds.
-        """
+        """Show the connected peers of a status, which is of `now`, in Unix seconds."""
         chosen = self.chosen
         self._now = now
         self._peers = sorted(peers, key=lambda peer: str(peer.get("peer_id")))
         self._peers.sort(key=lambda peer: _value(peer, self.sorted_by, now), reverse=self.descending)
         ids = [peer.get("peer_id") for peer in self._peers]
         cursor = ids.index(chosen.get("peer_id")) if chosen and chosen.get("peer_id") in ids else self.cursor
-        moved = cursor != self.cursor
-        self.take(len(self._peers), cursor=cursor if moved else None)
+        self.take(len(self._peers), cursor=None if cursor == self.cursor else cursor)
 
     def sort_by(self, key: str) -> None:
         # The largest numbers are of interest, but names from A.

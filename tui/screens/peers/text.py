@@ -80,11 +80,7 @@ def pending_text(running: SwarmCard, following: SwarmCard) -> str:
 
 
 def swarm_text(swarm: Mapping[str, Any], card: SwarmCard, pending: str = "") -> Content:
-    """The state of the swarm: connection, address, traffic, problems.
-
-    Args:
-        pending: what changes at its next start, as `pending_text` says it.
-    """
+    """The state of the swarm: connection, what the next start changes (`pending_text`), address, traffic, problems."""
     mark, style, word = _STATES.get(str(swarm.get("state")), ("○", "", printable(swarm.get("state", ""))))
     ahead = float(swarm.get("clock_ahead") or 0)
     clock = f"{duration(abs(ahead))} {'behind' if ahead > 0 else 'ahead'}"
@@ -118,11 +114,7 @@ def swarm_text(swarm: Mapping[str, Any], card: SwarmCard, pending: str = "") -> 
 
 
 def peer_text(peer: Mapping[str, Any], now: float, width: int) -> Content:
-    """Everything about one peer.
-
-    Args:
-        now: time of the status, in Unix seconds.
-    """
+    """Everything about one peer of a status, which is of `now`, in Unix seconds."""
     since, score = float(peer.get("since") or 0), float(peer.get("score") or 0)
     opened = {"in": "by the peer", "out": "by this node"}.get(str(peer.get("direction")), "unknown")
     mesh = "at once, as soon as one of both has them" if peer.get("mesh") else "when one of both asks for them"

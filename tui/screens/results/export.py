@@ -91,9 +91,7 @@ replaced. `c` copies the first command that loads the result.
         yield Static(id="loads", markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        if action == "copy":
-            return bool(self._usage)
-        return True
+        return action != "copy" or bool(self._usage)
 
     @on(OptionList.OptionSelected)
     @on(Input.Submitted)

@@ -102,12 +102,7 @@ Shape = Line | Dot | Text
 
 
 def draw_run(run: RunReport, learned: Report | None, history: Mapping[str, Any]) -> list[Shape]:
-    """Draw a run with what it has learned.
-
-    Args:
-        learned: by the questions that were asked last.
-        history: as the control method `history` tells it, with at least one round.
-    """
+    """Draw a run of at least one round, with what it has learned by the questions that were asked last."""
     power = describe_energy(run) if run.watt_hours else ""
     parts = (run.manifest, counted(run.run.rounds, "round"), f"{duration(run.worked)} of work", power)
     lines = [] if learned is None else [*spoken(learned)]
@@ -122,10 +117,8 @@ def draw(
 ) -> list[Shape]:
     """Draw own and others' rewards as lines, and held-out accuracy as points with their 95 % intervals.
 
-    Args:
-        history: of the run, with at least one round.
-        subtitle: at most three lines below it, whose ends may be cut off.
-        tasks: right answers by task, listed beside the plot.
+    The history has at least one round. Of the subtitle three lines are drawn, whose ends may be cut off. The tasks'
+    right answers are listed beside the plot.
     """
     right = TASKS - 60 if tasks else RIGHT
     last = max(1, history.last_round, *(evaluation.round for evaluation in history.held_out))

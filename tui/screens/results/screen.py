@@ -215,11 +215,7 @@ an experiment.
 
 
 def tested(record: Mapping[str, Any], round: int, before: Report | None) -> Report:
-    """The report of `sapo eval --json`.
-
-    Args:
-        before: the report of the journal, whose examples are kept.
-    """
+    """The report of `sapo eval --json`, with the examples of the journal's report before it."""
     from sapo_edge.control.report import Report, by_task
     from sapo_edge.evaluate import Gain
     from sapo_edge.state.detail import Detail

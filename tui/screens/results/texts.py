@@ -21,11 +21,7 @@ EXAMPLES = 3
 
 
 def report_text(run: RunReport, report: Report | None, width: int) -> Text:
-    """All that the screen says about a run.
-
-    Args:
-        report: what it has learned, by the questions that were asked last.
-    """
+    """All that the screen says about a run, and what it has learned by the questions that were asked last."""
     text = Text()
     if report is None:
         text.append(f"{NOTHING}\n")

@@ -130,11 +130,7 @@ class RolloutDetail(Vertical, can_focus=True):
         return self.has_class("-alone")
 
     def expect(self, row: Row, distinct: str) -> None:
-        """Show what the list knows of a rollout until the node has sent it.
-
-        Args:
-            distinct: what tells its question from others of its task; it stays visible while the question is scrolled.
-        """
+        """Show what is known until the node has sent it; what is `distinct` in the question stays when that is scrolled."""
         self.row = row
         self.query_one("#asked").border_title = Content(f"Question: {distinct}")
         self.query_one("#reading").border_subtitle = Content(distinct)
@@ -263,8 +259,7 @@ def question_text(question: object, ground_truth: object) -> Content:
     parts: list[Content | tuple[str, str]] = [Content(text)]
     if left_out:
         parts.append((f" … {left_out} more characters", "dim"))
-    parts.append(("\nexpected  ", "dim"))
-    parts.append(Content.styled(truth, "bold") if truth else Content.styled("not known", "dim"))
+    parts += [("\nexpected  ", "dim"), (truth, "bold") if truth else ("not known", "dim")]
     return Content.assemble(*parts)
 
 

@@ -101,12 +101,7 @@ class FilterBar(Horizontal):
         yield Chip("screen.newest", classes="note")
 
     def show(self, filter: Filter, note: str, *, new: bool) -> None:
-        """Show the filters.
-
-        Args:
-            note: for the right end; a click goes to the newest rollout.
-            new: whether the note tells of new rollouts.
-        """
+        """Show the filters, and at the right end a note, which may tell of new rollouts; a click on it goes there."""
         level = "what the swarm gave" if filter.gave else "only what teaches" if filter.informative else ""
         chips = {
             "origin": (f"b {ORIGINS[filter.origin]}", filter.origin != "any"),

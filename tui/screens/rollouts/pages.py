@@ -54,12 +54,9 @@ class Row:
     """One rollout in the list. All texts but `author` and `entry` are printable.
 
     Attributes:
-        key: round and position.
-        entry: name of the manifest's entry, not yet printable.
         question: its beginning, on one line.
-        mean, best: of their rewards.
-        author: peer id, not yet printable.
-        name: readable name of the author.
+        mean, best: of the answers' rewards.
+        author: peer id; `name` is readable.
         time: Unix seconds by the author's clock.
     """
 
@@ -93,14 +90,10 @@ class Row:
 
 
 class RolloutPages:
-    """The rollouts that are loaded: the newest ones, without gaps.
+    """The rollouts that are loaded: the newest ones first, without gaps, to the oldest if `complete`.
 
-    A reply that arrives after `begin` was called again is ignored.
-
-    Attributes:
-        rows: newest first.
-        complete: whether no older ones are left.
-        looked: the round down to which the node has looked; 0 before it did.
+    A reply that arrives after `begin` was called again is ignored. `looked` is the round down to which the node has
+    looked; 0 before it did.
     """
 
     def __init__(self, ask: Ask) -> None:

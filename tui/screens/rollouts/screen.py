@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -82,7 +81,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     def content(self) -> ComposeResult:
         with ContentSwitcher(initial="browser", id="pages"):
-            yield RolloutBrowser(self._ask, id="browser")
+            yield RolloutBrowser(self.sapo.request, id="browser")
             yield RolloutDetail(id="detail")
             with VerticalScroll(id="examples", classes="panel"):
                 yield Static(id="then", markup=False)
@@ -126,9 +125,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
     def on_rollout_detail_changed(self) -> None:
         """Update the footer: other keys work now."""
         self.refresh_bindings()
-
-    async def _ask(self, method: str, params: Mapping[str, Any]) -> Any:
-        return await self.sapo.request(method, params)
 
     # Keys.
 

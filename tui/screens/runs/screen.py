@@ -174,19 +174,15 @@ round.
 
     # Keys.
 
-    @property
-    def _node_runs(self) -> bool:
-        return self.sapo.state.standing is not Standing.ENDED
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if not self.has_widgets:
             return True
         if action == "back":
             return self.in_experiment
         if action == "use" and not self.in_experiment:
-            run = self.list.chosen
+            run, node_runs = self.list.chosen, self.sapo.state.standing is not Standing.ENDED
             # A node continues the current one already, unless none runs.
-            return True if run is not None and not (run.current and self._node_runs) else None
+            return True if run is not None and not (run.current and node_runs) else None
         return not (action in IN_RUNS and self.in_experiment)
 
     def action_mark(self) -> None:

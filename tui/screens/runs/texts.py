@@ -23,11 +23,7 @@ BAR = 20
 
 
 def comparison_text(run: RunView, other: RunView | None) -> Text:
-    """What one run learned, and how it differs from another one.
-
-    Args:
-        other: to compare with; None if there is none.
-    """
+    """What one run learned, and how it differs from another one, if there is any."""
     text = Text()
     if other is None:
         text.append(f"{ONE}\n\n")

@@ -30,13 +30,9 @@ NEW = (
 
 
 class NewQuestions(WorkDialog):
-    """Takes a file, or writes a folder of questions to begin with. Stays open until it has one of both.
+    """Takes a file, or writes a folder of questions to begin with. Dismissed with whether it has one of both.
 
-    Dismissed with whether it has.
-
-    Attributes:
-        file: the manifest, or the questions alone.
-        written: whether both were written now.
+    `file` is the manifest, or the questions alone; `written` says that both were written now.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Cancel", id="path.cancel")]
@@ -89,14 +85,7 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?", re.ASCII)
 
 
 class EditQuestions(Dialog[bool]):
-    """Dismissed with whether the file was written.
-
-    Args:
-        path: the file; UTF-8, at most `MAX_BYTES`.
-
-    Raises:
-        ValueError: if it is too large, or no UTF-8.
-    """
+    """Edits a file; ValueError if it has over `MAX_BYTES`, or is no UTF-8. Dismissed with whether it was written."""
 
     HELP_TEXT = """\
 One question a line, then `|` and the answer; a number counts as equal however it is written, and a text whether its
