@@ -68,10 +68,7 @@ class Curves:
                 series.pop()
 
     def pace(self) -> float | None:
-        """Seconds of a round with its share of evaluations, from the newest points; None if unknown.
-
-        Points that took far longer than the median are left out: the node was paused.
-        """
+        """Seconds of a round with its share of evaluations, from the newest points; None if unknown."""
         newest = zip(self.time[-PACE_POINTS - 1 :], self.round[-PACE_POINTS - 1 :], strict=True)
         steps = [(end - start, last - first) for (start, first), (end, last) in pairwise(newest)]
         paces = sorted(seconds / rounds for seconds, rounds in steps if seconds > 0)

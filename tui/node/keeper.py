@@ -174,7 +174,6 @@ class Keeper:
         self._on_change()
 
     def _seconds_until_restart(self) -> float | None:
-        """Seconds until a crashed node restarts by itself; None if it has crashed too often."""
         now = time.monotonic()
         self._crashes.append(now)
         self.crashed_often = len(self._crashes) == CRASHES and now - self._crashes[0] < CRASH_SECONDS

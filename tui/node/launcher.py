@@ -104,7 +104,7 @@ class SwarmCard:
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """A setting of the next node; its source is "default", "manifest NAME", "file PATH", "environment NAME" or "flag"."""
+    """A setting of the next node; source: "default", "manifest NAME", "file PATH", "environment NAME" or "flag"."""
 
     setting: Setting
     value: int | float | str | None

@@ -34,7 +34,7 @@ def add_bar(text: Text, share: float, columns: int, style: str) -> None:
 
 
 def add_tasks(text: Text, tasks: Sequence[TaskCourse], width: int) -> None:
-    """Append a line for each task: before and now, where there is room a bar, and the rise's interval in points of 100."""
+    """Append a line for each task: before and now, the 95 % interval of the rise in points of 100, a bar."""
     names = min(MOST_NAME, max((len(printable(task.name)) for task in tasks), default=0), max(8, width - 20))
     detailed = width - names >= 44
     bar = bar_columns(width - names - (42 if detailed else 27))

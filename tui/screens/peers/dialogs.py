@@ -214,8 +214,6 @@ class SwarmChange(WorkDialog):
 
 
 class Join(SwarmChange):
-    """Joins the swarm of an invite or a code."""
-
     HELP_TEXT = "An **invite** joins at once. A **code** needs the other side, whose window waits for it meanwhile."
     BUTTONS: ClassVar = {"join": ("Join", "join"), "close": ("Cancel", "leave")}
     AUTO_FOCUS = "#pasted"

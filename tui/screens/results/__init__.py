@@ -1,1 +1,0 @@
-"""What the run has learned, and what to do with it."""

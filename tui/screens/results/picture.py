@@ -28,7 +28,6 @@ LEFT, TOP, RIGHT, BOTTOM = 90, 176, 1160, 560
 TASKS, ROW = 840, 54
 """Where the list of tasks begins, and the height of one, in pixels."""
 MOST_TASKS = (BOTTOM - TOP) // ROW
-"""Most tasks that the list names."""
 LINES = 5
 """Horizontal lines of the grid."""
 MOST_CHARACTERS = 90

@@ -1,1 +1,0 @@
-"""The screen of questions and answers."""

@@ -49,8 +49,6 @@ class Reply:
 
 
 class AnswerList(CursorList, can_focus=False):
-    """One answer a line."""
-
     COLUMNS: ClassVar[tuple[Column, ...]] = (
         Column("number", "#", 3, right=True),
         Column("reward", "reward", 6, right=True),
@@ -130,7 +128,7 @@ class RolloutDetail(Vertical, can_focus=True):
         return self.has_class("-alone")
 
     def expect(self, row: Row, distinct: str) -> None:
-        """Show what is known until the node has sent it; what is `distinct` in the question stays when that is scrolled."""
+        """Show what is known until the node has sent it; the `distinct` part of the question stays when it scrolls."""
         self.row = row
         self.query_one("#asked").border_title = Content(f"Question: {distinct}")
         self.query_one("#reading").border_subtitle = Content(distinct)

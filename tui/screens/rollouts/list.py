@@ -20,8 +20,6 @@ ORIGINS = {"any": "own and others", "own": "own only", "external": "others only"
 
 
 class RolloutList(CursorList):
-    """One rollout a line."""
-
     COLUMNS: ClassVar[tuple[Column, ...]] = (
         Column("round", "round", 6, right=True),
         Column("own", "made", 5),

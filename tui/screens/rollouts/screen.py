@@ -25,9 +25,7 @@ from sapo_edge.tui.widgets.cursor_list import CursorList
 from sapo_edge.tui.widgets.then_and_now import all_examples_text
 
 IN_LIST = frozenset({"open", "search", "newest", "origin", "level", "entry", "author", "then_and_now", "clear"})
-"""Actions of the list."""
 IN_DETAIL = frozenset({"neighbour", "copy", "reorder", "whole", "ask"})
-"""Actions of one rollout."""
 
 
 class Rollouts(View):

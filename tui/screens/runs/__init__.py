@@ -1,1 +1,0 @@
-"""The runs of this installation, two compared, and an experiment watched."""

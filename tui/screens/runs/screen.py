@@ -44,7 +44,6 @@ OWN_SETTINGS = ("manifest", "model", "seed")
 """Settings that belong to a run: a node refuses to continue it with others."""
 WATCH = "A directory that `sapo experiment` writes to. Nothing in it is changed."
 IN_RUNS = frozenset({"mark", "new", "use", "watch", "view"})
-"""Keys of the list."""
 
 
 class Runs(View):

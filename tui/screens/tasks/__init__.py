@@ -1,1 +1,0 @@
-"""What is trained: manifests, and people's own questions."""
