@@ -17,7 +17,6 @@ from sapo_edge.plain import narrate
 
 if TYPE_CHECKING:
     from sapo_edge.evaluate import Evaluation, Gain
-    from sapo_edge.tasks.manifest import Manifest
 
 
 def evaluate(
@@ -38,20 +37,20 @@ def evaluate(
         raise ConfigError("--general has questions of its own", "leave out --manifest and --questions")
     flags = {"model": model, "manifest": manifest, "backend": backend, "held_out": questions, "threads": threads}
     workspace = open_workspace(home, flags, settings)
-    name = "general" if general else workspace.require_manifest().name
+    tasks = None if general else workspace.require_manifest()
+    name = "general" if tasks is None else tasks.name
     directory = find_adapter(workspace, adapter)
-    may_have_seen = not general and _may_have_seen(directory, workspace.require_manifest())
-    with judging(workspace.paths, None if general else workspace.require_manifest()) as functions:
+    checkpoint = None if tasks is None else find_record(directory)
+    may_have_seen = tasks is not None and checkpoint is not None and checkpoint.manifest_digest != tasks.digest
+    with judging(workspace.paths, tasks) as functions:
         results, examples = evaluate_both(workspace, directory, general=general, functions=functions)
     gain = paired_gain(results["base"], results["adapter"])
     if json:
         record = {model: _as_dict(result) for model, result in results.items()}
-        print_json(
-            {
-                "manifest": name, "adapter_path": str(directory), "split": "general" if general else "test", **record,
-                "gain": asdict(gain), "base_examples": examples, "may_have_seen": may_have_seen,
-            }
-        )  # fmt: skip
+        print_json({
+            "manifest": name, "adapter_path": str(directory), "split": "general" if general else "test", **record,
+            "gain": asdict(gain), "base_examples": examples, "may_have_seen": may_have_seen,
+        })  # fmt: skip
     else:
         narrate(f"adapter: {directory}")
         if may_have_seen:
@@ -106,12 +105,6 @@ def export(
         narrate("the Modelfile has the prompt of the training; in other programs, set its system text and examples")
 
 
-def _may_have_seen(adapter: Path, manifest: Manifest) -> bool:
-    """Whether a checkpoint may have been trained on questions of this manifest that are held out now."""
-    checkpoint = find_record(adapter)
-    return checkpoint is not None and checkpoint.manifest_digest != manifest.digest
-
-
 def _as_dict(result: Evaluation) -> dict[str, Any]:
     low, high = result.interval
     marks = result.marks_by_entry()
@@ -133,19 +126,16 @@ def _print_table(results: dict[str, Evaluation], examples: int, gain: Gain, mani
     from sapo_edge.state.detail import Detail
 
     base, adapter = results["base"], results["adapter"]
-    asked = (
-        "general questions, without the prompt of the training"
-        if general
-        else f"held-out test questions of {manifest}, by which no checkpoint was chosen"
-    )
+    asked = f"held-out test questions of {manifest}, by which no checkpoint was chosen"
+    if general:
+        asked = "general questions, without the prompt of the training"
     print(f"{asked}; greedy, pass@1, 95 % intervals")
     print("right by content, in whatever form")
     for name, result in results.items():
         low, high = result.interval
         shown = f", with {examples} more worked examples" if examples and result is base else ""
-        print(
-            f"  {name:8} {result.accuracy:.2f}  ({result.right} of {result.questions}, {low:.2f} to {high:.2f}){shown}"
-        )
+        counts = f"{result.right} of {result.questions}, {low:.2f} to {high:.2f}"
+        print(f"  {name:8} {result.accuracy:.2f}  ({counts}){shown}")
     print(f"  {format_gain(gain.value, gain.low, gain.high, base.questions)}, paired on the same questions")
     print(f"  {gain.gained} became right, {gain.lost} became wrong")
     if not general:

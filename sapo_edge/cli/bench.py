@@ -117,12 +117,9 @@ def _measure(workspace: Workspace, name: str, repeats: int) -> dict[str, Any]:
 
 def _print_table(results: dict[str, dict[str, Any]]) -> None:
     head = ("backend", "loads in", "samples", "(of rounds)", "updates in", "(of rounds)", "takes", "estimated")
-    rows: list[tuple[str, ...]] = [head]
-    for name, figures in results.items():
-        if "error" not in figures:
-            rows.append((name, *_columns(figures)))
-    if len(rows) > 1:
-        print("\n".join(table(rows)))
+    rows = [(name, *_columns(figures)) for name, figures in results.items() if "error" not in figures]
+    if rows:
+        print("\n".join(table([head, *rows])))
     for name, figures in results.items():
         if "error" in figures:
             print(f"{name}: not measured: {printable(str(figures['error']))}; {printable(str(figures['remedy']))}")

@@ -107,9 +107,8 @@ class ChatService:
             return
         problem = _find_problem(request)
         if problem:
-            number = (
-                request.get("id") if isinstance(request, dict) and isinstance(request.get("id"), int | str) else None
-            )
+            number = request.get("id") if isinstance(request, dict) else None
+            number = number if isinstance(number, int | str) else None
             self._refuse(number, "bad_request", problem, "see `sapo chat` in docs/interface.md")
             return
         with self._lock:

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 from sapo_edge.cli.output import SCHEMA
@@ -119,9 +120,7 @@ class ChatSession:
             raise ConfigError(problem, "ask something, then write /save FILE")
         path = Path(argument)
         messages = {
-            "adapter" if adapter else "base": [
-                {"role": turn.role, "content": turn.content} for turn in memory.messages(adapter)
-            ]
+            "adapter" if adapter else "base": [asdict(turn) for turn in memory.messages(adapter)]
             for adapter in self._conversation.speakers
         }
         record = {"v": SCHEMA, "model": self._models.model, "adapter": self._models.adapter, "messages": messages}

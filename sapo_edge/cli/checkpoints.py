@@ -143,15 +143,11 @@ def _doomed(paths: Paths, round: int | None) -> list[Row]:
     """What to remove: the checkpoint of a round; None for all that were set aside."""
     doomed = [row for row in _rows(paths) if row.round == round]
     if not doomed:
-        raise CheckpointError(
-            "nothing was set aside" if round is None else f"there is no checkpoint of round {round}",
-            "see `sapo checkpoints list`",
-        )
+        problem = "nothing was set aside" if round is None else f"there is no checkpoint of round {round}"
+        raise CheckpointError(problem, "see `sapo checkpoints list`")
     if round is not None and doomed[0].marks and DAMAGED not in doomed[0].marks:
-        raise CheckpointError(
-            f"the checkpoint of round {round} is the {' and the '.join(doomed[0].marks)}",
-            "the node goes on from the newest, and commands take the best; remove another one",
-        )
+        remedy = "the node goes on from the newest, and commands take the best; remove another one"
+        raise CheckpointError(f"the checkpoint of round {round} is the {' and the '.join(doomed[0].marks)}", remedy)
     return doomed
 
 
@@ -170,8 +166,7 @@ def _rows(paths: Paths) -> list[Row]:
         except CheckpointError:
             rows.append(Row(path.name, number, path, bytes_in(path), None, None, 0, (*marks, DAMAGED)))
         else:
-            rows.append(
-                Row(path.name, number, path, bytes_in(path), found.time, found.accuracy, found.questions, tuple(marks))
-            )
+            facts = (found.time, found.accuracy, found.questions, tuple(marks))
+            rows.append(Row(path.name, number, path, bytes_in(path), *facts))
     aside = sorted({path for pattern in ASIDE for path in directory.glob(pattern)})
     return rows + [Row(path.name, None, path, bytes_in(path), None, None, 0, ("set aside",)) for path in aside]

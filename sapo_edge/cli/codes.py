@@ -21,9 +21,7 @@ T = TypeVar("T")
 def offer(line: str, addresses: Sequence[str], at: Sequence[str], workspace: Workspace, *, as_json: bool) -> None:
     """Offer an invite under a code, and wait until the other side has it.
 
-    Args:
-        addresses: multiaddresses of members and relays that may be meeting places.
-        at: meeting places that the user named.
+    The user named the meeting places `at`; `addresses` are multiaddresses of members and relays that may be some, too.
     """
     from sapo_edge.swarm.host.logs import preserve_logging
 
@@ -44,12 +42,9 @@ def offer(line: str, addresses: Sequence[str], at: Sequence[str], workspace: Wor
 
 
 def accept(text: str, addresses: Sequence[str], at: Sequence[str], workspace: Workspace) -> str:
-    """The invite that somebody offers under a code.
+    """The invite that somebody offers under a code, whose `text` is as the user typed it.
 
-    Args:
-        text: the code as the user typed it.
-        addresses: multiaddresses of relays and members that this machine knows.
-        at: meeting places that the user named; nobody else is asked then.
+    If the user named meeting places (`at`), nobody else is asked: no members and relays at known multiaddresses.
     """
     from sapo_edge.swarm.codes.code import parse_code
     from sapo_edge.swarm.host.logs import preserve_logging
@@ -113,11 +108,7 @@ def _print_offer(
 
 
 def _run(function: Callable[[], Awaitable[T]], stopped: str) -> T:
-    """Run a coroutine until it ends or a signal ends it.
-
-    Raises:
-        KeyboardInterrupt: after a signal.
-    """
+    """Run a coroutine until it ends, or a signal ends it: then `stopped` is said, and a KeyboardInterrupt raised."""
     import trio
 
     results: list[T] = []

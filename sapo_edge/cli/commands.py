@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any, cast
 
@@ -42,14 +43,8 @@ FORMER: Mapping[str, str] = {"serve": "web.serve.serve"}
 class Commands(Mapping[str, Any]):
     """Typer's objects of the commands; reading one loads its module."""
 
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
-
     def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            self._loaded[name] = _load(name, PLACES.get(name) or FORMER[name])
-            self._loaded[name].rich_help_panel = next((title for title, group in GROUPS.items() if name in group), None)
-        return self._loaded[name]
+        return _load(name)
 
     def __contains__(self, name: object) -> bool:
         return name in PLACES or name in FORMER
@@ -69,13 +64,16 @@ class Program(TyperGroup):
         self.commands = cast("dict[str, Any]", Commands())
 
 
-def _load(name: str, place: str) -> Any:
-    module, _, attribute = place.rpartition(".")
+@cache
+def _load(name: str) -> Any:
+    module, _, attribute = (PLACES.get(name) or FORMER[name]).rpartition(".")
     target = getattr(import_module(f"sapo_edge.cli.{module}"), attribute)
     if isinstance(target, typer.Typer):
-        group = typer.main.get_group(target)
-        group.name = name
-        return group
-    single = typer.Typer(add_completion=False)
-    single.command(name)(target)
-    return typer.main.get_command(single)
+        command: Any = typer.main.get_group(target)
+        command.name = name
+    else:
+        single = typer.Typer(add_completion=False)
+        single.command(name)(target)
+        command = typer.main.get_command(single)
+    command.rich_help_panel = next((title for title, group in GROUPS.items() if name in group), None)
+    return command

@@ -64,9 +64,8 @@ def edit(home: Home = None) -> None:
     try:
         resolve(file=draft)
     except ConfigError as error:
-        raise ConfigError(
-            error.message, f"{error.remedy}; your text is kept for the next `sapo config edit`"
-        ) from error
+        remedy = f"{error.remedy}; your text is kept for the next `sapo config edit`"
+        raise ConfigError(error.message, remedy) from error
     with reported("write", file):
         write_atomically(file, draft.read_bytes(), mode=0o644)
         draft.unlink()

@@ -20,8 +20,7 @@ _HOW_TO_AGREE = (
 def ask_for_consent(workspace: Workspace, *, agree: bool) -> tuple[Workspace, str]:
     """Let a node share only if its owner has agreed; ask on a terminal, and work alone where nobody can answer.
 
-    Returns:
-        The workspace, one that works alone without a consent, and then why; otherwise an empty text.
+    Returns the workspace, one that works alone without a consent, and then why; otherwise an empty text.
     """
     if workspace.is_alone or agreed_to_share(workspace.paths.consent):
         return workspace, ""

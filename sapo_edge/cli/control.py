@@ -33,7 +33,6 @@ TELL_SECONDS = 15.0
 CROWDED = 50
 """Percent of the processor that other programs use, from which on it is shown."""
 MAX_LOG_LINES = 1000
-"""Most past events of `sapo logs`."""
 
 
 def status(
@@ -171,7 +170,6 @@ def _print_event(event: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _print_log(paths: Paths, lines: int | None, since: str | None, level: str, *, follow: bool, as_json: bool) -> None:
-    """Print the files of the log."""
     from sapo_edge.cli.log_files import as_line, as_object, parse_since, records
 
     if not paths.log.exists() and not follow:
@@ -227,12 +225,8 @@ def event_line(event: Mapping[str, Any]) -> str:
 
 
 def _rewards(status: Mapping[str, Any]) -> str:
-    parts = [
-        f"{name} {status[key]:.2f}"
-        for name, key in (("own", "reward_own"), ("others", "reward_external"))
-        if status.get(key) is not None
-    ]
-    return ", ".join(parts) or "none yet"
+    rewards = {"own": status.get("reward_own"), "others": status.get("reward_external")}
+    return ", ".join(f"{name} {reward:.2f}" for name, reward in rewards.items() if reward is not None) or "none yet"
 
 
 def _held_out(status: Mapping[str, Any]) -> str:
@@ -240,9 +234,8 @@ def _held_out(status: Mapping[str, Any]) -> str:
     if not last:
         return "not evaluated yet"
     moments = [last, base] if base and base.get("round") != last.get("round") else [last]
-    return ", ".join(
-        f"{_share(event.get('accuracy'))} {describe_moment(int(event.get('round') or 0))}" for event in moments
-    )
+    words = (f"{_share(event.get('accuracy'))} {describe_moment(int(event.get('round') or 0))}" for event in moments)
+    return ", ".join(words)
 
 
 def _swarm_lines(swarm: Mapping[str, Any] | None) -> list[str]:
@@ -258,9 +251,8 @@ def _swarm_lines(swarm: Mapping[str, Any] | None) -> list[str]:
         line("traffic", f"{size(swarm.get('bytes_in', 0))} in, {size(swarm.get('bytes_out', 0))} out"),
     ]
     if swarm.get("reachable") is not None:
-        lines.append(
-            line("reachable", "from other networks" if swarm["reachable"] else "only by peers that it dials itself")
-        )
+        reach = "from other networks" if swarm["reachable"] else "only by peers that it dials itself"
+        lines.append(line("reachable", reach))
     if abs(ahead := float(swarm.get("clock_ahead") or 0)) >= CLOCK_SECONDS:
         how = "behind" if ahead > 0 else "ahead of"
         lines.append(line("clock", f"{abs(ahead):.0f} s {how} the clocks of peers; set it right"))

@@ -20,11 +20,7 @@ _OF_A_PATH = (
 
 
 def run_to_end(action: Callable[[], object]) -> int | str | None:
-    """Run an action, print why it failed if it did, and return its documented exit code.
-
-    Args:
-        action: returns an exit code; nothing for success.
-    """
+    """Run an action, which may return an exit code; print why it failed if it did, and return the documented code."""
     try:
         try:
             code = action() or ExitCode.DONE

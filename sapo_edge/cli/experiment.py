@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sapo_edge.cli.options import Home, JsonEvents
-from sapo_edge.cli.output import print_json
+from sapo_edge.cli.output import emit, print_json
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.library.signals import ending_signals, handling
 from sapo_edge.plain import did_you_mean, narrate
@@ -63,7 +63,7 @@ def experiment(
         chosen, rounds, nodes, seeds=seeds, seed_base=seed_base, manifest=manifest, model=model, backend=backend
     )
     if list_:
-        _print_list(chosen, as_json=json)
+        emit({"plan": asdict(chosen)}, _listed(chosen), json)
         return
     check_libraries(plots=plots)
     directory = to or Path(f"sapo-experiment-{chosen.scale}")
@@ -105,10 +105,8 @@ def _report(plan: Plan, directory: Path, *, plots: bool, as_json: bool) -> None:
 
     records = read_records(directory, plan)
     if not records:
-        raise StateError(
-            f"no swarm of this plan is finished in {directory}",
-            "run it without --report first; --report needs the same --rounds and --nodes",
-        )
+        remedy = "run it without --report first; --report needs the same --rounds and --nodes"
+        raise StateError(f"no swarm of this plan is finished in {directory}", remedy)
     files = write_report(plan, records, directory, plots)
     if as_json:
         print_json({"event": "report", "finished": len(records), "files": [str(path) for path in files]})
@@ -147,9 +145,8 @@ def _check_known(kind: str, names: Iterable[str], known: Collection[str], otherw
 
 
 def _with_arms(setting: Setting, names: set[str]) -> Setting:
-    return replace(
-        setting, arms=tuple(arm for arm in setting.arms if arm.name in names or arm.name == setting.baseline)
-    )
+    arms = tuple(arm for arm in setting.arms if arm.name in names or arm.name == setting.baseline)
+    return replace(setting, arms=arms)
 
 
 def _override(plan: Plan, rounds: int | None, nodes: int | None, **values: Any) -> Plan:
@@ -163,14 +160,11 @@ def _override(plan: Plan, rounds: int | None, nodes: int | None, **values: Any) 
     return replace(plan, settings=settings, **{name: value for name, value in values.items() if value is not None})
 
 
-def _print_list(plan: Plan, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"plan": asdict(plan)})
-        return
+def _listed(plan: Plan) -> Iterator[str]:
     for setting in plan.settings:
-        typer.echo(f"{setting.name}: {setting.title} ({setting.nodes} members, {setting.rounds} rounds)")
+        yield f"{setting.name}: {setting.title} ({setting.nodes} members, {setting.rounds} rounds)"
         for arm in setting.arms:
-            typer.echo(f"    {arm.name:24} {arm.title}")
+            yield f"    {arm.name:24} {arm.title}"
 
 
 def _print_steps(steps: Iterable[Step]) -> None:

@@ -120,7 +120,6 @@ def _describe(workspace: Workspace, found: FoundSwarm) -> dict[str, Any]:
 
 
 def _questions(manifest: Manifest) -> list[str]:
-    """The first of the questions that a manifest holds."""
     own = (
         question.question for entry in manifest.tasks if isinstance(entry.questions, tuple)
         for question in entry.questions

@@ -79,10 +79,8 @@ def restore(
 
 def _refuse_existing(paths: Paths, force: bool) -> None:
     if paths.identity.exists() and not force:
-        raise StateError(
-            f"{paths.identity} holds an identity already",
-            "back it up with `sapo identity backup`, then give --force to replace it",
-        )
+        remedy = "back it up with `sapo identity backup`, then give --force to replace it"
+        raise StateError(f"{paths.identity} holds an identity already", remedy)
 
 
 def _read_existing(paths: Paths) -> bytes:

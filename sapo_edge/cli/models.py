@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -87,20 +88,16 @@ def pull(name: Name, home: Home = None, json: Json = False) -> None:
     """Download a model, or what is missing of it; `sapo run --model NAME` does it, too."""
     from sapo_edge.backends.hub.find import hub_model
 
-    progress = DownloadReport(name, narrate)
-    try:
+    with closing(DownloadReport(name, narrate)) as progress:
         path = hub_model(_hub_name(name), fetch=True, progress=progress)
-    finally:
-        progress.close()
     model = describe(open_workspace(home), name, path)
     if json:
         print_json(_record(model))
         return
     print(path)
-    if model.problem:
-        narrate(f"it can't be trained here: {model.problem}")
-    else:
-        narrate(f"train it with: sapo run --model {name}")
+    narrate(
+        f"it can't be trained here: {model.problem}" if model.problem else f"train it with: sapo run --model {name}"
+    )
 
 
 @app.command()

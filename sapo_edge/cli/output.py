@@ -41,12 +41,7 @@ def report(record: Mapping[str, object], text: str, as_json: bool) -> None:
 
 
 def as_typed(command: str, home: Path | None) -> str:
-    """A command of `sapo` as the user can type it: the program of a virtual environment need not be on the path.
-
-    Args:
-        command: with its arguments, quoted for the shell.
-        home: that it names; None for the default directories.
-    """
+    """A quoted command of `sapo` as the user can type it: a virtual environment's program need not be on the path."""
     program = sys.argv[0] if os.path.basename(sys.argv[0]) in ("sapo", "sapo-edge") else "sapo"
     name = "sapo" if shutil.which("sapo") == os.path.abspath(program) else shlex.quote(program)
     return command.replace("sapo", name, 1) + ("" if home is None else f" --home {shlex.quote(str(home))}")

@@ -18,11 +18,7 @@ LINE_SECONDS = 60.0
 
 
 class Forecast:
-    """How much of the work is done, and how long the rest takes at the speed since the first step.
-
-    Args:
-        todo: the swarms that are not finished.
-    """
+    """How much of the work on unfinished swarms is done, and how long the rest takes at the speed since the start."""
 
     def __init__(self, todo: Sequence[Job]) -> None:
         self.finished = 0

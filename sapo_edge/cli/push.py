@@ -32,9 +32,7 @@ def push(
         bool, typer.Option("--with-questions", help="Send own questions of the manifest, and their answers, too.")
     ] = False,
     public: Annotated[bool, typer.Option("--public", help="For everybody to see; private without it.")] = False,
-    dry_run: Annotated[
-        Path | None, typer.Option("--dry-run", metavar="DIR", help="Write what would be sent; send nothing.")
-    ] = None,
+    dry_run: Annotated[Path | None, typer.Option(metavar="DIR", help="Write what would be sent; send nothing.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Send without a question.")] = False,
     adapter: Adapter = None, model: Model = None, home: Home = None, json: Json = False,
 ) -> None:  # fmt: skip
@@ -47,9 +45,8 @@ def push(
     directory = find_adapter(workspace, adapter)
     checkpoint = find_record(directory)
     if checkpoint is None:
-        raise CheckpointError(
-            f"{directory} is no checkpoint, so nothing is known of its training", "give the directory of a checkpoint"
-        )
+        problem = f"{directory} is no checkpoint, so nothing is known of its training"
+        raise CheckpointError(problem, "give the directory of a checkpoint")
     if dry_run is None:
         check_login()
     facts = gather(workspace, checkpoint, with_questions=with_questions)

@@ -23,9 +23,7 @@ def relay(
     loopback: Annotated[bool, typer.Option("--loopback", help="Serve only programs on this machine.")] = False,
     upload: Annotated[int, typer.Option(min=0, help="Most bytes a second to send; 0: no limit.")] = 0,
     download: Annotated[int, typer.Option(min=0, help="Most bytes a second to receive; 0: no limit.")] = 0,
-    members: Annotated[
-        int, typer.Option("--members", min=1, max=100_000, help="Most connected nodes.")
-    ] = DEFAULT_MEMBERS,
+    members: Annotated[int, typer.Option(min=1, max=100_000, help="Most connected nodes.")] = DEFAULT_MEMBERS,
     per_address: Annotated[
         int,
         typer.Option(

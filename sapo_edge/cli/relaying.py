@@ -59,9 +59,8 @@ def check_names(announce: tuple[str, ...]) -> None:
         try:
             host_address(name, 1, "1" * 46)
         except ValueError as error:
-            raise ConfigError(
-                f"{name!a} is neither a host name nor an IP address", "name one at which others reach this machine"
-            ) from error
+            remedy = "name one at which others reach this machine"
+            raise ConfigError(f"{name!a} is neither a host name nor an IP address", remedy) from error
 
 
 def run_relay(
@@ -80,24 +79,14 @@ def run_relay(
     contacts: tuple[tuple[str, int], ...] | None = None,
     as_json: bool = False,
 ) -> None:
-    """Run a relay in the foreground until Ctrl-C, SIGTERM or SIGHUP.
+    """Run a relay in the foreground until Ctrl-C, SIGTERM or SIGHUP; its settings are those of `RelayConfig`.
 
     It prints its multiaddresses on stdout, best first, one a line, or as one JSON object.
 
     Args:
         home: as of every command. The relay's key and lock are in its state directory, apart from those of a node.
-        port: TCP port; 0 for any.
-        listen: on all interfaces, or on this machine only.
-        announce: host names or IP addresses at which others reach it.
-        psk: 32 bytes, to serve one private swarm instead of open ones.
-        swarm: digest of that swarm's manifest.
-        upload, download: caps in bytes per second; 0 for none.
-        per_address: most of one address; 0 for half of `members`.
         public: whether strangers find it in the Mainline DHT, or members of the private swarm.
         contacts: host and port of DHT nodes for the first contact; None for those that others run.
-
-    Raises:
-        ConfigError: if a public one lacks libtorrent.
     """
     import trio
 
@@ -138,10 +127,9 @@ def _allow_files(number: int) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"the system lets this program open {hard} files, and so many members need {number}",
-            "use a lower --members, or raise the limit (`ulimit -Hn`, or LimitNOFILE in a systemd unit)",
-        ) from error
+        problem = f"the system lets this program open {hard} files, and so many members need {number}"
+        remedy = "use a lower --members, or raise the limit (`ulimit -Hn`, or LimitNOFILE in a systemd unit)"
+        raise ConfigError(problem, remedy) from error
 
 
 async def _serve(config: RelayConfig, as_json: bool) -> None:

@@ -70,10 +70,8 @@ def run(
         "network": "solo" if solo else None, "head_start": head_start,
     }  # fmt: skip
     if detach and json:
-        raise ConfigError(
-            "--json prints the events of a node in the foreground",
-            "leave out one of --json and --detach; `sapo logs --follow --json` prints those of any node",
-        )
+        remedy = "leave out one of --json and --detach; `sapo logs --follow --json` prints those of any node"
+        raise ConfigError("--json prints the events of a node in the foreground", remedy)
     workspace = open_workspace(home, flags, settings)
     if detach:
         start_detached(workspace, home, flags, settings or (), agree=agree)
@@ -82,14 +80,7 @@ def run(
 
 
 def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> ExitCode:
-    """Run a node until its rounds are done or it is asked to stop.
-
-    Args:
-        agree: record the owner's consent to share.
-
-    Returns:
-        DONE after an orderly end, INTERRUPTED if a round was given up.
-    """
+    """Run a node until its rounds are done or it is asked to stop; INTERRUPTED if a round was given up, else DONE."""
     from sapo_edge.cli.code import judging
 
     workspace.check_swarm()

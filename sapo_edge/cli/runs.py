@@ -68,11 +68,7 @@ def use(name: Name, home: Home = None, json: Json = False) -> None:
 
 
 def unset_others(paths: Paths, checkpoint: Checkpoint | None) -> None:
-    """Remove from config.toml what belongs to another run, and say so.
-
-    Args:
-        checkpoint: the current run's last one, with other values of which no node continues it; None without one.
-    """
+    """Remove from config.toml what is of another run, and say so: with other values no node continues the checkpoint."""
     from sapo_edge.config.layers import read_file, set_values
     from sapo_edge.library.workspace import STATE_SETTINGS
 

@@ -16,7 +16,7 @@ import typer
 from sapo_edge.children import sapo_command
 from sapo_edge.cli.consent import ask_for_consent
 from sapo_edge.cli.options import Agree, Home, Json
-from sapo_edge.cli.output import ask_yes, can_ask, print_json
+from sapo_edge.cli.output import ask_yes, can_ask, emit, print_json
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError, ExitCode, SapoError, StateError
 from sapo_edge.library.workspace import Workspace
@@ -34,7 +34,6 @@ _PLACES = ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "HF_HOME", "HF
 _DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dri")
 _DEVICE_GROUPS = ("render", "video")
 MAX_LINES = 10_000
-"""Most lines of `sapo service logs`."""
 
 app = typer.Typer(no_args_is_help=True, help="Let a node start with the machine, and restart after a failure.")
 System = Annotated[bool, typer.Option("--system", help="Of the system, with a user of its own; needs root.")]
@@ -73,14 +72,10 @@ def install(
         _hand_over(plan)
     starts = start and (manager.is_active(name) or _is_free(plan.paths))
     changed = manager.install(plan, start=starts)
-    if json:
-        print_json({"service": name, "unit": str(manager.unit(name)), "changed": changed})
-    else:
-        print(manager.unit(name))
+    unit = str(manager.unit(name))
+    emit({"service": name, "unit": unit, "changed": changed}, [unit], json)
     narrate(f"{'installed' if changed else 'nothing to change'}; at most {size(plan.memory)} of memory")
-    if alone:
-        narrate(alone)
-    for text in _advice(manager, plan, starts=starts):
+    for text in filter(None, (alone, *_advice(manager, plan, starts=starts))):
         narrate(text)
 
 
@@ -133,11 +128,7 @@ def remove(system: System = False, name: Name = DEFAULT_NAME, json: Json = False
 
 
 def starts_at_login() -> bool:
-    """Whether a service of this user starts a node at every login.
-
-    Raises:
-        SapoError: if no service manager answers this user.
-    """
+    """Whether a service of this user starts a node at every login; a SapoError if no service manager answers."""
     manager = manager_of(DEFAULT_NAME, system=False)
     manager.check()
     return manager.unit(DEFAULT_NAME).exists()
@@ -168,9 +159,8 @@ def offer_start_at_login(workspace: Workspace) -> None:
 def manager_of(name: str, *, system: bool) -> Systemd | Launchd:
     """The service manager of this system."""
     if re.fullmatch(r"[a-z][a-z0-9_-]{0,30}", name) is None:
-        raise ConfigError(
-            f"{name!r} is no name for a service", "use lower-case letters, digits and hyphens, 31 at most"
-        )
+        remedy = "use lower-case letters, digits and hyphens, 31 at most"
+        raise ConfigError(f"{name!r} is no name for a service", remedy)
     if sys.platform == "win32":
         raise ConfigError("no service manager of this system is known", "use `sapo start`")
     return Launchd(system=system) if sys.platform == "darwin" else Systemd(system=system)

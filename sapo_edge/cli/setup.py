@@ -18,7 +18,6 @@ from sapo_edge.state.durable import reported
 from sapo_edge.state.paths import Paths
 
 MAX_BYTES = 64 * 1024
-"""Largest file."""
 SERVICES = ("none", "user", "system")
 """Whose service runs the node."""
 
@@ -41,11 +40,8 @@ class Plan:
     def __post_init__(self) -> None:
         from sapo_edge.doctor.profile import PROFILES
 
-        for name, value, allowed in (
-            ("profile", self.profile, ("auto", "none", *PROFILES)),
-            ("service", self.service, SERVICES),
-        ):
-            if value not in allowed:
+        for name, allowed in (("profile", ("auto", "none", *PROFILES)), ("service", SERVICES)):
+            if (value := getattr(self, name)) not in allowed:
                 raise ConfigError(f"{name} = {value!r} is not allowed", f"give one of {', '.join(allowed)}")
 
 

@@ -30,12 +30,7 @@ def start(agree: Agree = False, home: Home = None) -> None:
 def start_detached(
     workspace: Workspace, home: Path | None, flags: Mapping[str, object], settings: Iterable[str], *, agree: bool
 ) -> None:
-    """Start a node that outlives this command and its terminal, and return once it answers.
-
-    Args:
-        flags: of `sapo run` by setting; None where one is missing.
-        agree: whether a flag gives the consent to share.
-    """
+    """Start a node that outlives this command and its terminal, and return once it answers; None is no flag."""
     from sapo_edge.node.background import Background
 
     background = Background(workspace.paths, home)

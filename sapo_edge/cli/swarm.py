@@ -12,7 +12,7 @@ import typer
 
 from sapo_edge.cli import codes, finding
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import print_json
+from sapo_edge.cli.output import emit, print_json
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.control.client import START_SECONDS, ControlClient, connect, node_runs
 from sapo_edge.control.protocol import ControlError
@@ -112,10 +112,7 @@ def invite(
         places = () if swarm.is_private else (*known, *workspace.settings.addresses)
         codes.offer(text, places, at or (), workspace, as_json=json)
         return
-    if json:
-        print_json({"invite": text, "addresses": addresses, "private": swarm.is_private})
-    else:
-        print(text)
+    emit({"invite": text, "addresses": addresses, "private": swarm.is_private}, [text], json)
     if not leads_elsewhere(addresses):
         far = ", and from elsewhere if the other side's router or another member's forwards a port"
         far += "" if swarm.is_private else ", or a volunteer is found"
@@ -164,10 +161,8 @@ def leave(home: Home = None, json: Json = False) -> None:
         raise StateError("this node is in no swarm already", "join one with `sapo swarm join`, or work alone")
     workspace.paths.create()
     left = membership.leave()
-    if json:
-        print_json({"left": None if left is None else left.id.hex()})
-    else:
-        print(f"left {left.name}" if left is not None else "left the open swarm of the manifest")
+    said = "left the open swarm of the manifest" if left is None else f"left {left.name}"
+    emit({"left": None if left is None else left.id.hex()}, [said], json)
     if left is not None and left.is_private:
         narrate("its key is removed: to join again, ask a member for an invite")
     _print_next_step(workspace, "`sapo run` works alone from now on; checkpoints stay")

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 FILES = ("manifest.toml", "tasks.jsonl")
 """What `sapo tasks new` writes."""
 MAX_REMARKS = 20_000
-"""Most remarks that are collected."""
 SHOWN = 20
 """Most remarks that are printed."""
 PREVIEW_SEED = 0
@@ -93,10 +92,9 @@ def check(
     except ManifestError as error:
         raise _with_all_mistakes(error, file, as_json=json) from error
     workspace = open_workspace(home, {"model": model})
-    room = None
     try:
         with closing(_Prompts(workspace)) as prompts:
-            room = prompts.room(workspace.own_max_tokens or manifest.max_tokens)
+            room: Room | None = prompts.room(workspace.own_max_tokens or manifest.max_tokens)
             found = list(islice(remarks(manifest, placed, room), MAX_REMARKS))
     except ModelError as error:
         room, found = None, list(islice(remarks(manifest, placed, None), MAX_REMARKS))
@@ -158,9 +156,8 @@ def preview(
             print("the prompt of the first question, as the model gets it:\n")
             print(printable(shown, lines=True), flush=True)
         samples = _answers(workspace, tasks, answers)
-        rewards = [
-            [source.score(task, sample.text) for sample in group] for task, group in zip(tasks, samples, strict=True)
-        ]
+        answered = zip(tasks, samples, strict=True)
+        rewards = [[source.score(task, sample.text) for sample in group] for task, group in answered]
     result, records = _result(rewards), _records(tasks, samples, rewards)
     if json:
         advice = _advice(result, len(tasks))
@@ -234,11 +231,7 @@ def _with_all_mistakes(error: ManifestError, file: Path, *, as_json: bool) -> Ma
 
 
 class _Prompts:
-    """The tokenizer and chat template of a model, without its weights.
-
-    Raises:
-        ModelError: if the model is not here or can't be used.
-    """
+    """The tokenizer and chat template of a model, without its weights; a ModelError if it can't be used."""
 
     def __init__(self, workspace: Workspace) -> None:
         from sapo_edge.backends.model.find import find_model

@@ -27,11 +27,7 @@ from sapo_edge.state.paths import IDENTITIES, Paths
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something on this machine that is the program's.
-
-    Attributes:
-        bytes: on the disk; 0 for a part of somebody's file.
-    """
+    """Something on this machine that is the program's: bytes on the disk, 0 for a part of somebody's file."""
 
     kind: str
     path: Path
@@ -76,9 +72,8 @@ def _remove(paths: Paths, items: list[Item], *, yes: bool, asks: bool) -> None:
     for item in items:
         item.remove()
         if item.kind == "service" and (holder := lock_holder(paths.lock)) is not None:
-            raise StateError(
-                f"a node still runs here (process {holder})", "stop it, with `sapo stop --wait`; then again"
-            )
+            remedy = "stop it, with `sapo stop --wait`; then again"
+            raise StateError(f"a node still runs here (process {holder})", remedy)
     narrate("removed")
 
 

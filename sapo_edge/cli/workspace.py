@@ -16,11 +16,7 @@ LISTENER = printing(narrate)
 def open_workspace(
     home: Path | None, flags: Mapping[str, object] | None = None, assignments: Iterable[str] | None = None
 ) -> Workspace:
-    """Resolve what a command works on: see `sapo_edge.library.workspace.open_workspace`.
-
-    Args:
-        assignments: of repeated `--set` flags.
-    """
+    """Resolve what a command works on, `--set` assignments too: see `sapo_edge.library.workspace.open_workspace`."""
     values = dict(flags or {})
     for name, value in parse_assignments(assignments or ()).items():
         if values.get(name) is not None:

@@ -131,12 +131,7 @@ class Pending:
 
 
 class Engine:
-    """Answers questions with one policy; only its own thread touches that.
-
-    Args:
-        workspace: limits of memory and of answers.
-        say: receives what happens meanwhile.
-    """
+    """Answers questions with one policy, which only its own thread touches; `say` receives what happens meanwhile."""
 
     def __init__(self, workspace: Workspace, policy: Policy, say: Callable[[str], None]) -> None:
         self._policy, self._say = policy, say
@@ -152,11 +147,7 @@ class Engine:
         self._thread.start()
 
     def ask(self, question: Question, served: Served, wake: Callable[[], None]) -> Pending:
-        """Put a question into the queue. Returns immediately.
-
-        Raises:
-            ApiError: if the queue is full, or the question can't be asked of this model.
-        """
+        """Put a question into the queue and return at once; an ApiError if it is full, or the model can't be asked."""
         pending = Pending(question, served, self._own_limit, wake)
         with self._changed:
             self._waiting = deque(other for other in self._waiting if not other.left)

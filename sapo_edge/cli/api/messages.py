@@ -19,7 +19,6 @@ from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import Message, Prompt
 
 MAX_MESSAGES = 256
-"""Most messages of a request."""
 MAX_NAME = 128
 """Longest name of a model, in characters."""
 MAX_STOPS = 4
@@ -55,9 +54,7 @@ class ApiError(Exception):
 
     Args:
         message: what happened and what to do; one or two sentences without a full stop.
-        status: of HTTP.
         parameter: of the request that is wrong; None for another reason.
-        code: for programs.
         retry: seconds after which to try again.
     """
 
@@ -103,11 +100,7 @@ class Question:
 
 
 def read_chat(body: bytes) -> Question:
-    """The question of a request for a chat's next answer. May take a second, for its schema.
-
-    Raises:
-        ApiError: if it can't be answered as it is.
-    """
+    """The question of a request for a chat's next answer, or an ApiError. May take a second, for its schema."""
     fields = _fields(body)
     return _question(fields, _messages(fields.get("messages")))
 
@@ -232,7 +225,6 @@ def _stops(stop: Any) -> tuple[str, ...]:
 
 
 def _schema(wanted: Any) -> str | None:
-    """The JSON schema of a `response_format`."""
     place = "response_format"
     kind = wanted.get("type") if isinstance(wanted, dict) else None
     if wanted is None or kind == "text":

@@ -38,7 +38,6 @@ class Served:
         run: whose adapter answers; None: the base model answers.
         manifest: whose prompt precedes the user's last message; None: the messages are taken as they are.
         created: Unix seconds.
-        about: in words.
     """
 
     name: str
@@ -52,9 +51,7 @@ class Catalogue:
     """The models of a state directory, read again each time: runs begin while a server works.
 
     Args:
-        base: name of the base model.
-        digest: SHA-256 (hex) of its file.
-        say: receives each message once.
+        digest: SHA-256 (hex) of the base model's file.
     """
 
     def __init__(self, workspace: Workspace, base: str, digest: str, say: Callable[[str], None]) -> None:
@@ -129,19 +126,14 @@ class Adapters:
         self._unusable: list[Checkpoint] = []
 
     def use(self, run: str) -> None:
-        """Have the best adapter of a run loaded. While a better one can't be used, the run's loaded one stays.
-
-        Raises:
-            CheckpointError: if the run has none that can be used.
-        """
+        """Load a run's best adapter. Its loaded one stays while that can't be used; without one, a CheckpointError."""
         loaded = self._loaded if self._run == run else None
         best = self._best(run, loaded)
         if best is not None and not best.is_same(loaded):
             self._load(run, best, loaded)
         elif loaded is None:
-            raise CheckpointError(
-                f"the run {run} has no complete checkpoint", f"`sapo runs use {run}`, then `sapo run`"
-            )
+            remedy = f"`sapo runs use {run}`, then `sapo run`"
+            raise CheckpointError(f"the run {run} has no complete checkpoint", remedy)
 
     def _best(self, run: str, loaded: Checkpoint | None) -> Checkpoint | None:
         best = Checkpoints(self._paths.run_of(run).checkpoints).to_use(loaded, self._once)

@@ -53,9 +53,8 @@ def api(
     except ModuleNotFoundError as error:
         from sapo_edge.installing import how_to_install_extra
 
-        raise SapoError(
-            f"`sapo api` needs {error.name}, which is not installed", how_to_install_extra("api")
-        ) from error
+        problem = f"`sapo api` needs {error.name}, which is not installed"
+        raise SapoError(problem, how_to_install_extra("api")) from error
     paths.check()
     with listen(host, port) as listening:
         serve(open_workspace(home, {"model": model, "backend": backend, "threads": threads}, settings), listening)
@@ -71,9 +70,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((str(address), port), family=family, backlog=256)
     except OSError as error:
-        raise SapoError(
-            f"can't listen on port {port} of {address} ({error.strerror})", "choose another one with --port or --host"
-        ) from error
+        problem = f"can't listen on port {port} of {address} ({error.strerror})"
+        raise SapoError(problem, "choose another one with --port or --host") from error
 
 
 def serve(workspace: Workspace, listening: socket.socket) -> None:

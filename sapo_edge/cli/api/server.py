@@ -29,7 +29,6 @@ from sapo_edge.errors import StateError
 MAX_BODY = 512 * 1024
 """Largest body of a request, in bytes: more text than the contexts of the models here hold."""
 MAX_CONNECTIONS = 256
-"""Most connections at the same time."""
 READ_SECONDS = 20.0
 """How long a program may take to send a body."""
 IDLE_SECONDS = 30.0
@@ -67,15 +66,11 @@ class ApiServer:
 
     def make_app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard], client_max_size=MAX_BODY)
-        app.add_routes(
-            [
-                web.get("/health", self._health),
-                web.get("/v1/models", self._models),
-                web.get("/v1/models/{name}", self._model),
-                web.post(CHAT, self._answer),
-                web.post("/v1/completions", self._answer),
-            ]
-        )
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/v1/models/{name}", self._model)
+        app.router.add_post(CHAT, self._answer)
+        app.router.add_post("/v1/completions", self._answer)
         return app
 
     @asynccontextmanager
@@ -130,11 +125,7 @@ class ApiServer:
             self._idle_since[request.protocol] = time.monotonic()
 
     def _check(self, request: web.Request) -> None:
-        """Make sure that a request comes from a program of the token's owner.
-
-        Raises:
-            ApiError: if it does not.
-        """
+        """Raise an ApiError if a request does not come from a program of the token's owner."""
         host = request.headers.get("Host", "")
         if not is_this_machine(host, self._loopback):
             # DNS rebinding: a foreign page whose host name now resolves to this machine.
@@ -316,8 +307,7 @@ def _error(error: ApiError) -> web.Response:
 def is_this_machine(host: str, loopback: bool) -> bool:
     """Whether a Host header names this machine; any port, because a tunnel may use another one.
 
-    Args:
-        loopback: whether only this machine can connect; otherwise it may be named by any address and its own names.
+    Unless only this machine can connect (`loopback`), it may be named by any address and its own names.
     """
     name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
     name = (name if colon else host).strip("[]").lower()

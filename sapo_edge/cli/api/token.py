@@ -31,11 +31,7 @@ def make(path: Path) -> str:
 
 
 def read(path: Path) -> str:
-    """The token in a file.
-
-    Raises:
-        StateError: if others may read it, or it holds none.
-    """
+    """The token in a file; a StateError if others may read it, or it holds none."""
     token = read_private("token", path, MAX_BYTES).decode("ascii", "replace").strip()
     if not token.startswith(PREFIX) or len(token) < 32:
         raise StateError(f"{path} holds no token", "make a new one with `sapo api --new-token`")

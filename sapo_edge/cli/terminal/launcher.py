@@ -360,11 +360,7 @@ def _has_battery() -> bool:
 
 @contextlib.contextmanager
 def _restored_on_failure(*files: Path) -> Iterator[None]:
-    """Restore files if the block fails, from copies beside them: this works on a full disk too.
-
-    Raises:
-        StateError: if a copy can't be written; the block does not run then.
-    """
+    """Restore files if the block fails, from copies beside them, without which it does not run: also on a full disk."""
     copies: dict[Path, Path | None] = {}
     try:
         for file in (file.resolve() for file in files):
@@ -383,7 +379,6 @@ def _restored_on_failure(*files: Path) -> Iterator[None]:
                 else:
                     file.unlink(missing_ok=True)
         raise
-    for copy in copies.values():
-        if copy is not None:
-            with contextlib.suppress(OSError):
-                copy.unlink()
+    for copy in filter(None, copies.values()):
+        with contextlib.suppress(OSError):
+            copy.unlink()

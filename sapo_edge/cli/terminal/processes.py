@@ -33,7 +33,6 @@ class JsonProcess:
         self._closed = False
 
     def close(self) -> None:
-        """End the process, from any thread; a waiting call raises an error."""
         with self._lock:
             self._closed = True
             process, errors = self._process, self._errors
@@ -92,9 +91,8 @@ class ChatProcess(JsonProcess):
         again: bool = False,
     ) -> ChatMemory:
         self._number += 1
-        number = self._number
         how = {"task": task, "temperature": temperature, "follow": follow, "again": again}
-        self._send({"id": number, "ask": text, **how})
+        self._send({"id": self._number, "ask": text, **how})
         while True:
             message = self._next()
             if message.get("finished"):
@@ -103,7 +101,6 @@ class ChatProcess(JsonProcess):
             show(ChatAnswer(bool(message["adapter"]), str(message["text"]), bool(message["done"]), rate))
 
     def cancel(self) -> None:
-        """Cancel the question in progress, from any thread; the conversation stays open."""
         # If the process has ended, `ask` reports it.
         with contextlib.suppress(SapoError):
             self._send({"cancel": self._number})
@@ -143,22 +140,13 @@ class ChatProcess(JsonProcess):
 
 
 class CommandJob(JsonProcess):
-    """One command, to be run once.
-
-    Args:
-        arguments: the command with its arguments, without `--json` and `--home`.
-    """
+    """One command, to be run once; its arguments come without `--json` and `--home`, and `text` is its input."""
 
     def __init__(self, home: Path | None, arguments: tuple[str, ...], text: str = "") -> None:
         super().__init__(python_command("-m", "sapo_edge", *home_option(home), *arguments, "--json"))
         self._text = text
 
     def run(self, show: Callable[[Mapping[str, Any]], None] = lambda record: None) -> JobResult:
-        """Run the command to its end; blocks.
-
-        Args:
-            show: called with each object that it prints, the last one included.
-        """
         with self._start() as process:
             assert process.stdin is not None and process.stdout is not None
             with contextlib.suppress(OSError):

@@ -25,8 +25,6 @@ DEFAULT_PORT = 8042
 HOST = "127.0.0.1"
 """Loopback only: whoever opens the page acts as the node's owner, and nothing is encrypted."""
 COMMAND = python_command("-m", "sapo_edge.cli.web.app")
-"""Starts the terminal app."""
-
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="TCP port on 127.0.0.1; 0 for any.")]
 
@@ -49,10 +47,8 @@ def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[
     except ModuleNotFoundError as error:
         from sapo_edge.installing import how_to_install_extra
 
-        raise SapoError(
-            "the app in a browser needs textual-serve, which is not installed",
-            how_to_install_extra("serve"),
-        ) from error
+        problem = "the app in a browser needs textual-serve, which is not installed"
+        raise SapoError(problem, how_to_install_extra("serve")) from error
     import asyncio
 
     paths = Paths.default(home)
@@ -69,9 +65,8 @@ def _listen(port: int) -> socket.socket:
     try:
         return socket.create_server((HOST, port))
     except OSError as error:
-        raise SapoError(
-            f"can't listen on port {port} of {HOST} ({error.strerror})", "choose another one with --port"
-        ) from error
+        problem = f"can't listen on port {port} of {HOST} ({error.strerror})"
+        raise SapoError(problem, "choose another one with --port") from error
 
 
 async def _serve(server: PageServer, listening: socket.socket) -> None:

@@ -89,7 +89,6 @@ class AppProcess(AppService):
         return self._process
 
     async def run(self) -> None:
-        """Forward what the app draws until it ends."""
         try:
             await super().run()
         finally:
@@ -112,11 +111,7 @@ class AppProcess(AppService):
 
 
 class PageServer(Server):
-    """Serves the page, its files, and an app for each websocket.
-
-    Attributes:
-        token: the first part of every path.
-    """
+    """Serves the page, its files, and an app for each websocket; `token` is the first part of every path."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         super().__init__(command[0], title="sapo")
@@ -132,15 +127,11 @@ class PageServer(Server):
 
     async def make_app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard])
-        app.add_routes(
-            [
-                web.get("/{token}/", self.handle_index),
-                web.get("/{token}/ws", self.handle_websocket),
-                web.get("/{token}/static/{name}", self.handle_asset),
-                # textual-serve's script has this path built in. The key is unguessable too, and valid for one file.
-                web.get("/download/{key}", self.handle_download),
-            ]
-        )
+        app.router.add_get("/{token}/", self.handle_index)
+        app.router.add_get("/{token}/ws", self.handle_websocket)
+        app.router.add_get("/{token}/static/{name}", self.handle_asset)
+        # textual-serve's script has this path built in. The key is unguessable too, and valid for one file.
+        app.router.add_get("/download/{key}", self.handle_download)
         app.on_response_prepare.append(_restrict)
         app.on_shutdown.append(self.on_shutdown)
         return app
@@ -168,7 +159,6 @@ class PageServer(Server):
         return web.FileResponse(self.statics_path / path)
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
-        """Run one app until the websocket is closed."""
         if "Origin" not in request.headers:
             raise web.HTTPForbidden(text="a websocket needs an Origin\n")
         self._check_room()
@@ -191,7 +181,6 @@ class PageServer(Server):
         return websocket
 
     async def on_shutdown(self, app: web.Application) -> None:
-        """End all apps."""
         sessions = dict(self._sessions)
         await asyncio.gather(*(process.stop() for process in sessions.values()))
         await asyncio.gather(*(websocket.close(code=WSCloseCode.GOING_AWAY) for websocket in sessions))
