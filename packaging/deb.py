@@ -119,7 +119,6 @@ def build(own: Path, wheels: list[Path], extras: str, to: Path, architecture: st
     Args:
         wheels: all that the package holds, this one too.
         extras: of this program, separated by commas.
-        to: directory for the package.
         architecture: in Debian's words, of the machines whose wheels these are.
     """
     version = own.name.split("-")[1]

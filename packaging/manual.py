@@ -37,7 +37,7 @@ def page(program: Any) -> str:
         ".SH COMMANDS",
     ]
     for path, command in _commands(program, "sapo"):
-        arguments = [name for parameter in _of_kind(command, "argument") for name in [_name(parameter)]]
+        arguments = [_name(parameter) for parameter in _of_kind(command, "argument")]
         lines += [f".SS {_escaped(' '.join([path, *arguments]))}", *_paragraphs(command.help or ""), *_options(command)]
     lines.append(".SH EXIT STATUS")
     for code, meaning in _CODES.items():

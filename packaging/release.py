@@ -64,11 +64,7 @@ def mark(tree: Path, version: str) -> None:
 
 
 def prepared(version: str, tags: list[str], changes: str) -> tuple[str, str]:
-    """The release notes, and CHANGELOG.md with a heading for the version.
-
-    Raises:
-        SystemExit: if the version is not above those of the tags, or there are no notes.
-    """
+    """The release notes, and CHANGELOG.md with a heading for the version, which has to be above those of the tags."""
     if not re.fullmatch(TAG, f"v{version}"):
         sys.exit("a version is three numbers, such as 0.2.0")
     last = max((parts(found[1]) for tag in tags if (found := re.fullmatch(TAG, tag))), default=(0, 0, 0))

@@ -132,12 +132,7 @@ def _llama(to: Path, **variables: str) -> Path:
 
 
 def cross(to: Path, machine: str) -> Iterable[Path]:
-    """The wheel of llama-cpp-python for another kind of machine.
-
-    Args:
-        to: directory for the wheel.
-        machine: one of `CROSS`.
-    """
+    """The wheel of llama-cpp-python for another kind of machine, one of `CROSS`."""
     for tool in ("gcc", "g++"):
         if shutil.which(f"{machine}-linux-gnu-{tool}") is None:
             raise SystemExit(f"there is no {machine}-linux-gnu-{tool}: apt-get install g++-{machine}-linux-gnu")
@@ -193,12 +188,7 @@ def without_own_extras(lines: Metadata) -> Metadata:
 
 
 def without(lines: Metadata, unused: Iterable[str]) -> Metadata:
-    """Metadata whose requirements of some names belong to an extra `full`, and that says so.
-
-    Args:
-        lines: without line ends.
-        unused: canonical names.
-    """
+    """Metadata whose requirements of some canonical names belong to an extra `full`, and that says so."""
     left = set(unused)
     result: Metadata = []
     for line in lines[: lines.index("")]:
@@ -224,13 +214,7 @@ def with_prebuilt(lines: Metadata) -> Metadata:
 
 
 def rewrite(wheel: Path, to: Path, local: str, change: Callable[[Metadata], Metadata]) -> Path:
-    """Write a wheel with other metadata and without commands of other people's; everything else is the same.
-
-    Args:
-        to: directory to write to.
-        local: local version that is added.
-        change: the new lines of METADATA.
-    """
+    """Write a wheel with other metadata and without commands of other people's; everything else is the same."""
     name, version, tags = wheel.name.split("-", 2)
     new = f"{version}+{local}"
     path = to / f"{name}-{new}-{tags}"

@@ -148,10 +148,8 @@ def evaluate_base(
 ) -> tuple[Evaluation, int]:
     """The base model's answers, asked in the better of two ways: by the manifest's prompt, or with `SHOWN` examples.
 
-    A base model that answers poorly only because it was shown too little would make any adapter look good.
-
-    Returns:
-        The evaluation, and the number of worked examples beyond those of the manifest.
+    A base model that answers poorly only because it was shown too little would make any adapter look good. Returns the
+    evaluation, and the number of worked examples beyond those of the manifest.
     """
     manifest = source.manifest
     plain = evaluate(policy, tasks, manifest.prompt_for, source.judge, max_tokens, handle(), use_adapter=False)
@@ -179,12 +177,7 @@ def evaluate(
     *,
     use_adapter: bool = True,
 ) -> Evaluation:
-    """Answer each task once, greedily. One that is too long for the model counts as wrong.
-
-    Args:
-        prompt_for, judge: the manifest's prompt, and whether an answer is right.
-        use_adapter: False evaluates the base model.
-    """
+    """Answer each task once, greedily, by adapter or base model. One that is too long for the model counts as wrong."""
     prompts = [prompt_for(task.question) for task in tasks]
     asked = [index for index, prompt in enumerate(prompts) if policy.room(prompt) >= max_tokens]
     groups = policy.generate(

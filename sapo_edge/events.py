@@ -34,12 +34,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStarted(Event):
-    """The node is ready for its first round.
-
-    Attributes:
-        reasons: the reason for each choice of the program, one sentence each.
-        round: the last finished round, 0 for a fresh start.
-    """
+    """The node is ready for the round after `round`, 0 for a fresh start; a sentence says why each choice was made."""
 
     event: ClassVar[str] = "node_started"
     model: str
@@ -65,11 +60,9 @@ class RoundFinished(Event):
     """A round is finished and its update applied.
 
     Attributes:
-        round: from 1.
         reward_own: mean reward of own answers before any filter, in [0, 1].
         reward_external: mean reward of external answers as sampled; None without any.
         informative: groups that had a gradient.
-        own, external: groups by origin.
         shared: own rollouts that were published.
         received: other nodes' rollouts accepted since the round before.
         corrected: own groups among `informative` whose answers were all wrong, and that taught the known right one.
@@ -191,11 +184,7 @@ class HeadStart(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSaved(Event):
-    """A checkpoint is complete on disk.
-
-    Attributes:
-        best: whether it has the best held-out accuracy so far.
-    """
+    """A checkpoint is complete on disk, maybe with the best held-out accuracy so far."""
 
     event: ClassVar[str] = "checkpoint"
     round: int
@@ -205,11 +194,7 @@ class CheckpointSaved(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolledBack(Event):
-    """The node returned to an earlier checkpoint and goes on from there.
-
-    Attributes:
-        from_round: the last finished round until then; it and the others after `to_round` no longer count.
-    """
+    """The node returned to an earlier checkpoint: the rounds after `to_round`, up to `from_round`, no longer count."""
 
     event: ClassVar[str] = "rolled_back"
     from_round: int
@@ -227,11 +212,7 @@ class Notice(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused(Event):
-    """The node pauses or resumes.
-
-    Attributes:
-        reasons: why it pauses, one short phrase each; empty when it resumes.
-    """
+    """The node pauses, for reasons in one short phrase each, or resumes, without reasons."""
 
     event: ClassVar[str] = "paused"
     reasons: tuple[str, ...]
@@ -239,12 +220,7 @@ class Paused(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStopped(Event):
-    """The node stopped without an error.
-
-    Attributes:
-        adapter: path of the adapter; None if none was written.
-        done: whether all rounds of the run are done; it would end again at once.
-    """
+    """The node stopped without an error; if all rounds of the run are `done`, it would end again at once."""
 
     event: ClassVar[str] = "node_stopped"
     reason: str
@@ -297,11 +273,7 @@ def from_json(text: str) -> Event:
 
 
 def from_dict(record: object) -> Event:
-    """Read an event from a JSON object, as `from_json` does.
-
-    Raises:
-        ValueError: as `from_json`.
-    """
+    """Read an event from a JSON object, as `from_json` does."""
     if not isinstance(record, dict):
         raise ValueError("an event is a JSON object")
     if record.get("v") != VERSION:

@@ -32,21 +32,13 @@ def how_to_install(*names: str) -> str:
 
 
 def how_to_install_extra(extra: str) -> str:
-    """The remedy for a missing extra: a command for those of its packages that are not installed; for all if all are.
-
-    Args:
-        extra: of this distribution, as in `pyproject.toml`.
-    """
+    """The remedy for a missing extra: a command for those of its packages that are not installed, all if all are."""
     names = list(dict.fromkeys(_names_of(extra)))
     return how_to_install(*([name for name in names if not _is_installed(name)] or names))
 
 
 def extra_of(module: str) -> str | None:
-    """The first extra that brings a module; None if none does.
-
-    Args:
-        module: its name at the top, such as "torch".
-    """
+    """The first extra that brings a module, by its name at the top, such as "torch"; None if none does."""
     name = canonicalize_name(DISTRIBUTIONS.get(module, module))
     return next(
         (extra for requirement, extra in _declared() if extra and canonicalize_name(requirement.name) == name), None
@@ -60,13 +52,11 @@ def made_by_pipx(environment: Path) -> bool:
 
 def _names_of(extra: str) -> Iterator[str]:
     for requirement, belongs_to in _declared():
-        if belongs_to != extra:
-            continue
-        if canonicalize_name(requirement.name) != DISTRIBUTION:
+        if belongs_to == extra and canonicalize_name(requirement.name) == DISTRIBUTION:
+            for other in sorted(requirement.extras):
+                yield from _names_of(other)
+        elif belongs_to == extra:
             yield requirement.name
-            continue
-        for other in sorted(requirement.extras):
-            yield from _names_of(other)
 
 
 @lru_cache(maxsize=1)

@@ -287,27 +287,22 @@ class Policy(Protocol):
     @property
     def name(self) -> str:
         """Backend and model in a few words, for people."""
-        ...
 
     @property
     def backend(self) -> str:
         """Name of the backend in the settings."""
-        ...
 
     @property
     def model_digest(self) -> str:
         """SHA-256 (hex) of the base model's file; a checkpoint belongs to exactly one model."""
-        ...
 
     @property
     def threads(self) -> int:
         """Processor threads in use."""
-        ...
 
     @property
     def context(self) -> int:
         """Most tokens of a prompt and its answer together."""
-        ...
 
     def generate(
         self,
@@ -346,7 +341,6 @@ class Policy(Protocol):
             Cancelled: between decode steps.
             ModelError: if a prompt doesn't fit into the model's context, or the schema can't be obeyed.
         """
-        ...
 
     def update(
         self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
@@ -358,15 +352,12 @@ class Policy(Protocol):
         Raises:
             Cancelled: between groups.
         """
-        ...
 
     def room(self, prompt: Prompt) -> int:
         """Tokens that the model's context has left for an answer to a prompt; negative if the prompt does not fit."""
-        ...
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a completion's text; no special tokens are added or parsed."""
-        ...
 
     def cut(self, text: str, ended: bool, max_tokens: int) -> CutAnswer:
         """Cut another node's answer where this policy's sampler would have stopped: at `STOP_TEXT`, or at the limit.
@@ -375,19 +366,15 @@ class Policy(Protocol):
             text, ended: the answer, as its author shared it.
             max_tokens: most tokens, the end token included.
         """
-        ...
 
     def weights(self) -> dict[str, FloatArray]:
         """A copy of the adapter's weights by PEFT's names, for their average over several updates."""
-        ...
 
     def set_weights(self, weights: Mapping[str, FloatArray]) -> None:
         """Replace the adapter's weights; the optimizer stays as it is."""
-        ...
 
     def save(self, directory: Path) -> None:
         """Write adapter (PEFT format) and optimizer into an existing directory."""
-        ...
 
     def load(self, directory: Path) -> None:
         """Read what `save` wrote, bit for bit.
@@ -395,12 +382,9 @@ class Policy(Protocol):
         Raises:
             CheckpointError: if the files are incomplete or belong to another model.
         """
-        ...
 
     def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
         """Peak memory of a round of this shape, in bytes."""
-        ...
 
     def close(self) -> None:
         """Free native memory. The policy can't be used afterwards."""
-        ...

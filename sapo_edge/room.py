@@ -29,9 +29,6 @@ ROUNDS = 5
 class Room:
     """Rollouts a second that a node accepts. The rounds set it, and the swarm's thread reads it.
 
-    Args:
-        clock: seconds.
-
     Attributes:
         author: from each author; infinite in a small swarm.
         newcomers: from all authors together that were not heard before, and from all others that are not established;

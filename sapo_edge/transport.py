@@ -26,15 +26,12 @@ class Transport(Protocol):
 
     def publish(self, rollouts: Sequence[Rollout]) -> None:
         """Share rollouts as text; token ids and log-probabilities never leave the node."""
-        ...
 
     def subscribe(self, receiver: Receiver) -> None:
         """Call `receiver` with each rollout of another node."""
-        ...
 
     def close(self) -> None:
         """Leave the swarm."""
-        ...
 
 
 class Solo:

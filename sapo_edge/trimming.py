@@ -26,10 +26,8 @@ LEAST = 65536
 def trim(site: Path) -> tuple[int, int]:
     """Trim the libraries of a directory such as site-packages.
 
-    Files with several names, as an installer shares them with its cache, stay: nothing would become free.
-
-    Returns:
-        Bytes that became free, and bytes that would have if their files were not shared.
+    Files with several names, as an installer shares them with its cache, stay: nothing would become free. Returns the
+    bytes that became free, and those that would have if their files were not shared.
     """
     freed = shared = 0
     for path in list(_for_developers(site)):

@@ -387,14 +387,8 @@ def main() -> None:
         (DATA / f"{code}.json").write_text(text, "utf-8")
         counts = [sum(row[1] == part for row in data["templates"]) for part in range(3)]
         intents = len({row[0] for row in data["templates"]})
-        print(
-            code,
-            f"{len(text)} bytes",
-            f"{intents} intents",
-            dict(zip(PARTS, counts, strict=True)),
-            "templates;",
-            end=" ",
-        )
+        templates = dict(zip(PARTS, counts, strict=True))
+        print(code, f"{len(text)} bytes", f"{intents} intents", templates, "templates;", end=" ")
         print(f"{sum(len(row[4]) for row in data['templates'])} sentences; {len(language.unused)} templates left out")
         if language.used:
             print("wordings of our own:", dict(sorted(language.used.items())))

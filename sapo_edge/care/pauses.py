@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 
 from sapo_edge.care.hysteresis import Limits, State, Watch
 from sapo_edge.care.sensors import NoSensorError, Sensors
@@ -143,9 +142,7 @@ class AutoPause:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join(LEAVE_SECONDS)
 

@@ -26,12 +26,7 @@ Source = Literal["processor", "battery", "estimate"]
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Power at the moment.
-
-    Attributes:
-        source: what was measured: the whole processor, or the whole machine by its battery; or an estimate for one
-            program.
-    """
+    """Power at the moment: of the processor, of the whole machine by its battery, or as estimated for one program."""
 
     watts: float
     source: Source

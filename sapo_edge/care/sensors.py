@@ -109,11 +109,7 @@ class OthersLoad:
     Time stolen by a virtual machine's host is not counted. It grows with the node's own work, so a node that counted
     it would pause because of itself.
 
-    Args:
-        pid: of the process; None for this one.
-
-    Raises:
-        psutil.Error: if there is none of this id.
+    `pid` is that of the process, None for this one; a psutil.Error if there is none of this id.
     """
 
     def __init__(self, pid: int | None = None) -> None:
@@ -123,8 +119,7 @@ class OthersLoad:
     def percent(self) -> float | None:
         """Percent of all cores that other programs used since the last call; None if that was too recent or long ago.
 
-        Raises:
-            psutil.Error: if the system refuses.
+        A psutil.Error if the system refuses.
         """
         before, now = self._last, self._read()
         # The counters move in steps, and may not have moved since.

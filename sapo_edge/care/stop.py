@@ -80,12 +80,7 @@ class Stop:
             return frozenset(self._reasons)
 
     def pause(self, key: str, text: str = "") -> None:
-        """Add a reason to pause. A running step pauses at its next check.
-
-        Args:
-            key: of the reason; adding one twice changes nothing.
-            text: for people; the key by default.
-        """
+        """Add a reason to pause, once for a key, which is its default text. A running step pauses at its next check."""
         with self._callback_lock:
             with self._lock:
                 if key in self._reasons:

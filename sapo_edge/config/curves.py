@@ -17,10 +17,9 @@ def check_library(text: str) -> None:
 
 
 def goes_to(library: str, environment: Mapping[str, str] | None = None) -> str:
-    """Where a library sends figures over the network, in words; "" if they stay on this machine, or none is set.
+    """Where a library sends figures over the network, by its own variables in the environment (None: this process's).
 
-    Args:
-        environment: with the libraries' own variables; None: that of this process.
+    In words; "" if they stay on this machine, or none is set.
     """
     environment = os.environ if environment is None else environment
     if library == "wandb" and environment.get("WANDB_MODE", "") not in ("offline", "disabled", "dryrun"):

@@ -61,16 +61,10 @@ def resolve(
         flags: by setting name; None for a flag that was not given.
         environ: the process's own by default; an empty variable counts as unset.
         state: what the state directory was made with.
-
-    Raises:
-        ConfigError: for an unknown name or a value that is not allowed, with its source; for a malformed file, with
-            line and column.
     """
-    layers: list[tuple[str, Mapping[str, object]]] = []
     flag_values = {name.replace("-", "_"): value for name, value in (flags or {}).items() if value is not None}
     _check_names(flag_values, "flag")
-    layers.append(("flag", flag_values))
-    layers.extend(_environment(os.environ if environ is None else environ))
+    layers = [("flag", flag_values), *_environment(os.environ if environ is None else environ)]
     if file is not None:
         layers.append((f"file {file}", read_file(file)))
     layers.append(("state", state or {}))
@@ -86,11 +80,7 @@ def resolve(
 
 
 def read_file(file: Path) -> dict[str, object]:
-    """The settings in a `config.toml`, with names and types checked, but not the bounds.
-
-    Raises:
-        ConfigError: if the file can't be read, is malformed (with line and column), or has an unknown key.
-    """
+    """The settings in a `config.toml`, with names and types checked, but not the bounds."""
     text = _read_text(file)
     try:
         values = tomllib.loads(text)
@@ -125,13 +115,12 @@ def set_values(
 ) -> dict[str, int | float | str | None]:
     """Write several settings into `config.toml` at once, keeping comments, order and line endings.
 
+    Returns them as stored.
+
     Args:
         file: created, with its directory, if missing.
         values: by setting name; numbers may come as text. None removes a setting from the file.
         source: of the values, for messages.
-
-    Returns:
-        The values as stored.
 
     Raises:
         ConfigError: if a setting is unknown, a value is not allowed, of those in the file too, or the file can't be

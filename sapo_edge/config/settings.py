@@ -19,7 +19,6 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.plain import did_you_mean
 
 MAX_SEED = 2**63 - 1
-"""Largest seed."""
 MAX_HEAD_START = 20_000
 """Most updates of a head start."""
 
@@ -31,12 +30,11 @@ class Setting:
     Attributes:
         name: in `config.toml`; in flags with "-" for "_".
         default: None if something else decides, as `explanation` says.
-        low, high: allowed range of a number, both included.
+        low, high: allowed range of a number, both included; from 0 unless something else is said.
         above: whether `low` itself is excluded.
         choices: allowed texts; empty for any text.
         form: the allowed values in words, where choices or a range don't tell.
         parse: raises ValueError for a value that is not of that form.
-        unit: of a number; "" without one.
         explanation: what it does, and what special values mean.
         live: whether a running node accepts a new value, from its next round on.
         compared: whether runs may learn otherwise by it, the end of a run aside, which its length tells.
@@ -66,19 +64,14 @@ class Setting:
         if self.kind is str:
             return "text"
         number = "an integer" if self.kind is int else "a number"
-        return (
-            f"{number} above {self.low} and at most {self.high}"
-            if self.above
-            else f"{number} from {self.low} to {self.high}"
-        )
+        span = f"above {self.low} and at most" if self.above else f"from {self.low} to"
+        return f"{number} {span} {self.high}"
 
     def check(self, value: object, source: str) -> int | float | str:
         """Convert a value to the setting's type and check it.
 
         Numbers may come as text, from the environment or the command line. `read_file` rejects them in `config.toml`.
-
-        Raises:
-            ConfigError: naming the setting, the value, the allowed range and the source.
+        A ConfigError names the setting, the value, the allowed range and the source.
         """
         converted = self._convert(value)
         if converted is None or not self._allows(converted):
@@ -194,7 +187,6 @@ class Settings:
     external: int = _setting(
         4,
         "The paper's J: rollouts of other nodes in each update. Own ones replace missing ones.",
-        low=0,
         high=256,
         unit="rollouts",
         live=True,
@@ -207,12 +199,7 @@ class Settings:
         live=True,
     )
     answers: int = _setting(
-        8,
-        "The paper's L: answers to each question, which form a group.",
-        low=2,
-        high=32,
-        unit="answers",
-        live=True,
+        8, "The paper's L: answers to each question, which form a group.", low=2, high=32, unit="answers", live=True
     )
     strategy: str = _setting(
         "informative",
@@ -223,21 +210,13 @@ class Settings:
         live=True,
     )
     rounds: int = _setting(
-        0,
-        "Stop after this round. 0: run until stopped.",
-        low=0,
-        high=1_000_000_000,
-        unit="rounds",
-        live=True,
-        compared=False,
+        0, "Stop after this round. 0: run until stopped.", high=1_000_000_000, unit="rounds", live=True, compared=False
     )
     temperature: float = _setting(1.0, "Sampling temperature of own answers.", low=0.05, high=2, live=True)
-    max_tokens: int = _setting(0, "Longest answer. 0: the manifest's limit.", low=0, high=2048, unit="tokens")
-    learning_rate: float = _setting(
-        2e-4, "Learning rate of Adam after the warm-up.", low=0, high=1e-2, above=True, live=True
-    )
+    max_tokens: int = _setting(0, "Longest answer. 0: the manifest's limit.", high=2048, unit="tokens")
+    learning_rate: float = _setting(2e-4, "Learning rate of Adam after the warm-up.", high=1e-2, above=True, live=True)
     warmup: int = _setting(
-        5, "Updates over which the learning rate rises linearly to its full value.", low=0, high=10_000, unit="updates"
+        5, "Updates over which the learning rate rises linearly to its full value.", high=10_000, unit="updates"
     )
     head_start: str = _setting(
         "auto",
@@ -255,7 +234,6 @@ class Settings:
     decay_after: int = _setting(
         20,
         "Update after which the learning rate falls with the inverse square root of the update's number. 0: never.",
-        low=0,
         high=1_000_000,
         unit="updates",
     )
@@ -263,26 +241,21 @@ class Settings:
         0.0,
         "Weight of negative advantages of other nodes' answers. 0: their answers can be learned, not unlearned. "
         "1: as in the paper.",
-        low=0,
         high=1,
         live=True,
     )
     rank: int = _setting(16, "Rank of the LoRA adapter.", low=1, high=256)
-    alpha: float = _setting(32.0, "Scale of the LoRA adapter: alpha / rank.", low=0, high=1024, above=True)
-    threads: int = _setting(
-        0, "CPU threads for the model. 0: chosen for this machine.", low=0, high=1024, unit="threads"
-    )
+    alpha: float = _setting(32.0, "Scale of the LoRA adapter: alpha / rank.", high=1024, above=True)
+    threads: int = _setting(0, "CPU threads for the model. 0: chosen for this machine.", high=1024, unit="threads")
     memory: float = _setting(
         0.0,
         "Memory that a round may take; with llama.cpp, less makes it slower. 0: what is free.",
-        low=0,
         high=10_000,
         unit="GB",
     )
     nice: int = _setting(
         10,
         "Scheduling priority (nice value) of the node; on Linux its disk I/O too. 0: normal priority.",
-        low=0,
         high=19,
         compared=False,
     )
@@ -292,7 +265,6 @@ class Settings:
     max_temperature: int = _setting(
         90,
         "Pause at this temperature of the processor; resume 10 °C below. 0: never pause.",
-        low=0,
         high=120,
         form="0, or an integer from 40 to 120",
         parse=_temperature,
@@ -303,7 +275,6 @@ class Settings:
     busy: int = _setting(
         0,
         "Pause while other programs use at least this share of the CPU; resume at half of it. 0: never pause.",
-        low=0,
         high=90,
         unit="percent",
         live=True,
@@ -320,23 +291,17 @@ class Settings:
     evaluate_every: int = _setting(
         10,
         "Rounds between evaluations on the validation set. 0: only at start and end.",
-        low=0,
         high=1_000_000,
         unit="rounds",
         live=True,
     )
     held_out: int = _setting(
-        200,
-        "Questions of each held-out set, validation and test. 0: no evaluations.",
-        low=0,
-        high=200,
-        unit="questions",
+        200, "Questions of each held-out set, validation and test. 0: no evaluations.", high=200, unit="questions"
     )
     save_every: int = _setting(
         0,
         "Save a checkpoint when the last one is so old, at evaluations and at the end; a crash loses the rounds since. "
         "0: after every round.",
-        low=0,
         high=1440,
         unit="minutes",
         live=True,
@@ -354,9 +319,7 @@ class Settings:
         choices=("ask", "given"),
         compared=False,
     )
-    port: int = _setting(
-        0, "TCP port to listen on. 0: any free port, and the same one after a restart.", low=0, high=65535
-    )
+    port: int = _setting(0, "TCP port to listen on. 0: any free port, and the same one after a restart.", high=65535)
     listen: str = _setting(
         "all",
         "Who may connect. all: any machine that can reach this one. loopback: only programs on this machine.",
@@ -391,11 +354,11 @@ class Settings:
         unit="rollouts",
     )
     upload: int = _setting(
-        500_000, "Upload limit, for own and forwarded rollouts. 0: no limit.", low=0, high=1_000_000_000, unit="bytes/s"
+        500_000, "Upload limit, for own and forwarded rollouts. 0: no limit.", high=1_000_000_000, unit="bytes/s"
     )
-    download: int = _setting(0, "Download limit. 0: no limit.", low=0, high=1_000_000_000, unit="bytes/s")
+    download: int = _setting(0, "Download limit. 0: no limit.", high=1_000_000_000, unit="bytes/s")
     metrics_port: int = _setting(
-        0, "Port on 127.0.0.1 that gives Prometheus the node's figures. 0: none.", low=0, high=65535, compared=False
+        0, "Port on 127.0.0.1 that gives Prometheus the node's figures. 0: none.", high=65535, compared=False
     )
     curves: str = _setting(
         "",
@@ -405,7 +368,7 @@ class Settings:
         compared=False,
     )
     seed: int | None = _setting(
-        None, "Seed of tasks and sampling. Without one, it is derived from the node's identity.", low=0, high=MAX_SEED
+        None, "Seed of tasks and sampling. Without one, it is derived from the node's identity.", high=MAX_SEED
     )
 
     on_quit: str = _setting(

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from sapo_edge.control.protocol import (
@@ -35,21 +34,13 @@ START_SECONDS = 30.0
 
 
 class ControlClient:
-    """One connection to a node. Use it as a context manager.
+    """One connection to a node, by the path of its socket. Use it as a context manager; `connect` says what it raises.
 
     Its methods block and must not be called from two threads at the same time, except `close`, which ends the others.
     An asyncio program runs `request` with `asyncio.to_thread`, and `events` in a separate thread.
 
-    Args:
-        path: of the socket, from `protocol.socket_path`.
-        timeout: seconds to connect, and to wait for the greeting.
-
     Attributes:
         hello: the node's first line: `v`, `hello`, `version`, `pid`.
-
-    Raises:
-        NoNodeError: if no node answers.
-        ControlError: if the node speaks another version, or has too many clients.
     """
 
     def __init__(self, path: Path, timeout: float = TIMEOUT) -> None:
@@ -69,11 +60,7 @@ class ControlClient:
             raise
 
     def request(self, method: str, params: Mapping[str, Any] | None = None, timeout: float = TIMEOUT) -> Any:
-        """Send a request and return its result.
-
-        Args:
-            method: one of those in `docs/interface.md`.
-            timeout: seconds.
+        """Send a request with a method of `docs/interface.md`, and return its result.
 
         Raises:
             ControlError: the node's error.
@@ -92,24 +79,14 @@ class ControlClient:
                 return message.get("result")
 
     def subscribe(self, replay: int = 0, *, progress: bool = True) -> int:
-        """Ask for events from now on.
-
-        Args:
-            replay: past events to send first, 0 to 1000.
-            progress: whether to send `progress` events too.
-
-        Returns:
-            The number of past events to come first.
-        """
+        """Ask for events from now on, after 0 to 1000 past ones; returns how many of these there are."""
         return int(self.request("subscribe", {"replay": replay, "progress": progress})["replayed"])
 
     def events(self, timeout: float | None = None) -> Iterator[dict[str, Any]]:
         """Yield events after `subscribe`, as the JSON objects of `docs/interface.md`.
 
-        Ends when the node stops, or after `timeout` seconds without an event (None: never).
-
-        Raises:
-            ControlError: if the node dropped this client because it read too slowly.
+        Ends when the node stops, or after `timeout` seconds without an event (None: never). A ControlError if the node
+        dropped this client because it read too slowly.
         """
         while True:
             while self._events:
@@ -141,9 +118,7 @@ class ControlClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _connect(self, path: Path, until: float) -> None:

@@ -52,20 +52,12 @@ def describe_event(event: events.Event) -> str:
 
 
 def describe_start(last_round: int) -> str:
-    """Where a run starts.
-
-    Args:
-        last_round: that is finished; 0 if none is.
-    """
+    """Where a run starts, by the last round that is finished; 0 if none is."""
     return f"continuing after round {last_round}" if last_round else "a fresh start"
 
 
 def describe_held_out(event: events.HeldOut, base: events.HeldOut | None = None) -> str:
-    """A held-out evaluation with its 95 % interval.
-
-    Args:
-        base: an earlier one to compare with; it is left out if it asked other questions.
-    """
+    """A held-out evaluation with its 95 % interval, compared with an earlier one unless that asked other questions."""
     name = f"held-out {event.split}".strip()
     change = ""
     if base is not None and base.round != event.round and is_comparable(base, event):
@@ -76,12 +68,7 @@ def describe_held_out(event: events.HeldOut, base: events.HeldOut | None = None)
 
 
 def describe_head_start(event: events.HeadStart, base: events.HeldOut | None = None) -> str:
-    """How far a head start is, and what it has learned.
-
-    Args:
-        event: the newest validation in it.
-        base: the evaluation before it, if the questions are the same.
-    """
+    """How far a head start is by its newest validation, compared with the evaluation before it on as many questions."""
     change = f"{format_share(base.accuracy)} -> " if base is not None and base.questions == event.questions else ""
     updates = event.best_updates if event.done else event.updates
     text = (

@@ -86,7 +86,6 @@ class RolloutQuery:
 
     Attributes:
         before: round and position; only older rollouts are returned. None: begin with the newest.
-        origin: of this node, of other nodes, or either.
         author: peer id; None for any.
         informative: whether they teach: an answer has an advantage; None for either.
         search: text in the question or an answer, ignoring case; "" for any.
@@ -148,11 +147,7 @@ def past_events(journal: Journal, count: int) -> list[Event]:
 
 
 class JournalReader:
-    """Reads a journal that this or another process writes. Thread-safe.
-
-    Args:
-        path: the SQLite file; must exist at the first call.
-    """
+    """Reads a journal that this or another process writes; it must exist at the first call. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -174,7 +169,7 @@ class JournalReader:
             if first is None:
                 read = (from_json(row[0]) for row in connection.execute(_AHEAD, (HeadStart.event, points)))
                 ahead = [event for event in read if isinstance(event, HeadStart) and event.is_validation][::-1]
-            if first is not None:
+            else:
                 bucket = -(-(last - first + 1) // points)
                 buckets = (
                     connection.execute(_FIGURES, (start, start + bucket - 1)).fetchone()
@@ -285,9 +280,7 @@ def _matching(row: tuple[Any, ...], query: RolloutQuery) -> RolloutSummary | Non
     round, position, entry, question, answers, rewards, advantages, author, moment, own = row
     if query.origin != "any" and bool(own) != (query.origin == "own"):
         return None
-    if query.author is not None and author != query.author:
-        return None
-    if query.entry is not None and entry != query.entry:
+    if query.author not in (None, author) or query.entry not in (None, entry):
         return None
     summary = RolloutSummary(
         round, position, entry, question, tuple(json.loads(rewards)), any(json.loads(advantages)), bool(own), author,

@@ -27,7 +27,6 @@ from sapo_edge.state.paths import Paths
 VERSION = 1
 """Version of the protocol, in the server's first line."""
 MAX_REQUEST_BYTES = 64 * 1024
-"""Longest request line."""
 MAX_REPLY_BYTES = 1024 * 1024
 """Longest line from the server."""
 MAX_SOCKET_PATH = 103
@@ -56,20 +55,12 @@ class ControlError(SapoError):
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """Encode a message as one line of ASCII JSON.
-
-    Raises:
-        ValueError, TypeError: if JSON can't represent it.
-    """
+    """Encode a message as one line of ASCII JSON; a ValueError or TypeError if JSON can't represent it."""
     return json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """Decode a line.
-
-    Raises:
-        ControlError: with code "bad_request" if it is not a JSON object.
-    """
+    """Decode a line; a ControlError with code "bad_request" if it is not a JSON object."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:

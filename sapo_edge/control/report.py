@@ -24,7 +24,6 @@ class TaskCourse:
 
     Attributes:
         before, now: right answers of the base model and of the adapter.
-        gain: the rise with its 95 % interval.
     """
 
     name: str
@@ -41,7 +40,6 @@ class Report:
     Attributes:
         split: "test" for questions that chose no checkpoint; else those that chose the best one.
         before, now: right answers of both, in whatever form.
-        gain: the rise with its 95 % interval.
         tasks: by task, the largest rise first; empty if the journal lacks that.
         examples: the answer before and now to the same question; those that changed first.
         formed: of the right answers before and now, those in the form that the manifest asks for.
@@ -62,10 +60,9 @@ class Report:
 
 
 def read_report(journal: Path, best: int | None) -> Report | None:
-    """What a run has learned so far; None before the second evaluation. Whether a node runs does not matter.
+    """What a run has learned so far, whether a node runs or not; None before the second evaluation.
 
-    Args:
-        best: round of the checkpoint that `sapo export` takes; None without one.
+    `best` is the round of the checkpoint that `sapo export` takes.
     """
     if not journal.exists():
         return None

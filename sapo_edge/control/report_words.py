@@ -57,11 +57,7 @@ def task_lines(tasks: Sequence[TaskCourse]) -> Iterator[str]:
 
 
 def verdict(report: Report) -> tuple[str, str]:
-    """Whether it learned.
-
-    Returns:
-        A style, and a sentence with the rise and its 95 % interval in points of a hundred.
-    """
+    """Whether it learned: a style, and a sentence with the rise and its 95 % interval in points of a hundred."""
     gain = report.gain
     if report.questions < FEW:
         return "yellow", f"• {report.before} → {report.now} of {report.questions}: {TOO_FEW}"

@@ -53,7 +53,6 @@ class RunReport:
     Attributes:
         run: with its `report` of the adapter that `sapo export` takes.
         manifest: its name, unescaped; "" if unknown.
-        running: whether a node works on it.
         worked: seconds of work, without pauses.
         measured: seconds of these whose energy was measured.
         watt_hours: that energy; None where nothing measures it.
@@ -136,11 +135,7 @@ def read_run_report(paths: Paths, name: str) -> RunReport:
 
 
 def _steps(report: RunReport, evaluated: Sequence[int]) -> Iterator[Step]:
-    """What may come next.
-
-    Args:
-        evaluated: rounds after which the same validation questions were asked.
-    """
+    """What may come next, by the rounds after which the same validation questions were asked."""
     learned, settings = report.learned, report.run.settings
     later = [round for round in evaluated if round > report.adapter_round]
     few = Step("hold out more questions, for a figure of the gain", "sapo config set held_out 200")

@@ -84,11 +84,7 @@ def _read_or_say_why(paths: Paths, name: str) -> RunView:
 
 
 def read_run(paths: Paths, name: str) -> RunView:
-    """One run, whether a node runs or not.
-
-    Raises:
-        StateError: if its journal can't be read.
-    """
+    """One run, whether a node runs or not; a StateError if its journal can't be read."""
     run, current = paths.run_of(name), name == paths.run_name
     if not run.journal.exists():
         return RunView(name, current)
@@ -130,6 +126,4 @@ def compare_best(one: RunView, other: RunView) -> Gain | None:
     if first is None or second is None:
         return None
     asked = [(best.split, best.questions, best.question_set, len(best.answers)) for best in (first, second)]
-    if asked[0] != asked[1]:
-        return None
-    return paired(first.answers, second.answers)
+    return paired(first.answers, second.answers) if asked[0] == asked[1] else None

@@ -90,8 +90,7 @@ class Client:
     def lines(self) -> Iterator[bytes]:
         """The lines of the client, until it or the server ends the connection; each once there is room to answer it.
 
-        Raises:
-            OSError: if the connection is broken.
+        An OSError if the connection is broken.
         """
         received = b""
         while data := self._end.recv(MAX_REQUEST_BYTES):
@@ -197,7 +196,6 @@ class ControlServer:
     Args:
         path: of the socket, from `protocol.claim_socket_path`. A file there is replaced: only the holder of the state
             directory's lock starts a server, so the file was left by a node that was killed.
-        history: past events for `subscribe`; none by default.
     """
 
     def __init__(self, path: Path, handlers: Mapping[str, Handler], history: History | None = None) -> None:
@@ -210,11 +208,7 @@ class ControlServer:
         self._thread = threading.Thread(target=self._accept, name="sapo-control", daemon=True)
 
     def start(self) -> None:
-        """Listen and start the thread.
-
-        Raises:
-            StateError: if the socket can't be created, or this system has no Unix sockets.
-        """
+        """Listen and start the thread; a StateError if there can't be a socket, or this system has no Unix sockets."""
         if not hasattr(socket, "AF_UNIX"):
             raise StateError("this system has no Unix sockets", "stop the node with Ctrl-C in its own terminal")
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

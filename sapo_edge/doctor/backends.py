@@ -32,7 +32,6 @@ def backend_checks(settings: Settings, *, deep: bool) -> list[Check]:
     """Check which backend a node would run, then each backend.
 
     Args:
-        settings: with the backend and the model.
         deep: also load each backend's packages in a separate process, which takes seconds. Only this finds broken ones.
     """
     from sapo_edge.backends.choose import detect
@@ -83,11 +82,7 @@ def _versions(backend: Backend) -> str:
 
 
 def sampler_checks(settings: Settings, cache: Path) -> list[Check]:
-    """Say which sampler was measured to be the faster, where a node would choose between two.
-
-    Args:
-        cache: directory for derived files.
-    """
+    """Say which sampler was measured to be the faster, where a node would choose between two."""
     from sapo_edge.backends.choose import detect
     from sapo_edge.backends.llama.compare import rates_here
 

@@ -105,11 +105,7 @@ def _memory(settings: Settings, shape: RoundShape | None) -> Check:
 
 
 def profile_check(settings: Settings, memory: int) -> Check:
-    """Check that a small machine has the settings that such machines need.
-
-    Args:
-        memory: that this process may have, bytes.
-    """
+    """Check that a machine with so many bytes for this process has the settings that small machines need."""
     name = choose_profile(memory)
     if not name:
         return Check("profile", Status.PASS, "none needed: this machine is large enough for the defaults")

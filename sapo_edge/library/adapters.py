@@ -57,11 +57,9 @@ def find_record(adapter: Path) -> Checkpoint | None:
 
 
 def check_model(adapter: Path, digest: str) -> None:
-    """Make sure that a checkpoint was made with this model; another one may have weights of the same shapes.
+    """Make sure that a checkpoint was made with the model of a digest; another one may have weights of the same shapes.
 
-    Args:
-        adapter: directory of a verified checkpoint, or of a PEFT adapter, which doesn't name its model.
-        digest: SHA-256 (hex) of the model's file.
+    A PEFT adapter that is no checkpoint doesn't name its model.
     """
     checkpoint = find_record(adapter)
     if checkpoint is not None and checkpoint.model_digest != digest:
@@ -75,7 +73,6 @@ def evaluate_both(
 
     Args:
         general: both are asked the general questions instead, alike.
-        functions: of this machine's owner, which judge answers, by their names.
     """
     from sapo_edge.backends.adapter.files import read_alpha
     from sapo_edge.evaluate import evaluate, evaluate_base
@@ -141,13 +138,7 @@ def export_adapter(
 def open_conversation(
     workspace: Workspace, adapter: Path | None, say: Callable[[str], None], *, base: bool = True
 ) -> Iterator[tuple[Conversation, Models]]:
-    """Load model and adapter until the block ends, without torch where another backend runs.
-
-    Args:
-        adapter: a directory that the user names; None for the best adapter.
-        say: receives messages about what takes time.
-        base: whether the base model answers beside the adapter.
-    """
+    """Load model and adapter, None for the best one, until the block ends, without torch where another backend runs."""
     from sapo_edge.backends.model.source import open_source
 
     manifest = workspace.require_manifest()

@@ -36,7 +36,6 @@ class Facts:
         learned: the figures of this very checkpoint; None if nobody measured it.
         external: rollouts of others that were trained on up to this round; None if unknown.
         origin: adapter of others that its run began with, in words; "" for the untrained model.
-        with_questions: whether own questions are told.
     """
 
     checkpoint: Checkpoint
@@ -60,12 +59,7 @@ class Facts:
 
 
 def write_card(facts: Facts, repository: str, merged: str) -> str:
-    """The text of README.md.
-
-    Args:
-        repository: "owner/name".
-        merged: name of the GGUF file beside it; "" without one.
-    """
+    """The text of README.md in the repository "owner/name"; `merged` names the GGUF file beside it, "" without one."""
     from huggingface_hub import ModelCard, ModelCardData
 
     base, manifest = facts.base, facts.manifest

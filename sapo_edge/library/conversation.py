@@ -51,7 +51,6 @@ class Piece:
     """An answer as far as it was generated.
 
     Attributes:
-        adapter: whether the adapter generates it, or the base model.
         text: the whole answer so far.
         ended: whether the model ended it, not the token limit; False before it is complete.
         tokens_per_second: so far; 0 while unknown.
@@ -75,12 +74,7 @@ class Exchange:
 
 @dataclass(slots=True)
 class Memory:
-    """What is remembered of a conversation. Base model and adapter remember their own answers.
-
-    Attributes:
-        system: text of the system turn; "" for none.
-        exchanges: oldest first.
-    """
+    """What is remembered: the system turn, "" for none, and exchanges, oldest first, each model's answers apart."""
 
     system: str = ""
     exchanges: list[Exchange] = field(default_factory=list)
@@ -98,8 +92,6 @@ class Conversation:
     """Asks one policy twice: as the base model, and with the adapter that it has loaded.
 
     Args:
-        policy: the model, with an adapter if `adapted`.
-        manifest: gives the prompt of tasks.
         adapted: whether an adapter is loaded; otherwise only the base model answers.
         base: whether the base model answers beside the adapter.
         max_tokens: longest answer; 0 uses the manifest's limit for a task, and `PLAIN_TOKENS` otherwise.
@@ -130,7 +122,9 @@ class Conversation:
         follow: bool = False,
         again: bool = False,
     ) -> int:
-        """Let both answer, one after the other. An exchange that was cancelled is not remembered.
+        """Let both answer, one after the other; returns how many of the oldest exchanges were forgotten, to make room.
+
+        An exchange that was cancelled, which raises `Cancelled`, is not remembered.
 
         Args:
             task: use the manifest's prompt and stop at the answer tag, as in training; otherwise plain chat. A task
@@ -139,12 +133,6 @@ class Conversation:
             show: called while an answer grows, and once when it is complete.
             follow: go on with the remembered conversation; otherwise plain chat begins a new one.
             again: forget the newest exchange if it has the same question, so that the answer is a new one to it.
-
-        Returns:
-            Number of the oldest exchanges that were forgotten, for lack of room.
-
-        Raises:
-            Cancelled: if `cancel` was called.
         """
         handle = CallHandle()
         with self._lock:

@@ -41,12 +41,7 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What takes figures: neither call is made from two threads at once.
-
-    Attributes:
-        log: takes figures after a round.
-        close: writes what is left.
-    """
+    """What takes figures after a round, and writes what is left: neither call is made from two threads at once."""
 
     log: Callable[[Figures, int], object]
     close: Callable[[], object]
@@ -89,11 +84,7 @@ def figures_of(event: events.Event) -> tuple[Figures, int]:
 
 
 class Curves:
-    """Receives events and passes their figures on, in a thread.
-
-    Args:
-        warn: receives one message if the library fails or is too slow.
-    """
+    """Receives events and passes their figures on, in a thread; one warning tells if a library fails or is too slow."""
 
     def __init__(self, target: Target, warn: Callable[[str], None]) -> None:
         self._target, self._warn = target, warn
@@ -137,16 +128,11 @@ class Curves:
 
 
 def open_curves(library: str, directory: Path, name: str, warn: Callable[[str], None]) -> Curves:
-    """Open a library, and begin to pass figures on.
+    """Open the library of the setting `curves`, and begin to pass figures on; a StateError if that can't be.
 
     Args:
-        library: value of the setting `curves`.
         directory: for the files of libraries without a place of their own.
         name: of the run; one that is continued is continued there.
-        warn: as of `Curves`.
-
-    Raises:
-        StateError: if the library is missing or can't be opened.
     """
     module = PACKAGES[library]
     if find_spec(module) is None:

@@ -93,12 +93,7 @@ class SapoTaskset(vf.Taskset[SapoTask, SapoConfig]):
 
 @lru_cache(maxsize=8)
 def questions_of(manifest: str, split: Split, count: int, seed: int) -> tuple[TaskSource, tuple[Task, ...]]:
-    """The tasks of a part of a manifest, the same in every process.
-
-    Raises:
-        ConfigError: if there are none.
-        ManifestError: if there is no such manifest, or only a function of its owner's judges its answers.
-    """
+    """The tasks of a part of a manifest, the same in every process; a ConfigError if there are none."""
     source = TaskSource(load_manifest(manifest))
     tasks = source.training_tasks(seed, 0, count)[0] if split == "train" else source.held_out(split, count)
     if not tasks:

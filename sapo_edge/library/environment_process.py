@@ -75,11 +75,7 @@ def main(name: str, arguments: str) -> None:
 
 
 def load(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The tasks of an environment by the text of their question.
-
-    Raises:
-        RefusedError: if one answer can't be judged by itself.
-    """
+    """The tasks of an environment by their question's text; a RefusedError if no answer can be judged by itself."""
     import verifiers.v1 as vf
     from verifiers.v1.utils.loaders import taskset_class
 

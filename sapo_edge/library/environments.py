@@ -55,10 +55,7 @@ class Environment:
     """A loaded environment. Thread-safe.
 
     Args:
-        say: is told of answers that count as wrong because the environment hung or ended on them.
-
-    Attributes:
-        lost: number of such answers.
+        say: is told of answers that count as wrong because the environment hung or ended on them; `lost` counts them.
 
     Raises:
         ConfigError: if the package is missing, or one answer can't be judged by itself.
@@ -79,11 +76,7 @@ class Environment:
         self._start()
 
     def rows(self) -> Iterator[tuple[int, object]]:
-        """Its tasks, as rows of a data set; not while it judges.
-
-        Raises:
-            DataError: if it hangs or ends before the last one.
-        """
+        """Its tasks, as rows of a data set; not while it judges. A DataError if it hangs or ends before the last."""
         try:
             self._send("rows")
             yield from enumerate(iter(lambda: self._receive(START_SECONDS), None), start=1)
@@ -94,8 +87,7 @@ class Environment:
     def __call__(self, question: str, expected: str, text: str) -> float:
         """The score of an answer: 0 if the environment hangs or ends on it, which is said and counted.
 
-        Raises:
-            DataError: if the environment fails, or hangs or ends `MAX_IN_ROW` times in a row.
+        A DataError if it fails, or hangs or ends `MAX_IN_ROW` times in a row.
         """
         with self._lock:
             if self._process is None:
@@ -228,12 +220,7 @@ def judging(
 ) -> Iterator[Mapping[str, Function]]:
     """The environments that a manifest names, loaded; they end with the block.
 
-    Args:
-        manifest: None for none, and for that of a swarm: what others send names no code.
-
-    Raises:
-        ConfigError: if the owner does not agree to one, or it can't be used.
-        DataError: if one can't be loaded.
+    None stands for no manifest, and for that of a swarm: what others send names no code.
     """
     if manifest is None:
         yield {}

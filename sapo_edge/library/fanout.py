@@ -22,11 +22,7 @@ class EventFanout:
     """
 
     def __init__(
-        self,
-        journal: Receiver,
-        show: Receiver,
-        on_closed: Callable[[], None],
-        report: Receiver = lambda event: None,
+        self, journal: Receiver, show: Receiver, on_closed: Callable[[], None], report: Receiver = lambda event: None
     ) -> None:
         self._journal = journal
         self._report = report

@@ -22,22 +22,15 @@ REQUESTS_PER_SECOND, REQUESTS_BURST = 5.0, 10.0
 
 Status = Callable[[], Mapping[str, Any]]
 _GAUGES = {
-    "round": ("round", "Last finished round."),
-    "tokens_per_second": ("tokens_per_second", "Generated tokens per second in the last round."),
-    "informative_share": ("informative_share", "Share of the last rounds' groups that had a gradient."),
+    "round": "Last finished round.",
+    "tokens_per_second": "Generated tokens per second in the last round.",
+    "informative_share": "Share of the last rounds' groups that had a gradient.",
 }
-"""Names of figures by the field of the status, with their explanation."""
+"""Fields of the status that are figures, with their explanation."""
 
 
 def serve_metrics(port: int, status: Status) -> Callable[[], None]:
-    """Serve a node's figures; returns what ends that.
-
-    Args:
-        status: the result of the control method `status`.
-
-    Raises:
-        StateError: if the port is taken, or the package is not installed.
-    """
+    """Serve the figures of the control method `status`; returns what ends that, or a StateError tells why it can't."""
     import socketserver
     from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -107,9 +100,9 @@ def _figures(status: Mapping[str, Any]) -> Iterator[Metric]:
 
     names = ("version", "model", "backend", "manifest", "role", "name")
     yield InfoMetricFamily("sapo_edge", "What runs.", {name: str(status.get(name) or "") for name in names})
-    for field, (name, text) in _GAUGES.items():
+    for field, text in _GAUGES.items():
         if status.get(field) is not None:
-            yield GaugeMetricFamily(f"sapo_edge_{name}", text, float(status[field]))
+            yield GaugeMetricFamily(f"sapo_edge_{field}", text, float(status[field]))
     yield GaugeMetricFamily("sapo_edge_paused", "1 while the node pauses.", float(status.get("state") == "paused"))
     rewards = GaugeMetricFamily("sapo_edge_reward", "Mean reward of the last round's answers.", labels=["origin"])
     for origin in ("own", "external"):

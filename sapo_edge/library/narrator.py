@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from types import TracebackType
 
 from rich.progress import BarColumn
 
@@ -36,11 +35,7 @@ TOO_EASY = "its answers are nearly always right: ask harder questions"
 
 
 class Narrator:
-    """Prints events as they come. Use it as a context manager.
-
-    Args:
-        rounds: number of rounds after which the run ends; 0 if it has no end.
-    """
+    """Prints the events of a run of so many rounds, 0 if it has no end, as they come. Use it as a context manager."""
 
     def __init__(self, rounds: int) -> None:
         self.rounds = rounds
@@ -56,9 +51,7 @@ class Narrator:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def known_base(self, base: events.HeldOut | None) -> None:
@@ -91,8 +84,6 @@ class Narrator:
             case events.Paused():
                 self.say(describe_event(event))
                 self._count_pause(paused=bool(event.reasons))
-            case _:
-                pass
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""

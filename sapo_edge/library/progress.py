@@ -27,11 +27,7 @@ def _can_draw(console: Console) -> bool:
 
 
 def new_bar(*columns: Any, **options: Any) -> Progress:
-    """A bar on stderr, which is gone when it ends; where stderr is no terminal it shows nothing.
-
-    Args:
-        columns: of `rich.progress`, or texts with `{task...}`.
-    """
+    """A bar on stderr, which is gone when it ends; where stderr is no terminal it shows nothing."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -52,11 +48,7 @@ def answering(name: str) -> Iterator[CallHandle]:
 
 
 class DownloadReport:
-    """Told about a download, as `sapo_edge.backends.hub.download.Progress`; shows nothing until it begins.
-
-    Args:
-        say: prints a line.
-    """
+    """Told about a download, as `sapo_edge.backends.hub.download.Progress`; shows nothing until it begins."""
 
     def __init__(self, name: str, say: Callable[[str], None]) -> None:
         self._name, self._say = name, say

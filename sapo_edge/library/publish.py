@@ -34,7 +34,6 @@ from sapo_edge.state.runs import read_origin, run_names
 from sapo_edge.tasks.manifest import Manifest
 
 RECORD_VERSION = 1
-"""Version of `RECORD`."""
 RECORD = "sapo.json"
 """Name of the file that tells what the adapter belongs to."""
 MANIFEST = "manifest.json"
@@ -49,16 +48,7 @@ _EXTERNAL = "SELECT total(json_extract(event, '$.external')) FROM rounds WHERE r
 
 
 def gather(workspace: Workspace, checkpoint: Checkpoint, *, with_questions: bool) -> Facts:
-    """What can be told of a checkpoint, from this state directory's own record.
-
-    Args:
-        checkpoint: verified.
-        with_questions: whether own questions may be told.
-
-    Raises:
-        CheckpointError: if it was made with another model than the workspace's.
-        ConfigError: if own questions are to be told, and the manifest or they are not on this machine.
-    """
+    """What can be told of a verified checkpoint, own questions or not, from this state directory's own record."""
     source = open_source(workspace.model, mlx=True)
     check_model(checkpoint.directory, source.digest)
     metadata = {} if isinstance(source, HfDirectory) else source.metadata
@@ -80,18 +70,10 @@ def gather(workspace: Workspace, checkpoint: Checkpoint, *, with_questions: bool
 def write_files(
     workspace: Workspace, facts: Facts, repository: str, directory: Path, *, merged: bool
 ) -> list[tuple[str, int]]:
-    """Write all that is published into a directory.
+    """Write all that is published as "owner/name" into a directory; returns name and size of each file.
 
     Args:
-        repository: "owner/name".
         merged: whether model and adapter come as one GGUF file, too.
-
-    Returns:
-        Name and size of each file.
-
-    Raises:
-        ConfigError: if the model is a directory, and a merged file is asked for.
-        StateError: if the directory can't be written.
     """
     checkpoint, manifest = facts.checkpoint, facts.manifest
     prompt: Prompt = () if manifest is None else manifest.prompt_for("")[:-1]
@@ -136,11 +118,7 @@ def told_tables(manifest: Manifest, *, whole: bool) -> dict[str, Any]:
 
 
 def manifest_from_tables(text: bytes) -> Manifest | None:
-    """The manifest of a file that `told_tables` wrote; None if questions were left out.
-
-    Raises:
-        ManifestError: if it is anything else.
-    """
+    """The manifest of a file that `told_tables` wrote; None if questions were left out, a ManifestError for others."""
     try:
         tables = check_map("manifest", json.loads(text))
         held = [task.get("questions") for task in tables["tasks"]]

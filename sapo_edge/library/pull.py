@@ -49,13 +49,7 @@ HEADER_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a repository says of its adapter.
-
-    Attributes:
-        base: name of its base model.
-        base_digest, manifest_digest: SHA-256 (hex).
-        round: rounds after which it was published.
-    """
+    """What a repository says of its adapter: base model and manifest, with their SHA-256 (hex), and its rounds."""
 
     base: str
     base_repository: str
@@ -67,13 +61,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A run that begins with a published adapter.
-
-    Attributes:
-        run: its name.
-        checkpoint: of round 0, with the adapter.
-        published: what its repository said.
-    """
+    """A run, by its name, that begins with a published adapter as its checkpoint of round 0."""
 
     run: str
     checkpoint: Checkpoint
@@ -88,12 +76,6 @@ def begin_with(workspace: Workspace, name: str) -> Begun:
     Args:
         workspace: with the base model, and for an adapter whose own questions were left out, with the manifest.
         name: "owner/name".
-
-    Raises:
-        ModelError: if the repository has no such adapter, or it was trained on another base model.
-        ManifestError: if it was trained on another manifest, or on one that is not here.
-        CheckpointError: if its weights are damaged or do not fit the base model.
-        ConfigError: if this home is in a swarm that trains on another manifest.
     """
     make_private_directory(workspace.paths.cache)
     with tempfile.TemporaryDirectory(dir=workspace.paths.cache, prefix="pull-") as temporary:
@@ -111,10 +93,8 @@ def begin_with(workspace: Workspace, name: str) -> Begun:
         manifest = _manifest(workspace, repository, published, directory)
         repository.fetch(CONFIG_FILE, directory, MAX_RECORD_BYTES)
         rank, alpha = read_alpha(directory)
-        rank, alpha = (
-            int(SETTINGS["rank"].check(rank, CONFIG_FILE)),
-            float(SETTINGS["alpha"].check(alpha, CONFIG_FILE)),
-        )
+        rank = int(SETTINGS["rank"].check(rank, CONFIG_FILE))
+        alpha = float(SETTINGS["alpha"].check(alpha, CONFIG_FILE))
         shapes = adapter_shapes(shape_of(source), rank)
         weights = sum(rows * columns for rows, columns in shapes.values())
         repository.fetch(ADAPTER_FILE, directory, 4 * weights + HEADER_BYTES)

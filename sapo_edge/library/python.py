@@ -169,11 +169,7 @@ class Run:
         return said[-1]
 
     def evaluate(self, questions: int | None = None) -> Results:
-        """Compare base model and adapter on the held-out test questions, as `sapo eval` does.
-
-        Args:
-            questions: how many; None for as many as the settings say.
-        """
+        """Compare base model and adapter on so many test questions, None: as the settings say, as `sapo eval` does."""
         from sapo_edge.evaluate import paired_gain
         from sapo_edge.library.adapters import evaluate_both, find_adapter
 

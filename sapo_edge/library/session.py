@@ -50,7 +50,6 @@ class Around:
         after_first_round: called once, when all is loaded that rounds need.
         functions: of this machine's owner, which judge answers, by their names.
         reasons: of choices made before, in words, for the first event.
-        warnings: for the events.
         describe: tells of the questions of a new run.
     """
 
@@ -121,7 +120,7 @@ def run_session(workspace: Workspace, stop: Stop, around: Around) -> Outcome:
         fanout.draw_on(_open_curves(workspace, store, source, fanout, closing))
         room = Room()
         transport, status = open_transport(workspace, source, store.secret, fanout.record, closing, room)
-        reasons = (*reasons, *around.reasons, *filter(None, [describe_pauses(settings)]), describe_sharing(workspace))
+        reasons = (*reasons, *around.reasons, describe_pauses(settings), describe_sharing(workspace))
         reasons += tuple(filter(None, [describe_curves(settings.curves)]))
         node = Node(settings, source, store, policy, transport, fanout.deliver, reasons, stop, room)
         node.after_first_round = around.after_first_round
@@ -165,8 +164,7 @@ def _keep_manifest(
 ) -> TaskSource:
     """Keep what the state directory trains on: its file may change, and other commands need not name it.
 
-    Returns:
-        The source; one of the kept questions if the manifest names them by digest.
+    Returns the source, or one of the kept questions if the manifest names them by digest.
     """
     from sapo_edge.tasks.source import TaskSource
 
@@ -187,15 +185,7 @@ def open_transport(
     closing: ExitStack,
     room: Room,
 ) -> tuple[Transport, Callable[[], SwarmStatus] | None]:
-    """Join the swarm; a node that works alone gets a transport that reaches no peer.
-
-    Args:
-        secret: the identity's 32 bytes.
-        room: what to accept of others.
-
-    Returns:
-        The transport, and a function that returns the swarm's status (None for a node that works alone).
-    """
+    """Join the swarm, and return what tells its status; a node that works alone reaches no peer, and has no status."""
     from sapo_edge.transport import Solo
 
     swarm = workspace.swarm
@@ -242,11 +232,7 @@ def describe_sharing(workspace: Workspace) -> str:
 
 
 def _serve_control(
-    workspace: Workspace,
-    node: Node,
-    status: Callable[[], SwarmStatus] | None,
-    fanout: EventFanout,
-    closing: ExitStack,
+    workspace: Workspace, node: Node, status: Callable[[], SwarmStatus] | None, fanout: EventFanout, closing: ExitStack
 ) -> None:
     from sapo_edge.control.journal_view import past_events
     from sapo_edge.control.protocol import claim_socket_path
@@ -256,11 +242,8 @@ def _serve_control(
 
     control = NodeControl(node, status)
     _serve_metrics(workspace.settings.metrics_port, control, fanout, closing)
-    server = ControlServer(
-        claim_socket_path(workspace.paths),
-        handlers(control),
-        partial(past_events, node.store.journal),
-    )
+    history = partial(past_events, node.store.journal)
+    server = ControlServer(claim_socket_path(workspace.paths), handlers(control), history)
     try:
         server.start()
     except StateError as error:

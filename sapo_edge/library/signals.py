@@ -70,9 +70,6 @@ class StopSignals:
 
     A closing terminal, a service manager or an impatient finger can send several signals within milliseconds; they
     count as one. SIGHUP never stops immediately, because nobody sees what it would lose.
-
-    Args:
-        say: prints a line; may fail, for the terminal may be closed.
     """
 
     def __init__(self, stop: Stop, say: Callable[[str], None]) -> None:

@@ -48,7 +48,6 @@ class Listener:
     """Who hears what takes time.
 
     Attributes:
-        say: receives messages.
         watch_download: a context in which the model of a name is downloaded; gives what is told of bytes so far and in
             all, if anything.
     """
@@ -309,11 +308,7 @@ def find_manifest(paths: Paths, membership: Membership, name: str) -> Manifest:
 
     Args:
         paths: whose cache gets the questions of a file that are too many for a manifest.
-        membership: which keeps the manifests of swarms.
         name: also the first digits of a digest, at least `MIN_DIGITS`.
-
-    Raises:
-        ManifestError: if none or several match, naming what there is.
     """
     from sapo_edge.swarm.joining.membership import MIN_DIGITS
     from sapo_edge.tasks.allowed import nearest
@@ -348,8 +343,7 @@ def find_manifest(paths: Paths, membership: Membership, name: str) -> Manifest:
 def storable(name: str, value: str) -> str:
     """The value of a setting as `config.toml` keeps it: a relative path becomes absolute, for commands run anywhere.
 
-    Args:
-        value: as typed; of `model` a path unless it is empty or names the hub, of `manifest` one if it is a file's.
+    Of `model` it is a path unless it is empty or names the hub, of `manifest` if it is a file's.
     """
     from sapo_edge.backends.hub.name import HUB
     from sapo_edge.tasks.manifest import shipped_manifests

@@ -55,11 +55,7 @@ class Sender:
 
 
 class Authors:
-    """The authors heard in a window of time. It has two halves, and moves on by one.
-
-    Args:
-        seconds: length of the window; what is older is forgotten.
-    """
+    """The authors heard in a window of so many seconds; it has two halves, and moves on by one."""
 
     def __init__(self, seconds: float) -> None:
         self._half = seconds / 2

@@ -11,7 +11,6 @@ from sapo_edge.policy import STOP_TEXT
 from sapo_edge.rollout import Rollout, TaskRef
 
 MARK_BYTES = 16
-"""Length of a mark."""
 NORMALIZED_CHARACTERS = 256
 """Characters at the start of each text whose Unicode form is normalized.
 

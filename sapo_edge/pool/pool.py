@@ -197,16 +197,9 @@ class Pool:
         write_pool(path, saved)
 
     def load(self, path: Path) -> int:
-        """Add the rollouts of a file, aged by the time since their arrival, under this pool's limits.
+        """Add the rollouts of a file, if there is one, aged by the time since their arrival; returns how many came in.
 
-        Args:
-            path: the file; a missing one counts as empty.
-
-        Returns:
-            Number of rollouts added.
-
-        Raises:
-            StateError: if the file can't be read, is damaged or is larger than the limits allow; the pool is unchanged.
+        A StateError if it can't be read, is damaged or is larger than this pool's limits allow; the pool is unchanged.
         """
         limits = self.limits
         saved = read_pool(path, limits.rollouts, limits.bytes, limits.remembered + limits.used_texts)

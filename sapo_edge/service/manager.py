@@ -26,11 +26,7 @@ def run_command(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 class Manager(ABC):
-    """Installs and removes services.
-
-    Args:
-        system: of the machine, for which one has to be root; otherwise of this user.
-    """
+    """Installs and removes services: of the machine, for which one has to be root, or of this user."""
 
     definition: ClassVar[str]
     """What the file of a service is called."""

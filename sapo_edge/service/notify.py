@@ -46,11 +46,7 @@ class ServiceManager:
         self._send("READY=1")
 
     def describe(self, text: str, round_seconds: float = 0.0) -> None:
-        """Report what the node does, for `systemctl status`.
-
-        Args:
-            round_seconds: how long its last round took; 0 if the text is not about one.
-        """
+        """Report what the node does, for `systemctl status`, and how long its last round took; 0: not about a round."""
         self._round_seconds = round_seconds or self._round_seconds
         self._send("STATUS=" + text.replace("\n", " "))
 

@@ -60,10 +60,6 @@ class ServicePlan:
 
 
 def memory_limit(needed: int | None, machine: int) -> int:
-    """Most memory for a node, bytes.
-
-    Args:
-        needed: by a round at its peak, as estimated; None if unknown.
-    """
+    """Most memory for a node, bytes, by the estimate of what a round needs at its peak; None if that is unknown."""
     highest = int(machine * _MACHINE_SHARE)
     return highest if needed is None else min(int(needed * (1 + _SPARE_SHARE)) + _SPARE_BYTES, highest)

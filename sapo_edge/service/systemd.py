@@ -93,11 +93,7 @@ def _sandbox(plan: ServicePlan, *, system: bool, namespaces: bool) -> list[str]:
 
 
 def quote(text: str, *, variables: bool = False) -> str:
-    """A word of a unit file.
-
-    Args:
-        variables: whether systemd would replace variables in it, as in commands.
-    """
+    """A word of a unit file, or of a command there, in which systemd would replace variables."""
     escaped = _specifiers(_checked(text)).replace("\\", "\\\\").replace('"', '\\"')
     if variables:
         escaped = escaped.replace("$", "$$")

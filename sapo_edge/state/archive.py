@@ -27,13 +27,7 @@ from typing import IO
 import sapo_edge
 from sapo_edge.errors import StateError
 from sapo_edge.fields import check_integer, check_list, check_map, check_number, check_text
-from sapo_edge.state.durable import (
-    check_space,
-    make_private_directory,
-    reported,
-    sync_directory,
-    write_atomically,
-)
+from sapo_edge.state.durable import check_space, make_private_directory, reported, sync_directory, write_atomically
 from sapo_edge.state.journal import reported_errors
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import IDENTITIES, Paths
@@ -70,13 +64,7 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtim
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What an archive holds.
-
-    Attributes:
-        program: version of the program that wrote it.
-        time: Unix seconds.
-        files: name -> (bytes, SHA-256).
-    """
+    """What an archive holds: the version of the program that wrote it, Unix seconds, and name -> (bytes, SHA-256)."""
 
     program: str
     time: float
@@ -94,12 +82,7 @@ class Backup:
 
 
 def write_backup(paths: Paths, file: Path, *, with_identity: bool = True) -> Backup:
-    """Write a backup into a new file with mode 0600.
-
-    Args:
-        paths: of the node; it may run.
-        with_identity: whether the secret keys of node and relay are in it.
-    """
+    """Write a backup, of a running node, too, into a new file with mode 0600; with the secret keys or without them."""
     with reported("write the backup", file, "name another file"):
         if file.exists():
             raise StateError(f"{file} exists", "name another file: a backup is never overwritten")
@@ -128,9 +111,6 @@ def restore_backup(paths: Paths, file: Path) -> Backup:
 
     Args:
         paths: of a node that does not run; what the backup holds must not exist there.
-
-    Raises:
-        StateLockedError: if a node runs there.
     """
     with _opened(file) as archive:
         backup = _read_index(archive, file)
@@ -303,11 +283,7 @@ def _restore(archive: zipfile.ZipFile, backup: Backup, paths: Paths) -> None:
 
 
 def _extract(archive: zipfile.ZipFile, name: str, expected: tuple[int, str], target: Path) -> None:
-    """Write a file of the archive anew, with mode 0600.
-
-    Raises:
-        ValueError: if it is not as the index says.
-    """
+    """Write a file of the archive anew, with mode 0600; a ValueError if it is not as the index says."""
     if name == _SETTINGS and expected[0] > MAX_SETTINGS_BYTES:
         raise ValueError("its settings are too large")
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

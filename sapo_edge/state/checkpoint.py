@@ -29,9 +29,8 @@ class Checkpoint:
     """The state of a node after a round, apart from the policy's own files.
 
     Attributes:
-        model_digest: SHA-256 (hex) of the base model.
-        manifest_digest: SHA-256 (hex) of the task manifest.
-        cursor: position in the task sequence; JSON values.
+        model_digest, manifest_digest: SHA-256 (hex) of the base model and of the task manifest.
+        cursor, settings: position in the task sequence, and what was set; JSON values.
         accuracy: of this adapter on validation questions; None if it was not evaluated.
         question_set: mark of those questions, from `TaskSource.question_set`.
         time: Unix seconds.
@@ -73,12 +72,7 @@ class Checkpoint:
         return other is not None and (self.directory, self.files) == (other.directory, other.files)
 
     def write_record(self, directory: Path) -> None:
-        """Write `checkpoint.json` into `directory`; on an error the existing one stays.
-
-        Raises:
-            OSError: if it can't be written.
-            TypeError, ValueError: if cursor or settings are not JSON values.
-        """
+        """Write `checkpoint.json` into `directory`; on an error the existing one stays."""
         values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "directory"}
         # Through JSON and back: the digest must cover what a reader gets (keys are text, tuples are lists).
         body = json.loads(json.dumps({"v": FORMAT_VERSION, **values}, allow_nan=False))
@@ -86,11 +80,7 @@ class Checkpoint:
         write_atomically(directory / RECORD, text.encode("ascii"))
 
     def check_origin(self, model_digest: str, manifest_digest: str) -> None:
-        """Check that the checkpoint was made with this model and this manifest.
-
-        Raises:
-            CheckpointError: if it was made with another one.
-        """
+        """A CheckpointError unless the checkpoint was made with this model and this manifest."""
         for name, expected, actual in (
             ("model", model_digest, self.model_digest),
             ("manifest", manifest_digest, self.manifest_digest),
@@ -102,11 +92,7 @@ class Checkpoint:
                 )
 
     def verify_files(self) -> None:
-        """Compare size and digest of every file with the record.
-
-        Raises:
-            CheckpointError: if a file is missing or has changed.
-        """
+        """Compare size and digest of every file with the record; a CheckpointError if one is missing or has changed."""
         for name, expected in self.files.items():
             path = self.directory / name
             try:
@@ -121,12 +107,7 @@ class Checkpoint:
 
 
 def read_checkpoint(directory: Path) -> Checkpoint:
-    """Read the checkpoint in `directory` and verify all its files.
-
-    Raises:
-        CheckpointError: if it is missing or damaged.
-        StateError: if it may not be read, or was written by a newer version.
-    """
+    """Read the checkpoint in `directory` and verify all its files; raises what `read_record` does."""
     checkpoint = read_record(directory)
     checkpoint.verify_files()
     return checkpoint
@@ -163,11 +144,7 @@ def read_record(directory: Path) -> Checkpoint:
 
 
 def sync_files(directory: Path) -> dict[str, tuple[int, str]]:
-    """Flush every file below `directory` to the disk.
-
-    Returns:
-        name, with "/" between levels -> (bytes, SHA-256).
-    """
+    """Flush every file below `directory` to the disk; returns name, with "/" between levels -> (bytes, SHA-256)."""
     files: dict[str, tuple[int, str]] = {}
     for path in sorted(directory.rglob("*")):
         if path.is_file():

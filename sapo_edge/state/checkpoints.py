@@ -63,15 +63,8 @@ class Checkpoints:
     def save(self, state: Checkpoint, write: Callable[[Path], None]) -> Checkpoint:
         """Write a checkpoint, replacing one of the same round, then remove those beyond `keep`.
 
-        Args:
-            state: what to write into `checkpoint.json`.
-            write: writes the policy's files into an empty directory.
-
-        Returns:
-            `state` with its directory and files.
-
-        Raises:
-            StateError: if the disk is full or can't be written; earlier checkpoints are untouched.
+        `write` writes the policy's files into an empty directory; returns `state` with its directory and files. A
+        StateError if the disk is full or can't be written; earlier checkpoints are untouched.
         """
         make_private_directory(self.directory)
         with reported("write a checkpoint in", self.directory):
@@ -97,19 +90,11 @@ class Checkpoints:
         return saved
 
     def read(self, round: int) -> Checkpoint:
-        """The record of one checkpoint; its files are not checked.
-
-        Raises:
-            CheckpointError: if it is missing or damaged.
-        """
+        """The record of one checkpoint; its files are not checked. A CheckpointError if it is missing or damaged."""
         return _of_round(read_record(self.directory / _name(round)), round)
 
     def load(self, round: int) -> Checkpoint:
-        """One checkpoint with all its files verified.
-
-        Raises:
-            CheckpointError: if it is missing or damaged.
-        """
+        """One checkpoint with all its files verified; a CheckpointError if it is missing or damaged."""
         return _of_round(read_checkpoint(self.directory / _name(round)), round)
 
     def newest_record(self) -> Checkpoint | None:
@@ -120,11 +105,7 @@ class Checkpoints:
         return None
 
     def latest(self, verified: Checkpoint | None = None) -> Checkpoint | None:
-        """The newest complete checkpoint, verified. Damaged ones are skipped, with a warning in the log.
-
-        Args:
-            verified: as of `best`.
-        """
+        """The newest complete checkpoint, verified. Damaged ones are skipped, with a warning in the log."""
         for round in reversed(self.rounds()):
             try:
                 checkpoint = self.read(round)
@@ -144,25 +125,18 @@ class Checkpoints:
     ) -> Checkpoint | None:
         """The complete checkpoint with the highest accuracy on validation questions, the earliest on a tie, verified.
 
-        Only accuracies on the questions of the newest evaluated checkpoint are compared.
+        Only accuracies on the questions of the newest evaluated checkpoint are compared; None if there are none.
 
         Args:
             verified: a checkpoint whose files were verified already.
             warn: receives a message about each damaged checkpoint, which is skipped.
-
-        Returns:
-            None if no complete checkpoint was evaluated.
         """
         evaluated = self._evaluated(warn)
         newest = _ranked(checkpoint for checkpoint in evaluated if checkpoint.asked == evaluated[-1].asked)
         return _first_complete(newest, verified, warn)
 
     def record_accuracy(self, round: int, accuracy: float, questions: int, question_set: str = "") -> Checkpoint:
-        """Add the accuracy on so many validation questions, with this mark, to a checkpoint.
-
-        Raises:
-            CheckpointError: if it is missing or damaged.
-        """
+        """Add the accuracy on so many validation questions, with this mark, to a checkpoint; raises as `read` does."""
         checkpoint = replace(self.read(round), accuracy=accuracy, questions=questions, question_set=question_set)
         with reported("write", checkpoint.directory):
             checkpoint.write_record(checkpoint.directory)
@@ -171,10 +145,8 @@ class Checkpoints:
     def recover(self) -> tuple[Checkpoint | None, list[str]]:
         """Repair what a killed node left: delete half-written and half-removed checkpoints, set damaged ones aside.
 
-        A damaged checkpoint that is newer than the newest complete one is renamed to `round-000012.damaged`.
-
-        Returns:
-            The newest complete checkpoint, verified, and what was repaired, one sentence each.
+        A damaged checkpoint that is newer than the newest complete one is renamed to `round-000012.damaged`. Returns
+        the newest complete checkpoint, verified, and what was repaired, one sentence each.
         """
         repairs: list[str] = []
         with reported("tidy up", self.directory):
@@ -193,20 +165,14 @@ class Checkpoints:
                     )
         return None, repairs
 
-    def set_aside_after(self, round: int) -> list[Path]:
-        """Rename all later checkpoints, complete or not, to `round-000012.rolled-back`: no node resumes from them.
-
-        Returns:
-            Where they are now, oldest first.
-        """
-        aside = []
+    def set_aside_after(self, round: int) -> None:
+        """Rename all later checkpoints, complete or not, to `round-000012.rolled-back`: no node resumes from them."""
         with reported("set aside later checkpoints in", self.directory):
             for later in self.rounds():
                 if later > round:
                     path = self.directory / _name(later)
-                    aside.append(path.rename(unused_path(path.with_name(f"{path.name}.rolled-back"))))
+                    path.rename(unused_path(path.with_name(f"{path.name}.rolled-back")))
             sync_directory(self.directory)
-        return aside
 
     def _write(self, state: Checkpoint, write: Callable[[Path], None], temporary: Path) -> Checkpoint:
         write(temporary)

@@ -61,12 +61,7 @@ def agreed_to_share(file: Path) -> bool:
 
 
 def write_consent(file: Path, how: str, choices: Mapping[str, object] | None = None) -> None:
-    """Record the consent to today's terms.
-
-    Args:
-        file: in a directory that exists.
-        choices: what else was chosen at the same time.
-    """
+    """Record the consent to today's terms, and what else was chosen then; `file` is in a directory that exists."""
     record = {
         "v": _VERSION, "terms": TERMS, "program": sapo_edge.__version__, "time": time.time(), "how": how,
         "agreed": dict(choices or {}),

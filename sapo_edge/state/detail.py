@@ -62,11 +62,7 @@ class Detail:
 
     @classmethod
     def from_json(cls, text: str) -> Detail:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: if it is anything else.
-        """
+        """Read what `to_json` wrote; a ValueError if it is anything else."""
         record = check_map("detail", json.loads(text))
         tasks = {name: _counts(counts) for name, counts in check_map("tasks", record.get("tasks")).items()}
         marks = {name: check_text("marks", text) for name, text in check_map("marks", record.get("marks")).items()}

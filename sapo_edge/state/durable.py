@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain, count
 from pathlib import Path
 
 from sapo_edge.backends.machine.disk import nearest_existing
@@ -131,20 +132,12 @@ def sync_directory(path: Path) -> None:
 
 def unused_path(path: Path) -> Path:
     """`path`, or the first of `path-2`, `path-3`, ... that does not exist."""
-    number = 1
-    candidate = path
-    while candidate.exists():
-        number += 1
-        candidate = path.with_name(f"{path.name}-{number}")
-    return candidate
+    others = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(candidate for candidate in chain([path], others) if not candidate.exists())
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
-    """The content of a file; no more of it is read than it may have.
-
-    Raises:
-        ValueError: if it has more than `limit` bytes.
-    """
+    """The content of a file; a ValueError, and no more of it is read, if it has more than `limit` bytes."""
     with path.open("rb") as file:
         data = file.read(limit + 1)
     if len(data) > limit:
@@ -153,16 +146,10 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace the content of `path` completely or not at all.
+    """Replace the content of `path`, in a directory that exists, completely or not at all; else an OSError tells why.
 
-    Follows a symbolic link, so that a linked configuration file stays linked.
-
-    Args:
-        path: the file, in a directory that exists.
-        mode: permissions of a new file; an existing one keeps its own.
-
-    Raises:
-        OSError: if the disk is full or the directory can't be written; the old content is untouched.
+    Follows a symbolic link, so that a linked configuration file stays linked. `mode` is that of a new file; an existing
+    one keeps its own.
     """
     target = path.resolve()
     if target.exists():

@@ -107,11 +107,7 @@ class Journal:
     """Rounds, their rollouts, held-out evaluations and other events of one run."""
 
     def __init__(self, path: Path) -> None:
-        """Open the journal; create it if it doesn't exist.
-
-        Args:
-            path: the SQLite file, in a directory of its own, which is created.
-        """
+        """Open the journal; create it, and the directory of its own that it is in, if it doesn't exist."""
         self.path = path
         self._guard = threading.RLock()
         needs_check = _needs_check(path)
@@ -135,15 +131,8 @@ class Journal:
     ) -> None:
         """Write one event, except `Progress`. A round or evaluation replaces an earlier one of the same round.
 
-        What is recorded survives a power cut.
-
-        Args:
-            event: the event, its rollouts and counters are written in one transaction.
-            rollouts: of that round, the node's own first.
-            counters: numbers to store under their names.
-
-        Raises:
-            ValueError: if rollouts come with another event.
+        What is recorded survives a power cut. The rollouts of that round, the node's own first, and counters by their
+        names are written in the same transaction.
         """
         if rollouts and not isinstance(event, RoundFinished):
             raise ValueError("rollouts belong to a finished round")
@@ -174,11 +163,7 @@ class Journal:
             connection.execute(_FORGET_DETAILS, {"split": split, "round": round})
 
     def truncate_after(self, round: int) -> int:
-        """Delete everything of later rounds: a node that resumes from a checkpoint repeats them.
-
-        Returns:
-            Rounds deleted.
-        """
+        """Delete everything of later rounds, which a node that resumes from a checkpoint repeats; returns how many."""
         with self._transaction() as connection:
             return _delete_after(connection, round)
 
@@ -186,10 +171,6 @@ class Journal:
         """Delete everything of later rounds as `truncate_after` does, and record why, in one transaction.
 
         Repeating it with the same event changes nothing, so that a killed node can complete it.
-
-        Args:
-            event: names the round to return to.
-            counters: numbers to store under their names.
         """
         text = events.to_json(event)
         with self._transaction() as connection:
@@ -199,10 +180,9 @@ class Journal:
                 connection.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?)", counters.items())
 
     def reserve_sequences(self, count: int) -> int:
-        """Reserve `count` sequence numbers for rollouts; none is ever reserved twice, not even after `truncate_after`.
+        """Reserve `count` sequence numbers for rollouts, counted from 1; returns the first of them.
 
-        Returns:
-            The first of them, counted from 1.
+        None is ever reserved twice, not even after `truncate_after`.
         """
         if count < 1:
             raise ValueError(f"can't reserve {count} numbers")
@@ -223,8 +203,7 @@ class Journal:
 
     def counter(self, name: str) -> int:
         """The number stored under a name, 0 if there is none."""
-        values = self._decoded(int, "SELECT value FROM counters WHERE name = ?", (name,))
-        return values[0] if values else 0
+        return next(iter(self._decoded(int, "SELECT value FROM counters WHERE name = ?", (name,))), 0)
 
     def last_round(self) -> int | None:
         """The newest round; None before the first."""
@@ -252,8 +231,7 @@ class Journal:
     def held_out_after(self, round: int, split: str) -> HeldOut | None:
         """The evaluation of one set after one round; None if there is none."""
         query = f"SELECT {_HELD_OUT} FROM held_out WHERE round = ? AND split = ?"
-        evaluations = self._decoded(_read_held_out, query, (round, split))
-        return evaluations[0] if evaluations else None
+        return next(iter(self._decoded(_read_held_out, query, (round, split))), None)
 
     def best_held_out(self, asked: tuple[str, int, str]) -> tuple[int, HeldOut | None]:
         """The number of evaluations on the same questions, and the best one, the earliest on a tie."""
@@ -412,19 +390,13 @@ def _read_held_out(*row: object) -> HeldOut:
 
 
 def _row(round: int, position: int, scored: JournaledRollout) -> tuple[Any, ...]:
-    rollout = scored.rollout
+    rollout, ref = scored.rollout, scored.rollout.ref
     answers = json.dumps([[answer.text, answer.ended] for answer in rollout.answers], ensure_ascii=False)
+    digest = "" if scored.own else rollout.id
     return (
-        *(round, position, rollout.ref.entry, rollout.ref.version, rollout.ref.seed, rollout.ref.index),
+        *(round, position, ref.entry, ref.version, ref.seed, ref.index),
         *(rollout.question, rollout.ground_truth, answers, json.dumps(scored.rewards), json.dumps(scored.advantages)),
-        *(
-            rollout.author,
-            rollout.round,
-            rollout.sequence,
-            rollout.time,
-            int(scored.own),
-            "" if scored.own else rollout.id,
-        ),
+        *(rollout.author, rollout.round, rollout.sequence, rollout.time, int(scored.own), digest),
     )
 
 
@@ -432,15 +404,6 @@ def rollout_from_row(row: tuple[Any, ...]) -> JournaledRollout:
     """The rollout in a row of the table `rollouts`."""
     _, _, entry, version, seed, index, question, truth, answers, rewards, advantages, *rest = row
     author, made_in, sequence, time, own, digest = rest
-    rollout = Rollout(
-        ref=TaskRef(entry, version, seed, index),
-        question=question,
-        ground_truth=truth,
-        answers=tuple(Answer(text, ended) for text, ended in json.loads(answers)),
-        author=author,
-        round=made_in,
-        sequence=sequence,
-        time=time,
-        digest=digest,
-    )
+    ref, texts = TaskRef(entry, version, seed, index), tuple(Answer(text, ended) for text, ended in json.loads(answers))
+    rollout = Rollout(ref, question, truth, texts, author, made_in, sequence, time, digest=digest)
     return JournaledRollout(rollout, tuple(json.loads(rewards)), tuple(json.loads(advantages)), bool(own))

@@ -35,8 +35,7 @@ class StateLock:
     def acquire(self) -> None:
         """Take the lock and write this process's pid into the file.
 
-        Raises:
-            StateLockedError: if another node, or another part of this process, holds it; names the holder.
+        A StateLockedError names the other node, or part of this process, that holds it.
         """
         with reported("lock", self.path):
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
@@ -105,11 +104,7 @@ def _lock_soon(descriptor: int, path: Path) -> bool:
 
 
 def _try_lock(descriptor: int, path: Path, *, shared: bool = False) -> bool:
-    """Lock without waiting; False if another process has the lock.
-
-    Args:
-        shared: take a shared lock, where the system has them, so that two readers don't block each other.
-    """
+    """Lock without waiting, for readers shared where that can be; False if another process has the lock."""
     try:
         if sys.platform == "win32":
             import msvcrt

@@ -59,14 +59,7 @@ class _LogFile(Generic[Record]):
 
 
 class LogReader(Generic[Record]):
-    """Reads one log.
-
-    Args:
-        path: of the newest file.
-
-    Attributes:
-        records: oldest first; replaced, not changed, by `read`.
-    """
+    """Reads one log, by its newest file; `records`, oldest first, are replaced, not changed, by `read`."""
 
     def __init__(self, path: Path, parse: Parse[Record]) -> None:
         self.path = path
@@ -78,13 +71,9 @@ class LogReader(Generic[Record]):
         self._reads = 0
 
     def read(self) -> bool:
-        """Read what is new. It blocks; call it from one thread at a time.
+        """Read what is new, and return whether anything changed. It blocks; call it from one thread at a time.
 
-        Returns:
-            Whether anything changed.
-
-        Raises:
-            StateError: if the log can't be read. The next call starts from the beginning.
+        A StateError if the log can't be read; the next call starts from the beginning.
         """
         try:
             self._files = self._read_files()

@@ -96,9 +96,6 @@ def configure(level: str = "warning", file: Path | None = None, *, stderr: bool 
         level: one of `LEVELS`, for stderr. The file gets "info" and above, or everything if `level` is "debug".
         file: the rotating file; only for the node, because two processes can't rotate the same file.
         stderr: False if something else owns the terminal.
-
-    Raises:
-        ConfigError: if the level is unknown.
     """
     if level not in LEVELS:
         raise ConfigError(f"there is no log level {level!r}", f"choose one of {', '.join(LEVELS)}")

@@ -23,11 +23,7 @@ _RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 def check_run_name(name: str) -> str:
-    """The name of a run, which names its directory, too.
-
-    Raises:
-        ConfigError: if it has other characters than small letters, digits and hyphens, or more than 40.
-    """
+    """The name of a run, which names its directory, too; a ConfigError if it has other characters, or too many."""
     if not _RUN_NAME.fullmatch(name):
         raise ConfigError(
             f"{name!r} can't be the name of a run", "use up to 40 small letters, digits and hyphens: my-run-2"
@@ -54,7 +50,6 @@ class RunPaths:
     journal = _Below("directory", "journal", "journal.sqlite")
     """The SQLite journal of rounds, rollouts and events."""
     checkpoints = _Below("directory", "checkpoints")
-    """Directory of the checkpoints."""
     pool = _Below("directory", "pool")
     """The saved pool of other nodes' rollouts."""
     rollback = _Below("directory", "rollback.json")
@@ -84,7 +79,6 @@ class Paths:
     config_file = _Below("config", "config.toml")
     """The user's settings, TOML."""
     runs = _Below("state", "runs")
-    """Directory of all runs."""
     current_run = _Below("state", "current-run")
     """The file that names the run which nodes continue; missing until one is chosen."""
     identity = _Below("state", "identity")
@@ -96,9 +90,8 @@ class Paths:
     log = _Below("state", "sapo-edge.log")
     """The node's log; older ones are beside it."""
     background = _Below("state", "background.json")
-    """The process that was last started in the background."""
     background_output = _Below("state", "background.log")
-    """Output of that process."""
+    """The process that was last started in the background, and its output."""
     code = _Below("state", "code.json")
     """The environments that the user lets judge answers: programs that run on this machine."""
     api_token = _Below("state", "api-token")
@@ -108,11 +101,7 @@ class Paths:
 
     @classmethod
     def default(cls, home: Path | None = None) -> Paths:
-        """The directories to use; creates nothing.
-
-        Args:
-            home: one directory for everything; None: `SAPO_EDGE_HOME`, or else the platform's own directories.
-        """
+        """The directories to use: all below `home`, else `SAPO_EDGE_HOME`, else the platform's own; creates nothing."""
         if home is None and (named := os.environ.get(HOME_VARIABLE, "").strip()):
             home = Path(named)
         try:

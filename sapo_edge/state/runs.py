@@ -55,9 +55,6 @@ def begin_run(paths: Paths, name: str, fill: Callable[[RunPaths], None] | None =
     Args:
         fill: writes what the run begins with instead, before it becomes the current one; it may then have the name of
             an empty run.
-
-    Raises:
-        StateLockedError: if a node runs.
     """
     check_run_name(name)
     with _locked(paths):
@@ -78,22 +75,14 @@ def begin_run(paths: Paths, name: str, fill: Callable[[RunPaths], None] | None =
 
 
 def use_run(paths: Paths, name: str) -> None:
-    """Return to a run: the next node continues it from its last checkpoint.
-
-    Raises:
-        StateLockedError: if a node runs.
-    """
+    """Return to a run: the next node continues it from its last checkpoint."""
     with _locked(paths):
         check_run_exists(paths, name)
         _choose(paths, name)
 
 
 def remove_run(paths: Paths, name: str) -> None:
-    """Delete a run with its checkpoints.
-
-    Raises:
-        StateLockedError: if a node runs.
-    """
+    """Delete a run with its checkpoints."""
     with _locked(paths):
         check_run_exists(paths, name)
         if name == paths.run_name:
@@ -105,6 +94,7 @@ def remove_run(paths: Paths, name: str) -> None:
 
 @contextmanager
 def _locked(paths: Paths) -> Iterator[None]:
+    """Keep nodes away; a StateLockedError if one runs."""
     paths.create()
     with StateLock(paths.lock):
         yield
@@ -137,11 +127,7 @@ def read_origin(run: RunPaths) -> str:
 
 
 def write_origin(run: RunPaths, adapter: str, commit: str) -> None:
-    """Remember the adapter that a run begins with.
-
-    Args:
-        commit: of its repository.
-    """
+    """Remember the adapter that a run begins with, and the commit of its repository."""
     with reported("write", run.origin):
         write_atomically(run.origin, json.dumps({"adapter": adapter, "commit": commit}).encode("ascii"))
 

@@ -12,7 +12,6 @@ from sapo_edge.errors import StateError
 from sapo_edge.state.durable import reported, sync_directory, write_atomically
 
 SECRET_BYTES = 32
-"""Length of the secret."""
 
 
 def read_or_create_secret(path: Path) -> bytes:
@@ -38,22 +37,14 @@ def read_secret(path: Path) -> bytes:
 
 
 def write_secret(path: Path, secret: bytes) -> None:
-    """Replace the identity by `secret`, completely or not at all, with mode 0600.
-
-    Raises:
-        ValueError: if it has another length.
-    """
+    """Replace the identity by `secret`, completely or not at all, with mode 0600; a ValueError for another length."""
     if len(secret) != SECRET_BYTES:
         raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
     write_private("identity", path, secret.hex().encode("ascii") + b"\n")
 
 
 def read_private(what: str, path: Path, limit: int) -> bytes:
-    """At most so many bytes of a file that must be its owner's alone.
-
-    Raises:
-        StateError: if others may read it.
-    """
+    """At most so many bytes of a file that must be its owner's alone; a StateError if others may read it."""
     with reported(f"read the {what}", path):
         mode = path.stat().st_mode
         with path.open("rb") as file:

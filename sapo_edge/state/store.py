@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from sapo_edge.errors import CheckpointError, StateError
@@ -42,11 +41,7 @@ class Store:
     def __init__(self, paths: Paths, *, keep_checkpoints: int = 3) -> None:
         """Create the directories, take the lock, repair what a killed node left, and open everything.
 
-        Args:
-            keep_checkpoints: newest checkpoints to keep, beside the best one.
-
-        Raises:
-            StateLockedError: if another node uses the directory.
+        A StateLockedError if another node uses the directory; see `Checkpoints` for those that are kept.
         """
         paths.create()
         self.paths = paths
@@ -76,16 +71,11 @@ class Store:
         return seed_from_secret(self.secret)
 
     def resume(self, *, model_digest: str, manifest_digest: str) -> tuple[Checkpoint | None, int]:
-        """The checkpoint to continue from, and the last finished round.
+        """The checkpoint to continue from, and the last finished round; (None, 0) for a fresh start.
 
         That round is the checkpoint's or, if the node was a generator afterwards, the last one of the generator, which
-        saves no checkpoints. Later rounds were lost with their update and are removed from the journal.
-
-        Returns:
-            (None, 0) for a fresh start.
-
-        Raises:
-            CheckpointError: if it was made with another model or manifest; nothing changes then.
+        saves no checkpoints. Later rounds were lost with their update and are removed from the journal. A
+        CheckpointError if it was made with another model or manifest; nothing changes then.
         """
         saved = 0
         if self.latest is not None:
@@ -118,9 +108,6 @@ class Store:
 
         Args:
             cursor: position in the task sequence; None: that of the latest checkpoint.
-
-        Returns:
-            The event, which the journal has.
 
         Raises:
             CheckpointError: if there is no complete checkpoint of this round; nothing has changed then.
@@ -172,7 +159,5 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
