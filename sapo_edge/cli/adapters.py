@@ -114,8 +114,7 @@ def _as_dict(result: Evaluation) -> dict[str, Any]:
     }
     return {
         "accuracy": result.accuracy, "correct": result.right, "formed": result.formed,
-        "questions": result.questions, "low": low, "high": high,
-        "entries": entries,
+        "questions": result.questions, "low": low, "high": high, "entries": entries,
     }  # fmt: skip
 
 

@@ -34,12 +34,9 @@ def parse_since(text: str, now: float) -> float:
 
 
 def records(paths: Paths, *, lines: int | None, since: float, level: str, follow: bool) -> Iterator[Record]:
-    """Records of the log, oldest first.
+    """Records of the log since a moment (Unix seconds), oldest first: the newest `lines` past ones, or all.
 
-    Args:
-        lines: most past ones, the newest; None for all.
-        since: Unix seconds; older ones are left out.
-        follow: wait for new ones, of this node and its successors, without end.
+    To follow it is to wait for new ones, of this node and its successors, without end.
     """
     from sapo_edge.tui.node.records import parse_record
 

@@ -95,9 +95,8 @@ def pull(name: Name, home: Home = None, json: Json = False) -> None:
         print_json(_record(model))
         return
     print(path)
-    narrate(
-        f"it can't be trained here: {model.problem}" if model.problem else f"train it with: sapo run --model {name}"
-    )
+    how = f"train it with: sapo run --model {name}"
+    narrate(f"it can't be trained here: {model.problem}" if model.problem else how)
 
 
 @app.command()

@@ -169,7 +169,6 @@ def _print_event(event: events.Event) -> None:
 
 
 def _print_result(outcome: Outcome, home: Path | None) -> None:
-    """Print what was reached, where it is, and how to use it."""
     from sapo_edge.control.event_words import describe_comparison, describe_moment, describe_place
     from sapo_edge.state.checkpoint import read_record
 

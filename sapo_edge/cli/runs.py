@@ -68,7 +68,7 @@ def use(name: Name, home: Home = None, json: Json = False) -> None:
 
 
 def unset_others(paths: Paths, checkpoint: Checkpoint | None) -> None:
-    """Remove from config.toml what is of another run, and say so: with other values no node continues the checkpoint."""
+    """Remove from config.toml what is of another run, and say so: with other values no node continues a checkpoint."""
     from sapo_edge.config.layers import read_file, set_values
     from sapo_edge.library.workspace import STATE_SETTINGS
 

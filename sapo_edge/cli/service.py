@@ -83,13 +83,12 @@ def install(
 def status(system: System = False, name: Name = DEFAULT_NAME, json: Json = False) -> None:
     """Show whether the service runs; exit with 3 if not."""
     manager = manager_of(name, system=system)
-    if isinstance(manager, Systemd) and json:
-        print_json({"service": name, "properties": manager.properties(name)})
+    if json:
+        properties = manager.properties(name) if isinstance(manager, Systemd) else {"running": manager.is_running(name)}
+        print_json({"service": name, "properties": properties})
     elif isinstance(manager, Systemd):
         scope = [] if system else ["--user"]
         _show(["systemctl", *scope, "status", "--no-pager", "--lines=5", f"{name}.service"])
-    elif json:
-        print_json({"service": name, "properties": {"running": manager.is_running(name)}})
     else:
         print(f"{name}: {'running' if manager.is_running(name) else 'not running'} ({manager.unit(name)})")
     raise typer.Exit(ExitCode.DONE if manager.is_running(name) else ExitCode.NO_NODE)
@@ -134,17 +133,20 @@ def starts_at_login() -> bool:
     return manager.unit(DEFAULT_NAME).exists()
 
 
+def may_start_at_login() -> bool:
+    """Whether a service manager answers this user, and has no service that starts a node at every login."""
+    try:
+        return not starts_at_login()
+    except SapoError:
+        return False
+
+
 def offer_start_at_login(workspace: Workspace) -> None:
     """Ask on a terminal, and install a service of this user if the answer is yes; the node of now is left alone.
 
     Asks nothing where no service manager answers, where a service exists, and for a run of so many rounds.
     """
-    if workspace.is_alone or workspace.settings.rounds or not can_ask():
-        return
-    try:
-        if starts_at_login():
-            return
-    except SapoError:
+    if workspace.is_alone or workspace.settings.rounds or not can_ask() or not may_start_at_login():
         return
     if not ask_yes("Start a node whenever you log in, too?"):
         narrate("`sapo service install` does it later")
@@ -174,7 +176,6 @@ def home_of_service(home: Path | None, *, system: bool) -> Path | None:
 
 
 def _plan(workspace: Workspace, name: str, home: Path | None, *, system: bool) -> ServicePlan:
-    """What the service runs, where, and with how much memory."""
     import psutil
 
     from sapo_edge.backends.hub.name import HUB

@@ -30,7 +30,7 @@ def start(agree: Agree = False, home: Home = None) -> None:
 def start_detached(
     workspace: Workspace, home: Path | None, flags: Mapping[str, object], settings: Iterable[str], *, agree: bool
 ) -> None:
-    """Start a node that outlives this command and its terminal, and return once it answers; None is no flag."""
+    """Start a node that outlives this command and its terminal; return once it answers. Flags of None are left out."""
     from sapo_edge.node.background import Background
 
     background = Background(workspace.paths, home)

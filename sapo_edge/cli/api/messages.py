@@ -39,14 +39,12 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "service_tier": ("auto", "default"), "reasoning_effort": ("none", "minimal"), "verbosity": ("medium",),
 }  # fmt: skip
 """Parameters that this server can't obey, and their values that ask for nothing; so does null."""
-KNOWN = frozenset(
-    {
-        "model", "messages", "prompt", "temperature", "max_tokens", "max_completion_tokens", "stop", "stream",
-        "stream_options", "seed", "response_format", *NEUTRAL,
-        # Of no effect on an answer.
-        "user", "metadata", "safety_identifier", "prompt_cache_key", "parallel_tool_calls",
-    }
-)  # fmt: skip
+KNOWN = frozenset({
+    "model", "messages", "prompt", "temperature", "max_tokens", "max_completion_tokens", "stop", "stream",
+    "stream_options", "seed", "response_format", *NEUTRAL,
+    # Of no effect on an answer.
+    "user", "metadata", "safety_identifier", "prompt_cache_key", "parallel_tool_calls",
+})  # fmt: skip
 
 
 class ApiError(Exception):

@@ -54,7 +54,6 @@ class ApiServer:
     Args:
         token: reads the token, for each request: a new one holds from then on.
         loopback: whether only this machine can connect.
-        say: receives what is worth telling, each message once.
     """
 
     def __init__(

@@ -80,6 +80,7 @@ class ProgramLauncher:
 
     def findings(self) -> Findings:
         from sapo_edge.backends.machine.threads import available_cores
+        from sapo_edge.cli.service import may_start_at_login
 
         cores, battery = available_cores(), _has_battery()
         try:
@@ -88,7 +89,7 @@ class ProgramLauncher:
             return Findings((_failed("Settings", error),), cores, battery, error.message)
         rows, blocked = _examine(workspace)
         # As on the command line: a run of so many rounds is a trial.
-        login = not workspace.settings.rounds and self._may_start_at_login()
+        login = not workspace.settings.rounds and may_start_at_login()
         return Findings(tuple(rows), cores, battery, blocked, login)
 
     def choices(self) -> Choices:
@@ -255,12 +256,6 @@ class ProgramLauncher:
         from sapo_edge.cli.terminal.processes import CommandJob
 
         return CommandJob(self._home, arguments, text)
-
-    def _may_start_at_login(self) -> bool:
-        try:
-            return not self.starts_at_login()
-        except SapoError:
-            return False
 
     def _join_open_swarm(self) -> None:
         """Join the open swarm of the settings' manifest, unless the node takes part in it without that."""
