@@ -60,11 +60,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Read a multiaddress with `/p2p/`, direct or through one relay.
-
-    Raises:
-        ValueError: if it is not TCP, or too long.
-    """
+    """Read a multiaddress with `/p2p/`, direct or through one relay; ValueError if it is not TCP, or too long."""
     if len(text) > MAX_ADDRESS_CHARACTERS:
         raise ValueError("the address is too long")
     match = _DIRECT.fullmatch(text) or _CIRCUIT.fullmatch(text)
@@ -83,21 +79,13 @@ def parse_address(text: str) -> Address:
 
 
 def direct_address(ip: str, port: int, peer_id: str) -> Address:
-    """The address of a peer that listens itself.
-
-    Raises:
-        ValueError: if `ip` is no IP address, or the port is out of range.
-    """
+    """The address of a peer that listens itself; ValueError if `ip` is no IP address, or the port is out of range."""
     kind = "ip6" if ":" in ip else "ip4"
     return parse_address(f"/{kind}/{ip}/tcp/{port}/p2p/{peer_id}")
 
 
 def host_address(host: str, port: int, peer_id: str) -> Address:
-    """The address of a peer that listens at a host name or an IP address.
-
-    Raises:
-        ValueError: if `host` is neither, or the port is out of range.
-    """
+    """The address of a peer at a host name or IP address; ValueError if it is neither, or the port is out of range."""
     try:
         return direct_address(host, port, peer_id)
     except ValueError:
@@ -187,15 +175,11 @@ class LocalNetworks:
         return any(ip in network for network in self.subnets)
 
     def may_name(self, address: Address, remotes: Iterable[str]) -> bool:
-        """Whether to believe a peer that names an address to dial.
+        """Whether to believe a peer, connected from `remotes` (none through a relay), that names an address to dial.
 
         Any peer may name public addresses of other networks. An address of a network that this machine is in, private
         or public, only a peer of that network may name: otherwise a stranger could have this node dial its owner's
         devices. With IPv6 these have public addresses, and a home has up to 256 networks.
-
-        Args:
-            address: where to connect first.
-            remotes: IP addresses from which the peer is connected; none through a relay.
         """
         ip = address.ip
         if ip is None or not self.may_dial(address):
@@ -217,10 +201,9 @@ class LocalNetworks:
 
 
 def find_local_networks(listen: str = "all") -> LocalNetworks:
-    """The networks that this machine is connected to now; takes about a millisecond.
+    """The networks that this machine is connected to now, for a node that listens on "all", or on "loopback" only.
 
-    Args:
-        listen: "all", or "loopback" for a node that only this machine can reach.
+    Takes about a millisecond.
     """
     import psutil
 

@@ -12,13 +12,9 @@ MAX_SHARES = 1024
 
 
 class TokenBucket:
-    """Tokens that arrive at a rate, up to a burst. Charging more than there are leaves a debt.
+    """Tokens that arrive at a rate a second, up to a burst. Charging more than there are leaves a debt.
 
-    The bucket starts full. A clock that is set back adds no tokens.
-
-    Args:
-        rate: tokens a second; 0 for no limit. It may be changed later.
-        burst: most tokens that are kept.
+    The bucket starts full. A rate of 0 is no limit, and may be changed later. A clock that is set back adds no tokens.
     """
 
     __slots__ = ("_clock", "_tokens", "_updated", "burst", "rate")
@@ -76,10 +72,7 @@ class Shares:
 
     One alone can use up what is common, but no other's share; `n` of them get at most `n` shares and what is common. A
     share starts empty, so that new names bring nothing with them. What is charged beyond both is a debt of the share.
-
-    Args:
-        rate, burst: of one share, in tokens a second and tokens.
-        common_rate, common_burst: of what all have in common.
+    Rates are in tokens a second.
     """
 
     def __init__(

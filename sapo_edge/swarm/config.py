@@ -33,9 +33,7 @@ class SwarmConfig:
             exceed it.
         download: cap in bytes per second, 0 for none. While it is used up, the node leaves the topic, so that
             neighbours send nothing; beyond a burst it reads at the rate of the cap, and TCP slows the senders down.
-        known_peers: file that remembers addresses of peers; None to remember none.
-        dht_nodes: file that remembers DHT nodes; None to remember none.
-        ports: file that remembers the node's ports; None to remember none.
+        known_peers, dht_nodes, ports: files that remember addresses of peers, DHT nodes, the node's ports; or None.
         asked: file whose existence says that the owner was asked whether the node volunteers; None to ask nothing.
         keepalive: seconds between two pings on a connection; it is closed when two get no answer.
     """

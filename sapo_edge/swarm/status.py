@@ -63,11 +63,10 @@ class PeerInfo:
 
 @dataclass(frozen=True, slots=True)
 class LastSeen:
-    """The members that a swarm had when it was last found.
+    """When a swarm was last found, in Unix seconds.
 
     Attributes:
         members: most that were connected to this node at one time of that day.
-        time: Unix seconds.
     """
 
     members: int
@@ -91,12 +90,9 @@ class Search:
 
 
 def describe_search(search: Mapping[str, Any], now: float, *, brief: bool = False) -> str:
-    """How a search goes, in words without a full stop.
+    """How a search goes, by its fields as of `Search` and Unix seconds `now`, in words without a full stop.
 
-    Args:
-        search: fields of `Search`.
-        now: Unix seconds.
-        brief: leave out what stands in parentheses: what was found, and when.
+    `brief` leaves out what stands in parentheses: what was found, and when.
     """
     found, last = int(search.get("found") or 0), search.get("last")
     addresses, more = f"{counted(found, 'address', 'addresses')} found", []

@@ -42,9 +42,7 @@ class Tally:
     def fault(self, place: str, error: BaseException) -> None:
         """Count and log an exception that no peer should be able to cause, and notify the owner now and then.
 
-        Args:
-            place: where it was caught, in our own words.
-            error: its type is shown; its text goes to the log only, escaped and cut.
+        `place` is in our own words. The error's type is shown; its text goes to the log only, escaped and cut.
         """
         with self._lock:
             self._faults[place] += 1

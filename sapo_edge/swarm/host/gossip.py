@@ -238,10 +238,7 @@ class Gossip(Pubsub):  # type: ignore[misc] # libp2p is not followed
     """The topic of one swarm. An invalid frame of a peer ends its stream and nothing else.
 
     Args:
-        check: judges messages of others, and keeps their content.
-        blame: called with a peer and its offence when it sends what no honest peer does.
         score: a peer's score by its past conduct; 0 or less.
-        meter: with the upload cap, and the budget of what is sent on request.
     """
 
     def __init__(

@@ -134,7 +134,7 @@ class SafeYamux(_Attributes, Yamux):  # type: ignore[misc] # libp2p is not follo
         try:
             await super().start()
         except Exception as error:  # noqa: BLE001 - a connection may fail in any way; the host keeps running
-            self._failed(error)
+            _count(error, self.meter.tally, "connections broken", "connection")
         finally:
             self.backlog.remove(self)
             if not self.event_closed.is_set():
@@ -208,11 +208,13 @@ class SafeYamux(_Attributes, Yamux):  # type: ignore[misc] # libp2p is not follo
                 return True
         return bool(self.event_shutting_down.is_set())
 
-    def _failed(self, error: Exception) -> None:
-        if isinstance(innermost(error), ENDED):
-            self.meter.tally.count("connections broken")
-        else:
-            self.meter.tally.fault("connection", error)
+
+def _count(error: Exception, tally: Tally, ended: str, place: str) -> None:
+    """Count an error of what ended under this name, and any other as a fault of that place."""
+    if isinstance(innermost(error), ENDED):
+        tally.count(ended)
+    else:
+        tally.fault(place, error)
 
 
 def _forget_handshake(secured: Any) -> None:
@@ -287,37 +289,27 @@ def contain_streams(host: IHost, meter: Meter, blame: Blame) -> None:
                 # Otherwise it stays open in one direction, in which nobody will write.
                 await quietly(stream.close)
         except Exception as error:  # noqa: BLE001 - a peer chooses what a handler meets
-            cause = innermost(error)
-            if isinstance(cause, UnicodeDecodeError):
+            if isinstance(innermost(error), UnicodeDecodeError):
                 tally.count("streams with garbage")
                 blame(str(stream.muxed_conn.peer_id), "garbage")
-            elif isinstance(cause, ENDED):
-                tally.count("streams broken")
             else:
-                tally.fault("stream handler", error)
+                _count(error, tally, "streams broken", "stream handler")
             await quietly(stream.reset)
 
     host.get_network().set_stream_handler(contained)
 
 
 def contain_tasks(service: Any, place: str, nursery: trio.Nursery, tally: Tally) -> None:
-    """Contain failing background tasks of a library service.
+    """Run background tasks of a library service in `nursery` and contain failing ones, as those of `place`.
 
     The library's manager ends the service, and with it the host, at the first exception of any task.
-
-    Args:
-        place: its name in counters and notices.
-        nursery: runs the tasks from now on.
     """
 
     async def contained(function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         try:
             await function(*arguments)
         except Exception as error:  # noqa: BLE001 - the boundary of a library's task
-            if isinstance(innermost(error), ENDED):
-                tally.count(f"{place} tasks that ended with their connection")
-            else:
-                tally.fault(place, error)
+            _count(error, tally, f"{place} tasks that ended with their connection", place)
 
     manager = service.get_manager()
     schedule = manager.run_task

@@ -79,11 +79,10 @@ def make_host(
     keepalive: float = KEEPALIVE,
     max_connections: int = MAX_CONNECTIONS,
 ) -> IHost:
-    """Make a host; `running` starts it.
+    """Make a host; `running` starts it. The library closes idle connections beyond `max_connections`.
 
     Args:
         psk: 32 bytes that encrypt every connection of a private swarm; None in an open one.
-        max_connections: most connections, inbound and outbound; the library closes idle ones beyond.
     """
     key = IdentityKey(identity)
     pair = KeyPair(key, key.get_public_key())
@@ -153,13 +152,10 @@ async def running(
     meter: Meter,
     blame: Blame = lambda peer_id, offence: None,
 ) -> AsyncIterator[trio.Nursery]:
-    """Run a host inside this context; yields a nursery for tasks that use it.
+    """Run a host inside this context; yields a nursery for tasks that use it. SwarmError if it can't listen.
 
     Args:
         listen: "all" interfaces, on one port of IPv4 and IPv6; "loopback", on IPv4; None to dial out only.
-
-    Raises:
-        SwarmError: if it can't listen.
     """
     contain_streams(host, meter, blame)
     bound_identify(host, meter.tally)

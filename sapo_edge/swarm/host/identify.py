@@ -43,9 +43,7 @@ _OURS = re.compile(r"/sapo-edge/[a-z]{1,16}/([1-9][0-9]{0,3})\.", re.ASCII)
 def bound_identify(host: IHost, tally: Tally) -> None:
     """Replace the library's exchange by a bounded one, which runs in a system task: its failure would end the loop.
 
-    Args:
-        host: not running yet.
-        tally: counts peers whose answer is missing, too long or no answer.
+    The host does not run yet.
     """
 
     async def identify(peer_id: ID, *, reason: str) -> None:

@@ -34,12 +34,7 @@ Holder = TypeVar("Holder", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a connection comes from.
-
-    Attributes:
-        network: the network that is likely one owner's, as `neighbourhood` names it.
-        address: what one machine or home holds, as `holder` names it.
-    """
+    """Where a connection comes from: its network as `neighbourhood` names it, its address as `holder` does."""
 
     network: str
     address: str
@@ -141,10 +136,6 @@ class Arrivals:
     """Spreads arrivals over time: a handshake costs about 20 ms, which no network may use up for the others.
 
     Networks from which many arrive share the rate equally, as if there were one more of them.
-
-    Args:
-        capacity: the rate, and the burst of a network.
-        clock: seconds.
     """
 
     def __init__(self, capacity: Capacity, clock: Callable[[], float] = time.monotonic) -> None:
@@ -197,11 +188,7 @@ class Unread(Protocol):
 
 
 class Backlog:
-    """Unread data of all connections of a host. When they hold too much, the fullest one of the fullest address ends.
-
-    Args:
-        max_unread: bytes.
-    """
+    """Unread data of a host's connections. When all hold too much, the fullest one of the fullest address ends."""
 
     def __init__(self, tally: Tally, max_unread: int = MAX_UNREAD) -> None:
         self._tally = tally

@@ -65,7 +65,6 @@ class RequestServer:
     """Answers the requests of other peers.
 
     Args:
-        tally: counts requests that are served or refused, by reason.
         refusal: another reason to refuse a peer's request now; empty for none.
         blame: called with a peer that sends an invalid request, and "request".
     """
@@ -99,7 +98,7 @@ class RequestServer:
             place = trio.CancelScope()
             try:
                 with place:
-                    refusal = await self._serve_at(place, stream)
+                    refusal = await self._serve(place, stream)
             except RequestError:
                 refusal = "not a request"
                 self._blame(peer_id, "request")
@@ -113,7 +112,7 @@ class RequestServer:
             self._tally.count(f"{self._protocol.name} refused: {refusal}")
             await quietly(stream.reset)
 
-    async def _serve_at(self, place: trio.CancelScope, stream: INetStream) -> str:
+    async def _serve(self, place: trio.CancelScope, stream: INetStream) -> str:
         """Serve a request if there is a place for it, perhaps another one's, and return why there is none."""
         remote = stream.muxed_conn.get_remote_address()
         # Whoever sends a request slowly, or reads no response, would keep a place from all others.
@@ -123,10 +122,6 @@ class RequestServer:
         if displaced is not None:
             self._places.remove(displaced)
             displaced.cancel()
-        await self._serve(stream)
-        return ""
-
-    async def _serve(self, stream: INetStream) -> None:
         with trio.fail_after(self._protocol.read_seconds):
             request = await read_frame(stream, self._protocol.max_request)
         response = await self._answer(request, stream)
@@ -134,14 +129,11 @@ class RequestServer:
             await write_frame(stream, response)
         self._tally.count(f"{self._protocol.name} served")
         await stream.close()
+        return ""
 
 
 async def request(host: IHost, peer_id: str, protocol: Protocol, data: bytes) -> bytes:
-    """Send a request to a connected peer, and return its response.
-
-    Raises:
-        RequestError: if none comes in time and within the bounds.
-    """
+    """The response of a connected peer to a request; RequestError if none comes in time and within the bounds."""
     stream: INetStream | None = None
     try:
         with trio.fail_after(protocol.total_seconds):
@@ -162,11 +154,7 @@ async def request(host: IHost, peer_id: str, protocol: Protocol, data: bytes) ->
 
 
 async def read_frame(stream: INetStream, limit: int) -> bytes:
-    """Read one frame of at most `limit` bytes.
-
-    Raises:
-        RequestError: if it is longer, or the stream ends early.
-    """
+    """Read one frame of at most `limit` bytes; RequestError if it is longer, or the stream ends early."""
     return await _read_exactly(stream, await _read_size(stream, limit))
 
 

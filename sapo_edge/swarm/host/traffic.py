@@ -58,7 +58,6 @@ class Meter:
 
     Args:
         upload, download: bytes a second; 0 for no cap.
-        capacity: how many inbound sockets it accepts, and how much unread data.
         processor: processor time that addresses may use; None for that of a node.
     """
 
@@ -189,11 +188,7 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
         return max(busy, self._meter.download.wait(-self._meter.download.burst))
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data`, or close the socket.
-
-        Raises:
-            ConnectionClosedError: if the socket is or gets closed.
-        """
+        """Write all of `data`, or close the socket; ConnectionClosedError if it is or gets closed."""
         if self.gone.is_set():
             raise ConnectionClosedError("the socket is closed", transport="tcp")
         with trio.CancelScope(shield=True, deadline=trio.current_time() + WRITE_STALLED) as scope:

@@ -56,14 +56,10 @@ def paid_by(payer: Payer | None) -> Iterator[None]:
 
 
 class Work(trio.abc.Instrument):  # type: ignore[misc] # trio is not followed
-    """Time that the tasks of each address use. Add it to the event loop as an instrument.
+    """Seconds of processor time that the tasks of each address use. Add it to the event loop as an instrument.
 
     Attributes:
         arriving: seconds for connections that have no place yet; while there are none, no connection is accepted.
-
-    Args:
-        shares: seconds; None for those of a node.
-        clock: processor time of this thread, in seconds.
     """
 
     def __init__(self, shares: Shares | None = None, clock: Callable[[], float] = time.thread_time) -> None:

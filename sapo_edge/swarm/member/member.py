@@ -48,10 +48,7 @@ class Member:
     """A transport over a libp2p swarm. Thread-safe; all its work runs in the thread `sapo-swarm`, once it is started.
 
     A host that fails is restarted with the same identity, after a delay that grows. The exception is counted and
-    reported as a notice.
-
-    Args:
-        emit: receives notices in the swarm's thread; must return soon and not raise.
+    reported as a notice. `emit` receives notices in the swarm's thread; it must return soon and not raise.
     """
 
     def __init__(self, config: SwarmConfig, admission: Admission, emit: Callable[[Event], None]) -> None:
@@ -142,10 +139,7 @@ class Member:
     def publish(self, rollouts: Sequence[Rollout]) -> None:
         """Sign rollouts, keep them for pulls, and queue messages; returns immediately, whatever the network does.
 
-        Rollouts that do not fit into a message are announced.
-
-        Raises:
-            ValueError: if one of them is by another author.
+        Rollouts that do not fit into a message are announced. ValueError if one of them is by another author.
         """
         signed = [sign_rollout(rollout, self.swarm, self.config.identity) for rollout in rollouts]
         records = [item.record for item in signed]
@@ -238,12 +232,7 @@ class Member:
         self._show(state="failed", peers=(), paused=())
 
     def snapshot(self, has_peers: bool, **fields: Any) -> None:
-        """Update what `status` shows.
-
-        Args:
-            has_peers: whether a member of the swarm is connected.
-            fields: of `SwarmStatus`.
-        """
+        """Update what `status` shows: whether a member of the swarm is connected, and fields of `SwarmStatus`."""
         before, state = self._shown.state, "connected" if has_peers else "alone"
         self._show(state=state, **fields)
         if before != state and has_peers:

@@ -66,11 +66,7 @@ MAX_REMEMBERED_PEERS = 256
 
 
 class PullServer:
-    """Answers pulls of other peers from the records of a member.
-
-    Args:
-        meter: with the upload cap, and the budget of what is sent on request.
-    """
+    """Answers pulls of other peers from a member's records, within the meter's upload cap and its budget of what is served."""
 
     def __init__(self, host: IHost, member: Member, meter: Meter) -> None:
         self._host, self._member, self._meter = host, member, meter
@@ -137,10 +133,9 @@ class _Want:
 
 
 class Puller:
-    """Fetches announced rollouts from peers that may have them.
+    """Fetches announced rollouts from peers that may have them, within the meter's download cap.
 
     Args:
-        meter: with the download cap.
         neighbours: returns the peer ids of connected members of the swarm, best first.
         on_records: called with records and the peer that sent them.
     """
@@ -226,8 +221,6 @@ class Puller:
                     chosen[key] = self._source(want, neighbours, proven)
                 if (source := chosen[key]) in free:
                     batches.setdefault(source, []).append(digest)
-        if not batches:
-            return None
         for source in sorted(batches, key=lambda peer: (peer in proven, len(batches[peer])), reverse=True):
             announced = [digest for digest in batches[source] if source in self._wanted[digest].sources]
             if announced or self._guesses.take():

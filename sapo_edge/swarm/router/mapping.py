@@ -6,6 +6,7 @@ address is a voice among those of `finding/outside.py`, and the port is one that
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import subprocess
@@ -50,9 +51,6 @@ def read_answer(data: bytes) -> Answer:
 
 class Mapping:
     """Keeps a port of the router forwarded to this node.
-
-    Attributes:
-        current: the mapping; None while there is none.
 
     Args:
         port: at which this node listens.
@@ -116,11 +114,9 @@ class Mapping:
 
     def _remove(self, mapped: Answer) -> None:
         task = Task(self._port, mapped.port, self._ports.nonce, mapped.by, remove=True)
-        try:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
             process = subprocess.Popen(_command(task), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             process.wait(SECONDS + 1)
-        except (OSError, subprocess.SubprocessError):
-            pass
 
 
 def _command(task: Task) -> list[str]:

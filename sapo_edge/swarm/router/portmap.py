@@ -70,11 +70,7 @@ def pcp_request(client: str, nonce: bytes, port: int, external: int, lifetime: i
 
 
 def read_pcp(data: bytes, nonce: bytes, port: int) -> Answer:
-    """Read PCP's answer to a request of this nonce and port.
-
-    Raises:
-        OlderRouterError: if the router speaks NAT-PMP.
-    """
+    """Read PCP's answer to a request of this nonce and port; OlderRouterError if the router speaks NAT-PMP."""
     if len(data) >= 4 and data[0] == _NAT_PMP:
         raise OlderRouterError("the router speaks NAT-PMP")
     if not _PCP_ANSWER.size + _PCP_MAP.size <= len(data) <= MAX_ANSWER_BYTES:

@@ -17,15 +17,12 @@ MAX_FILE_BYTES = 512
 
 
 class Ports:
-    """Ports of this node, remembered in a file. A file that can't be read counts as none, as does one not written.
+    """Ports of this node, remembered in a JSON file, if any. One that can't be read, or isn't written, counts as none.
 
     Attributes:
         port: TCP port at which the node listened last; 0 if that is not known.
         external: port that the router forwarded to it; 0 if it forwarded none.
         nonce: in hexadecimal, PCP's secret: a router lets nobody without it change a mapping that still lasts.
-
-    Args:
-        file: JSON; None to remember nothing.
     """
 
     def __init__(self, file: Path | None = None) -> None:

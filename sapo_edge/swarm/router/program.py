@@ -80,15 +80,12 @@ class Task:
 
 def find_gateway() -> str | None:
     """IPv4 address of the default router; None if there is none, or the system is neither Linux nor macOS."""
-    try:
-        with open("/proc/net/route", encoding="ascii") as file:
-            for line in file.readlines()[1:]:
-                fields = line.split()
-                if fields[1] == "00000000" and int(fields[3], 16) & 2:
-                    return socket.inet_ntoa(int(fields[2], 16).to_bytes(4, sys.byteorder))
+    with contextlib.suppress(OSError), open("/proc/net/route", encoding="ascii") as file:
+        for line in file.readlines()[1:]:
+            fields = line.split()
+            if fields[1] == "00000000" and int(fields[3], 16) & 2:
+                return socket.inet_ntoa(int(fields[2], 16).to_bytes(4, sys.byteorder))
         return None
-    except OSError:
-        pass
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = ["route", "-n", "get", "default"]
         text = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False).stdout
@@ -102,9 +99,7 @@ def find_gateway() -> str | None:
 def ask_gateway(task: Task, gateway: str) -> Answer:
     """Ask by PCP, or by NAT-PMP if the router knows only that.
 
-    Raises:
-        OSError: if it can't be asked.
-        PortmapError: if it does not answer, or refuses.
+    OSError if it can't be asked; PortmapError if it does not answer, or refuses.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
         # A connected socket receives datagrams from the router alone.
@@ -194,11 +189,7 @@ def check_url(url: str, gateway: str) -> str:
 
 
 def ask_upnp(task: Task, gateway: str) -> Answer:
-    """Ask by UPnP. Every URL that is fetched is at the router's own address.
-
-    Raises:
-        Exception: miniupnpc's, if it refuses.
-    """
+    """Ask by UPnP; miniupnpc's Exception if it refuses. Every URL that is fetched is at the router's own address."""
     import miniupnpc
 
     router = miniupnpc.UPnP()
@@ -232,10 +223,9 @@ def ask(task: Task) -> Answer | None:
         with contextlib.suppress(OSError, PortmapError):
             return ask_gateway(task, gateway)
     if task.by in ("", "upnp"):
-        try:
+        # miniupnpc raises Exception itself.
+        with contextlib.suppress(Exception):
             return replace(ask_upnp(task, gateway), by="upnp")
-        except Exception:  # noqa: BLE001 - miniupnpc raises Exception itself
-            pass
     return None
 
 

@@ -132,7 +132,6 @@ def fetch_questions(
 
     Args:
         timeout: seconds for finding members, besides those in which they send.
-        entry: as of `fetch_manifest`.
     """
     make_private_directory(store)
     check_space(store, data.size)

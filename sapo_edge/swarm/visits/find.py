@@ -36,11 +36,7 @@ MAX_SWARMS = 24
 
 @dataclass(slots=True)
 class FoundSwarm:
-    """A swarm of which somebody was seen.
-
-    Attributes:
-        members: addresses that answered as its members, by peer id.
-    """
+    """A swarm of which somebody was seen, with the addresses that answered as its members, by peer id."""
 
     manifest: Manifest
     members: dict[str, Address] = field(default_factory=dict)

@@ -65,7 +65,6 @@ class RelayConfig:
         members_per_address: most of one IPv4 address or IPv6 /64; 0 for half of `members`.
         contacts: host and port of DHT nodes through which it is found, by strangers of any open swarm, or by members of
             the private one; none: it isn't.
-        dht_nodes: file that remembers DHT nodes.
     """
 
     identity: Identity
@@ -112,14 +111,11 @@ async def run_relay(
     ready: Callable[[tuple[str, ...]], None],
     report: Callable[[RelayStatus], Awaitable[None]] | None = None,
 ) -> None:
-    """Run a relay until cancelled.
+    """Run a relay until cancelled; ValueError if an announced host is neither a host name nor an IP address.
 
     Args:
         ready: called with its multiaddresses once it listens, announced ones first.
         report: called every few seconds.
-
-    Raises:
-        ValueError: if an announced host is neither a host name nor an IP address.
     """
     meter = Meter(config.upload, config.download, tally, config.capacity, Shares(*PROCESSOR))
     # The meter alone decides who gets a place. The library closes connections a moment after their sockets.

@@ -47,12 +47,7 @@ _LONG = {
 
 
 class WireError(SapoError):
-    """Received data, or data to send, that the protocol does not allow.
-
-    Args:
-        reason: for which it is rejected.
-        detail: what is wrong; never contains a peer's text.
-    """
+    """Received data, or data to send, that the protocol does not allow; `detail` never contains a peer's text."""
 
     def __init__(self, reason: Rejection, detail: str) -> None:
         remedy = "update sapo-edge" if reason is Rejection.VERSION else "its sender has to correct it"
@@ -66,16 +61,7 @@ def encode(fields: Mapping[str, Any]) -> bytes:
 
 
 def decode(data: bytes, limit: int, what: str) -> dict[str, Any]:
-    """Decode a map of this version of the protocol.
-
-    Args:
-        data: msgpack.
-        limit: most bytes.
-        what: name of the map in a `WireError`.
-
-    Raises:
-        WireError: SIZE, VERSION or SHAPE.
-    """
+    """Decode a map of at most `limit` bytes, which a `WireError` of SIZE, VERSION or SHAPE calls `what`."""
     if len(data) > limit:
         raise WireError(Rejection.SIZE, f"{what} has more than {limit} bytes")
     check_version(data, what)
@@ -90,10 +76,7 @@ def decode(data: bytes, limit: int, what: str) -> dict[str, Any]:
 
 
 def check_version(data: bytes, what: str) -> int:
-    """Check the version, the first entry of a map, and read nothing else.
-
-    Returns:
-        Position of the second entry.
+    """Check the version, the first entry of a map, and return the position of the second; read nothing else.
 
     Raises:
         WireError: SHAPE if there is no version, VERSION if it is not `VERSION`.
@@ -112,11 +95,7 @@ def check_version(data: bytes, what: str) -> int:
 
 
 def check_structure(data: bytes, what: str) -> None:
-    """Check the headers of a msgpack value against the bounds of this module; what is cut off may pass.
-
-    Raises:
-        WireError: SHAPE.
-    """
+    """Check the headers of a msgpack value; WireError of SHAPE beyond the module's bounds. What is cut off may pass."""
     # Values still to be read at each depth.
     remaining = [1]
     position = values = 0
@@ -172,11 +151,7 @@ def compress(plain: bytes) -> bytes:
 
 
 def decompress(data: bytes, limit: int, what: str) -> bytes:
-    """Undo `compress`. Decompression stops at `limit` + 1 bytes.
-
-    Raises:
-        WireError: SIZE or SHAPE.
-    """
+    """Undo `compress`; WireError of SIZE or SHAPE. Decompression stops at `limit` + 1 bytes."""
     if not data or data[0] not in (_PLAIN, _ZLIB):
         raise WireError(Rejection.SHAPE, f"{what} is empty or has an unknown format")
     if data[0] == _PLAIN:
@@ -194,12 +169,7 @@ def decompress(data: bytes, limit: int, what: str) -> bytes:
 
 
 class Packer:
-    """Tells which values still fit in a message.
-
-    Args:
-        packed: most bytes of all values, compressed.
-        unpacked: most bytes before compression.
-    """
+    """Tells which values still fit in a message: at most `packed` bytes compressed, and `unpacked` ones before."""
 
     def __init__(self, packed: int, unpacked: int) -> None:
         self._max_packed, self._max_unpacked = packed, unpacked

@@ -33,7 +33,6 @@ class ExchangeRequest:
     """What a node says about itself.
 
     Attributes:
-        tag: see `swarm_tag`.
         port: TCP port at which the node listens; 0 for none.
         circuits: its addresses through relays. It sends no direct ones: others are told only of addresses that
             somebody saw, not of claimed ones.
@@ -67,44 +66,27 @@ class ExchangeResponse:
     def clock_ahead(self, sent: float, received: float) -> float:
         """Seconds by which the other clock is ahead, at least; negative if it is behind.
 
-        A probe takes a while, so `time` may be of any moment between sending and receiving.
-
-        Args:
-            sent, received: Unix seconds of this node, before and after the exchange.
+        A probe takes a while, so `time` may be of any moment between sending and receiving, Unix seconds of this node.
         """
         return self.time - min(max(self.time, sent), received)
 
 
 def swarm_tag(swarm: bytes, psk: bytes | None, purpose: str) -> bytes:
-    """A name of 32 bytes for a swarm that its members recognize and that tells others nothing.
+    """A name of 32 bytes for the swarm of a manifest's digest that its members recognize and that tells others nothing.
 
-    Args:
-        swarm: digest of the manifest.
-        psk: key of a private swarm.
-        purpose: where the tag is used; tags for different purposes can't be linked.
+    Tags for different purposes can't be linked.
     """
     return hashlib.sha256(f"sapo-edge {purpose} v1\0".encode() + swarm + (psk or b"")).digest()
 
 
 def encode_request(request: ExchangeRequest) -> bytes:
     """Encode a request, without the length that precedes it."""
-    return encode(
-        {
-            "v": VERSION,
-            "tag": request.tag,
-            "port": request.port,
-            "circuits": [str(address) for address in request.circuits[:MAX_ADDRESSES]],
-            "probe": request.probe,
-        }
-    )
+    texts = [str(address) for address in request.circuits[:MAX_ADDRESSES]]
+    return encode({"v": VERSION, "tag": request.tag, "port": request.port, "circuits": texts, "probe": request.probe})
 
 
 def decode_request(data: bytes, sender: str) -> ExchangeRequest:
-    """Decode a request.
-
-    Args:
-        sender: peer id of the asking node. Addresses of other peers, and direct ones, are left out.
-    """
+    """Decode a request of the peer `sender`. Addresses of other peers, and direct ones, are left out."""
     fields = decode(data, MAX_FRAME_BYTES, "the exchange")
     tag, port = check_digest(fields.get("tag"), "tag"), get_integer(fields, "port", 65535)
     probe = fields.get("probe")
@@ -126,16 +108,8 @@ def encode_response(response: ExchangeResponse) -> bytes:
         if size > MAX_FRAME_BYTES:
             break
         peers.append(addresses)
-    return encode(
-        {
-            "v": VERSION,
-            "member": response.member,
-            "seen": response.seen,
-            "reachable": response.reachable,
-            "time": response.time,
-            "peers": peers,
-        }
-    )
+    fields = {name: getattr(response, name) for name in ("member", "seen", "reachable", "time")}
+    return encode({"v": VERSION, **fields, "peers": peers})
 
 
 def decode_response(data: bytes) -> ExchangeResponse:

@@ -46,9 +46,7 @@ MAX_ANNOUNCED = 64
 MAX_REQUESTED = 32
 """Most digests in a request."""
 MAX_REQUEST_BYTES = 4 * 1024
-"""Largest request."""
 MAX_RESPONSE_BYTES = 512 * 1024
-"""Largest response."""
 OWN = bytes(DIGEST_BYTES)
 """In place of a manifest's digest: that of the swarm that the answering node is in."""
 PIECE_BYTES = 256 * 1024
@@ -60,12 +58,7 @@ _RESERVED = MAX_ANNOUNCED * (DIGEST_BYTES + 2) + 2048
 
 @dataclass(frozen=True)
 class Message:
-    """A GossipSub message.
-
-    Attributes:
-        records: `rollouts`, not decoded yet.
-        announced: `have`, digests of rollouts that did not fit.
-    """
+    """A GossipSub message: `rollouts`, not decoded yet, and `have`, digests of those that did not fit."""
 
     swarm: bytes
     records: tuple[RawRecord, ...]
@@ -78,7 +71,6 @@ class Request:
 
     Attributes:
         digests: `digests` of rollouts, or the one `digest` of a manifest (perhaps `OWN`) or of questions.
-        swarm, count: of recent rollouts.
         offset: of questions: the first byte of the piece.
     """
 
@@ -91,12 +83,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """A pull response.
+    """A pull response: `rollouts`, not decoded yet, a `manifest`, or a decompressed piece of `questions`.
 
-    Attributes:
-        records: `rollouts`, not decoded yet.
-        manifest: `manifest`; None for nil or if the response has something else.
-        piece: `questions`, decompressed; empty for nil or if the response has something else.
+    Nil is the same as what the response does not have.
     """
 
     records: tuple[RawRecord, ...] = ()

@@ -39,11 +39,7 @@ _SWARM, _AUTHOR = b"\xa5swarm\xc4\x20", b"\xa6author\xc4\x20"
 
 @dataclass(frozen=True)
 class RawRecord:
-    """A record as bytes.
-
-    Attributes:
-        signature: 64 bytes.
-    """
+    """A record as bytes; its signature has 64."""
 
     body: bytes
     signature: bytes
@@ -69,11 +65,11 @@ class SignedRollout:
 
 
 def encode_body(rollout: Rollout, swarm: bytes) -> bytes:
-    """Encode a rollout without its token ids and log-probabilities. Equal rollouts give equal bytes.
+    """Encode a rollout without its token ids and log-probabilities; ValueError if its author is not a peer id.
 
-    Raises:
-        ValueError: if its author is not a peer id.
+    Equal rollouts give equal bytes.
     """
+    ref = rollout.ref
     return encode(
         {
             "v": VERSION,
@@ -82,12 +78,7 @@ def encode_body(rollout: Rollout, swarm: bytes) -> bytes:
             "round": rollout.round,
             "sequence": rollout.sequence,
             "time": float(rollout.time),
-            "task": {
-                "entry": rollout.ref.entry,
-                "version": rollout.ref.version,
-                "seed": rollout.ref.seed,
-                "index": rollout.ref.index,
-            },
+            "task": {"entry": ref.entry, "version": ref.version, "seed": ref.seed, "index": ref.index},
             "question": rollout.question,
             "ground_truth": rollout.ground_truth,
             "answers": [[answer.text, answer.ended] for answer in rollout.answers],
@@ -96,11 +87,7 @@ def encode_body(rollout: Rollout, swarm: bytes) -> bytes:
 
 
 def sign_rollout(rollout: Rollout, swarm: bytes, identity: Identity) -> SignedRollout:
-    """Encode and sign a rollout of this node.
-
-    Raises:
-        ValueError: if its author is not the identity, or its time is out of bounds.
-    """
+    """Encode and sign a rollout of this node; ValueError if its author is another, or its time is out of bounds."""
     if rollout.author != identity.peer_id:
         raise ValueError("only its author can sign a rollout")
     if not 0 <= rollout.time < MAX_TIME:
@@ -130,13 +117,11 @@ def decode_record(record: RawRecord) -> SignedRollout:
     if not isinstance(task, dict):
         raise WireError(Rejection.SHAPE, "task is not a map")
     try:
+        ref = TaskRef(
+            get_text(task, "entry"), get_text(task, "version"), get_integer(task, "seed"), get_integer(task, "index")
+        )
         rollout = Rollout(
-            TaskRef(
-                get_text(task, "entry"),
-                get_text(task, "version"),
-                get_integer(task, "seed"),
-                get_integer(task, "index"),
-            ),
+            ref,
             get_text(body, "question"),
             get_text(body, "ground_truth"),
             tuple(_decode_answer(answer) for answer in get_list(body, "answers", MAX_ANSWERS)),
