@@ -16,7 +16,7 @@ BOUNDS = re.compile(r">=([\w.]+)[^;]*")
 
 
 def requirements(versions: str) -> list[str]:
-    """Without those of the swarm, the terminal app and the tasks, most of which need a compiler or are only looked at."""
+    """Without those of swarm, terminal app and tasks, most of which need a compiler or are only looked at."""
     table = tomllib.loads(PROJECT.read_text("utf-8"))["project"]
     lines = [*table["dependencies"], *(line for name in EXTRAS for line in table["optional-dependencies"][name])]
     others = [line for line in lines if not line.startswith("sapo-edge[")]

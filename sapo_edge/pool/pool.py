@@ -185,15 +185,9 @@ class Pool:
         with self._lock:
             self._expire()
             offset = self._wall_clock() - self._clock()
-            saved = SavedPool(
-                list(self._removed),
-                list(self._used_tasks),
-                list(self._used_texts),
-                [
-                    SavedRollout(entry.rollout, entry.arrival + offset, entry.neighbourhood)
-                    for entry in self._held.values()
-                ],
-            )
+            held = self._held.values()
+            rollouts = [SavedRollout(entry.rollout, entry.arrival + offset, entry.neighbourhood) for entry in held]
+            saved = SavedPool(list(self._removed), list(self._used_tasks), list(self._used_texts), rollouts)
         write_pool(path, saved)
 
     def load(self, path: Path) -> int:
@@ -309,12 +303,5 @@ class Pool:
 
 
 def _entry(rollout: Rollout, arrival: float, neighbourhood: str) -> _Entry:
-    return _Entry(
-        rollout,
-        arrival,
-        neighbourhood,
-        rollout.size_bytes(),
-        task_mark(rollout.author, rollout.ref),
-        question_mark(rollout),
-        text_mark(rollout),
-    )
+    marks = task_mark(rollout.author, rollout.ref), question_mark(rollout), text_mark(rollout)
+    return _Entry(rollout, arrival, neighbourhood, rollout.size_bytes(), *marks)
