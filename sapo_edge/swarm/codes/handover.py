@@ -51,7 +51,7 @@ class SpentError(Exception):
 
 
 class Offer:
-    """An invite, at most `MAX_LINE` characters of ASCII, that one guess may ask for, over whichever connection it comes.
+    """An invite, up to `MAX_LINE` characters of ASCII, that one guess may ask for, over whichever connection it comes.
 
     A guess, right or wrong, leaves it spent: no other one is looked at.
     """
@@ -104,7 +104,7 @@ class Joiner:
         self._guessed = False
 
     def guess(self, hello: bytes) -> bytes:
-        """The guess for an inviter's first message; a WrongCodeError if it is malformed, a SpentError after the first."""
+        """The guess for an inviter's hello; a WrongCodeError if it is malformed, a SpentError after the first."""
         if self._guessed:
             raise SpentError
         self._guessed = True

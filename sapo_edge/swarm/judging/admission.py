@@ -122,7 +122,7 @@ class Admission:
         self._lock = threading.Lock()
 
     def check_message(self, data: bytes, sender: str, publisher: str) -> CheckResult:
-        """Check a gossip message, except for its tasks: the sender, a neighbour, forwarded what the publisher signed."""
+        """Check a gossip message but for its tasks: the sender, a neighbour, forwarded what the publisher signed."""
         with self._lock:
             if self.reputation.is_ignored(sender) or self.reputation.is_ignored(publisher):
                 return CheckResult(rejections=(Rejection.IGNORED,))

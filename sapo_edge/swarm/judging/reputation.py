@@ -218,7 +218,8 @@ class _Shelf:
         """The peer to remove: of the longest queue, the one seen longest ago; None within the limit."""
         if len(self.peers) <= self.limit:
             return None
-        return next(iter(max(self.queues.values(), key=len)))
+        longest = max(self.queues.values(), key=len)
+        return next(iter(longest))
 
     def count(self, kind: _Kind, source: str) -> int:
         return len(self.queues.get((kind, source), ()))
