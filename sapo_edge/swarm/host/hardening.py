@@ -210,7 +210,7 @@ class SafeYamux(_Attributes, Yamux):  # type: ignore[misc] # libp2p is not follo
 
 
 def _count(error: Exception, tally: Tally, ended: str, place: str) -> None:
-    """Count an error of what ended under this name, and any other as a fault of that place."""
+    """Count the error of a connection or stream that ended as `ended`, and any other as a fault of `place`."""
     if isinstance(innermost(error), ENDED):
         tally.count(ended)
     else:

@@ -66,7 +66,7 @@ MAX_REMEMBERED_PEERS = 256
 
 
 class PullServer:
-    """Answers pulls of other peers from a member's records, within the meter's upload cap and its budget of what is served."""
+    """Answers pulls of other peers from a member's records, within the meter's upload cap and budget of answers."""
 
     def __init__(self, host: IHost, member: Member, meter: Meter) -> None:
         self._host, self._member, self._meter = host, member, meter

@@ -99,7 +99,7 @@ class Session:
             stream.socket._sock.close()
 
     async def run(self) -> None:
-        """Take part until cancelled; SwarmError if it can't listen, an ExceptionGroup of other errors once it is closed."""
+        """Take part until cancelled; SwarmError if it can't listen. After an ExceptionGroup the host is closed."""
         PullServer(self.host, self.member, self.meter).start()
         # Only members of a private swarm can connect to it, and a code is for others.
         if self.member.config.psk is None:
