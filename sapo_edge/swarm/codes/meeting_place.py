@@ -96,7 +96,7 @@ class _Waiting:
 
 
 class MeetingPlace:
-    """Answers claims; so many inviters may wait here at a time as there are slots."""
+    """Answers claims, and counts what becomes of them; as many inviters may wait at a time as there are slots."""
 
     def __init__(self, host: IHost, tally: Tally, slots: int = SLOTS) -> None:
         self._host, self._tally, self._slots = host, tally, slots

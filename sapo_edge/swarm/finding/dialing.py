@@ -221,7 +221,8 @@ class Dialler:
 
     def _sort_addresses(self, peer: KnownPeer) -> list[Address]:
         """Addresses of a peer: the one that answered last, then direct ones before relayed ones, local ones first."""
-        is_local, last = self._networks().is_local, peer.addresses[:1] if peer.last_connected else []
+        is_local = self._networks().is_local
+        last = peer.addresses[:1] if peer.last_connected else []
         return sorted(peer.addresses, key=lambda one: (one not in last, one.relay is not None, not is_local(one)))
 
     async def dial(self, address: Address, trusted: bool = False) -> bool | None:

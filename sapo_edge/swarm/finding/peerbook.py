@@ -81,8 +81,7 @@ class KnownPeer:
 class PeerBook:
     """Known peers, bounded, without the node itself. For one thread; the clock is in monotonic seconds.
 
-    Attributes:
-        last: the members of the swarm when it was last found; None if it never was. The file tells swarms apart.
+    `last` has the members of the swarm, which the file tells from others, when it was last found; None if it never was.
     """
 
     def __init__(

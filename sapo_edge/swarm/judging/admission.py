@@ -225,7 +225,7 @@ class Admission:
     def _check_record(self, record: RawRecord, sender: str, *, is_gossip: bool) -> SignedRollout:
         """A record that passed all checks of records; a WireError gives the reason of a failed one.
 
-        The author's rate of what arrived in a message was checked.
+        `is_gossip` says that it arrived in a message, whose author's rate was checked.
         """
         author = peer_id_of(read_author(record))
         if author == self._own:
