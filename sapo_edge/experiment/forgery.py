@@ -23,7 +23,6 @@ class Public:
     """What everybody in a swarm knows, its enemies too.
 
     Attributes:
-        source: tasks, ground truths and verifiers of the manifest.
         encode: token ids of a text by the victims' tokenizer.
         answers: L, answers of an honest rollout.
         clock: Unix seconds, the time of a rollout.

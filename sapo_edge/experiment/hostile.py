@@ -49,23 +49,17 @@ def carries(text: str) -> bool:
 
 
 class Attacker(ABC):
-    """A hostile member: questions of a sequence of its own, and rollouts with increasing numbers.
-
-    Attributes:
-        volume: how many times as much as others it publishes.
-        seen: rollouts that arrived.
-    """
+    """A hostile member: questions of a sequence of its own, and rollouts with increasing numbers."""
 
     description: ClassVar[str]
     volume: ClassVar[int] = 1
+    """How many times as much as others it publishes."""
 
     def __init__(self, public: Public, author: str, seed: int) -> None:
-        self.public = public
-        self.author = author
+        self.public, self.author = public, author
         self.rng = random.Random(f"{seed} {author} {type(self).__name__}")
         self._seed = self.rng.getrandbits(63)
-        self._cursor = 0
-        self.sequence = 0
+        self._cursor = self.sequence = 0
         self.seen: list[Rollout] = []
 
     @cached_property
@@ -76,10 +70,9 @@ class Attacker(ABC):
         self.seen.append(rollout)
 
     def rollouts(self, round: int, seen: Sequence[Rollout], count: int) -> list[Rollout]:
-        """What the member publishes in a round; the seed determines all but the time.
+        """What the member publishes in a round, after it has `seen` rollouts; the seed determines all but the time.
 
         Args:
-            seen: rollouts of other members that arrived since the last call.
             count: rollouts that an honest member publishes in a round.
         """
         others = [rollout for rollout in seen if rollout.author != self.author]
@@ -87,9 +80,8 @@ class Attacker(ABC):
         for question in islice(self.questions(others), count * self.volume):
             answers = tuple(Answer(text, CLOSE_TAG in text) for text in self.texts(question))
             task, now = question.task, self.public.clock()
-            published.append(
-                Rollout(task.ref, task.question, task.ground_truth, answers, self.author, round, self.sequence, now)
-            )
+            about = task.ref, task.question, task.ground_truth
+            published.append(Rollout(*about, answers, self.author, round, self.sequence, now))
             self.sequence += 1
         return published
 
@@ -98,11 +90,7 @@ class Attacker(ABC):
             yield self.own_question()
 
     def own_question(self) -> Question:
-        """The next question of its own sequence that it answers.
-
-        Raises:
-            ManifestError: if `MAX_DRAWS` tasks in a row don't suit it.
-        """
+        """The next question of its own sequence that it answers."""
         source = self.public.source
         for _ in range(MAX_DRAWS):
             (task,), self._cursor = source.training_tasks(self._seed, self._cursor, 1)
@@ -156,10 +144,8 @@ class Unlikely(Attacker):
     description = "wraps right and wrong answers in rare characters in random order"
 
     def texts(self, question: Question) -> list[str]:
-        half = self.public.answers // 2
-        answers = [question.right] * half + self.wrong(question, self.public.answers - half)
-        length = self.public.max_tokens
-        return [self.public.led_by("".join(self.rng.choices(_RARE, k=length)), wrapped(answer)) for answer in answers]
+        length, bodies = self.public.max_tokens, super().texts(question)
+        return [self.public.led_by("".join(self.rng.choices(_RARE, k=length)), body) for body in bodies]
 
 
 class WrongEnd(Attacker):

@@ -30,7 +30,7 @@ class Size:
     """The swarms of one arm and size.
 
     Attributes:
-        accuracies: on the test, a number for each swarm.
+        accuracies: of each swarm on the test.
         rounds, seconds: mean rounds, and processor seconds of a member, until validation reaches the goal; None where
             a swarm does not get there.
         received: bytes of others' rollouts that a member accepts in a round.
@@ -128,19 +128,19 @@ def law_csv(found: Mapping[str, Sequence[Size]]) -> bytes:
         estimate = interval(row.accuracies)
         numbers = (estimate.value, estimate.low, estimate.high, row.rounds, row.seconds)
         rounded = (None if number is None else round(number, 4) for number in numbers)
-        lines.append((arm, row.members, len(row.accuracies), *rounded, round(row.received)))
-    return csv_text(_COLUMNS, (dict(zip(_COLUMNS, line, strict=True)) for line in lines))
+        line = (arm, row.members, len(row.accuracies), *rounded, round(row.received))
+        lines.append(dict(zip(_COLUMNS, line, strict=True)))
+    return csv_text(_COLUMNS, lines)
 
 
 def law_pictures(found: Mapping[str, Sequence[Size]]) -> Iterator[tuple[str, bytes]]:
     """Accuracy by size: each swarm a dot, each law a line."""
     import matplotlib as mpl
-    from matplotlib.figure import Figure
 
-    from sapo_edge.experiment.plots import COLORS, STYLE, saved
+    from sapo_edge.experiment.plots import COLORS, STYLE, new_figure, saved
 
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(8.0, 4.5), layout="constrained")
+        figure = new_figure(4.5)
         axes = figure.subplots()
         for (arm, rows), color in zip(found.items(), COLORS, strict=False):
             axes.plot(*zip(*_points(rows), strict=True), "o", color=color, label=arm, alpha=0.7)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import fsum
+from operator import itemgetter
 from statistics import fmean
 from typing import TypeVar
 
@@ -50,7 +51,6 @@ class Measures:
         tasks: (measure, task entry) -> final accuracy, or mean own reward of the nodes over all rounds.
         by_round, by_answers, by_seconds: validation accuracy by rounds, and by own answers and processor seconds of all
             members so far.
-        own_by_round: mean own reward by rounds.
         nodes: honest learning ones.
         members: of any kind, with a record.
         received: bytes of others' rollouts that a member accepted in a round of its own.
@@ -89,10 +89,10 @@ def drawdown(series: Sequence[float]) -> float:
 
 
 def accuracies(questions: str, correct: str) -> dict[str, float]:
-    """Accuracies of one evaluation.
+    """Accuracies of one evaluation; of a sampled set, such as "test@8", pass@k and pass@1.
 
-    For a sampled set, such as "test@8", pass@k is the share of questions with at least one right sample of all k, and
-    pass@1 the share of right samples. Both are unbiased (Chen et al., arXiv 2107.03374, with n = k).
+    These are the share of questions with at least one right sample of all k, and the share of right samples. Both are
+    unbiased (Chen et al., arXiv 2107.03374, with n = k).
     """
     counts = [int(digit) for digit in correct]
     name, _, k = questions.partition("@")
@@ -106,10 +106,10 @@ def measure(record: SwarmRecord) -> Measures:
     rounds = [row for row in record.rounds if row.node in nodes]
     validation = [item for item in record.evaluations if item.questions == VALIDATION]
     by_round = _validation(validation)
-    by_node = _grouped((item.node, item) for item in validation).values()
+    by_node = grouped((item.node, item) for item in validation).values()
     falls = [drawdown([accuracy for _, accuracy in _validation(items)]) for items in by_node]
     external = _means((row.node, row.external) for row in rounds if row.external is not None)
-    rewards = _grouped((entry, sums) for row in rounds for entry, sums in row.tasks.items())
+    rewards = grouped((entry, sums) for row in rounds for entry, sums in row.tasks.items())
     latest = {(item.questions, item.node): item for item in sorted(record.evaluations, key=lambda item: item.round)}
     final = [latest[key] for key in sorted(latest)]
     answers = _cumulative((row.round, row.generated) for row in record.rounds)
@@ -150,17 +150,11 @@ def measure(record: SwarmRecord) -> Measures:
 def at(series: Series, x: float) -> float:
     """The curve's y at `x`, interpolated linearly; the nearest end outside of it.
 
-    Args:
-        series: at least one point. Where several have one x, the last counts: nothing was spent between them.
+    Of several points with one x the last counts: nothing was spent between them.
     """
-    xs = [point[0] for point in series]
-    index = bisect_right(xs, x)
-    if index == 0:
-        return series[0][1]
-    if index == len(series) or xs[index - 1] == x:
-        return series[index - 1][1]
-    (left, low), (right, high) = series[index - 1], series[index]
-    return low + (high - low) * (x - left) / (right - left)
+    index = bisect_right(series, x, key=itemgetter(0))
+    (left, low), (right, high) = series[max(index - 1, 0)], series[min(index, len(series) - 1)]
+    return low + (high - low) * (x - left) / (right - left) if left < x < right else low
 
 
 def moving_average(series: Series, window: int) -> list[tuple[float, float]]:
@@ -169,7 +163,7 @@ def moving_average(series: Series, window: int) -> list[tuple[float, float]]:
     return [(x, fmean(values[max(0, index + 1 - window) : index + 1])) for index, (x, _) in enumerate(series)]
 
 
-def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     groups: dict[K, list[V]] = defaultdict(list)
     for key, value in pairs:
         groups[key].append(value)
@@ -177,12 +171,12 @@ def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
 
 
 def _means(pairs: Iterable[tuple[K, float]]) -> dict[K, float]:
-    return {key: fmean(values) for key, values in _grouped(pairs).items()}
+    return {key: fmean(values) for key, values in grouped(pairs).items()}
 
 
 def _cumulative(pairs: Iterable[tuple[int, float]]) -> Callable[[float], float]:
     """A function: round -> sum of everything up to it."""
-    by_round = _grouped(pairs)
+    by_round = grouped(pairs)
     rounds = sorted(by_round)
     totals = list(accumulate((fsum(by_round[round]) for round in rounds), initial=0.0))
     return lambda round: totals[bisect_right(rounds, round)]
@@ -195,6 +189,6 @@ def _validation(evaluations: Iterable[EvaluationRecord]) -> list[tuple[float, fl
 
 def _by_task(record: SwarmRecord, final: Iterable[EvaluationRecord]) -> Iterator[tuple[tuple[str, str], float]]:
     for item in final:
-        for entry, digits in _grouped(zip(record.entries[item.questions], item.correct, strict=True)).items():
+        for entry, digits in grouped(zip(record.entries[item.questions], item.correct, strict=True)).items():
             for name, accuracy in accuracies(item.questions, "".join(digits)).items():
                 yield (name, entry), accuracy

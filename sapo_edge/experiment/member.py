@@ -45,17 +45,13 @@ class Shelf:
     Args:
         policy: newly opened, so that its adapter is untrained.
         directory: where the adapters are kept; created.
-
-    Attributes:
-        policy: has the adapter of the member that took it last.
-        cut: its `Policy.cut`, which depends on no adapter: all members cut the same answers, and each more than once.
     """
 
     def __init__(self, policy: Policy, directory: Path) -> None:
         self.policy = policy
+        # It depends on no adapter: all members cut the same answers, and each more than once.
         self.cut = lru_cache(MAX_CUT)(policy.cut)
-        self._directory = directory
-        self._fresh = directory / "fresh"
+        self._directory, self._fresh = directory, directory / "fresh"
         self._fresh.mkdir(parents=True, exist_ok=True)
         policy.save(self._fresh)
         self._holder: int | None = None
@@ -112,22 +108,18 @@ class Member:
         self, number: int, job: Job, learning: Learning, source: TaskSource, shelf: Shelf, transport: Transport,
         clock: Callable[[], float], *, frozen: bool = False, scorer: ExternalScorer | None = None,
     ) -> None:  # fmt: skip
-        self.number = number
-        self.frozen = frozen
-        self.shelf = shelf
-        self.cursor = 0
-        self.sequence = 0
-        self._clock = clock
-        self._transport = transport
+        self.number, self.frozen, self.shelf = number, frozen, shelf
+        self.cursor = self.sequence = 0
+        self._source, self._transport, self._clock = source, transport, clock
         self._training = training = job.arm.training
-        self._source = source
         self._seed = seed = job.seed
         self._task_seed = derive_seed("experiment tasks", seed, number)
         self._period = job.arm.slowest ** random.Random(derive_seed("experiment speed", seed, number)).random()
         entries = source.manifest.tasks
         self._only = entries[number % len(entries)].name if job.setting.specialised else None
         self.max_tokens = learning.max_tokens or source.manifest.max_tokens
-        self.scorer = scorer or (ExternalScorer(source, self._cut) if training.cut else UncutScorer(source))
+        cut = partial(shelf.cut, max_tokens=self.max_tokens)
+        self.scorer = scorer or (ExternalScorer(source, cut) if training.cut else UncutScorer(source))
         update = UpdateSettings(
             learning_rate=learning.learning_rate,
             warmup=learning.warmup,
@@ -159,15 +151,16 @@ class Member:
         again = (round,) if round else ()
         self.author = "-".join(map(str, (FROZEN if self.frozen else "node", self.number, *again)))
         self.place = self.shelf.add(derive_seed("experiment adapter", self._seed, self.number, *again))
-        training, clock = self._training, self._clock
+        training, clock, policy = self._training, self._clock, self.shelf.policy
         seconds = training.keeps * ROUND_SECONDS
+        known = partial(known_answer, self._source, policy, max_tokens=self.max_tokens)
         self.pool = Pool(self.author, PoolLimits(seconds=seconds, distinct=training.distinct), clock, clock)
         self._selector = SubsetSelector(training.share, self.pool.authors)
         self._room = Room(clock)
         self._heard = Buckets(MAX_HEARD, lambda: TokenBucket(0.0, 1.0, clock))
         self._added = self.received = 0
         self._context = RoundContext(
-            self.shelf.policy,
+            policy,
             self.pool,
             self._transport,
             partial(self._draw, self._task_seed),
@@ -177,7 +170,7 @@ class Member:
             self._source.manifest.prompt_for,
             self._selector.select if training.share else lambda own, _rng: [scored.rollout for scored in own],
             self.author,
-            right_answer=self._known if training.corrected else lambda _task: None,
+            right_answer=known if training.corrected else lambda _task: None,
         )
 
     def run_round(self, number: int) -> RoundRecord:
@@ -237,9 +230,6 @@ class Member:
         """How often its own groups of each task had an advantage lately."""
         return self._context.rates.rates
 
-    def _cut(self, text: str, ended: bool) -> CutAnswer:
-        return self.shelf.cut(text, ended, self.max_tokens)
-
     def _receive(self, rollout: Rollout, _neighbourhood: str) -> None:
         taken = self._training.external and (self._training.origin == "peers" or rollout.author.startswith(FROZEN))
         if taken and self._has_room(rollout.author) and self.pool.add(rollout) == PoolOutcome.ADDED:
@@ -252,9 +242,6 @@ class Member:
         bucket = self._heard.of(author)
         bucket.rate, bucket.burst = self._room.author, max(1.0, self._room.author * ROUND_SECONDS)
         return bucket.take()
-
-    def _known(self, task: Task) -> str | None:
-        return known_answer(self._source, self.shelf.policy, task, self.max_tokens)
 
     def _draw(self, seed: int, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
         if self._only is None:

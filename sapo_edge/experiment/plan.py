@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ class Training:
 
     Attributes:
         own, external: I and J, own and external rollouts in an update.
-        rule: what external answers may do.
         cut: whether external answers are cut as own ones are, before they are scored. Without it, all answers of a
             group count, by their last pair of tags, as in versions before the cure.
         distinct: whether a pool refuses a second rollout of an author's task, and copies.
@@ -55,11 +54,9 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to train, within a setting.
+    """One way to train; its name, such as "4/4", is unique within the setting, its title says the same in plain words.
 
     Attributes:
-        name: unique within the setting, for example "4/4".
-        title: the same in plain words, for tables and plots.
         attack: what hostile members do, by its name in `hostile.ATTACKS`.
         hostile: number of hostile members, which take the place of the last honest ones.
         frozen: members besides, that generate with the base model and never learn.
@@ -96,7 +93,7 @@ class Setting:
     """Arms that differ in one thing and share seeds, tasks and questions.
 
     Attributes:
-        name: unique within the plan; names files.
+        name: names files.
         baseline: name of the arm with which the others are compared.
         every: rounds between evaluations on the validation set.
         models: of the members, in turn: names that the scale knows.
@@ -139,11 +136,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """Numbers that all members of all swarms share.
-
-    Attributes:
-        max_tokens: longest answer; 0: the manifest's.
-    """
+    """Numbers that all members of all swarms share; `max_tokens`: longest answer, 0: the manifest's."""
 
     learning_rate: float = 2e-4
     warmup: int = 5
@@ -202,7 +195,7 @@ class Plan:
 
 def swarm_digest(setting: Setting, arm: Arm) -> str:
     """SHA-256 (hex) of all that determines the swarms of an arm, given the plan's digest."""
-    training = _changed(arm.training) | {"rule": asdict(arm.training.rule)}
+    training = _changed(arm.training) | {"rule": arm.training.rule}
     if not arm.training.external:
         # Nothing that concerns external rollouts matters to who takes none.
         training = {name: training[name] for name in ("own", "answers", "supervised", "corrected") if name in training}
@@ -246,14 +239,10 @@ def _check_positive(item: object, *names: str) -> None:
 
 def _changed(item: Any, *without: str) -> dict[str, Any]:
     """The fields that differ from their defaults, so that a new field does not change the digest of what was there."""
-    changed = {}
-    for each in fields(item):
-        value = getattr(item, each.name)
-        default = each.default if each.default_factory is MISSING else each.default_factory()
-        if each.name not in without and value != default:
-            changed[each.name] = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-    return changed
+    kept = [each for each in fields(item) if each.name not in without]
+    defaults = {each.name: each.default if each.default_factory is MISSING else each.default_factory() for each in kept}
+    return {name: getattr(item, name) for name, default in defaults.items() if getattr(item, name) != default}
 
 
 def _digest(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=asdict).encode()).hexdigest()

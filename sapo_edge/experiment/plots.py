@@ -114,15 +114,11 @@ def _charts(result: SettingResult) -> list[_Chart]:
 def _styles(result: SettingResult) -> dict[str, dict[str, Any]]:
     """Colour and dashes of each arm, the same in all diagrams; arms with panels of their own need one colour."""
     others = [arm.name for arm in result.setting.arms if arm.name != result.setting.baseline]
-    colors = [COLORS[0]] * len(others) if _has_panels(result) else COLORS
+    colors = [COLORS[0]] * len(others) if len(result.setting.arms) > TOGETHER else COLORS
     # On top: its gaps show a curve that runs along it.
     baseline = {"color": BASELINE_COLOR, "linestyle": _BASELINE_DASHES, "linewidth": 2.0, "zorder": 3.0}
     styles = {name: {"color": color, "linewidth": 2.0} for name, color in zip(others, colors, strict=False)}
     return {result.setting.baseline: baseline, **styles}
-
-
-def _has_panels(result: SettingResult) -> bool:
-    return len(result.setting.arms) > TOGETHER
 
 
 def _label(arm: Arm, width: int) -> str:
@@ -130,16 +126,16 @@ def _label(arm: Arm, width: int) -> str:
     return textwrap.fill(arm.label.replace(" %", "\N{NO-BREAK SPACE}%"), width)
 
 
-def _figure(height: float) -> Figure:
+def new_figure(height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(_WIDTH, height), layout="constrained")
 
 
 def _draw(result: SettingResult, chart: _Chart, curves: Mapping[str, Curve]) -> Figure:
-    if _has_panels(result) and set(curves) != {result.setting.baseline}:
+    if len(result.setting.arms) > TOGETHER and set(curves) != {result.setting.baseline}:
         return _panels(result, chart, curves)
-    figure = _figure(4.5)
+    figure = new_figure(4.5)
     axes = figure.subplots()
     styles = _styles(result)
     for arm in result.arms:
@@ -157,17 +153,17 @@ def _panels(result: SettingResult, chart: _Chart, curves: Mapping[str, Curve]) -
     arms = [arm for arm in result.arms if arm.arm.name in curves and arm.arm.name != result.setting.baseline]
     columns = 3
     lines = math.ceil(len(arms) / columns)
-    figure = _figure(1.0 + 2.1 * lines)
+    figure = new_figure(1.0 + 2.1 * lines)
     grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     styles = _styles(result)
-    for index, axes in enumerate(grid.flat):
-        if index >= len(arms):
-            axes.set_axis_off()
-            continue
+    for axes in grid.flat[len(arms) :]:
+        axes.set_axis_off()
+    for index, arm in enumerate(arm.arm for arm in arms):
+        axes = grid.flat[index]
         if baseline is not None:
             _line(axes, baseline, {**styles[result.setting.baseline], "linewidth": 1.4}, "")
-        _line(axes, curves[arms[index].arm.name], styles[arms[index].arm.name], "")
-        axes.set_title(_label(arms[index].arm, 34), fontsize=9, loc="left")
+        _line(axes, curves[arm.name], styles[arm.name], "")
+        axes.set_title(_label(arm, 34), fontsize=9, loc="left")
         axes.tick_params(labelbottom=index + columns >= len(arms))
     _limits(grid[0, 0], list(curves.values()))
     note = f"; dashed black: {result.setting.baseline}, the baseline" if baseline is not None else ""
@@ -203,7 +199,7 @@ def _dots(result: SettingResult) -> Figure:
     """Test accuracy after the last round: mean and interval of every arm, and each swarm as a pale dot."""
     arms = [arm for arm in result.arms if TEST in arm.results]
     styles = _styles(result)
-    figure = _figure(1.3 + 0.5 * len(arms))
+    figure = new_figure(1.3 + 0.5 * len(arms))
     axes = figure.subplots()
     for row, arm in enumerate(arms):
         test = arm.results[TEST]

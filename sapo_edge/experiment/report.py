@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from sapo_edge.experiment.measures import is_accuracy
 from sapo_edge.experiment.plan import Plan
 from sapo_edge.experiment.results import SwarmRecord, reported
 from sapo_edge.experiment.scales import LAW
-from sapo_edge.experiment.statistics import MARGIN, EqualCost, Estimate, Result, SettingResult, evaluate
+from sapo_edge.experiment.statistics import MARGIN, ArmResult, EqualCost, Estimate, Result, SettingResult, evaluate
 from sapo_edge.experiment.tables import costs_text, csv_text, report_text, summary_text
 from sapo_edge.installing import how_to_install_extra
 from sapo_edge.state.durable import write_atomically
@@ -30,26 +30,26 @@ _COLUMNS = (
     "setting", "arm", "measure", "task", "swarms", "value", "low", "high", "iqm", "pairs", "difference",
     "difference_low", "difference_high", "difference_t_low", "difference_t_high", "verdict", "not_worse", "note",
 )  # fmt: skip
+_Row = Mapping[str, object]
 
 
 def write_report(plan: Plan, records: Sequence[SwarmRecord], directory: Path, plots: bool = True) -> list[Path]:
-    """Write the report of all finished swarms; missing ones are counted in its tables.
+    """Write the report of all finished swarms into a directory, which is created; its tables count missing ones.
 
     Args:
         records: of finished swarms, in any order; those of other plans are left out.
-        directory: created if it is missing.
         plots: pictures too, as SVG and PNG.
     """
     check_libraries(plots=plots)
     results = evaluate(plan, records)
-    rows = [row for result in results for row in _rows(result)]
+    rows = _rows(results, _measured)
     files = {
         SUMMARY: summary_text(plan, results).encode(),
         "table.md": report_text(plan, results).encode(),
         "table.csv": csv_text(_COLUMNS, rows),
         "results.json": _json(plan, results, rows),
         "costs.md": costs_text(plan, results).encode(),
-        "costs.csv": csv_text(_COLUMNS, [row for result in results for row in _cost_rows(result)]),
+        "costs.csv": csv_text(_COLUMNS, _rows(results, _costs)),
     }
     with reported("create", directory):
         directory.mkdir(parents=True, exist_ok=True)
@@ -114,26 +114,31 @@ def _points(series: Iterable[tuple[float, float]]) -> list[list[float | None]]:
     return [[_rounded(x), _rounded(y)] for x, y in series]
 
 
-def _rows(result: SettingResult) -> Iterator[Mapping[str, object]]:
-    for arm in result.arms:
-        start = {"setting": result.setting.name, "arm": arm.arm.name}
-        for name, measured in arm.results.items():
-            yield {**start, "measure": name, **_cells(measured, is_accuracy(name))}
-        for (name, task), measured in arm.tasks.items():
-            yield {**start, "measure": name, "task": task, **_cells(measured, is_accuracy(name))}
-        if arm.ratio is not None:
-            yield {**start, "measure": "ratio of cumulative own reward to the baseline", **_estimate_cells(arm.ratio)}
-        if arm.equal_answers is not None:
-            yield {**start, "measure": "validation at equal own answers", **_equal_cells(arm.equal_answers)}
+def _rows(results: Iterable[SettingResult], of: Callable[[ArmResult], Iterator[_Row]]) -> list[_Row]:
+    return [
+        {"setting": result.setting.name, "arm": arm.arm.name, **row}
+        for result in results
+        for arm in result.arms
+        for row in of(arm)
+    ]
 
 
-def _cost_rows(result: SettingResult) -> Iterator[Mapping[str, object]]:
-    for arm in result.arms:
-        start = {"setting": result.setting.name, "arm": arm.arm.name}
-        if arm.seconds is not None:
-            yield {**start, "measure": "processor seconds", **_cells(arm.seconds, False)}
-        if arm.equal_seconds is not None:
-            yield {**start, "measure": "validation at equal processor seconds", **_equal_cells(arm.equal_seconds)}
+def _measured(arm: ArmResult) -> Iterator[_Row]:
+    for name, measured in arm.results.items():
+        yield {"measure": name, **_cells(measured, is_accuracy(name))}
+    for (name, task), measured in arm.tasks.items():
+        yield {"measure": name, "task": task, **_cells(measured, is_accuracy(name))}
+    if arm.ratio is not None:
+        yield {"measure": "ratio of cumulative own reward to the baseline", **_estimate_cells(arm.ratio)}
+    if arm.equal_answers is not None:
+        yield {"measure": "validation at equal own answers", **_equal_cells(arm.equal_answers)}
+
+
+def _costs(arm: ArmResult) -> Iterator[_Row]:
+    if arm.seconds is not None:
+        yield {"measure": "processor seconds", **_cells(arm.seconds, False)}
+    if arm.equal_seconds is not None:
+        yield {"measure": "validation at equal processor seconds", **_equal_cells(arm.equal_seconds)}
 
 
 def _cells(result: Result, accuracy: bool) -> dict[str, object]:

@@ -94,7 +94,7 @@ class SwarmRecord:
     """Everything about one swarm.
 
     Attributes:
-        digest: of all that determines it, the seed aside: `plan.swarm_digest`.
+        digest: `plan.swarm_digest`.
         rounds: of all members, those that do not learn included.
         evaluations: of honest learning nodes: "validation" every few rounds, all other sets after the last one.
         entries: question set -> the task entry of each question, in the order of `EvaluationRecord.correct`.
@@ -132,10 +132,7 @@ def decoder(kind: type[T]) -> TypeAdapter[T]:
 
 
 class Results(Generic[T]):
-    """The results in a directory, read as they grow.
-
-    Args:
-        keep: what is kept of a swarm.
+    """The results in a directory, read as they grow; `keep` makes what is kept of a swarm.
 
     Attributes:
         plan: the last one that was run; None if there is no experiment.
@@ -169,11 +166,7 @@ class Results(Generic[T]):
                     raise StateError(f"a line of {self._path} is too long", OTHER_PLACE)
 
     def check(self, plan: Plan, origin: Mapping[str, str]) -> None:
-        """Check that what there is belongs to an experiment; seeds, settings and arms may differ.
-
-        Raises:
-            StateError: if it is another experiment, was made with something else, or is damaged.
-        """
+        """Check that what there is belongs to an experiment; seeds, settings and arms may differ."""
         self.read()
         if self.plan is not None and self._digest != plan.digest:
             differing = [name for name in _SHARED if getattr(self.plan, name) != getattr(plan, name)]
@@ -229,11 +222,7 @@ def read_records(directory: Path, plan: Plan) -> list[SwarmRecord]:
 
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
-    """Keep other processes from working in a directory, which is created.
-
-    Raises:
-        StateError: if another one works in it, or it can't be written.
-    """
+    """Keep other processes from working in a directory, which is created."""
     with reported("create", directory):
         directory.mkdir(parents=True, exist_ok=True)
     remedy = "wait until it has ended; --report shows meanwhile what is finished"

@@ -178,11 +178,7 @@ def _scene() -> Scene:
 def run_job(
     job: Job, scene: Scene, directory: Path, report: Callable[[int], None] = lambda finished: None
 ) -> SwarmRecord:
-    """Run one swarm; continues from its saved state if there is one.
-
-    Args:
-        report: called with the number of finished rounds, at once and after each.
-    """
+    """Run one swarm, from its saved state if there is one; `report` gets its finished rounds at once and after each."""
     state = job.state(directory)
     swarm = _new_swarm(job, scene)
     if swarm.can_resume:

@@ -139,11 +139,7 @@ def read_plan(path: Path) -> Plan:
     """A plan from a TOML file; docs/results.md has an example.
 
     What the plan itself and its table `learning` leave out is as in the plan of the scale; what settings and arms leave
-    out has the defaults of `plan.py`. An arm's training stands beside its name.
-
-    Raises:
-        ConfigError: if it is no TOML, or has an unknown name, or a value of another type or out of bounds; names the
-            place.
+    out has the defaults of `plan.py`. An arm's training stands beside its name. Errors name the place.
     """
     try:
         with reported("read", path, "give another file"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -117,7 +117,6 @@ def is_tiny(plan: Plan) -> bool:
 
 
 def model_path(plan: Plan, name: str) -> Path:
-    """A model's file or directory."""
     from sapo_edge.backends.model.find import find_model
 
     if is_tiny(plan):
@@ -141,12 +140,9 @@ def fix_instructions() -> None:
 
     So the same command gives the same bytes on both.
     """
-    try:
-        flags = Path("/proc/cpuinfo").read_text().split()
-    except OSError:
-        return
-    if "avx2" in flags:
-        os.environ.update({"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE"})
+    with suppress(OSError):
+        if "avx2" in Path("/proc/cpuinfo").read_text().split():
+            os.environ.update({"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE"})
 
 
 def tiny_manifest(

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, TypeVar
 
-from sapo_edge.experiment.measures import OWN_REWARD, Measures, Series, at, is_accuracy, measure, measure_names
+from sapo_edge.experiment.measures import OWN_REWARD, Measures, Series, at, grouped, is_accuracy, measure, measure_names
 from sapo_edge.experiment.plan import Arm, Plan, Setting
 from sapo_edge.experiment.results import SwarmRecord
 
@@ -118,32 +118,24 @@ class SettingResult:
 
 def interval(values: Sequence[float], *, method: str = "BCa") -> Estimate:
     """Mean with its bootstrap interval; `values`: one number a swarm, or one difference a pair, at least one."""
-    center, count = fmean(values), len(values)
-    if count < 2:
-        return Estimate(center, None, None, count, "one swarm")
-    if max(values) - min(values) <= 1e-12:
-        return Estimate(center, None, None, count, f"the same in all {count}")
-    low, high = _bootstrap((values,), lambda rows, axis=-1: rows.mean(axis=axis), method) or (None, None)
+    is_same = max(values) - min(values) <= 1e-12
+    found = _estimate(fmean(values), is_same, (values,), lambda rows, axis=-1: rows.mean(axis=axis), method)
+    if found.note:
+        return found
     from scipy import stats
 
-    t_low, t_high = stats.t.interval(CONFIDENCE, count - 1, loc=center, scale=stats.sem(values))
-    return Estimate(center, low, high, count, t_low=float(t_low), t_high=float(t_high))
+    t_low, t_high = stats.t.interval(CONFIDENCE, found.count - 1, loc=found.value, scale=stats.sem(values))
+    return replace(found, t_low=float(t_low), t_high=float(t_high))
 
 
 def ratio(values: Sequence[float], baseline: Sequence[float]) -> Estimate:
     """Ratio of two means, with the bootstrap interval over pairs, at least one; both by the same seeds, in order."""
-    below, count = fmean(baseline), len(values)
+    below, nothing = fmean(baseline), "the baseline earned nothing"
     if below <= 0:
-        return Estimate(math.nan, None, None, count, "the baseline earned nothing")
+        return Estimate(math.nan, None, None, len(values), nothing)
     center = fmean(values) / below
-    if count < 2:
-        return Estimate(center, None, None, count, "one swarm")
-    if all(math.isclose(value, center * other) for value, other in zip(values, baseline, strict=True)):
-        return Estimate(center, None, None, count, f"the same in all {count}")
-    ends = _bootstrap((values, baseline), _ratio_of_means, "BCa")
-    if ends is None:
-        return Estimate(center, None, None, count, "the baseline earned nothing in too many swarms")
-    return Estimate(center, *ends, count)
+    is_same = all(math.isclose(value, center * other) for value, other in zip(values, baseline, strict=True))
+    return _estimate(center, is_same, (values, baseline), _ratio_of_means, "BCa", f"{nothing} in too many swarms")
 
 
 def interquartile_mean(values: Sequence[float]) -> float:
@@ -161,11 +153,8 @@ def equal_cost(pairs: Iterable[tuple[Series, Series]]) -> EqualCost | None:
     Args:
         pairs: for each seed, curves (cost, validation accuracy) of the arm and of the baseline.
     """
-    read = []
-    for arm, other in pairs:
-        if arm and other:
-            cost = min(arm[-1][0], other[-1][0])
-            read.append((cost, at(arm, cost), at(other, cost)))
+    both = [(arm, other, min(arm[-1][0], other[-1][0])) for arm, other in pairs if arm and other]
+    read = [(cost, at(arm, cost), at(other, cost)) for arm, other, cost in both]
     if not read:
         return None
     costs, own, others = zip(*read, strict=True)
@@ -174,12 +163,11 @@ def equal_cost(pairs: Iterable[tuple[Series, Series]]) -> EqualCost | None:
 
 def evaluate(plan: Plan, records: Iterable[SwarmRecord]) -> list[SettingResult]:
     """All statistics of an experiment, from the records of its finished swarms in any order, each once."""
-    swarms = {(record.setting, record.arm, record.seed): measure(record) for record in records}
+    by_seed = sorted(records, key=lambda record: record.seed)
+    swarms = grouped(((record.setting, record.arm), measure(record)) for record in by_seed)
     results = []
     for setting in plan.settings:
-        of = {
-            arm: [swarms[key] for key in sorted(swarms) if key[:2] == (setting.name, arm.name)] for arm in setting.arms
-        }
+        of = {arm: swarms.get((setting.name, arm.name), []) for arm in setting.arms}
         others = of[setting.arm(setting.baseline)]
         arms = (_arm(arm, arm.name == setting.baseline, own, others) for arm, own in of.items())
         results.append(SettingResult(setting, tuple(arms)))
@@ -231,10 +219,14 @@ def _ratio_of_means(values: Any, baseline: Any, axis: int = -1) -> Any:
         return np.nan_to_num(values.mean(axis=axis) / baseline.mean(axis=axis), nan=np.inf, posinf=np.inf)
 
 
-def _bootstrap(
-    samples: Sequence[Sequence[float]], statistic: Callable[..., Any], method: str
-) -> tuple[float, float] | None:
-    """Low and high end; of the percentile interval where BCa is not defined; None if that is not finite either."""
+def _estimate(
+    center: float, is_same: bool, samples: Sequence[Sequence[float]], statistic: Callable[..., Any], method: str,
+    otherwise: str = "",
+) -> Estimate:  # fmt: skip
+    """With the bootstrap interval, by percentiles where BCa is not defined; `otherwise`: why none of both is finite."""
+    count = len(samples[0])
+    if count < 2 or is_same:
+        return Estimate(center, None, None, count, "one swarm" if count < 2 else f"the same in all {count}")
     import numpy as np
     from scipy import stats
 
@@ -248,5 +240,5 @@ def _bootstrap(
                 rng=np.random.default_rng(SEED),
             ).confidence_interval  # fmt: skip
         if math.isfinite(ends.low) and math.isfinite(ends.high):
-            return float(ends.low), float(ends.high)
-    return None
+            return Estimate(center, float(ends.low), float(ends.high), count)
+    return Estimate(center, None, None, count, otherwise)

@@ -38,22 +38,14 @@ _STATE = "state.json"
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """Questions to examine members on.
-
-    Attributes:
-        samples: answers to each; 1: greedy.
-    """
+    """Questions to examine members on; `samples`: answers to each, 1: greedy."""
 
     source: TaskSource
     tasks: tuple[Task, ...]
     samples: int = 1
 
     def examine(self, policy: Policy, max_tokens: int, seed: int) -> tuple[str, list[str]]:
-        """Answer every question.
-
-        Returns:
-            One character a question: the number of right answers; and the texts of the greedy ones.
-        """
+        """One character a question, its number of right answers; and the texts of the greedy ones."""
         prompt_for, score = self.source.manifest.prompt_for, self.source.score
         if self.samples == 1:
             # The tables count what is right in the form asked for, as the rewards of their manifests do.
@@ -116,11 +108,7 @@ class Swarm:
             self._hostile.append((attacker, transport))
 
     def run(self, after_round: Callable[[Swarm], None] = lambda swarm: None) -> SwarmRecord:
-        """Run the rounds that are left; returns what was recorded.
-
-        Args:
-            after_round: called after each round with all of its evaluations.
-        """
+        """Run the rounds that are left; `after_round` is called after each with all of its evaluations."""
         if not self.finished and not self.evaluations:
             self._examine(0, [VALIDATION])
         while self.finished < self.job.rounds:
@@ -176,11 +164,7 @@ class Swarm:
         return not (arm.attack or arm.churn or arm.training.share)
 
     def save(self, directory: Path) -> None:
-        """Save the state after a round. Only one process at a time may work with the directory.
-
-        Raises:
-            StateError: if it can't be written; an earlier state is untouched.
-        """
+        """Save the state after a round; an earlier one is untouched where that fails. For one process at a time."""
         draft = directory / ".draft"
         with reported("write", directory):
             # A kill may have left one.
@@ -202,11 +186,7 @@ class Swarm:
             shutil.rmtree(directory / f"round-{number}", ignore_errors=True)
 
     def restore(self, directory: Path) -> None:
-        """Continue a new swarm from its newest state, if there is one.
-
-        Raises:
-            StateError: if the state is damaged; the swarm can't be used then.
-        """
+        """Continue a new swarm from its newest state, if any; after a `StateError`, a damaged one, it can't be used."""
         path = directory / f"round-{(saved_rounds(directory) or [0])[-1]}"
         if not path.exists():
             return
@@ -235,8 +215,6 @@ def saved_rounds(directory: Path) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _MemberState:
-    """What a member knows besides its adapter and its pool."""
-
     cursor: int
     sequence: int
     received: int

@@ -7,17 +7,7 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from sapo_edge.experiment.measures import (
-    BEFORE,
-    DRAWDOWN,
-    EXTERNAL_REWARD,
-    OWN_ANSWERS,
-    OWN_REWARD,
-    TEST,
-    VALIDATION,
-    WORST_DRAWDOWN,
-    is_accuracy,
-)
+from sapo_edge.experiment import measures
 from sapo_edge.experiment.plan import Plan
 from sapo_edge.experiment.statistics import ArmResult, EqualCost, Estimate, Result, SettingResult
 
@@ -104,7 +94,7 @@ def summary_text(plan: Plan, results: Sequence[SettingResult]) -> str:
         lines += [f"{result.setting.title} ({result.setting.name})", ""]
         lines.append(f"  {'':22} swarms  test accuracy, difference from {result.setting.baseline}")
         for arm in result.finished:
-            test = arm.results.get(TEST)
+            test = arm.results.get(measures.TEST)
             lines.append(f"  {arm.arm.name:22} {len(arm.swarms):6}  {_value(test)}  {_difference(arm, test)}")
         lines.append("")
     return "\n".join(lines)
@@ -143,7 +133,7 @@ def _about(result: SettingResult) -> list[str]:
     if not swarms:
         return ["No swarm is finished.", ""]
     questions = {name: size for swarm in swarms for name, size in swarm.questions.items()}
-    before = [swarm.values[BEFORE] for swarm in swarms if BEFORE in swarm.values]
+    before = [swarm.values[measures.BEFORE] for swarm in swarms if measures.BEFORE in swarm.values]
     parts = [
         f"Baseline: {_escaped(result.setting.baseline)}",
         f"{span(swarm.nodes for swarm in swarms)} honest learning nodes of "
@@ -168,8 +158,8 @@ def _main_cells(arm: ArmResult, seeds: int) -> list[str]:
     count = len(arm.swarms)
     if not count:
         return [f"0 of {seeds}", *[_EMPTY] * 7]
-    test, fall, worst = (arm.results.get(name) for name in (TEST, DRAWDOWN, WORST_DRAWDOWN))
-    difference, reward = _difference(arm, test), _value(arm.results.get(OWN_REWARD), 2)
+    test, fall, worst = (arm.results.get(name) for name in (measures.TEST, measures.DRAWDOWN, measures.WORST_DRAWDOWN))
+    difference, reward = _difference(arm, test), _value(arm.results.get(measures.OWN_REWARD), 2)
     if test and test.difference and test.difference.count < count:
         difference += f" ({test.difference.count} of {count} paired)"
     return [
@@ -178,9 +168,9 @@ def _main_cells(arm: ArmResult, seeds: int) -> list[str]:
         number(test.iqm) if test else _EMPTY,
         difference,
         f"{reward} ({estimate_cell(arm.ratio, 2)})" if arm.ratio else reward,
-        _value(arm.results.get(EXTERNAL_REWARD)),
+        _value(arm.results.get(measures.EXTERNAL_REWARD)),
         f"{_value(fall)} ({number(max(worst.values.values()))})" if worst else _EMPTY,
-        f"{arm.results[OWN_ANSWERS].estimate.value:,.0f}",
+        f"{arm.results[measures.OWN_ANSWERS].estimate.value:,.0f}",
     ]
 
 
@@ -195,22 +185,22 @@ def _value(result: Result | None, digits: int = 3) -> str:
 
 
 def _other_sets(result: SettingResult) -> list[str]:
-    names = {name for arm in result.arms for name in arm.results if is_accuracy(name) and name != TEST}
-    ordered = sorted(names, key=lambda name: (name != VALIDATION, name))
+    known = measures.measure_names(swarm for arm in result.arms for swarm in arm.swarms)
+    names = [name for name in known if measures.is_accuracy(name) and name != measures.TEST]
 
     def cell(arm: ArmResult, name: str) -> str:
         measured = arm.results.get(name)
         value = _value(measured)
         return value if arm.is_baseline or measured is None else f"{value}; {_difference(arm, measured)}"
 
-    rows = [[arm.arm.label, *(cell(arm, name) for name in ordered)] for arm in result.finished if names]
+    rows = [[arm.arm.label, *(cell(arm, name) for name in names)] for arm in result.finished if names]
     text = "Other questions, after the last round: accuracy; difference from the baseline."
-    return _section(text, ["arm", *ordered], rows)
+    return _section(text, ["arm", *names], rows)
 
 
 def _against_baseline(result: SettingResult) -> list[str]:
     rows = [
-        [arm.arm.label, *_equal_cells(arm.equal_answers), _difference(arm, arm.results.get(DRAWDOWN))]
+        [arm.arm.label, *_equal_cells(arm.equal_answers), _difference(arm, arm.results.get(measures.DRAWDOWN))]
         for arm in result.finished
         if not arm.is_baseline
     ]
@@ -222,21 +212,19 @@ def _against_baseline(result: SettingResult) -> list[str]:
 
 
 def _tasks(result: SettingResult) -> list[str]:
-    entries = sorted({entry for arm in result.arms for name, entry in arm.tasks if name == TEST})
+    entries = sorted({entry for arm in result.arms for name, entry in arm.tasks if name == measures.TEST})
     arms = result.finished
-    rows = [[entry, *(_value(arm.tasks.get((TEST, entry))) for arm in arms)] for entry in entries]
+    rows = [[entry, *(_value(arm.tasks.get((measures.TEST, entry))) for arm in arms)] for entry in entries]
     return _section("Test accuracy by task.", ["task", *(arm.arm.name for arm in arms)], rows)
 
 
 def _costs(result: SettingResult) -> list[str]:
     spent = []
     for arm in result.finished:
-        answers = math.fsum(swarm.values[OWN_ANSWERS] for swarm in arm.swarms)
-        rate = 1000 * math.fsum(swarm.seconds for swarm in arm.swarms) / answers if answers else None
-        spent.append([
-            arm.arm.label, str(len(arm.swarms)), estimate_cell(arm.seconds.estimate, 1) if arm.seconds else _EMPTY,
-            _EMPTY if rate is None else number(rate, 2),
-        ])  # fmt: skip
+        answers = math.fsum(swarm.values[measures.OWN_ANSWERS] for swarm in arm.swarms)
+        rate = number(1000 * math.fsum(swarm.seconds for swarm in arm.swarms) / answers, 2) if answers else _EMPTY
+        seconds = estimate_cell(arm.seconds.estimate, 1) if arm.seconds else _EMPTY
+        spent.append([arm.arm.label, str(len(arm.swarms)), seconds, rate])
     if not spent:
         return ["No swarm is finished.", ""]
     equal = [[arm.arm.label, *_equal_cells(arm.equal_seconds)] for arm in result.finished if not arm.is_baseline]

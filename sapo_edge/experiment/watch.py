@@ -80,11 +80,7 @@ class ExperimentWatch:
         self._results: Results[float] | None = None
 
     def look(self, directory: Path) -> ExperimentView:
-        """Read what there is. The first look at hundreds of swarms takes seconds.
-
-        Raises:
-            StateError: if the directory holds no experiment, or its file is damaged.
-        """
+        """Read what there is; a `StateError` if that is nothing. The first look at hundreds of swarms takes seconds."""
         if self._results is None or self._results.directory != directory:
             self._results = Results(directory, _accuracy)
         self._results.read()
