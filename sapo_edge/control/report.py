@@ -62,7 +62,7 @@ class Report:
 def read_report(journal: Path, best: int | None) -> Report | None:
     """What a run has learned so far, whether a node runs or not; None before the second evaluation.
 
-    `best` is the round of the checkpoint that `sapo export` takes.
+    `best` is the round of the checkpoint that `sapo export` takes; None without one.
     """
     if not journal.exists():
         return None

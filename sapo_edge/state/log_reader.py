@@ -59,7 +59,7 @@ class _LogFile(Generic[Record]):
 
 
 class LogReader(Generic[Record]):
-    """Reads one log, by its newest file; `records`, oldest first, are replaced, not changed, by `read`."""
+    """Reads one log, by the path of its newest file; `records`, oldest first, are replaced, not changed, by `read`."""
 
     def __init__(self, path: Path, parse: Parse[Record]) -> None:
         self.path = path
