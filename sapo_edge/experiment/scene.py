@@ -136,10 +136,7 @@ def tiny_model(name: str) -> Path:
 
 
 def fix_instructions() -> None:
-    """Make sums as any processor with AVX2 makes them, also where there is AVX-512; call it before torch is loaded.
-
-    So the same command gives the same bytes on both.
-    """
+    """Make sums, and so bytes, as with AVX2 where there is AVX-512, too; call it before torch is loaded."""
     with suppress(OSError):
         if "avx2" in Path("/proc/cpuinfo").read_text().split():
             os.environ.update({"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "COMPATIBLE"})

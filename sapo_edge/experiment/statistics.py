@@ -87,7 +87,6 @@ class ArmResult:
     """One arm of a setting.
 
     Attributes:
-        swarms: by seed.
         results: measure -> result, in the order of the tables.
         tasks: (measure, task entry) -> result.
         ratio: of the cumulative own reward to the baseline's; None for the baseline.
@@ -139,20 +138,13 @@ def ratio(values: Sequence[float], baseline: Sequence[float]) -> Estimate:
 
 
 def interquartile_mean(values: Sequence[float]) -> float:
-    """Mean without the lowest and the highest quarter, rounded down; of at least one number.
-
-    Source: as `rliable` computes it, Agarwal et al., arXiv 2108.13264.
-    """
+    """Mean of at least one number without a quarter, rounded down, at each end: as `rliable` does, arXiv 2108.13264."""
     cut = len(values) // 4
     return fmean(sorted(values)[cut : len(values) - cut])
 
 
 def equal_cost(pairs: Iterable[tuple[Series, Series]]) -> EqualCost | None:
-    """Compare an arm with the baseline at equal cost; None without a pair of curves.
-
-    Args:
-        pairs: for each seed, curves (cost, validation accuracy) of the arm and of the baseline.
-    """
+    """Compare an arm and its baseline; None without a pair. `pairs`: a seed's curves (cost, validation accuracy)."""
     both = [(arm, other, min(arm[-1][0], other[-1][0])) for arm, other in pairs if arm and other]
     read = [(cost, at(arm, cost), at(other, cost)) for arm, other, cost in both]
     if not read:
