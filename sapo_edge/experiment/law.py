@@ -66,10 +66,10 @@ class Law:
         gain, exponent = self.gain[0], self.exponent[0]
         if gain <= NEAR:
             return 1
-        if exponent <= 0:
+        # In logarithms, since the number may be too large for a float.
+        if exponent <= 0 or (digits := math.log10(gain / NEAR) / exponent) > 6:
             return None
-        members = (gain / NEAR) ** (1 / exponent)
-        return math.ceil(members) if members <= 1e6 else None
+        return math.ceil(10**digits)
 
 
 def sizes(results: Sequence[SettingResult]) -> dict[str, list[Size]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ def test_three_sizes_give_no_law_and_a_slow_one_no_size_that_is_enough() -> None
     assert fit(rows(0.7, 0.3, 0.5)[:3]) is None
     slow = fit(rows(0.9, 0.5, 0.1, noise=1e-6))
     assert slow is not None and slow.saturates is None
+    assert replace(slow, exponent=(0.001, 0.0, 0.1)).saturates is None
 
 
 def test_the_plan_has_a_quarter_of_liars_and_asks_few() -> None:
