@@ -281,10 +281,10 @@ class Rendezvous:
                     nursery.cancel_scope.cancel()
                     return
                 self._tally.count("rendezvous programs that ended")
-                pause = (
-                    RESTART_SECONDS if time.monotonic() - began > LONGEST_RESTART else min(2 * pause, LONGEST_RESTART)
-                )
+                if time.monotonic() - began > LONGEST_RESTART:
+                    pause = RESTART_SECONDS
                 await trio.sleep(pause * random.uniform(0.8, 1.2))
+                pause = min(2 * pause, LONGEST_RESTART)
 
     async def _run_program(self) -> int:
         """Start the program and use it until it ends; returns its exit code."""
