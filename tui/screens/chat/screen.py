@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.events import Resize
+from textual.events import Resize, ScreenResume
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import OptionList, Static
@@ -120,7 +120,7 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
         if self.app.current_mode != self.MODE:
             self.action_type()
 
-    def on_screen_resume(self) -> None:
+    def on_screen_resume(self, event: ScreenResume) -> None:
         self._draw()
 
     def on_resize(self, event: Resize) -> None:
