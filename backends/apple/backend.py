@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sapo_edge.backends.backend import Backend, OpenOptions, RoundShape, Support
 from sapo_edge.backends.machine.host import Host, this_host
+from sapo_edge.errors import ModelError
 from sapo_edge.installing import how_to_install
 from sapo_edge.policy import MemoryEstimate
 
@@ -27,6 +28,8 @@ def look(host: Host, model: Path | None) -> Support:
                 missing=f"MLX would run on this Mac's GPU, but {missing} is not installed",
                 remedy=how_to_install("mlx-lm"),
             )  # fmt: skip
+        if problem := unfit(model):
+            return Support(False, GPU, problem, GPU, missing=problem)
         return Support(True, GPU, "Apple's GPU, which shares its memory with the CPU", GPU)
     if host.system == "Darwin":
         return Support(
@@ -36,6 +39,19 @@ def look(host: Host, model: Path | None) -> Support:
     if missing:
         return Support(False, CPU, f"{missing} is not installed", remedy="nothing to do: MLX is for Macs")
     return Support(True, CPU, "MLX on the CPU, for tests only: it is made for Macs")
+
+
+def unfit(model: Path | None) -> str:
+    """Why MLX can't compute the model in a directory; "" if it can."""
+    from sapo_edge.backends.model.hf_directory import HfDirectory
+    from sapo_edge.backends.model.mlx_settings import mlx_settings
+
+    try:
+        if model is not None and model.is_dir():
+            mlx_settings(HfDirectory(model, mlx=True))
+    except ModelError as error:
+        return error.message
+    return ""
 
 
 def open_policy(options: OpenOptions) -> MlxPolicy:

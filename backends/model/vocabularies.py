@@ -181,9 +181,12 @@ class GgufVocabulary(Vocabulary):
     def piece(self, token: int) -> bytes:
         piece = self._pieces.get(token)
         if piece is None:
-            buffer = ctypes.create_string_buffer(256)
-            length = self.library.llama_token_to_piece(self._vocabulary, token, buffer, 256, 0, False)
-            piece = self._pieces[token] = buffer.raw[: max(length, 0)]
+            length = -256
+            # Where the buffer is too short, the answer is minus the length that is needed.
+            while length < 0:
+                buffer = ctypes.create_string_buffer(-length)
+                length = self.library.llama_token_to_piece(self._vocabulary, token, buffer, len(buffer), 0, False)
+            piece = self._pieces[token] = buffer.raw[:length]
         return piece
 
     def ends(self, token: int) -> bool:

@@ -76,6 +76,7 @@ class Client:
         self.subscribed = False
         self.progress = True
         self.held: list[Event] | None = None
+        self._sent: set[tuple[str, float]] = set()
         self.closing = False
         self.heard = time.monotonic()
         self.writer = threading.Thread(target=self._write, name="sapo-control-writer", daemon=True)
@@ -119,6 +120,9 @@ class Client:
     def offer(self, event: Event, line: bytes) -> None:
         """Queue an event, or keep it while past ones are read; dismiss the client if too much is waiting."""
         with self._changed:
+            # The node publishes an event after the journal has it, so the past ones may hold it.
+            if (event.event, event.time) in self._sent:
+                return
             if self.held is not None and len(self.held) >= MAX_REPLAY:
                 self.dismiss(ControlError("too many events came while past ones were read", "connect again", "slow"))
             elif self.held is not None:
@@ -133,8 +137,8 @@ class Client:
         with self._changed:
             held = (self.held or []) if past is not None else []
             # Events published while the past was read may be in both.
-            sent = {(event.event, event.time) for event in past or ()}
-            self.push(*lines, *(_line(event) for event in held if (event.event, event.time) not in sent))
+            self._sent = {(event.event, event.time) for event in past or ()}
+            self.push(*lines, *(_line(event) for event in held if (event.event, event.time) not in self._sent))
             # In this order: who publishes looks at `following` without the lock.
             self.subscribed = past is not None and not self.closing
             self.held = None

@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from textual import events
+from textual.color import Color
 from textual.containers import VerticalScroll
 from textual.pilot import Pilot
 from textual.widgets import OptionList, Static
 
 from sapo_edge.errors import BackendError
 from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.look.themes import LIGHT
 from sapo_edge.tui.node.launcher import ChatAnswer, ChatMemory
 from sapo_edge.tui.screens.chat import screen as chat
 from sapo_edge.tui.screens.chat.question import MAX_EARLIER, AskBox
@@ -37,6 +39,16 @@ async def open_chat(
         screen = app.screen
         assert isinstance(screen, ChatView)
         yield pilot, screen
+
+
+async def test_a_theme_that_was_chosen_on_another_screen_is_shown(launcher: FakeLauncher) -> None:
+    async with open_chat(launcher) as (pilot, screen):
+        await pilot.press("escape", "1")
+        await until(pilot, lambda: pilot.app.screen is not screen)
+        pilot.app.theme = LIGHT.name
+        await pilot.press("4")
+        await until(pilot, lambda: pilot.app.screen is screen)
+        await until(pilot, lambda: screen.background_colors[1] == Color.parse(str(LIGHT.background)))
 
 
 async def ask(pilot: Pilot[Any], screen: ChatView, question: str) -> Turn:

@@ -273,9 +273,10 @@ class Rendezvous:
                     nursery.cancel_scope.cancel()
                     return
                 self._tally.count("rendezvous programs that ended")
-                has_lasted = time.monotonic() - began > LONGEST_RESTART
-                pause = RESTART_SECONDS if has_lasted else min(2 * pause, LONGEST_RESTART)
+                if time.monotonic() - began > LONGEST_RESTART:
+                    pause = RESTART_SECONDS
                 await trio.sleep(pause * random.uniform(0.8, 1.2))
+                pause = min(2 * pause, LONGEST_RESTART)
 
     async def _run_program(self) -> int:
         """Start the program and use it until it ends; returns its exit code."""

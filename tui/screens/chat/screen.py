@@ -120,7 +120,6 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
             self.action_type()
 
     def on_screen_resume(self, event: ScreenResume) -> None:
-        super().on_screen_resume(event)
         self._draw()
 
     def on_resize(self, event: Resize) -> None:

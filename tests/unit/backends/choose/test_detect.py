@@ -127,6 +127,18 @@ def test_a_gpu_too_small_for_the_model_is_reported(tmp_path: Path) -> None:
     assert "RTX 4090 with 24 GB" in choice.reason and choice.missing == ()
 
 
+def test_a_model_that_mlx_can_not_compute_is_left_to_another_backend(tmp_path: Path) -> None:
+    mac = host("Darwin", "arm64")
+    model = write_directory(tmp_path / "model", SHAPES["qwen2"])
+    assert choose("auto", model, mac).name == "mlx"
+    config = json.loads((model / "config.json").read_text()) | {"model_type": "olmo3"}
+    (model / "config.json").write_text(json.dumps(config))
+    choice = choose("auto", model, mac)
+    assert choice.name == "torch" and "the architecture olmo3, which MLX can't compute" in choice.missing[0]
+    with pytest.raises(BackendError, match=r"MLX can't be used: .* has the architecture olmo3"):
+        choose("mlx", model, mac)
+
+
 @pytest.mark.parametrize("others", [(DISPLAY,), (replace(DISPLAY, capability=(8, 6)), DISPLAY)])
 @pytest.mark.parametrize("first", [True, False])
 def test_the_best_of_several_gpus_is_taken(

@@ -37,6 +37,8 @@ UNKNOWN, BYTE = 2, 6
 WORDS = ("12", "123", "1234", "ab", "abc", " a", " ab", " 7", " 12", "\n\n", "\n\n\n", "\r\n", "  ", " \n", "'s", "'S",
          "é", "ü", "漢", "字", "漢字", "🙂", "...", "!?", ". ", "½", "²", "٣٤", "_1", "-1", "=\n")  # fmt: skip
 """Texts that are one token, if nothing splits them before."""
+LONG = "-" * 300
+"""One more token, as models have them for indented code; nothing is merged to it."""
 TEXTS = (
     "What is 123456 + 7?", "\n 7", "a\n\n\nb", "x = 12\r\n\r\n", "don't 'S 's", "é ü 漢字 🙂 e\u0301", "٣٤ ½ x² m²",
     "  two  spaces ", "1,234.5", "\t\ttab", "\u00a0no-break", "under_123", "a\u200bb", "<answer>12</answer>\n",
@@ -74,7 +76,7 @@ def byte_level(directory: Path, family: str) -> Path:
 
     pairs = merges()
     texts, types = tokens()
-    more = dict.fromkeys(left + right for left, right in pairs)
+    more = [*dict.fromkeys(left + right for left, right in pairs), LONG]
     texts, types = [*texts, *more], [*types, *[NORMAL] * len(more)]
     writer = GGUFWriter(directory / "tokenizer.gguf", "llama")
     add_metadata(writer, SHAPES["llama"], texts, types, pre=family, merges=[" ".join(pair) for pair in pairs])
@@ -172,6 +174,12 @@ def assert_same(pair: Pair, text: str) -> None:
 def test_digits_newlines_and_letters_are_split_alike(pair: Pair) -> None:
     for text in TEXTS:
         assert_same(pair, text)
+
+
+def test_a_long_token_has_all_its_bytes(pair: Pair) -> None:
+    if isinstance(pair.gguf, GgufVocabulary) and pair.plain:
+        number = pair.gguf.vocabulary_size - 1
+        assert [vocabulary.piece(number) for vocabulary in pair.all] == [LONG.encode()] * 3
 
 
 @given(st.lists(st.sampled_from(sorted({*WORDS, *"".join(TEXTS)})), max_size=12).map("".join))
