@@ -54,11 +54,10 @@ def export(
     adapter: Path, target: Path, form: ExportFormat, model: Path, *, quantisation: Quantisation | None = None,
     prompt: Prompt = (),
 ) -> Path:  # fmt: skip
-    """Write an adapter into a directory.
+    """Write an adapter into a directory, which is made if there is none. Files of the same names are replaced.
 
     Args:
         adapter: directory of a checkpoint or of a PEFT adapter.
-        target: directory to write into; created if it doesn't exist. Files of the same names are replaced.
         model: the adapter's base model: gguf needs its GGUF file, merged any; the other formats do not read it.
         quantisation: number format of a merged GGUF file; `DEFAULT_QUANTISATION` if None.
         prompt: the turns before each question, for the Modelfile beside a merged GGUF file.
@@ -66,10 +65,6 @@ def export(
     Returns:
         What to give to the other program: the directory for peft, the file for gguf, a subdirectory for mlx; for merged
         the GGUF file, or a subdirectory if the base model is a directory.
-
-    Raises:
-        CheckpointError: if there is no adapter, or the format can't hold it.
-        ModelError: if the base model is needed and can't be read.
     """
     missing = [name for name in PEFT_FILES if not (adapter / name).is_file()]
     if missing:
@@ -120,10 +115,8 @@ def _write_merged(adapter: Path, target: Path, model: Path, quantisation: Quanti
     source = open_source(model, mlx=True)
     if isinstance(source, HfDirectory):
         if quantisation is not None:
-            raise ModelError(
-                f"{model} is a directory, which is merged in its own number format",
-                "leave out --quantisation; llama.cpp's convert_hf_to_gguf.py makes a GGUF file of the result",
-            )
+            remedy = "leave out --quantisation; llama.cpp's convert_hf_to_gguf.py makes a GGUF file of the result"
+            raise ModelError(f"{model} is a directory, which is merged in its own number format", remedy)
         return merge_directory(adapter, source, target / MERGED_NAME)
     form = quantisation or DEFAULT_QUANTISATION
     file = merge_gguf(adapter, source, target / f"{MERGED_NAME}-{form}.gguf", form)
@@ -150,15 +143,12 @@ def _write_mlx(adapter: Path, target: Path) -> Path:
     from sapo_edge.backends.adapter.files import read_adapter, read_alpha, write_tensors
 
     rank, alpha = read_alpha(adapter)
-    weights = {}
-    blocks: set[int] = set()
-    layers: set[str] = set()
+    weights, blocks, layers = {}, set[int](), set[str]()
     for name, array in read_adapter(adapter).items():
         match = PEFT_WEIGHT.fullmatch(name)
         if match is None:
-            raise CheckpointError(
-                f"the adapter in {adapter} has a weight {name}, which mlx-lm can't load", "export it as peft"
-            )
+            problem = f"the adapter in {adapter} has a weight {name}, which mlx-lm can't load"
+            raise CheckpointError(problem, "export it as peft")
         path, block, layer, matrix = match.groups()
         weights[f"{path}.lora_{matrix.lower()}"] = array.T
         blocks.add(int(block))
@@ -190,7 +180,6 @@ def usage(path: Path, form: ExportFormat, model: Path) -> list[tuple[str, str]]:
     if form is ExportFormat.GGUF:
         return [("llama.cpp", f"llama-cli -m {base} --lora {given}")]
     if form is ExportFormat.MLX:
-        return [
-            ("mlx-lm", f"mlx_lm.generate --adapter-path {given} --model MODEL, the same model as a directory for MLX")
-        ]
+        command = f"mlx_lm.generate --adapter-path {given} --model MODEL, the same model as a directory for MLX"
+        return [("mlx-lm", command)]
     return [("PEFT", f'PeftModel.from_pretrained(base_model, "{path}")')]

@@ -44,11 +44,7 @@ def adapter_shapes(shape: ModelShape, rank: int) -> dict[str, tuple[int, int]]:
 
 @contextmanager
 def system_errors(path: Path) -> Iterator[None]:
-    """Turn safetensors' own error about a file that can't be written, as on a full disk, into the system's.
-
-    Raises:
-        OSError: with the number that the error's text names, if it does.
-    """
+    """Turn safetensors' own error about a file that can't be written, as on a full disk, into the system's OSError."""
     from safetensors import SafetensorError
 
     try:
@@ -63,11 +59,7 @@ def system_errors(path: Path) -> Iterator[None]:
 
 
 def write_tensors(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write named arrays as safetensors, with the metadata that PEFT and transformers expect.
-
-    Raises:
-        OSError: if the file can't be written.
-    """
+    """Write named arrays as safetensors, with the metadata that PEFT and transformers expect."""
     from safetensors.numpy import save_file
 
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -86,9 +78,6 @@ def write_state(
         optimizer: Adam's moments as `exp_avg.<weight>` and `exp_avg_sq.<weight>`, its steps as `step.<weight>`; empty
             before the first step.
         modules: full names of the adapted modules.
-
-    Raises:
-        OSError: if a file can't be written.
     """
     config = {
         "peft_type": "LORA",
@@ -118,21 +107,15 @@ def read_adapter(directory: Path) -> Arrays:
 
 
 def read_checked(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
-    """Read adapter and optimizer and check both. The optimizer's state is empty if the adapter comes without one.
+    """Read adapter and optimizer, and check both: all weights are there, of these shapes by PEFT's names, and finite.
 
-    Args:
-        shapes: expected shape of every weight of the adapter, by PEFT's name.
-
-    Raises:
-        CheckpointError: if a weight is missing, unknown, of another shape or not finite.
+    The optimizer's state is empty if the adapter comes without one.
     """
     adapter, path = read_adapter(directory), directory / OPTIMIZER_FILE
     optimizer = _read(path) if path.exists() else {}
     if {name: array.shape for name, array in adapter.items()} != shapes:
-        raise CheckpointError(
-            f"the adapter in {directory} was made for another model or another rank",
-            "set model and rank to those of the adapter",
-        )
+        problem = f"the adapter in {directory} was made for another model or another rank"
+        raise CheckpointError(problem, "set model and rank to those of the adapter")
     moments = {f"{key}.{name}": shape for name, shape in shapes.items() for key in ("exp_avg", "exp_avg_sq")}
     # The number of steps is a vector of one: `write_tensors` gives every array at least one dimension.
     expected = moments | {f"step.{name}": (1,) for name in shapes}

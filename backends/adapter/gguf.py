@@ -25,16 +25,12 @@ REMEDY = "use the adapter with the model it was trained on"
 
 
 def write_adapter(path: Path, header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]], alpha: float) -> None:
-    """Write a GGUF adapter.
+    """Write a GGUF adapter; the file is replaced atomically.
 
     Args:
-        path: the file; replaced atomically.
         weights: PEFT's names (`base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight`, ...), A as
             (rank, inputs), B as (outputs, rank).
         alpha: LoRA's alpha; llama.cpp scales by alpha / rank, as PEFT does.
-
-    Raises:
-        CheckpointError: if a weight belongs to no tensor of the base model, has another shape or is not finite.
     """
     temporary = path.with_name(path.name + ".part")
     write_adapter_in_place(temporary, header, weights, alpha)
@@ -80,11 +76,7 @@ def fits(pair: Arrays, shape: tuple[int, ...]) -> bool:
 
 
 def pairs_of(header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]]) -> dict[str, Arrays]:
-    """A and B of each adapted tensor of the base model, as `lora_a` and `lora_b`, checked.
-
-    Raises:
-        CheckpointError: if one belongs to no tensor, has another shape or is not finite.
-    """
+    """A and B of each adapted tensor of the base model, as `lora_a` and `lora_b`: of fitting shapes, and finite."""
     pairs: dict[str, Arrays] = {}
     for name, array in sorted(weights.items()):
         module, _, matrix = name.removeprefix(PEFT_PREFIX).rpartition(".lora_")
@@ -102,12 +94,9 @@ def pairs_of(header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]]) -> dic
 
 
 class AdapterFile:
-    """Where the sampler finds the adapter. On Linux in memory: a round would write it to a disk again.
+    """Where the sampler finds the adapter: on Linux in memory, elsewhere in `workspace`.
 
     It changes with every update and is 5 to 70 MB: gigabytes a day, which wear out memory cards.
-
-    Args:
-        workspace: directory for the file where the system has no files in memory.
     """
 
     def __init__(self, workspace: Path) -> None:

@@ -19,7 +19,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from sapo_edge.backends.adapter.export import BITS, Quantisation
 from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays, read_adapter, read_alpha, system_errors
@@ -50,20 +49,9 @@ UINT32 = 4
 
 
 def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation) -> Path:
-    """Write a GGUF file of base model and adapter together.
-
-    Args:
-        adapter: directory of a PEFT adapter.
-        header: of the base model's file.
-        file: to write; replaced atomically.
-
-    Raises:
-        BackendError: if llama.cpp, which rounds to the narrower formats, is missing.
-        StateError: if the disk has too little space.
-        OSError: if the file can't be written.
-    """
+    """Write a GGUF file of base model and adapter, a directory of PEFT, together; it is replaced atomically."""
     if form not in DIRECT:
-        # Missing, it is an error before anything is written.
+        # It rounds to the narrower formats. Missing, it is an error before anything is written.
         llama_library()
     weights = sum(math.prod(info.shape) for info in header.tensors.values())
     _check_space(file.parent, int(weights * BITS[form] / 8))
@@ -80,16 +68,10 @@ def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation
 def write_gguf(
     header: GgufHeader, file: Path, form: str, pairs: Mapping[str, Arrays] = MappingProxyType({}), scale: float = 0.0
 ) -> None:
-    """Write a model with its matrices in another number format.
+    """Write a model with its matrices in another number format, one of `Quantisation`.
 
     Args:
-        header: of the model's file.
-        form: one of `Quantisation`.
-        pairs: A and B of an adapter, by the name of the tensor that they change.
-        scale: of the adapter.
-
-    Raises:
-        OSError: if the file can't be written.
+        pairs: A and B of an adapter, by the name of the tensor that they change; `scale` is the adapter's.
     """
     from gguf.constants import GGML_QUANT_SIZES, GGML_QUANT_VERSION, GGMLQuantizationType, LlamaFileType
 
@@ -142,10 +124,8 @@ def number_format(header: GgufHeader, name: str, form: str) -> GGMLQuantizationT
         if name == output or (sensitive and _has_more_bits(int(sensitive[1]), header)):
             kind = "Q6_K"
     # Blocks of 256 values don't fit every width.
-    for narrow in (kind, WITHOUT_BLOCKS.get(kind, "F16"), "F16"):
-        if shape[-1] % GGML_QUANT_SIZES[GGMLQuantizationType[narrow]][0] == 0:
-            break
-    return GGMLQuantizationType[narrow]
+    kinds = (GGMLQuantizationType[each] for each in (kind, WITHOUT_BLOCKS.get(kind, "F16"), "F16"))
+    return next(narrow for narrow in kinds if shape[-1] % GGML_QUANT_SIZES[narrow][0] == 0)
 
 
 def _has_more_bits(block: int, header: GgufHeader) -> bool:
@@ -156,22 +136,13 @@ def _has_more_bits(block: int, header: GgufHeader) -> bool:
 
 
 def merge_directory(adapter: Path, directory: HfDirectory, target: Path) -> Path:
-    """Write a directory of base model and adapter together, in the number format of the base model's files.
+    """Write a directory of base model and adapter, a directory of PEFT, together, in the base model's number format.
 
-    Args:
-        adapter: directory of a PEFT adapter.
-        target: directory to write into; its files of the same names are replaced.
-
-    Raises:
-        ModelError: if the model is quantised for MLX.
-        StateError: if the disk has too little space.
-        OSError: if a file can't be written.
+    Files of the same names are replaced.
     """
     if "quantization" in directory.config:
-        raise ModelError(
-            f"{directory.path} is quantised, and merging would round the adapter away",
-            "export the adapter with --to mlx, or merge it into the model as it was before it was quantised",
-        )
+        remedy = "export the adapter with --to mlx, or merge it into the model as it was before it was quantised"
+        raise ModelError(f"{directory.path} is quantised, and merging would round the adapter away", remedy)
     _check_space(target.parent, directory.bytes)
     changes, (rank, alpha) = _changes(adapter, directory), read_alpha(adapter)
     target.mkdir(parents=True, exist_ok=True)
@@ -227,8 +198,7 @@ def _merged(values: torch.Tensor, pair: Arrays | None, name: str, scale: float) 
         return values
     if not fits(pair, tuple(values.shape)):
         raise CheckpointError(f"the adapter's weights of {name} are incomplete, damaged or of another shape", REMEDY)
-    change: npt.NDArray[Any] = pair["B"] @ pair["A"]
-    return (values.float() + scale * torch.from_numpy(change)).to(values.dtype)
+    return (values.float() + scale * torch.from_numpy(pair["B"] @ pair["A"])).to(values.dtype)
 
 
 def _check_space(directory: Path, needed: int) -> None:

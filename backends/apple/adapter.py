@@ -33,11 +33,7 @@ class MlxAdapter:
     """An adapter on every linear layer of a model but the output. A new adapter changes nothing: B is zero.
 
     A's values are drawn as PEFT draws them, uniformly within 1 / sqrt(inputs) of zero, but by numpy's generator instead
-    of torch's.
-
-    Args:
-        model: one of mlx-lm's models, frozen; `install` replaces its linear layers, or an earlier adapter's.
-        lora: rank, alpha, seed of A's values.
+    of torch's. The model is one of mlx-lm's, frozen; `install` replaces its linear layers, or an earlier adapter's.
     """
 
     def __init__(self, model: nn.Module, lora: LoraSettings) -> None:
@@ -59,11 +55,11 @@ class MlxAdapter:
 
     def parameters(self) -> dict[str, mx.array]:
         """MLX's arrays by PEFT's names, each the transpose of PEFT's."""
-        arrays: dict[str, mx.array] = {}
-        for adapted in self.layers:
-            arrays[f"{PEFT_PREFIX}{adapted.path}.lora_A.weight"] = adapted.layer.lora_a
-            arrays[f"{PEFT_PREFIX}{adapted.path}.lora_B.weight"] = adapted.layer.lora_b
-        return arrays
+        return {
+            f"{PEFT_PREFIX}{adapted.path}.lora_{matrix}.weight": array
+            for adapted in self.layers
+            for matrix, array in (("A", adapted.layer.lora_a), ("B", adapted.layer.lora_b))
+        }
 
     def set_parameters(self, arrays: dict[str, mx.array]) -> None:
         for adapted in self.layers:
@@ -72,11 +68,10 @@ class MlxAdapter:
         self._evaluate()
 
     def weights(self) -> Arrays:
-        """The weights by PEFT's names, in PEFT's shapes."""
+        """By PEFT's names, in PEFT's shapes."""
         return {name: to_peft(array) for name, array in self.parameters().items()}
 
     def set_weights(self, weights: Arrays) -> None:
-        """Replace the weights; names and shapes as in `weights`."""
         self.set_parameters({name: from_peft(array) for name, array in weights.items()})
 
     def install(self) -> None:

@@ -43,10 +43,8 @@ class AdamState:
 class MlxLearner(PackedLearner):
     """An adapted model and its Adam optimizer.
 
-    Args:
-        name: that the adapter's configuration gives its base model.
-
     Attributes:
+        name: that the adapter's configuration gives its base model.
         gradient: accumulated so far, by PEFT's names in MLX's shapes.
     """
 

@@ -32,11 +32,7 @@ RUNTIME_BYTES = 150_000_000
 
 
 def weight_bytes(source: ModelSource, *, quantised: bool) -> int:
-    """Bytes of a model's weights once they are loaded; see `model`.
-
-    Args:
-        quantised: whether quantised weights stay quantised.
-    """
+    """Bytes of a model's weights once they are loaded, where quantised ones may stay so; see `model`."""
     if isinstance(source, HfDirectory):
         weights = source.shape.block_weights + source.shape.table_weights
         settings = source.config.get("quantization")
@@ -58,8 +54,7 @@ def _bytes_per_weight(bits: int, group: int) -> float:
 def kept_bytes(shape: ModelShape, tokens: int, pairs: int) -> int:
     """Bytes that a pack keeps in all layers for the backward pass; the fields of `trunk.Kept`.
 
-    Args:
-        pairs: of a token and one that it may attend to, padding included.
+    The `pairs` are of a token and one that it may attend to, padding included.
     """
     widths = 2 * shape.width + 2 * shape.queries + 2 * shape.keys + 3 * shape.inner
     return 4 * shape.layers * (tokens * widths + pairs * shape.heads)
@@ -70,9 +65,6 @@ def estimate_memory(shape: ModelShape, weight_bytes: int, size: RoundShape) -> M
 
     Sampling and learning take turns, so only the larger of the two counts: `sampler` holds the weights and what
     sampling needs beyond learning.
-
-    Args:
-        weight_bytes: of the loaded base model.
     """
     slots = min(SLOTS, size.groups * size.answers)
     cells = slots * (size.prompt_tokens + -(-size.max_tokens // CELLS) * CELLS)

@@ -34,17 +34,8 @@ Arrays = dict[str, mx.array]
 
 
 def load_model(source: ModelSource, quantised: bool) -> nn.Module:
-    """Load a model, frozen.
-
-    Args:
-        quantised: keep quantised weights that MLX supports; otherwise everything is float32.
-
-    Raises:
-        ModelError: if it is damaged or not supported, or if a tensor is missing or unknown.
-    """
-    if isinstance(source, HfDirectory):
-        return _load_directory(source, quantised)
-    return _load_gguf(source, quantised)
+    """Load a model, frozen. If not `quantised`, everything is float32, also quantised weights that MLX supports."""
+    return _load_directory(source, quantised) if isinstance(source, HfDirectory) else _load_gguf(source, quantised)
 
 
 def _load_gguf(header: GgufHeader, quantised: bool) -> nn.Module:
@@ -80,15 +71,12 @@ def _load_gguf(header: GgufHeader, quantised: bool) -> nn.Module:
             continue
         for part, array in quantised_parts(tensors.blocks(info), info.type).items():
             weights[f"{name.removesuffix('weight')}{part}"] = mx.array(tensors.in_order(info, array))
-    return _ready(model, weights)
+    model.load_weights(list(weights.items()))
+    return _ready(model)
 
 
 class FactoredRope(nn.Module):  # type: ignore[misc]
-    """RoPE whose frequencies are divided by factors, as llama.cpp computes it.
-
-    Args:
-        factors: (width / 2,).
-    """
+    """RoPE whose frequencies are divided by (width / 2,) factors, as llama.cpp computes it."""
 
     def __init__(self, width: int, base: float, factors: npt.NDArray[np.float32]) -> None:
         super().__init__()
@@ -100,10 +88,8 @@ class FactoredRope(nn.Module):  # type: ignore[misc]
         return mx.fast.rope(x, self._width, traditional=False, base=None, scale=1.0, offset=offset, freqs=self._freqs)
 
 
-def _ready(model: nn.Module, weights: Arrays | None = None) -> nn.Module:
+def _ready(model: nn.Module) -> nn.Module:
     """Make a model float32 and frozen, its weights in memory: another thread can't compute lazy arrays."""
-    if weights is not None:
-        model.load_weights(list(weights.items()))
     model.set_dtype(mx.float32)
     if model.model_type == GEMMA3:
         _scale_exactly(model)
@@ -142,7 +128,5 @@ def _load_directory(directory: HfDirectory, quantised: bool) -> nn.Module:
         return _ready(model if quantised else utils.dequantize_model(model))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         # The errors that the library raises for a damaged directory are not documented.
-        raise ModelError(
-            f"mlx-lm can't load {directory.path} ({error})",
-            "download it again, or convert the model with mlx_lm.convert",
-        ) from error
+        remedy = "download it again, or convert the model with mlx_lm.convert"
+        raise ModelError(f"mlx-lm can't load {directory.path} ({error})", remedy) from error

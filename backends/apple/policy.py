@@ -29,10 +29,6 @@ class MlxPolicy(BasePolicy):
     Args:
         options: the directory may be quantised for MLX; threads are those of matrix products on a CPU.
         quantised: keep a quantised base as it is, or load it as float32; None chooses the faster one on this device.
-
-    Raises:
-        ModelError: if the model is missing, damaged or not supported.
-        BackendError: if MLX is missing.
     """
 
     backend = "mlx"
@@ -83,14 +79,9 @@ class MlxPolicy(BasePolicy):
             without_adapter = self.adapter.removed()
         with without_adapter:
             return GroupSampler(
-                self.model,
-                self.vocabulary,
-                request,
-                handle,
-                slots=SLOTS,
-                batch=BATCH,
+                self.model, self.vocabulary, request, handle, slots=SLOTS, batch=BATCH,
                 between_steps=lambda: set_threads(self.governor.current()),
-            ).run()
+            ).run()  # fmt: skip
 
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
         from sapo_edge.backends.apple.adapter import MlxAdapter

@@ -26,12 +26,7 @@ MIDDLE = {Q4_0: 8, Q5_0: 16, Q8_0: 128}
 
 
 def quantised_parts(rows: Bytes, kind: int) -> dict[str, npt.NDArray[Any]]:
-    """A quantised matrix by mlx-lm's names of its parts.
-
-    Args:
-        rows: (rows, bytes of a row), as in the file.
-        kind: the GGUF type, one of `BITS`.
-    """
+    """A matrix of a GGUF type of `BITS`, (rows, bytes of a row) as in the file, by mlx-lm's names of its parts."""
     if kind == Q6_K:
         codes, scales, biases = _in_8_bits(rows)
     else:

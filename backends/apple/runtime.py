@@ -22,11 +22,7 @@ CACHE_LIMIT = 512 * 1024 * 1024
 
 
 def require_mlx() -> None:
-    """Load MLX and the parts of mlx-lm that this backend uses.
-
-    Raises:
-        BackendError: if one of them is missing or can't be loaded.
-    """
+    """Load MLX and the parts of mlx-lm that this backend uses; a BackendError if one can't be loaded."""
     openblas()
     try:
         import mlx.core as mx
@@ -36,9 +32,8 @@ def require_mlx() -> None:
                 import mlx_lm.generate
                 import mlx_lm.tuner.lora  # noqa: F401
     except (ImportError, OSError, RuntimeError) as error:
-        raise BackendError(
-            f"MLX can't be loaded ({error})", f"{how_to_install('mlx-lm')}, or choose another backend"
-        ) from error
+        remedy = f"{how_to_install('mlx-lm')}, or choose another backend"
+        raise BackendError(f"MLX can't be loaded ({error})", remedy) from error
     if on_gpu():
         mx.set_cache_limit(CACHE_LIMIT)
     else:
@@ -67,8 +62,7 @@ def processor() -> str:
 def openblas() -> Any:
     """Load OpenBLAS so that MLX uses it instead of its own library, which is 30 times slower.
 
-    Returns:
-        The library; None if it is missing, or if MLX was loaded before and has found its own.
+    None if it is missing, or if MLX was loaded before and has found its own.
     """
     if not sys.platform.startswith("linux") or "mlx.core" in sys.modules:
         return None

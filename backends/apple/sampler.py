@@ -33,10 +33,7 @@ Cache = list[Any]
 
 
 class _RowsCache(BatchKVCache):
-    """Keys and values of the answers in progress.
-
-    mlx-lm's cache grows by 256 tokens at a time for all answers: a multiple of what short answers need.
-    """
+    """The answers in progress. mlx-lm's grows by 256 tokens at a time for all: a multiple of what short ones need."""
 
     step = CELLS
 
@@ -78,8 +75,7 @@ class _Sampler:
 
     Attributes:
         waiting: answers that were inserted and not started.
-        active: those that are decoded, a row each.
-        decodes: whether the next call is for those.
+        active: those that are decoded, a row each; `decodes` says whether the next call is for them.
     """
 
     def __init__(self, temperature: float) -> None:

@@ -86,11 +86,9 @@ class Kept:
 
 
 class LayerOnPack:
-    """One layer of a model, for one pack.
+    """One layer of mlx-lm's, its linear layers adapted, for one pack.
 
-    Args:
-        layer: mlx-lm's, its linear layers adapted.
-        window: tokens that a token sees, itself and those before it; None for all.
+    A token sees a `window` of tokens, itself and those before it; None for all.
     """
 
     def __init__(self, layer: Any, indices: PackIndices, window: int | None = None) -> None:
@@ -121,10 +119,9 @@ class LayerOnPack:
         return after, Kept(states, query, key, value, attention, attended, middle, gate, up, opened)
 
     def backward(self, kept: Kept, gradient: Array) -> tuple[Array, list[Array]]:
-        """Gradients of the layer's input and of its adapter, from the gradient of its output.
+        """(n, width) gradient of the layer's input, and those of A and B of q, k, v, o, gate, up, down.
 
-        Returns:
-            (n, width), and those of A and B of q, k, v, o, gate, up, down.
+        They come from the gradient of its output.
         """
         (gate, opened, up), down = _vjp(self._contract, [kept.gate, kept.opened, kept.up], self.of_contract, [gradient])
         through = opened * kept.opened * (1.0 - kept.opened)
@@ -246,10 +243,9 @@ def _vjp(
 
 
 class Trunk:
-    """All layers of a model, for one pack.
+    """All layers of one of mlx-lm's models, adapted, for one pack.
 
     Args:
-        model: one of mlx-lm's models, adapted.
         keep: keep what each layer needs for the backward pass. If false, only its input is kept and the layer is
             computed again: half as long again, at an eighth of the memory.
         check: called before each layer, forward and backward; raises an error to end the pass.
@@ -323,11 +319,9 @@ def sigmoid(x: Array) -> Array:
 
 
 def softmax(scores: Array, visible: Array) -> Array:
-    """Softmax over the last axis of the visible scores; the others get a weight of zero.
+    """Softmax over the last axis of the visible ones of finite scores; the others get a weight of zero.
 
-    Args:
-        scores: finite.
-        visible: True for scores that count, at least one in each row; broadcast.
+    At least one of each row is visible.
     """
     if on_gpu():
         return mx.softmax(mx.where(visible, scores, -mx.inf), axis=-1)

@@ -19,12 +19,12 @@ _SHORT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,63}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A base model.
+    """A base model; what is not known of it is empty.
 
     Attributes:
         name: for people: without the directory of its file.
-        repository: "organisation/model" of the hub; "" if it is not known.
-        licence, languages: by the hub's names; empty if they are not known.
+        repository: "organisation/model" of the hub.
+        licence, languages: by the hub's names.
     """
 
     name: str
@@ -34,16 +34,12 @@ class Base:
 
 
 EMBEDDED = Base("SmolLM2-135M-Instruct (Q4_1)", "HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0", ("en",))
-"""The embedded model."""
 
 
 def base_of(setting: str, path: Path, metadata: Mapping[str, Any]) -> Base:
-    """What is known of a model on this machine; the network is not used.
+    """What is known of a model on this machine, from the setting `model`; the network is not used.
 
-    Args:
-        setting: the value of the setting `model`.
-        path: of its file or directory.
-        metadata: of its GGUF file; empty for a directory.
+    The metadata is that of its GGUF file; empty for a directory.
     """
     if not setting:
         return EMBEDDED

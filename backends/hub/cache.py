@@ -20,12 +20,10 @@ INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class KeptModel:
-    """A model of the hub on this machine.
+    """A model of the hub on this machine: a GGUF file or a directory.
 
     Attributes:
         name: as the setting `model` takes it.
-        path: of the GGUF file or directory.
-        bytes: on the disk.
         licence: its name; "" if it is not known.
         complete: whether all of its files are here.
     """
@@ -57,10 +55,9 @@ def kept_models() -> list[KeptModel]:
         snapshot = _snapshot(repository)
         if snapshot is None:
             continue
-        licence = _licence(snapshot)
+        licence = str(page_of(snapshot).get("license") or "")
         if (snapshot / "config.json").exists():
-            directory = [file for file in _files(snapshot) if belongs(file.relative_to(snapshot).as_posix())]
-            size = sum(file.stat().st_size for file in directory)
+            size = sum(file.stat().st_size for file in _directory_files(snapshot))
             models.append(KeptModel(str(HubName(repository.repo_id)), snapshot, size, licence, is_complete(snapshot)))
         models += [
             KeptModel(
@@ -80,11 +77,7 @@ def remove_model(name: HubName) -> int:
     if model is None:
         known = ", ".join(kept) or "none"
         raise ModelError(f"the model {name} is not on this machine", f"of the hub's models there are here: {known}")
-    if name.file:
-        files = [model.path]
-    else:
-        files = [file for file in _files(model.path) if belongs(file.relative_to(model.path).as_posix())]
-    for file in files:
+    for file in [model.path] if name.file else _directory_files(model.path):
         # The cache holds each file once, under its checksum, and a link to it in the snapshot.
         blob = file.resolve()
         file.unlink()
@@ -101,23 +94,25 @@ def _cached_repositories() -> list[CachedRepoInfo]:
     from huggingface_hub.errors import CacheNotFound
 
     try:
-        return [
-            repository for repository in scan_cache_dir(constants.HF_HUB_CACHE).repos if repository.repo_type == "model"
-        ]
+        found = scan_cache_dir(constants.HF_HUB_CACHE).repos
     except CacheNotFound:
         return []
+    return [repository for repository in found if repository.repo_type == "model"]
 
 
 def _snapshot(repository: CachedRepoInfo) -> Path | None:
     """The newest version of a repository that is here."""
-    revision = repository.refs.get("main") or max(
-        repository.revisions, key=lambda revision: revision.last_modified, default=None
-    )
+    newest = max(repository.revisions, key=lambda revision: revision.last_modified, default=None)
+    revision = repository.refs.get("main") or newest
     return None if revision is None else revision.snapshot_path
 
 
 def _files(directory: Path) -> Iterator[Path]:
     return (path for path in sorted(directory.rglob("*")) if path.is_file())
+
+
+def _directory_files(snapshot: Path) -> list[Path]:
+    return [file for file in _files(snapshot) if belongs(file.relative_to(snapshot).as_posix())]
 
 
 def is_complete(directory: Path) -> bool:
@@ -129,11 +124,6 @@ def is_complete(directory: Path) -> bool:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return False
     return all((directory / name).is_file() for name in ("config.json", *map(str, weights)))
-
-
-def _licence(snapshot: Path) -> str:
-    """The licence that a model's page names; "" without one."""
-    return str(page_of(snapshot).get("license") or "")
 
 
 def page_of(directory: Path) -> dict[str, Any]:

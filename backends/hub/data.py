@@ -8,12 +8,12 @@ pandas and more, to read the same files. No code of a data set is downloaded.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sapo_edge.backends.hub.download import Progress, check_space, check_sum, reporting
+from sapo_edge.backends.hub.download import Progress, cached, check_space, check_sum, reporting
 from sapo_edge.backends.hub.find import explained
 from sapo_edge.backends.hub.name import HUB
 from sapo_edge.errors import DataError
@@ -55,15 +55,11 @@ class DataSplit:
 
 
 def find_split(name: str, configuration: str | None, split: str | None) -> DataSplit:
-    """Ask the hub for the files of a split.
+    """Ask the hub for the files of a split of a data set, named as in `FORM`.
 
     Args:
-        name: as in `FORM`.
         configuration: None: the only one, or one of `USUAL`.
         split: None: "train", or the only one.
-
-    Raises:
-        DataError: if there is no such data set, configuration or split, naming what there is.
     """
     from huggingface_hub import HfApi, constants, errors
     from huggingface_hub.utils._validators import validate_repo_id
@@ -83,24 +79,13 @@ def find_split(name: str, configuration: str | None, split: str | None) -> DataS
     if not splits:
         remedy = "download a file of it, and give that: .parquet, .jsonl or .csv"
         raise DataError(f"{what} has no Parquet files", remedy)
-    usual = [other for other in USUAL if other in splits]
-    chosen = _choose(what, "configuration", splits, configuration, usual)
-    parts = splits[chosen]
-    part = _choose(
-        f"{what}, configuration {chosen},", "split", parts, split, [name for name in parts if name == "train"]
-    )
-    return DataSplit(repository, chosen, part, str(info.sha), tuple(parts[part]))
+    chosen = _choose(what, "configuration", splits, configuration, USUAL)
+    part = _choose(f"{what}, configuration {chosen},", "split", splits[chosen], split, ("train",))
+    return DataSplit(repository, chosen, part, str(info.sha), tuple(splits[chosen][part]))
 
 
 def fetch_files(split: DataSplit, progress: Progress) -> Iterator[Path]:
-    """Download the files of a split, each when it is wanted: whoever has enough rows need not take all.
-
-    Raises:
-        DataError: if a file is too large, or can't be downloaded.
-        ModelError: if the disk is too full, or what arrived is damaged, as with models.
-    """
-    from huggingface_hub import constants, hf_hub_download
-
+    """Download the files of a split, each when it is wanted: whoever has enough rows need not take all."""
     what = f"the data set {HUB}{split.repository}"
     for file in split.files:
         size = file.size or 0
@@ -109,13 +94,7 @@ def fetch_files(split: DataSplit, progress: Progress) -> Iterator[Path]:
             raise DataError(f"{file.rfilename} of {what} has {size / 1e6:.0f} MB", remedy)
         with explained("data set", f"{HUB}{split.repository}", FORM, DataError, fetch=True):
             check_space(what, size)
-            path = Path(
-                hf_hub_download(
-                    split.repository, file.rfilename, repo_type="dataset", revision=split.revision,
-                    cache_dir=constants.HF_HUB_CACHE, endpoint=constants.ENDPOINT,
-                    tqdm_class=reporting(progress, 0, size),
-                )
-            )  # fmt: skip
+            path = cached(split.repository, file, split.revision, reporting(progress, 0, size), kind="dataset")
         check_sum(what, path, file)
         yield path
 
@@ -131,7 +110,7 @@ def _splits(info: DatasetInfo, form: re.Pattern[str]) -> dict[str, dict[str, lis
     return splits
 
 
-def _choose(what: str, kind: str, options: Mapping[str, object], named: str | None, usual: list[str]) -> str:
+def _choose(what: str, kind: str, options: Mapping[str, object], named: str | None, usual: Sequence[str]) -> str:
     names = printable(", ".join(options))
     if named is not None:
         if named in options:
@@ -140,6 +119,7 @@ def _choose(what: str, kind: str, options: Mapping[str, object], named: str | No
         raise DataError(f"{what} has no {kind} {named}", remedy)
     if len(options) == 1:
         return next(iter(options))
-    if usual:
-        return usual[0]
+    for name in usual:
+        if name in options:
+            return name
     raise DataError(f"{what} has {len(options)} {kind}s", f"name one with --{kind}: {names}")

@@ -31,10 +31,9 @@ def download(name: HubName, progress: Progress) -> Path:
     """Download a model's file or directory. After an interruption, files that had arrived are not fetched again.
 
     Raises:
-        ModelError: if the repository has no such model, the disk is too full, or what arrived is damaged.
         OSError, ValueError, RuntimeError: of the hub's client.
     """
-    from huggingface_hub import HfApi, constants, hf_hub_download
+    from huggingface_hub import HfApi, constants
 
     info = HfApi(endpoint=constants.ENDPOINT).model_info(name.repository, files_metadata=True)
     files = _wanted(name, info)
@@ -44,27 +43,28 @@ def download(name: HubName, progress: Progress) -> Path:
     progress(0, total)
     path = Path()
     for file in files:
-        path = Path(
-            hf_hub_download(
-                name.repository, file.rfilename, revision=info.sha, cache_dir=constants.HF_HUB_CACHE,
-                endpoint=constants.ENDPOINT, tqdm_class=reporting(progress, done, total),
-            )
-        )  # fmt: skip
+        path = cached(name.repository, file, info.sha, reporting(progress, done, total))
         check_sum(f"the model {name}", path, file)
         done += file.size or 0
         progress(done, total)
     _remember_newest(name, str(info.sha))
     if name.file:
         return path
-    return _snapshot_of(name, path, files[-1].rfilename)
-
-
-def _snapshot_of(name: HubName, path: Path, file: str) -> Path:
-    """The directory of a snapshot, from the path of one of its files."""
-    snapshot = path.parents[len(Path(file).parts) - 1]
-    if not is_complete(snapshot):
+    if not is_complete(path.parent):
         raise ModelError(f"the model {name} has no weights as safetensors", f"use another model: {FORM}")
-    return snapshot
+    return path.parent
+
+
+def cached(repository: str, file: RepoSibling, commit: str | None, bar: type[Any], *, kind: str = "model") -> Path:
+    """A file in the hub's cache, downloaded if it is not there yet."""
+    from huggingface_hub import constants, hf_hub_download
+
+    return Path(
+        hf_hub_download(
+            repository, file.rfilename, repo_type=kind, revision=commit, cache_dir=constants.HF_HUB_CACHE,
+            endpoint=constants.ENDPOINT, tqdm_class=bar,
+        )
+    )  # fmt: skip
 
 
 def _remember_newest(name: HubName, commit: str) -> None:
@@ -111,7 +111,7 @@ def _is_here(name: HubName, file: RepoSibling, info: ModelInfo) -> bool:
 
 
 def check_space(what: str, missing: int) -> None:
-    """A ModelError if the disk has no room for so many bytes of what is downloaded."""
+    """Check that the disk has room for so many bytes of what is downloaded."""
     from huggingface_hub import constants
 
     existing = nearest_existing(Path(constants.HF_HUB_CACHE))
@@ -132,10 +132,8 @@ def check_sum(what: str, path: Path, file: RepoSibling) -> None:
     blob = path.resolve()
     path.unlink()
     blob.unlink(missing_ok=True)
-    raise ModelError(
-        f"{file.rfilename} of {what} arrived damaged: its checksum is not the hub's",
-        "try again; it has been removed",
-    )
+    problem = f"{file.rfilename} of {what} arrived damaged: its checksum is not the hub's"
+    raise ModelError(problem, "try again; it has been removed")
 
 
 def reporting(progress: Progress, before: int, total: int) -> Any:

@@ -11,21 +11,9 @@ from sapo_edge.errors import ModelError
 
 
 class Repository:
-    """The newest version of a repository.
-
-    Attributes:
-        commit: of that version.
-    """
+    """The newest version of a repository, named "owner/name", and its commit. The hub is asked for both."""
 
     def __init__(self, name: str) -> None:
-        """Ask the hub what there is.
-
-        Args:
-            name: "owner/name".
-
-        Raises:
-            ModelError: if there is no such repository, or the hub can't be reached.
-        """
         from huggingface_hub import HfApi, constants
 
         self.name = HubName(name)
@@ -38,14 +26,7 @@ class Repository:
         return file in self._files
 
     def fetch(self, file: str, directory: Path, limit: int) -> Path:
-        """Download a file into a directory, under its own name.
-
-        Args:
-            limit: most bytes that it may have.
-
-        Raises:
-            ModelError: if it is missing, larger or damaged.
-        """
+        """Download a file of at most `limit` bytes into a directory, under its own name."""
         from huggingface_hub import constants, hf_hub_download
 
         if file not in self._files:

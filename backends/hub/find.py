@@ -15,11 +15,7 @@ ELSEWHERE = "check the network and the disk space, or give a file or directory"
 
 
 def hub_model(name: HubName, *, fetch: bool, progress: Progress | None = None) -> Path:
-    """The local copy of a model.
-
-    Args:
-        fetch: whether to download what is missing.
-    """
+    """The local copy of a model; `fetch` downloads what is missing."""
     from huggingface_hub.utils._validators import validate_repo_id
 
     with explained("model", str(name), FORM, ModelError, fetch=fetch):
@@ -28,22 +24,14 @@ def hub_model(name: HubName, *, fetch: bool, progress: Progress | None = None) -
         if path is None and fetch:
             path = download(name, progress or (lambda _done, _total: None))
         if path is None:
-            raise ModelError(
-                f"the model {name} is not on this machine yet",
-                f"download it with: sapo models pull {name}; sapo run downloads it too",
-            )
+            remedy = f"download it with: sapo models pull {name}; sapo run downloads it too"
+            raise ModelError(f"the model {name} is not on this machine yet", remedy)
     return path
 
 
 @contextmanager
 def explained(thing: str, name: str, form: str, kind: type[SapoError], *, fetch: bool) -> Iterator[None]:
-    """Turn errors of the hub's client into ones with a remedy.
-
-    Args:
-        thing: what is looked for: "model".
-        form: how names of such things are written.
-        kind: of the errors.
-    """
+    """Turn the hub's client's errors about a "model" or another thing, whose names have a form, into ones of a kind."""
     from huggingface_hub import errors
 
     try:

@@ -14,11 +14,7 @@ LOGIN = "log in with: hf auth login, and a token that may write (huggingface.co/
 
 
 def check_repository(name: str) -> str:
-    """The name of a repository, "owner/name", without the prefix `HUB`.
-
-    Raises:
-        ConfigError: if it has another form.
-    """
+    """The name of a repository, checked to be "owner/name", without the prefix `HUB`."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils._validators import validate_repo_id
 
@@ -28,18 +24,13 @@ def check_repository(name: str) -> str:
     except HFValidationError:
         repository = ""
     if repository.count("/") != 1:
-        raise ConfigError(
-            f"{name!r} is no name of a repository", "give OWNER/NAME, with your name on the hub: me/my-adapter"
-        )
+        remedy = "give OWNER/NAME, with your name on the hub: me/my-adapter"
+        raise ConfigError(f"{name!r} is no name of a repository", remedy)
     return repository
 
 
 def check_login() -> None:
-    """Check that there is a token of the hub on this machine; the hub is not asked.
-
-    Raises:
-        SapoError: if there is none.
-    """
+    """Check that there is a token of the hub on this machine; the hub is not asked."""
     from huggingface_hub import get_token
 
     if get_token() is None:
@@ -47,16 +38,12 @@ def check_login() -> None:
 
 
 def upload(directory: Path, repository: str, *, public: bool, message: str, replaced: Sequence[str]) -> str:
-    """Publish all files of a directory in one commit; the repository is made if there is none.
+    """Publish all files of a directory in one commit, and return the address of the repository's page.
+
+    The repository is made if there is none; an existing one has to be as `public` says.
 
     Args:
         replaced: patterns of files that are removed from the repository where the directory has none of the name.
-
-    Returns:
-        The address of its page.
-
-    Raises:
-        SapoError: if the hub can't be reached or refuses, or an existing repository is not as `public` says.
     """
     from huggingface_hub import HfApi, constants
 
@@ -66,10 +53,8 @@ def upload(directory: Path, repository: str, *, public: bool, message: str, repl
         is_public = not api.model_info(repository).private
     if is_public is not public:
         state, remedy = ("public", "give --public") if is_public else ("private", "leave out --public")
-        raise SapoError(
-            f"{repository} exists already, and is {state}: nothing was sent",
-            f"{remedy}, name another repository, or change it in its settings on the hub",
-        )
+        remedy = f"{remedy}, name another repository, or change it in its settings on the hub"
+        raise SapoError(f"{repository} exists already, and is {state}: nothing was sent", remedy)
     with _explained(repository):
         api.upload_folder(
             repo_id=repository, folder_path=directory, commit_message=message, delete_patterns=list(replaced)

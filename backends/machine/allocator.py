@@ -49,12 +49,9 @@ def return_freed_memory() -> None:
 
 @contextmanager
 def keeping_freed_memory(keeps: bool = True) -> Iterator[None]:
-    """Keep what is freed meanwhile for what is needed next; `return_freed_memory` gives it back.
+    """Keep what is freed meanwhile, if `keeps`, for what is needed next; `return_freed_memory` gives it back.
 
     The system clears each page that it hands out: 10 to 30 % of an update's time where arrays go and come.
-
-    Args:
-        keeps: if false, this does nothing.
     """
     library = _glibc() if keeps else None
     if library is None:

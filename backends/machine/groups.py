@@ -6,16 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
-"""Where Linux shows control groups."""
 OWN_GROUPS = Path("/proc/self/cgroup")
-"""The groups of this process."""
 
 
 def own_groups(controller: str) -> Iterator[tuple[Path, int]]:
-    """Each group that this process is in, from the innermost up, with its version (1 or 2).
+    """Each group with a controller that this process is in, from the innermost up, with its version (1 or 2).
 
-    Args:
-        controller: of groups of version 1, such as "memory"; groups of version 2 have all controllers.
+    Groups of version 1 have one such as "memory"; those of version 2 have all.
     """
     try:
         lines = OWN_GROUPS.read_text("utf-8").splitlines()

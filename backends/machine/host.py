@@ -21,11 +21,7 @@ IDENTIFYING = ("model name", "flags", "CPU implementer", "CPU part", "Features")
 
 @dataclass(frozen=True, slots=True)
 class TorchBuild:
-    """The platforms that an installed torch was built for.
-
-    Attributes:
-        cuda, hip, xpu: versions of NVIDIA's, AMD's and Intel's platforms; "" if torch was not built for them.
-    """
+    """The versions of NVIDIA's, AMD's and Intel's platforms that an installed torch was built for; "" if it was not."""
 
     version: str
     cuda: str = ""
@@ -41,7 +37,6 @@ class Host:
         system, machine: as Python's `platform` names them.
         installed: whether a package of this name can be found.
         torch: how torch was built; None if that is unknown.
-        nvidia: NVIDIA's GPUs; None if there are none.
         exists: whether a file or device of this name exists.
     """
 
@@ -64,13 +59,9 @@ class Host:
 
 def this_host() -> Host:
     return Host(
-        platform.system(),
-        platform.machine(),
-        is_installed,
-        torch_build,
-        lru_cache(maxsize=1)(find_nvidia),
+        platform.system(), platform.machine(), is_installed, torch_build, lru_cache(maxsize=1)(find_nvidia),
         lambda path: Path(path).exists(),
-    )
+    )  # fmt: skip
 
 
 def processor(processors: Path = PROCESSORS) -> str:
@@ -117,11 +108,5 @@ def torch_build() -> TorchBuild | None:
         text = (Path(directories[0]) / "version.py").read_text("utf-8")
     except (ImportError, ValueError, OSError, IndexError):
         return None
-    values = {
-        name: value
-        for name, value in re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*'([^'\n]*)'", text, re.MULTILINE)
-        if value
-    }
-    return TorchBuild(
-        values.get("__version__", "unknown"), values.get("cuda", ""), values.get("hip", ""), values.get("xpu", "")
-    )
+    values = dict(re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*'([^'\n]+)'", text, re.MULTILINE))
+    return TorchBuild(values.get("__version__", "unknown"), *(values.get(name, "") for name in ("cuda", "hip", "xpu")))

@@ -24,10 +24,9 @@ def is_quiet() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A file of figures.
+    """A file of figures; without a path, nothing is remembered.
 
     Attributes:
-        path: None remembers nothing.
         subject: what the figures depend on beside the processor, such as versions; values as JSON has them.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import suppress
 
 from sapo_edge.backends.machine.groups import own_groups
 
@@ -32,16 +32,9 @@ def total_memory() -> int:
 def _groups() -> Iterator[tuple[int, int]]:
     """Limit and use, in bytes, of each group with a limit that this process is in, directly or further up."""
     for group, version in own_groups("memory"):
-        if (found := _read(group, *_FILES[version])) is not None:
-            yield found
-
-
-def _read(group: Path, limit: str, use: str, cached: str) -> tuple[int, int] | None:
-    try:
-        most = int((group / limit).read_text("ascii"))
-        used = int((group / use).read_text("ascii"))
-        statistics = dict(line.split() for line in (group / "memory.stat").read_text("ascii").splitlines())
-        return most, max(0, used - int(statistics.get(cached, 0)))
-    except (OSError, ValueError):
-        # No limit: the file is missing or says "max".
-        return None
+        limit, use, cached = _FILES[version]
+        # Without a limit, the file is missing or says "max".
+        with suppress(OSError, ValueError):
+            most, used = (int((group / name).read_text("ascii")) for name in (limit, use))
+            statistics = dict(line.split() for line in (group / "memory.stat").read_text("ascii").splitlines())
+            yield most, max(0, used - int(statistics.get(cached, 0)))

@@ -67,17 +67,13 @@ class Nvidia:
         major, driver = _major(cuda), _major(self.driver)
         least = LEAST_DRIVER.get(major, 0)
         if driver and driver < least:
-            return (
-                f"its driver {self.driver} is too old for torch, which was built for CUDA {cuda} and needs {least}",
-                "update NVIDIA's driver, or install a torch that was built for an older CUDA",
-            )
-        capability = gpu.capability
+            built = f"torch, which was built for CUDA {cuda} and needs {least}"
+            remedy = "update NVIDIA's driver, or install a torch that was built for an older CUDA"
+            return f"its driver {self.driver} is too old for {built}", remedy
         least_capability = next((at for since, at in NEWEST_FIRST if since <= _version(cuda)), (0, 0))
-        if capability is not None and capability < least_capability:
-            return (
-                f"it is too old for torch, which was built for CUDA {cuda}",
-                "install a torch that was built for an older CUDA, such as 12.6",
-            )
+        if gpu.capability is not None and gpu.capability < least_capability:
+            remedy = "install a torch that was built for an older CUDA, such as 12.6"
+            return f"it is too old for torch, which was built for CUDA {cuda}", remedy
         return "", ""
 
 
@@ -123,7 +119,7 @@ def _visible(gpus: tuple[Gpu, ...], names: str, *, by_bus: bool) -> tuple[Gpu, .
 
 
 def _major(version: str) -> int:
-    """The major number of a version; 0 if it has none."""
+    """0 if a version has none."""
     first = version.partition(".")[0]
     return int(first) if first.isdigit() else 0
 

@@ -87,11 +87,7 @@ def cores_in_use(seconds: float) -> float:
 
 
 class ThreadGovernor:
-    """Chooses the number of threads from the load of other programs.
-
-    Args:
-        fixed: the number that the user set; 0 measures.
-    """
+    """Chooses the number of threads from the load of other programs, or takes a fixed one that the user set."""
 
     def __init__(self, fixed: int = 0) -> None:
         self.cores = available_cores()
