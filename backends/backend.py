@@ -21,7 +21,6 @@ class Support:
         reason: what it computes on, or why it can't run.
         potential: the preference it would have if nothing were missing.
         missing: what keeps it from that, in a sentence; "" if nothing does.
-        trains: whether it can learn, or only sample.
         free: bytes of free memory on its device; 0 if that is the machine's own memory.
     """
 
@@ -45,12 +44,10 @@ class OpenOptions:
 
     Attributes:
         model: a GGUF file, or a directory with config.json, safetensors and tokenizer.
-        cache: directory for derived files.
-        workspace: directory for files of this process, such as the adapter that llama.cpp reads.
+        cache, workspace: for derived files, and for those of this process, such as the adapter that llama.cpp reads.
         threads: CPU threads; 0 adapts to the load of other programs.
         trainable: if false, `update` raises an error, and nothing that only learning needs is loaded.
         narrate: called with a line of text before something that takes time, while the policy is made.
-        thinking: whether the model may think before it answers.
         quantise: the format to which torch quantises a directory's matrices on a CPU; "": none.
         precision: of a CPU's products while the model learns: "auto", "float32" or "bfloat16".
         sampler: what answers while the llama.cpp backend learns: "auto", the faster here, "llama_cpp" or "torch".
@@ -115,10 +112,8 @@ class Backend:
 
     Attributes:
         name: in the settings: lower case, digits, "_".
-        title: for people.
         look: (machine, model or None) to how well it runs. Reads files, imports nothing heavy.
         open: raises BackendError if something it needs is missing or broken, ModelError if it can't use the model.
-        estimate: memory of a round with a model.
         probe: Python code that fails if something it needs is broken; `sapo doctor` runs it in a process of its own.
         packages: distributions whose versions `sapo doctor` shows.
     """

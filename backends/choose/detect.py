@@ -29,7 +29,6 @@ class ChosenBackend:
     """The backend to run, by its name in the settings, and the reason in words.
 
     Attributes:
-        name: in the settings.
         reason: what it runs on, and why it was chosen.
         runner_up: what would be chosen without it, in words; "" if there is nothing else.
         missing: what keeps each better backend from running, and the remedy, a sentence each.
@@ -62,7 +61,6 @@ def detect(name: str = AUTO, model: Path | None = None, host: Host | None = None
     Args:
         name: "auto", or the backend that the user set.
         model: a GGUF file or a directory: not every backend reads both, or has memory for it.
-        host: the machine; None for this one.
 
     Raises:
         BackendError: if none can be used, or not the one that the user set.
@@ -82,11 +80,8 @@ def detect(name: str = AUTO, model: Path | None = None, host: Host | None = None
         raise BackendError(f"no backend can be used ({reasons})", ranked[0][1].remedy)
     (backend, best), *others = usable
     # What the best one itself lacks counts too: with it, it could do more.
-    missing = tuple(
-        _sentence(support)
-        for _, support in ranked
-        if support.missing and (support is best or support.potential > best.preference)
-    )
+    lacking = (each for _, each in ranked if each.missing and (each is best or each.potential > best.preference))
+    missing = tuple(map(_sentence, lacking))
     runner_up = f"{others[0][0].title}: {others[0][1].reason}" if others else ""
     return ChosenBackend(backend.name, f"{backend.title}: {best.reason}", runner_up, missing, automatic=True)
 
@@ -108,8 +103,7 @@ def survey(model: Path | None = None, host: Host | None = None) -> list[tuple[Ba
 def probe(backends: Iterable[Backend]) -> dict[str, str]:
     """Load what each backend needs in processes of their own, at the same time, which takes seconds.
 
-    Returns:
-        For each backend that failed, by name, the last line of its error.
+    Returns, by the name of each backend that failed, the last line of its error.
     """
     processes = {
         backend.name: subprocess.Popen(

@@ -76,13 +76,10 @@ class Constraint:
 
 
 class Grammars:
-    """Compiles schemas for one vocabulary.
+    """Compiles schemas for one vocabulary; a BackendError without llguidance.
 
     Args:
         size: columns of the logits; models may have more of them than tokens.
-
-    Raises:
-        BackendError: if llguidance is missing.
     """
 
     def __init__(self, vocabulary: Vocabulary, size: int) -> None:
@@ -119,11 +116,7 @@ class _Tokens:
 
 
 def grammar_of(schema: str) -> str:
-    """llguidance's grammar of a schema's answers, whose validity is not checked.
-
-    Raises:
-        ModelError: if it is no JSON object or too long.
-    """
+    """llguidance's grammar of a schema, not checked for validity; a ModelError if it is no JSON object or too long."""
     if len(schema.encode()) > MAX_SCHEMA_BYTES:
         raise ModelError(f"a JSON schema has more than {MAX_SCHEMA_BYTES} bytes", "shorten it")
     try:
@@ -149,11 +142,9 @@ def _bound_integers(schema: Any) -> Any:
 
 
 def check_schema(schema: str) -> None:
-    """Make sure that answers can obey a schema, without a model. Takes at most about a second, without Python's lock.
+    """Make sure that answers can obey a schema; a ModelError if they can't, a BackendError without llguidance.
 
-    Raises:
-        BackendError: if llguidance is missing.
-        ModelError: if they can't, or it is too large.
+    Needs no model, and takes at most about a second, without Python's lock.
     """
     problem = _library().LLMatcher.validate_grammar(grammar_of(schema))
     if problem and not problem.startswith("WARNING"):

@@ -44,13 +44,7 @@ def draw(logits: FloatRows, temperature: float, uniforms: npt.NDArray[np.float64
 
 
 def _invert(weights: FloatRows, sums: npt.NDArray[np.float64], uniform: float) -> int:
-    """The first index at which the running sum of the weights exceeds `uniform` x their total.
-
-    Args:
-        weights: (n,) not negative.
-        sums: from `_sum_blocks`.
-        uniform: in [0, 1).
-    """
+    """The first index where the running sum of (n,) weights, none negative, exceeds `uniform` x their total."""
     threshold = uniform * sums[-1]
     # side="right" never lands on a weight of zero. The minima guard the last rounding step, and sums that are NaN.
     block = min(int(np.searchsorted(sums, threshold, side="right")), len(sums) - 1)

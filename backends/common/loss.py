@@ -48,16 +48,9 @@ def k3(library: ModuleType, logprobs: Array, others: Array) -> Array:
 
 
 def token_losses(
-    library: ModuleType,
-    logprobs: Array,
-    old: Array,
-    sampler: Array,
-    advantages: Array,
-    trust: Array,
-    weights: Array,
-    *,
-    importance_cap: float,
-) -> Array:
+    library: ModuleType, logprobs: Array, old: Array, sampler: Array, advantages: Array, trust: Array, weights: Array,
+    *, importance_cap: float,
+) -> Array:  # fmt: skip
     """The loss of each token, which is also its derivative by `logprobs`: the ratio is 1.
 
     Args:
@@ -65,7 +58,6 @@ def token_losses(
         old: the same log-probabilities without a gradient.
         sampler: under the sampler; NaN where a token is not the policy's own.
         trust: what is left of the loss of each external token.
-        weights: of each token in the loss.
     """
     own = ~library.isnan(sampler)
     importance = library.exp(old - library.where(own, sampler, 0.0)).clip(max=importance_cap)
@@ -98,13 +90,9 @@ class Doubt:
 
 
 def trust_in_answer(
-    logprobs: Sequence[float],
-    tails: Sequence[float],
-    advantage: float,
-    rule: ExternalRule,
-    doubt: Doubt = Doubt(),
+    logprobs: Sequence[float], tails: Sequence[float], advantage: float, rule: ExternalRule, doubt: Doubt = Doubt()
 ) -> tuple[list[float], Doubt]:
-    """What is left of the loss of each token of an external answer.
+    """What is left of the loss of each token of an external answer, from 0 to 1; and the doubt after the last one.
 
     A tail is the probability that the policy writes this token or one that is no likelier. In what the policy writes
     itself, -log(tail) is 1 on average at most, however uncertain the policy is and however long the text. So its sum
@@ -113,12 +101,8 @@ def trust_in_answer(
     never falls again in its answer.
 
     Args:
-        logprobs: of the tokens, under the learner.
-        tails: of the tokens, likewise.
+        logprobs, tails: of the tokens, under the learner.
         doubt: where the tokens go on an answer.
-
-    Returns:
-        Factors from 0 to 1, and the doubt after the last token.
     """
     trust = []
     for logprob, tail in zip(logprobs, tails, strict=True):
@@ -132,11 +116,7 @@ def trust_in_answer(
 
 @dataclass(slots=True)
 class LossSums:
-    """Sums over answer tokens, turned into means at the end of an update.
-
-    Attributes:
-        doubt: of an external answer that goes on in the next rows.
-    """
+    """Sums over answer tokens, for means at the end of an update; `doubt`: of an answer that the next rows go on with."""
 
     tokens: int = 0
     own_tokens: int = 0
@@ -169,7 +149,6 @@ class PackLoss:
     Attributes:
         library: numpy or torch.
         convert: makes the library's arrays of numpy's.
-        layout: the pack.
     """
 
     library: ModuleType

@@ -30,7 +30,6 @@ class EncodedAnswer:
 
     Attributes:
         token_ids: (l,).
-        advantage: of each of its tokens.
         logprobs: (l,) by the sampler; None if the answer is not the policy's own.
         weight: of each of its tokens in the loss; without `weighted`, 1.
         known: see `TrainingAnswer`.
@@ -77,11 +76,7 @@ class EncodedGroup:
 
 
 def encode_group(vocabulary: Vocabulary, group: TrainingGroup, max_tokens: int = 0) -> EncodedGroup:
-    """A group as token ids.
-
-    Args:
-        max_tokens: cuts external answers; 0 cuts none.
-    """
+    """A group as token ids; external answers are cut to `max_tokens`, unless that is 0."""
     answers = []
     for answer in group.answers:
         token_ids = _answer_ids(vocabulary, answer, max_tokens)
@@ -138,11 +133,7 @@ def _answer_ids(vocabulary: Vocabulary, answer: TrainingAnswer, max_tokens: int)
 
 
 def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
-    """Number of tokens that all prompts begin with, leaving each at least one of its own.
-
-    Args:
-        prompts: at least one, none empty.
-    """
+    """Number of tokens that all prompts, of which none is empty, begin with, leaving each at least one of its own."""
     columns = takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
     return min(sum(1 for _ in columns), min(map(len, prompts)) - 1)
 
@@ -172,9 +163,8 @@ class Pack:
         order: (n,) for each token, its index among all segments' queries, concatenated.
         predictors: (m,) for each target, the index of the token that predicts it.
         targets: (m,) the answer token ids.
-        advantages: (m,) each token's advantage.
+        advantages, weights: (m,) of each token, the latter in the loss.
         sampler_logprobs: (m,) NaN where an answer is external.
-        weights: (m,) of each token in the loss.
         external: first and last target, the latter excluded, of each external answer.
     """
 
@@ -204,8 +194,7 @@ def within_window(pack: Pack, window: int | None) -> tuple[npt.NDArray[np.bool_]
 def in_few_segments(layout: Pack, waste: float = 2.0) -> Pack:
     """The same pack with its segments joined and padded: a GPU computes one large product sooner than many small ones.
 
-    Args:
-        waste: pairs of a query and a key in a joined segment, for each pair of its parts; at most.
+    A joined segment has at most `waste` pairs of a query and a key for each pair of its parts.
     """
     parts = layout.segments
     starts = list(accumulate((part.queries.size for part in parts), initial=0))

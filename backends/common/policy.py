@@ -43,11 +43,7 @@ TYPICAL_PIECE = 16
 
 
 class BasePolicy(ABC):
-    """A policy whose model is a file or a directory; see `sapo_edge.policy.Policy`.
-
-    Attributes:
-        learner: None if the policy only samples.
-    """
+    """A policy whose model is a file or directory; see `sapo_edge.policy.Policy`. Without a learner it only samples."""
 
     backend: ClassVar[str]
     vocabulary: Vocabulary
@@ -113,19 +109,10 @@ class BasePolicy(ABC):
         return tokens if is_enough else self.vocabulary.tokenize(text, special=False)
 
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        answers: int,
-        max_tokens: int,
-        temperature: float,
-        seed: int,
-        handle: CallHandle | None = None,
-        *,
-        use_adapter: bool = True,
-        stop_text: str = STOP_TEXT,
-        schema: str | None = None,
-        begun: Sequence[Sequence[int]] = (),
-    ) -> list[list[Sample]]:
+        self, prompts: Sequence[Prompt], answers: int, max_tokens: int, temperature: float, seed: int,
+        handle: CallHandle | None = None, *, use_adapter: bool = True, stop_text: str = STOP_TEXT,
+        schema: str | None = None, begun: Sequence[Sequence[int]] = (),
+    ) -> list[list[Sample]]:  # fmt: skip
         if not prompts:
             return []
         encoded = [self.vocabulary.encode_prompt(prompt) for prompt in prompts]
@@ -204,11 +191,7 @@ class BasePolicy(ABC):
 
     @abstractmethod
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
-        """Read an adapter of any rank into a policy that doesn't train.
-
-        Raises:
-            CheckpointError: if it can't be used; nothing changes then.
-        """
+        """Read an adapter of any rank into a policy that doesn't train; a CheckpointError changes nothing."""
 
     def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
         trainable = self.learner is not None

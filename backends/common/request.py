@@ -103,11 +103,7 @@ class AnswerInProgress:
 
 
 class Results:
-    """The finished answers of a call, in the order of the prompts, whatever the order in which they finish.
-
-    Args:
-        handle: reports how many are finished.
-    """
+    """The finished answers of a call, in the order of the prompts, in whatever order they finish; `handle` is told."""
 
     def __init__(self, request: Request, handle: CallHandle) -> None:
         self._handle = handle

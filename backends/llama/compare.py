@@ -60,14 +60,7 @@ def remembered_rates(header: GgufHeader, cache: Path, products: str, *, disturbe
 
 
 def rates_here(model: Path, cache: Path, precision: str) -> SamplerRates | None:
-    """What was measured of a GGUF file on this machine, however busy that was; measures nothing.
-
-    Args:
-        precision: the setting.
-
-    Raises:
-        ModelError: if the file can't be read.
-    """
+    """What was measured of a GGUF file on this machine, however busy that was; measures nothing."""
     products = products_for(precision, cache, measure=False).format
     return remembered_rates(read_header(model), cache, products, disturbed=True)
 
@@ -77,10 +70,7 @@ def compare(
 ) -> SamplerRates:
     """Measure both in turn, the faster time of each, since other programs may be busy; remember it.
 
-    Args:
-        products: number format of torch's.
-        samplers: by `LLAMA` and `TORCH`.
-        vocabulary: number of tokens.
+    `samplers` go by `LLAMA` and `TORCH`; `products` is torch's number format, `vocabulary` the number of tokens.
     """
     quiet, request = is_quiet(), _request(vocabulary)
     best: dict[str, float] = dict.fromkeys(samplers, 0.0)

@@ -41,11 +41,9 @@ class Plan:
     """How much is computed at a time.
 
     Attributes:
-        slots: answers decoded in parallel.
         own_file: whether llama.cpp samples from the model's own file as it is: not from a copy in a faster format, and
             with no matrix rearranged in memory.
-        sampling: how it differs from the fastest plan while it samples, in words; "" if it does not.
-        learning: the same while it learns.
+        sampling, learning: how it differs from the fastest plan while it does so, in words; "" if it does not.
     """
 
     place: Place = PACKED
@@ -101,12 +99,7 @@ PLANS = (
 
 
 def fitting_plan(header: GgufHeader, size: RoundShape, free: int, products: str = "float32") -> Plan:
-    """The fastest plan that fits; the smallest if none does.
-
-    Args:
-        free: bytes of memory.
-        products: number format of the learner's.
-    """
+    """The fastest plan that fits into `free` bytes, with products in a number format; the smallest if none does."""
     may_be_wide = size.trainable and weight_bytes(ModelShape.of_gguf(header), products) <= WIDE_SHARE * free
     plans = (plan.with_products(products) for plan in PLANS if may_be_wide or not plan.is_wide)
     fitting = (plan for plan in plans if estimate_memory(header, size, plan).total <= CPU_SHARE * free)
@@ -114,13 +107,9 @@ def fitting_plan(header: GgufHeader, size: RoundShape, free: int, products: str 
 
 
 def estimate_memory(
-    header: GgufHeader,
-    size: RoundShape,
-    plan: Plan = DEFAULT,
-    sampled: GgufHeader | None = None,
-    *,
+    header: GgufHeader, size: RoundShape, plan: Plan = DEFAULT, sampled: GgufHeader | None = None, *,
     by_torch: bool = False,
-) -> MemoryEstimate:
+) -> MemoryEstimate:  # fmt: skip
     """Bytes that a node on this backend needs at its peak.
 
     Args:

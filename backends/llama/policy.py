@@ -43,12 +43,7 @@ if TYPE_CHECKING:
 
 
 class LlamaCppPolicy(BasePolicy):
-    """A policy whose model is one GGUF file; see `sapo_edge.policy.Policy`.
-
-    Raises:
-        ModelError: if the file is missing, truncated, or not supported.
-        BackendError: if llama-cpp-python or, for a trainable policy, torch is missing.
-    """
+    """A policy whose model is one GGUF file; see `sapo_edge.policy.Policy`."""
 
     backend = "llama_cpp"
 
@@ -81,11 +76,7 @@ class LlamaCppPolicy(BasePolicy):
         self._open_sampler(options)
 
     def _open_sampler(self, options: OpenOptions) -> None:
-        """Open the faster of llama.cpp and torch.
-
-        Raises:
-            ModelError: if torch is asked for and does not fit.
-        """
+        """Open the faster of llama.cpp and torch; a ModelError if torch is asked for and does not fit."""
         if self._is_for_torch(options):
             if self.model is not None:
                 self.model.close()
@@ -192,11 +183,7 @@ class LlamaCppPolicy(BasePolicy):
                 self._write_adapter()
                 context.set_adapter(self.adapter_file.path)
             return GroupSampler(
-                context,
-                request,
-                shape,
-                handle,
-                between_steps=lambda: context.set_threads(self.governor.current()),
+                context, request, shape, handle, between_steps=lambda: context.set_threads(self.governor.current())
             ).run()
 
     def _learned(self) -> None:

@@ -66,12 +66,7 @@ def derived_directory(header: GgufHeader, cache: Path) -> Path:
 
 
 def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Callable[[str], None]) -> SamplerChoice:
-    """The fastest faithful file on this host: made and measured in the first call, remembered in `cache`.
-
-    Args:
-        header: of the model's own file.
-        narrate: called with a text before a step that takes long.
-    """
+    """The fastest faithful file on this host: made and measured in the first call, remembered in `cache`."""
     weights = weights_of(header)
     if not SMALL <= weights <= LARGE:
         return own_file(header, "its size leaves nothing to gain from another format")
@@ -113,11 +108,7 @@ def fixed_sampler(header: GgufHeader, cache: Path, name: str, narrate: Callable[
 
 
 def _measure(header: GgufHeader, directory: Path, threads: int, narrate: Callable[[str], None]) -> SamplerChoice:
-    """Make each format, keep the fastest, and remember it.
-
-    Raises:
-        OSError: if the directory can't be written.
-    """
+    """Make each format, keep the fastest, and remember it; an OSError if the directory can't be written."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     rates: dict[str, float] = {}
     best, own, quiet = "", None, is_quiet()
@@ -134,10 +125,7 @@ def _measure(header: GgufHeader, directory: Path, threads: int, narrate: Callabl
         narrate(f"  {name}: {rate:.0f} tokens/s")
         rates[name] = round(rate, 1)
         # One copy of the model stays, and no more than two are there at a time.
-        if rates[name] > rates.get(best, 0.0):
-            best, slower = name, best
-        else:
-            slower = name
+        best, slower = (name, best) if rates[name] > rates.get(best, 0.0) else (best, name)
         _remove(directory, slower)
     if not rates:
         return own_file(header, "no other format could be made")
@@ -194,8 +182,7 @@ def convert(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
 def _decode(header: GgufHeader, threads: int) -> tuple[float, npt.NDArray[np.float32]]:
     """Decode `ROWS` sequences together, a few steps.
 
-    Returns:
-        Tokens/s of the fastest step, since other programs may be busy, and the last step's (rows, vocabulary) logits.
+    Returns tokens/s of the fastest step, as other programs may be busy, and the last one's (rows, vocabulary) logits.
     """
     with (
         closing(LlamaModel(header)) as model,

@@ -107,8 +107,7 @@ class LlamaContext:
     def add(self, tokens: Sequence[int], start: int, sequences: Sequence[int], *, logits: bool) -> int | None:
         """Add tokens to the batch, each to all of these sequences, which must be equal before `start`.
 
-        Returns:
-            The row of the last token's logits if `logits`.
+        Returns the row of the last token's logits, if `logits`.
         """
         batch, first = self._batch, self._filled
         for offset, token in enumerate(tokens):
@@ -129,12 +128,7 @@ class LlamaContext:
     def decode(self, is_cancelled: Callable[[], bool] = lambda: False) -> npt.NDArray[np.float32]:
         """Compute the batch and empty it. Returns (rows, vocabulary) logits, valid until the next decode.
 
-        Args:
-            is_cancelled: asked every `CANCEL_SECONDS`; after a cancelled decode, the context can only be closed.
-
-        Raises:
-            Cancelled: if it was cancelled.
-            ModelError: if llama.cpp fails.
+        `is_cancelled` is asked every `CANCEL_SECONDS`; after `Cancelled` the context can only be closed.
         """
         self._batch.n_tokens, rows = self._filled, self._outputs
         self._filled = self._outputs = 0

@@ -35,7 +35,6 @@ class _Group:
         suffix: its tokens after the common prefix.
         sequence: that holds the prompt; -1 before it has one.
         logits: (vocabulary,) of the first token of each answer.
-        unfinished: answers.
     """
 
     index: int
@@ -79,11 +78,7 @@ def sampling_shape(request: Request, slots: int) -> SamplingShape:
 
 @dataclass
 class GroupSampler:
-    """One call of group sampling on a context of this shape.
-
-    Attributes:
-        between_steps: called before each decode step.
-    """
+    """One call of group sampling on a context of this shape; `between_steps` is called before each decode step."""
 
     context: LlamaContext
     request: Request
@@ -228,9 +223,7 @@ def cut_into_runs(prompts: Sequence[Sequence[int]]) -> list[Run]:
     """The tree of what prompts begin with, each run after those that it continues.
 
     Each prompt is the concatenation of its runs. The last of them is its own, and its last token predicts the answers.
-
-    Args:
-        prompts: none empty; equal ones are allowed.
+    No prompt is empty; equal ones are allowed.
     """
     return _branches(prompts, sorted(range(len(prompts)), key=lambda index: list(prompts[index])), 0)
 

@@ -30,17 +30,10 @@ class Attention(Protocol):
     def __call__(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None = None
     ) -> Tensor:
-        """Attend.
+        """(rows, heads, n, width of a head), and key and value (rows, KV heads, n, width) -> (rows, n, heads, width).
 
-        Args:
-            query: (rows, heads, n, width of a head).
-            key, value: (rows, KV heads, n, width of a head).
-            window: tokens that a token sees, itself and those before it; None for all.
-
-        Returns:
-            (rows, n, heads, width of a head).
+        `window`: tokens that a token sees, itself and those before it; None for all.
         """
-        ...
 
 
 def go_on() -> None:
@@ -53,17 +46,9 @@ def register() -> None:
     from transformers.modeling_utils import AttentionInterface
 
     def attend(
-        module: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        scaling: float,
-        dropout: float = 0.0,
-        attention: Attention | None = None,
-        sliding_window: int | None = None,
-        **options: Any,
-    ) -> tuple[Tensor, Any]:
+        module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float,
+        dropout: float = 0.0, attention: Attention | None = None, sliding_window: int | None = None, **options: Any,
+    ) -> tuple[Tensor, Any]:  # fmt: skip
         if attention is None:
             # Whole sequences without padding: transformers' default.
             if sliding_window is not None:
@@ -79,8 +64,7 @@ def register() -> None:
 class PackAttention:
     """Attention along a pack's branches. Its tensors are made once and used by every layer.
 
-    Args:
-        check: called in each layer, forward and backward; raises an error to end the pass.
+    `check` is called in each layer, forward and backward; it raises an error to end the pass.
     """
 
     def __init__(self, pack: Pack, device: str = "cpu", check: Callable[[], None] = go_on) -> None:
@@ -137,10 +121,7 @@ class PackAttention:
 
 
 class RowCache:
-    """Keys and values of all layers, for a number of sequences ("rows") of the same length.
-
-    Args:
-        tokens: that a row holds.
+    """Keys and values of all layers, for a number of sequences ("rows") of the same length, in tokens.
 
     Attributes:
         keys, values: (layers, rows, KV heads, tokens, width of a head), float32. What is not written yet is finite.
@@ -153,7 +134,6 @@ class RowCache:
 
     @property
     def rows(self) -> int:
-        """Number of sequences."""
         return self.keys.shape[1]
 
     @property
@@ -201,7 +181,6 @@ class CachedAttention:
     Attributes:
         starts: (r,) tokens that each row already holds.
         seen: tokens of the rows to look at; at least all starts + n.
-        prefix: the common prefix, or None.
         prefix_tokens: (1,) length of the prefix.
         prefix_seen: tokens of the prefix to look at; at least its length.
         check: called in each layer; raises an error to end the pass.
@@ -219,7 +198,6 @@ class CachedAttention:
     def __call__(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None = None
     ) -> Tensor:
-        """See `Attention`."""
         self.check()
         rows, heads, count, width = query.shape
         groups = key.shape[1]

@@ -113,11 +113,7 @@ def _too_small(host: Host, model: Path | None, gpu: Gpu) -> tuple[str, str]:
 
 
 def _nvidia_place(host: Host, shape: ModelShape, gpu: Gpu) -> Place:
-    """Where a model would be on an NVIDIA GPU.
-
-    Raises:
-        ModelError: if it does not fit there.
-    """
+    """Where a model would be on an NVIDIA GPU; a ModelError if it does not fit there."""
     from sapo_edge.backends.pytorch.place import gpu_place
 
     four_bits = host.installed("bitsandbytes")

@@ -36,7 +36,6 @@ class NarrowLinear(torch.nn.Linear):
     """A linear layer with narrow weights and float32 inputs, results and bias."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., in) -> (..., out), as torch's."""
         return wide_linear(x, self.weight, self.bias)
 
 
@@ -46,9 +45,6 @@ def narrow_blocks(model: Any, weights: str) -> None:
     Args:
         model: a transformers model, its parameters on no device yet.
         weights: see `Place.weights`; packed ones are placed as they are.
-
-    Raises:
-        BackendError: for nf4, if bitsandbytes is missing or can't be loaded.
     """
     if weights not in ("bfloat16", "nf4"):
         return
@@ -202,7 +198,6 @@ class AdaptedLinear(PeftLinear):
         return self._parts
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """(..., in) -> (..., out), as PEFT's."""
         parts = self.parts()
         if parts is None:
             plain: Tensor = self.base_layer(x)
@@ -211,11 +206,7 @@ class AdaptedLinear(PeftLinear):
 
 
 def fuse(model: torch.nn.Module) -> None:
-    """Replace the forward passes of an adapted model's layers; layers of other kinds keep theirs.
-
-    Args:
-        model: with PEFT's adapter, without dropout.
-    """
+    """Replace the forward passes of a model's layers, with PEFT's adapter and no dropout; other kinds keep theirs."""
     for module in model.modules():
         # A 4-bit layer computes its product itself.
         if type(module) is PeftLinear and type(module.base_layer) in (torch.nn.Linear, NarrowLinear, PackedLinear):

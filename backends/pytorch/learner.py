@@ -37,14 +37,7 @@ Tensor = torch.Tensor
 
 
 class TorchLearner(PackedLearner):
-    """A base model with a LoRA adapter and its Adam optimizer.
-
-    Args:
-        threads: torch's, for this process.
-
-    Raises:
-        BackendError: if what the weights' format needs is missing.
-    """
+    """A base model with a LoRA adapter and its Adam optimizer; `threads` are torch's, for this process."""
 
     def __init__(self, source: ModelSource, lora: LoraSettings, threads: int, place: Place = CPU) -> None:
         return_freed_memory()
@@ -162,7 +155,6 @@ class TorchLearner(PackedLearner):
         return selected
 
     def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
-        """An array on the model's device."""
         return torch.from_numpy(array).to(self.place.device)
 
     def _layer(self, forward: Callable[..., Tensor], *states: Tensor, **options: Any) -> Tensor:
@@ -216,8 +208,7 @@ def _to_logprobs(logits: Tensor, temperature: float) -> Tensor:
 def _to_probabilities(logprobs: Tensor, ids: Tensor) -> Tensor:
     """Turn (n, vocabulary) log-probabilities into probabilities in place.
 
-    Returns:
-        (2, n): the entropies in nats, and the probabilities of all that is no likelier than each row's of (n, 1) ids.
+    Returns (2, n): entropies in nats, and the probabilities of all that is no likelier than each row's of (n, 1) ids.
     """
     probabilities = logprobs.exp()
     negentropies = torch.linalg.vecdot(probabilities, logprobs)

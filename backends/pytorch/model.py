@@ -33,12 +33,7 @@ from sapo_edge.policy import LoraSettings
 
 
 def load_base(source: ModelSource, place: Place = CPU) -> Any:
-    """Load the base model, frozen. Its weights pass through the computer's memory one tensor at a time.
-
-    Raises:
-        ModelError: if the architecture is not supported, or a tensor is missing or unknown.
-        BackendError: if what the weights' format needs is missing.
-    """
+    """Load the base model, frozen. Its weights pass through the computer's memory one tensor at a time."""
     register()
     # Buffers are computed, not loaded. A directory's configuration names the format of its files, often bfloat16.
     with init_empty_weights(include_buffers=False):
@@ -134,9 +129,7 @@ def head_of(causal: Any) -> Callable[[torch.Tensor], torch.Tensor]:
 def add_adapter(model: Any, settings: LoraSettings, name: str) -> PeftModel:
     """Put a LoRA adapter on every linear layer but the output. A new adapter changes nothing: B is zero.
 
-    Args:
-        settings: rank, alpha, seed of A's values.
-        name: that the adapter's configuration gives its base model.
+    Its configuration calls the base model by `name`.
     """
     model.name_or_path = name
     config = LoraConfig(

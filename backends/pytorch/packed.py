@@ -37,11 +37,7 @@ FORMATS = {1: torch.float16, 30: torch.bfloat16}
 
 
 class Scratch:
-    """Memory for wide weights that matrices of a model use in turn.
-
-    Args:
-        dtype: of the wide weights, and of the products with them.
-    """
+    """Memory for wide weights that matrices of a model use in turn; products with them have their `dtype`."""
 
     def __init__(self, dtype: torch.dtype = torch.float32) -> None:
         self._values = torch.empty(0, dtype=dtype)
@@ -67,14 +63,9 @@ class PackedMatrix:
     """
 
     def __init__(
-        self,
-        blocks: npt.NDArray[np.uint8],
-        kind: int,
-        inputs: int,
-        order: npt.NDArray[np.int64] | None,
-        scratch: Scratch,
-        mapping: mmap.mmap | None = None,
-    ) -> None:
+        self, blocks: npt.NDArray[np.uint8], kind: int, inputs: int, order: npt.NDArray[np.int64] | None,
+        scratch: Scratch, mapping: mmap.mmap | None = None,
+    ) -> None:  # fmt: skip
         self.blocks = blocks
         self.kind = kind
         self.shape = len(blocks), inputs
@@ -198,7 +189,6 @@ class NarrowTable(torch.nn.Linear):
     """A frozen output matrix in bfloat16; inputs, products and logits are float32."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., in) -> (..., out), as torch's."""
         matrix = NarrowMatrix(self.weight)
         result: Tensor = _Product.apply(x.flatten(0, -2), matrix, self.bias)  # type: ignore[no-untyped-call]
         return result.view(*x.shape[:-1], -1)
@@ -208,7 +198,6 @@ class NarrowEmbedding(torch.nn.Embedding):
     """A frozen embedding in bfloat16, whose results are float32."""
 
     def forward(self, ids: Tensor) -> Tensor:
-        """(...) -> (..., width), as torch's."""
         rows = super().forward(ids).float()
         # Gemma's has a scale, which its own class would round as well.
         scale: Tensor | None = getattr(self, "embed_scale", None)
@@ -227,7 +216,6 @@ class PackedLinear(torch.nn.Linear):
     packed: PackedMatrix
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., in) -> (..., out), as torch's."""
         result: Tensor = _Product.apply(x.flatten(0, -2), self.packed, self.bias)  # type: ignore[no-untyped-call]
         return result.view(*x.shape[:-1], -1)
 
@@ -238,16 +226,11 @@ class PackedEmbedding(torch.nn.Embedding):
     packed: PackedMatrix
 
     def forward(self, ids: Tensor) -> Tensor:
-        """(...) -> (..., width), as torch's."""
         return self.packed.rows(ids.flatten().numpy()).view(*ids.shape, -1)
 
 
 def pack_module(module: torch.nn.Module, packed: PackedMatrix) -> None:
-    """Give a linear layer or an embedding packed weights.
-
-    Args:
-        module: not one of a class that only resembles them.
-    """
+    """Give a linear layer or an embedding, and nothing that only resembles one, packed weights."""
     kind = type(module)
     if kind is torch.nn.Linear:
         module.__class__ = PackedLinear

@@ -67,11 +67,8 @@ class Place:
             float32: the residual stream, norms, attention, logits, log-probabilities, the adapter and its optimizer,
             and embedding and output matrix, unless they are packed or, beside "nf4", bfloat16.
         products: on a CPU, number format of the learner's products with the blocks' weights: "float32", "bfloat16".
-        pack_tokens: most tokens of one pack of the learner.
+        pack_tokens, checkpointed_tokens, logit_rows, slots: see the constants of these names.
         group_tokens: most tokens of one group in a pack; a larger one is split.
-        checkpointed_tokens: a longer pack keeps only each layer's input.
-        logit_rows: vocabulary-sized rows of logits that the learner has in memory at a time.
-        slots: answers decoded in parallel.
         keeps_freed: on a CPU, whether what an update frees is kept for the next one, not given back after each pack.
         graphs: whether decode steps are recorded and replayed.
     """
@@ -99,11 +96,7 @@ PACKED = replace(CPU, weights="packed", reason="torch on the CPU, its matrices a
 
 
 def cpu_place(products: Products, quantise: str = "") -> Place:
-    """The torch backend's place on a CPU.
-
-    Args:
-        quantise: the format to which the matrices are quantised when they are loaded; "": none.
-    """
+    """The torch backend's place on a CPU; its matrices are quantised to this format when they are loaded, unless ""."""
     matrices = f"its matrices in {quantise}, " if quantise else ""
     reason = f"torch on the CPU, {matrices}{products}"
     return replace(CPU, weights=quantise or products.format, products=products.format, reason=reason)
@@ -116,15 +109,9 @@ def roomy(place: Place, shape: ModelShape, size: RoundShape, free: int) -> Place
 
 
 def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits: bool, bfloat16: bool = True) -> Place:
-    """Fit number format and batch sizes to a GPU's free memory.
+    """Fit number format and batch sizes to a GPU's free bytes; a ModelError if the model does not fit there.
 
-    Args:
-        name: of the GPU, to show to users.
-        free: bytes.
-        bfloat16: whether the GPU multiplies it.
-
-    Raises:
-        ModelError: if the model does not fit there.
+    The GPU's name is for users; `bfloat16` says whether it multiplies that.
     """
     # Older GPUs have float16, which the products of some models exceed.
     wide = "bfloat16" if bfloat16 else "float32"

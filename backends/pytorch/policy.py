@@ -36,10 +36,6 @@ class TorchPolicy(BasePolicy):
     Args:
         device: "auto", or by torch's name: cuda (ROCm's too), cuda:1, xpu, mps, cpu.
         place: where and how to compute; by default chosen for `device`.
-
-    Raises:
-        ModelError: if the model is missing, damaged, not supported, or too large for the device.
-        BackendError: if torch, transformers, peft, or what the device needs is missing.
     """
 
     backend = "torch"

@@ -65,11 +65,7 @@ def _remembered(measured: Measured) -> dict[str, float] | None:
 
 
 def _measure(measured: Measured) -> dict[str, float]:
-    """Measure, and remember it where that can be written.
-
-    Raises:
-        BackendError: if torch can't be loaded.
-    """
+    """Measure, and remember it where that can be written; a BackendError if torch can't be loaded."""
     rates = _rates()
     # By processor time: other programs take little part in it.
     measured.write({"rates": rates}, quiet=True)
@@ -77,11 +73,7 @@ def _measure(measured: Measured) -> dict[str, float]:
 
 
 def _rates() -> dict[str, float]:
-    """GFLOP/s of the products of a forward and a backward pass with narrow and with wide weights, on one thread.
-
-    Raises:
-        BackendError: if torch can't be loaded.
-    """
+    """GFLOP/s of the products of a forward and a backward pass with narrow and with wide weights, on one thread."""
     from sapo_edge.backends.pytorch.place import CPU
     from sapo_edge.backends.pytorch.runtime import prepare_device, require_torch
 

@@ -28,10 +28,9 @@ whose matrices are used in parts, up to twice as many."""
 
 
 def require_torch() -> None:
-    """Load torch, transformers and peft. Call it before importing a module of this folder that imports torch.
+    """Load torch, transformers and peft; a BackendError names what is missing.
 
-    Raises:
-        BackendError: naming what is missing.
+    Call it before importing a module of this folder that imports torch.
     """
     wait_for_each_other()
     try:
@@ -59,10 +58,7 @@ def best_device() -> str:
 
 
 def choose_place(shape: ModelShape, device: str = "auto") -> Place:
-    """Choose where and how to compute a model.
-
-    Args:
-        device: "auto", or a device by torch's name.
+    """Choose where and how to compute a model, on a device by torch's name or "auto".
 
     Raises:
         BackendError: if torch can't use the device.
@@ -162,10 +158,8 @@ def use_threads(threads: int) -> None:
 def reproducible(device: str, *, strict: bool = True) -> Iterator[None]:
     """Make a GPU add up gradients in the same order each time: an update that is repeated gives the same bits.
 
-    A CPU does so anyway.
-
-    Args:
-        strict: raise RuntimeError for an operation without such an order. Otherwise torch's attention has none either.
+    A CPU does so anyway. `strict` raises a RuntimeError for an operation without such an order; without it, torch's
+    attention has none either.
     """
     if device == "cpu":
         yield
@@ -188,14 +182,7 @@ def reproducible(device: str, *, strict: bool = True) -> Iterator[None]:
 
 @contextmanager
 def explain_full_memory(device: str) -> Iterator[None]:
-    """Turn an error about full memory into one that says what to do.
-
-    Args:
-        device: where torch computes, by torch's name.
-
-    Raises:
-        ModelError: instead of torch's own error.
-    """
+    """Turn torch's error about full memory of the device it computes on into a ModelError that says what to do."""
     import torch
 
     try:

@@ -41,7 +41,6 @@ class TorchSampler:
 
     Attributes:
         place: where it computes; with fewer slots after the device's memory was full.
-        step_cache: caches and recorded steps.
     """
 
     def __init__(
@@ -60,14 +59,9 @@ class TorchSampler:
             slots = slots_for(self.place, self._shape, own, free_memory(self.place.device))
             try:
                 return GroupSampler(
-                    self.step_cache,
-                    self._vocabulary,
-                    request,
-                    handle,
-                    slots=slots,
-                    use_adapter=use_adapter,
-                    between_steps=self._adapt_threads,
-                ).run()
+                    self.step_cache, self._vocabulary, request, handle,
+                    slots=slots, use_adapter=use_adapter, between_steps=self._adapt_threads,
+                ).run()  # fmt: skip
             except torch.OutOfMemoryError:
                 if slots == 1:
                     raise
@@ -95,11 +89,7 @@ class _Waiting:
 
 @dataclass
 class GroupSampler:
-    """One call of group sampling.
-
-    Attributes:
-        between_steps: called before each decode step.
-    """
+    """One call of group sampling; `between_steps` is called before each decode step."""
 
     step_cache: StepCache
     vocabulary: Vocabulary

@@ -40,8 +40,7 @@ class Network:
 
     Attributes:
         model: with its adapter, if it has one.
-        trunk: token ids to final states.
-        head: states to logits.
+        trunk, head: token ids to final states, and these to logits.
     """
 
     model: Any
@@ -50,11 +49,7 @@ class Network:
 
     @classmethod
     def of(cls, model: Any, products: str) -> Network:
-        """From a transformers model, with PEFT's adapter or without.
-
-        Args:
-            products: number format of a CPU's.
-        """
+        """From a transformers model, with PEFT's adapter or without, and the number format of a CPU's products."""
         causal = model.base_model.model if hasattr(model, "peft_config") else model
         to_logits = head_of(causal)
 
@@ -186,15 +181,9 @@ class Steps:
         return None
 
     def _compute(
-        self,
-        rows: RowCache,
-        ids: Tensor,
-        starts: Tensor,
-        lasts: Tensor,
-        seen: int,
-        prefix_seen: int,
+        self, rows: RowCache, ids: Tensor, starts: Tensor, lasts: Tensor, seen: int, prefix_seen: int,
         check: Callable[[], None] = go_on,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         prefix = self.prefix if rows is not self.prefix else None
         offset = self._prefix_tokens if prefix is not None else torch.zeros_like(self._prefix_tokens)
         prefix_seen = prefix_seen if prefix is not None else 0
@@ -240,11 +229,7 @@ def cuda_recorder() -> Record:
 class StepCache:
     """Caches and recorded steps: kept from call to call where steps are recorded, made for each call elsewhere.
 
-    Args:
-        recorder: makes what records the steps over a pair of caches, where `place.graphs` says so.
-
-    Attributes:
-        trouble: why recording was turned off; empty if it was not.
+    `recorder` makes what records the steps over a pair of caches, where `place.graphs` says so. `trouble`: see `Steps`.
     """
 
     def __init__(
