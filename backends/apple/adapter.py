@@ -72,6 +72,7 @@ class MlxAdapter:
         return {name: to_peft(array) for name, array in self.parameters().items()}
 
     def set_weights(self, weights: Arrays) -> None:
+        """Replace the weights; names and shapes as in `weights`."""
         self.set_parameters({name: from_peft(array) for name, array in weights.items()})
 
     def install(self) -> None:

@@ -85,7 +85,12 @@ def find_split(name: str, configuration: str | None, split: str | None) -> DataS
 
 
 def fetch_files(split: DataSplit, progress: Progress) -> Iterator[Path]:
-    """Download the files of a split, each when it is wanted: whoever has enough rows need not take all."""
+    """Download the files of a split, each when it is wanted: whoever has enough rows need not take all.
+
+    Raises:
+        DataError: if a file is too large, or can't be downloaded.
+        ModelError: if the disk is too full, or what arrived is damaged, as with models.
+    """
     what = f"the data set {HUB}{split.repository}"
     for file in split.files:
         size = file.size or 0

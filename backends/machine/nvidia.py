@@ -95,7 +95,6 @@ def _visible(gpus: tuple[Gpu, ...], names: str, *, by_bus: bool) -> tuple[Gpu, .
 
     Args:
         gpus: in the driver's order, that of the bus.
-        names: with commas between them.
         by_bus: whether numbers count in that order. Otherwise CUDA puts the fastest first, by a rule of its own: which
             of different GPUs a number means can only be supposed here, and CUDA has to choose.
     """
@@ -119,7 +118,7 @@ def _visible(gpus: tuple[Gpu, ...], names: str, *, by_bus: bool) -> tuple[Gpu, .
 
 
 def _major(version: str) -> int:
-    """0 if a version has none."""
+    """The major number of a version; 0 if it has none."""
     first = version.partition(".")[0]
     return int(first) if first.isdigit() else 0
 

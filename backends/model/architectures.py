@@ -34,13 +34,12 @@ class Architecture:
         permuted: whether GGUF files store the rows of q and k in another order: llama.cpp rotates neighbours,
             transformers halves.
         windowed: whether a directory's `sliding_window` applies to all layers.
-        mixed: whether layers may differ: some attend to a window, others to everything.
+        mixed: whether some layers may attend to a window, others to everything.
         alpha: whether RoPE of the kind `dynamic` with an `alpha` depends on the position alone.
         raised_norms: whether GGUF files hold the weights of norms plus one.
         factors: whether a GGUF file may divide the frequencies of RoPE by a tensor of factors, as Llama 3.1 and later.
         tied: whether the output matrix is the embedding if a directory does not say.
         mlx: whether MLX computes it, in mlx-lm and in the learner.
-        linear: a block's linear layers.
         further: from a GGUF file and the values that all architectures have, those that only this one has.
     """
 
@@ -92,19 +91,12 @@ ARCHITECTURES = {
 
 
 def find_architecture(name: object, file: object, *, gguf: bool = False) -> Architecture:
-    """The record of an architecture.
-
-    Args:
-        file: that names it, for the message.
-        gguf: whether that is a GGUF file.
-    """
+    """The record of the architecture that a file names, a GGUF file or a directory's configuration."""
     known = {record.gguf if gguf else record.name: record for record in ARCHITECTURES.values()}
     known.pop("", None)
     if not isinstance(name, str) or name not in known:
-        raise ModelError(
-            f"{file} has the architecture {name}, which can't be trained here",
-            f"use a model of one of: {', '.join(known)}",
-        )
+        remedy = f"use a model of one of: {', '.join(known)}"
+        raise ModelError(f"{file} has the architecture {name}, which can't be trained here", remedy)
     return known[name]
 
 
@@ -117,10 +109,8 @@ def check_supported(header: GgufHeader) -> None:
     architecture = architecture_of(header)
     scaling = header.value("rope.scaling.type", "none")
     if scaling != "none" or (ROPE_FACTORS in header.tensors and not architecture.factors):
-        raise ModelError(
-            f"{header.path} scales its positions (RoPE scaling), which is not supported",
-            "use a model without RoPE scaling",
-        )
+        problem = f"{header.path} scales its positions (RoPE scaling), which is not supported"
+        raise ModelError(problem, "use a model without RoPE scaling")
 
 
 def model_values(header: GgufHeader) -> Values:
@@ -180,11 +170,9 @@ def rope_heads(header: GgufHeader, tensor: str) -> int:
 
 
 def to_gguf_rows(rows: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
-    """Reorder rows (outputs first) from transformers' order, which rotates halves, to GGUF's, which rotates neighbours.
+    """Reorder (outputs, ...) rows from transformers' order, which rotates halves, to GGUF's, which rotates neighbours.
 
-    Args:
-        rows: (outputs, ...).
-        heads: from `rope_heads`; 0 changes nothing.
+    The number of heads is from `rope_heads`; 0 changes nothing.
     """
     if heads == 0:
         return rows

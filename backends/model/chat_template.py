@@ -49,27 +49,21 @@ class Layout:
 
 
 def lay_out(render: Render, roles: Sequence[str], model: object, *, thinking: bool = False) -> Layout:
-    """Find out where a template puts the turns of a prompt.
+    """Find out where a model's template puts the turns of a prompt.
 
     A template without a place for a system turn gets its text at the beginning of the first user turn.
 
     Args:
-        model: that has the template, for the message.
         thinking: whether the model may think before it answers. If not, templates with the variable `enable_thinking`
             or `thinking` are told so, and a `<think>` that is still open at the end is closed.
 
     Raises:
         ModelError: if it rejects these turns, or a turn's text is missing or doubled.
     """
-    variables = {"enable_thinking": thinking, "thinking": thinking}
-    try:
-        return Layout(_parts(render, roles, variables, thinking=thinking))
-    except _UnusableError as error:
-        problem = error
-    if "system" in roles:
-        rest = [message.role for message in _merged(tuple(Message(role, "") for role in roles))]
+    merged = [message.role for message in _merged(tuple(Message(role, "") for role in roles))]
+    for turns in (roles, merged) if "system" in roles else (roles,):
         try:
-            return Layout(_parts(render, rest, variables, thinking=thinking), merged=True)
+            return Layout(_parts(render, turns, thinking=thinking), merged=turns is merged)
         except _UnusableError as error:
             problem = error
     raise ModelError(f"the chat template of {model} {problem}", REMEDY)
@@ -100,12 +94,12 @@ class _UnusableError(Exception):
     """What a template did, as a predicate."""
 
 
-def _parts(render: Render, roles: Sequence[str], variables: dict[str, Any], *, thinking: bool) -> tuple[str | int, ...]:
+def _parts(render: Render, roles: Sequence[str], *, thinking: bool) -> tuple[str | int, ...]:
     from jinja2 import TemplateError
 
     marks = [{"role": role, "content": f"\ue000{index}\ue001"} for index, role in enumerate(roles)]
     try:
-        rendered = render(marks, dict(variables))
+        rendered = render(marks, {"enable_thinking": thinking, "thinking": thinking})
     except (TemplateError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise _UnusableError(f"rejects a prompt of the turns {', '.join(roles)} ({reason})") from error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.gguf_header import REMEDY, GgufHeader
 from sapo_edge.errors import ModelError
 
 Values = dict[str, Any]
@@ -20,15 +20,10 @@ GEMMA3_PERIOD = 6
 
 
 def granite_values(header: GgufHeader, values: Values) -> Values:
-    """Granite's scales of embedding, residual stream, attention and logits.
-
-    Raises:
-        ModelError: if the model has no positions.
-    """
+    """Granite's scales of embedding, residual stream, attention and logits."""
     if header.value("rope.scaling.finetuned", True) is False:
-        raise ModelError(
-            f"{header.path} is a Granite without positions (RoPE), which is not supported", "use a Granite with RoPE"
-        )
+        problem = f"{header.path} is a Granite without positions (RoPE), which is not supported"
+        raise ModelError(problem, "use a Granite with RoPE")
     return {
         "embedding_multiplier": header.number("embedding_scale", 1.0),
         "residual_multiplier": header.number("residual_scale", 1.0),
@@ -41,11 +36,7 @@ def granite_values(header: GgufHeader, values: Values) -> Values:
 
 
 def gemma3_values(header: GgufHeader, values: Values) -> Values:
-    """Gemma 3's layers with a window, their own RoPE, and the scale of attention.
-
-    Raises:
-        ModelError: if the model caps its logits, or the file contradicts itself.
-    """
+    """Gemma 3's layers with a window, their own RoPE, and the scale of attention."""
     if header.value("final_logit_softcapping", 0.0):
         raise ModelError(f"{header.path} caps its logits, which is not supported", "use a Gemma 3 of Google's")
     layers = values["num_hidden_layers"]
@@ -63,16 +54,10 @@ def gemma3_values(header: GgufHeader, values: Values) -> Values:
 
 
 def windowless_values(header: GgufHeader, values: Values) -> Values:
-    """Those of a family in which some models have layers with a window, for one that has none.
-
-    Raises:
-        ModelError: if this one has.
-    """
+    """Those of a family in which some models have layers with a window, for one that has none."""
     if header.value("attention.sliding_window", 0):
-        raise ModelError(
-            f"{header.path} sets a sliding window for attention, which is not supported in its GGUF files",
-            "use the model's directory with --backend torch",
-        )
+        problem = f"{header.path} sets a sliding window for attention, which is not supported in its GGUF files"
+        raise ModelError(problem, "use the model's directory with --backend torch")
     # mlx-lm has no defaults.
     return {
         "sliding_window": None,
@@ -87,7 +72,5 @@ def _kinds(header: GgufHeader, layers: int) -> list[str]:
     if isinstance(pattern, int) and not isinstance(pattern, bool) and pattern > 0:
         return [FULL if (index + 1) % pattern == 0 else WINDOW for index in range(layers)]
     if not isinstance(pattern, list) or len(pattern) < layers:
-        raise ModelError(
-            f"{header.path} does not say which layers attend to a window", "use a complete GGUF conversion of the model"
-        )
+        raise ModelError(f"{header.path} does not say which layers attend to a window", REMEDY)
     return [WINDOW if windowed else FULL for windowed in pattern[:layers]]

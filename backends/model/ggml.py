@@ -59,15 +59,7 @@ def can_widen(kind: int) -> bool:
 
 
 def widen(kind: int, blocks: npt.NDArray[np.uint8], values: npt.NDArray[np.float32]) -> None:
-    """Widen blocks of a number format to float32. Other Python threads run meanwhile.
-
-    Args:
-        blocks: contiguous bytes.
-        values: contiguous; receives as many values as the blocks have.
-
-    Raises:
-        ValueError: if sizes or layout do not fit.
-    """
+    """Widen contiguous blocks of a number format to as many contiguous float32. Other Python threads run meanwhile."""
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     count, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
@@ -90,17 +82,12 @@ def block_size(kind: int) -> int:
 
 
 def quantise(kind: int, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """Values in a number format.
+    """(rows, bytes of a row) of contiguous (rows, columns) values in a number format.
 
     Args:
         kind: the format, as `gguf.GGMLQuantizationType`; one that needs no importance matrix.
-        values: (rows, columns) contiguous; a row is a whole number of blocks.
-
-    Returns:
-        (rows, bytes of a row).
 
     Raises:
-        ValueError: if the layout does not fit.
         NotImplementedError: if llama.cpp is not installed, and numpy knows no such format.
     """
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType

@@ -35,6 +35,7 @@ MAX_BLOCKS = 1 << 10
 
 F32 = 0
 """float32, as in `gguf.GGMLQuantizationType`."""
+REMEDY = "use a complete GGUF conversion of the model"
 
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING = 8
@@ -67,7 +68,7 @@ class GgufHeader:
 
     @property
     def architecture(self) -> str:
-        """llama.cpp's name of the architecture."""
+        """By llama.cpp's name."""
         return str(self.metadata["general.architecture"])
 
     @property
@@ -83,26 +84,17 @@ class GgufHeader:
         return self.metadata.get(f"{self.architecture}.{key}", default)
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A positive number of the architecture, such as `rope.freq_base`.
-
-        Raises:
-            ModelError: if the value is missing without a default, or is no positive number.
-        """
+        """A positive number of the architecture, such as `rope.freq_base`; without a default it has to be there."""
         value = self.value(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MAX_NUMBER:
-            raise ModelError(
-                f"{self.path} has no usable {self.architecture}.{key}", "use a complete GGUF conversion of the model"
-            )
+            raise ModelError(f"{self.path} has no usable {self.architecture}.{key}", REMEDY)
         return value
 
     def count(self, key: str, default: int | None = None) -> int:
         """Like `number`, for a whole number."""
         value = self.number(key, default)
         if not isinstance(value, int):
-            raise ModelError(
-                f"{self.path} has a {self.architecture}.{key} that is no whole number",
-                "use a complete GGUF conversion of the model",
-            )
+            raise ModelError(f"{self.path} has a {self.architecture}.{key} that is no whole number", REMEDY)
         return value
 
 
@@ -184,18 +176,14 @@ class _Reader:
         return number
 
     def broken(self, problem: str) -> ModelError:
-        return ModelError(
-            f"the model file {self.path} {problem}", "download or copy it again: it is truncated or damaged"
-        )
+        remedy = "download or copy it again: it is truncated or damaged"
+        return ModelError(f"the model file {self.path} {problem}", remedy)
 
 
 def read_header(path: Path) -> GgufHeader:
     """The checked header of a GGUF file, which is read once in a process unless the file changes.
 
-    A start asks for it several times, and each reading skips every text of the vocabulary.
-
-    Raises:
-        ModelError: see `parse_header`.
+    A start asks for it several times, and each reading skips every text of the vocabulary. Errors: see `parse_header`.
     """
     try:
         status = path.stat()
@@ -216,10 +204,8 @@ def parse_header(path: Path) -> GgufHeader:
         ModelError: if the file can't be read, is not GGUF, or is too short for its tensors.
     """
     if path.is_dir():
-        raise ModelError(
-            f"{path} is a directory, but a GGUF file is needed",
-            "use --backend torch or mlx, which read directories, or a GGUF file of the model",
-        )
+        remedy = "use --backend torch or mlx, which read directories, or a GGUF file of the model"
+        raise ModelError(f"{path} is a directory, but a GGUF file is needed", remedy)
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
@@ -231,14 +217,7 @@ def parse_header(path: Path) -> GgufHeader:
 
 
 def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
-    """Arrays of a GGUF file's metadata that `parse_header` leaves out.
-
-    Args:
-        path: of a file that `parse_header` accepts.
-
-    Raises:
-        ModelError: if one is missing or has more than `MAX_TOKENS` elements, or the file can't be read.
-    """
+    """Arrays that `parse_header` leaves out of a file that it accepts; each has to be there, and within `MAX_TOKENS`."""
     arrays: dict[str, list[Any]] = {}
     try:
         with path.open("rb") as file:
@@ -254,17 +233,12 @@ def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
     except OSError as error:
         raise _unreadable(path, error) from error
     if missing := next((key for key in keys if key not in arrays), None):
-        raise ModelError(f"{path} has no usable {missing}", "use a complete GGUF conversion of the model")
+        raise ModelError(f"{path} has no usable {missing}", REMEDY)
     return arrays
 
 
 def raw_values(path: Path, without: Sequence[str]) -> list[bytes]:
-    """The metadata of a GGUF file as its bytes, a value each with its key, apart from some.
-
-    Args:
-        path: of a file that `parse_header` accepts.
-        without: keys to leave out.
-    """
+    """The metadata of a file that `parse_header` accepts as its bytes, a value each with its key, without some keys."""
     with path.open("rb") as file:
         reader = _Reader(file, path.stat().st_size, path)
         reader.kept = 0
@@ -294,9 +268,8 @@ def _read(reader: _Reader) -> GgufHeader:
         raise ModelError(f"{path} is not a GGUF file", "give a .gguf file of a small language model as --model")
     version = reader.scalar("<I")
     if version not in (2, 3):
-        raise ModelError(
-            f"{path} has GGUF version {version}, not 2 or 3", "convert the model again with a current llama.cpp"
-        )
+        remedy = "convert the model again with a current llama.cpp"
+        raise ModelError(f"{path} has GGUF version {version}, not 2 or 3", remedy)
     tensor_count, value_count = reader.count("tensors"), reader.count("values")
     metadata = {reader.text(): reader.value(reader.scalar("<I")) for _ in range(value_count)}
     infos: list[tuple[str, tuple[int, ...], int, int]] = []
@@ -335,8 +308,5 @@ def _read(reader: _Reader) -> GgufHeader:
 @lru_cache(maxsize=8)
 def file_digest(path: Path) -> str:
     """SHA-256 (hex) of a file: the identity of a base model."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sapo_edge.backends.model.architectures import ROPE_FACTORS, architecture_of, from_gguf_rows, gguf_name, rope_heads
 from sapo_edge.backends.model.ggml import can_widen
-from sapo_edge.backends.model.gguf_header import F32, GgufHeader, TensorInfo
+from sapo_edge.backends.model.gguf_header import F32, REMEDY, GgufHeader, TensorInfo
 from sapo_edge.errors import ModelError
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 class GgufTensors:
     """A GGUF file's tensors. The file is mapped, and a tensor read when it is needed.
 
-    Attributes:
-        mapping: of the file. Its pages are those of every other mapping of the file, llama.cpp's too.
+    The pages of this mapping are those of every other mapping of the file, llama.cpp's too.
     """
 
     def __init__(self, header: GgufHeader) -> None:
@@ -34,18 +33,11 @@ class GgufTensors:
         self._raised_norms = architecture_of(header).raised_norms
 
     def find(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
-        """The tensor of a parameter, by transformers' name of it.
-
-        Raises:
-            ModelError: if the file has none of this shape.
-        """
+        """The tensor of a parameter, by transformers' name of it, checked to be of this shape."""
         tensor = gguf_name(self.header, name)
         info = self.header.tensors.get(tensor)
         if info is None or info.shape != shape:
-            raise ModelError(
-                f"{self.header.path} has no {tensor or name} of shape {shape}",
-                "use a complete GGUF conversion of the model",
-            )
+            raise ModelError(f"{self.header.path} has no {tensor or name} of shape {shape}", REMEDY)
         self._unused.discard(tensor)
         return info
 
@@ -78,30 +70,18 @@ class GgufTensors:
         return torch.tensor(self.values(self.find(name, shape)))
 
     def rope_factors(self, count: int) -> npt.NDArray[np.float32] | None:
-        """(count,) divisors of RoPE's frequencies; None if the file has none.
-
-        Raises:
-            ModelError: if they have another shape or are not positive.
-        """
+        """(count,) divisors of RoPE's frequencies, checked to be positive; None if the file has none."""
         info = self.header.tensors.get(ROPE_FACTORS)
         if info is None:
             return None
         self._unused.discard(ROPE_FACTORS)
         factors = self.values(info)
         if factors.shape != (count,) or not (np.isfinite(factors).all() and (factors > 0).all()):
-            raise ModelError(
-                f"{self.header.path} has an unusable {ROPE_FACTORS}", "use a complete GGUF conversion of the model"
-            )
+            raise ModelError(f"{self.header.path} has an unusable {ROPE_FACTORS}", REMEDY)
         return factors
 
     def finish(self) -> None:
-        """Check that every tensor of the file was used.
-
-        Raises:
-            ModelError: naming one that was not: llama.cpp computes with it, so another model would learn here.
-        """
+        """Check that every tensor of the file was used: llama.cpp does, so another model would learn here."""
         if self._unused:
-            raise ModelError(
-                f"{self.header.path} has a {min(self._unused)}, which can't be trained with here",
-                "use a model without it",
-            )
+            problem = f"{self.header.path} has a {min(self._unused)}, which can't be trained with here"
+            raise ModelError(problem, "use a model without it")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sapo_edge.backends.model.gguf_header import GgufHeader, read_arrays
+from sapo_edge.backends.model.gguf_header import REMEDY, GgufHeader, read_arrays
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.installing import how_to_install
 
@@ -37,7 +37,6 @@ def build_tokenizer(header: GgufHeader) -> Any:
 
     Raises:
         BackendError: if only llama.cpp knows its kind.
-        ModelError: if the file's lists do not fit each other.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -52,7 +51,7 @@ def build_tokenizer(header: GgufHeader) -> Any:
     # The library's own errors for these have no class.
     fits = all(len(merge) == 2 and known.keys() >= {*merge, "".join(merge)} for merge in merges)
     if not fits or len(texts) != len(types) or not all(isinstance(text, str) for text in texts):
-        raise ModelError(f"{header.path} has a damaged vocabulary", "use a complete GGUF conversion of the model")
+        raise ModelError(f"{header.path} has a damaged vocabulary", REMEDY)
     tokenizer = Tokenizer(models.BPE(vocab=known, merges=merges, ignore_merges=kind == "llama-bpe"))
     split: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if kind in EACH_DIGIT else []
     split += [pre_tokenizers.Split(Regex(SPLITS[kind]), behavior="isolated")]

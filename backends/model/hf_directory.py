@@ -34,18 +34,12 @@ REMEDY = "use the directory of an instruction-tuned model as transformers saves 
 
 
 class HfDirectory:
-    """A model's directory: its configuration, sizes and files, checked.
-
-    Args:
-        mlx: whether MLX reads it, which can load weights that were quantised for it.
+    """A model's directory: its configuration, sizes and files, checked. MLX can load weights that are quantised for it.
 
     Attributes:
         config: the content of config.json.
         files: the file of each tensor by name.
         windowed: whether a layer attends to a window.
-
-    Raises:
-        ModelError: if it holds no model, or one that can't be trained here.
     """
 
     def __init__(self, path: Path, *, mlx: bool = False) -> None:
@@ -70,7 +64,7 @@ class HfDirectory:
 
     @property
     def architecture(self) -> str:
-        """transformers' name of the architecture."""
+        """By transformers' name."""
         return str(self.config["model_type"])
 
     @property
@@ -80,20 +74,18 @@ class HfDirectory:
 
     @property
     def bytes(self) -> int:
-        """Size of the weights' files in bytes."""
+        """Size of the weights' files."""
         return sum(file.stat().st_size for file in set(self.files.values()))
 
     def _check(self) -> Architecture:
-        """The architecture, if the model can be trained."""
+        """The architecture; a ModelError if the model can't be trained."""
         where = self.path / CONFIG
         architecture = find_architecture(self.config.get("model_type"), where)
         quantised = self.config.get("quantization")
         by_mlx = self._mlx and isinstance(quantised, dict) and quantised.get("mode", "affine") == "affine"
         if not by_mlx and (quantised is not None or "quantization_config" in self.config):
-            raise ModelError(
-                f"{self.path} holds quantised weights of a kind that can't be trained here",
-                "use the model as it was before it was quantised; --backend mlx runs those quantised for MLX",
-            )
+            remedy = "use the model as it was before it was quantised; --backend mlx runs those quantised for MLX"
+            raise ModelError(f"{self.path} holds quantised weights of a kind that can't be trained here", remedy)
         self._check_attention(architecture)
         rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
         # Layers of different kinds have settings of their own.
@@ -102,10 +94,8 @@ class HfDirectory:
             name = (each.get("rope_type") or each.get("type") or "default") if isinstance(each, dict) else each
             constant = architecture.alpha and name == "dynamic" and isinstance(each, dict) and each.get("alpha")
             if name not in ROPES and not constant:
-                raise ModelError(
-                    f"{where} scales positions (RoPE) by {name!r}, which is not supported",
-                    "use a model without this scaling",
-                )
+                problem = f"{where} scales positions (RoPE) by {name!r}, which is not supported"
+                raise ModelError(problem, "use a model without this scaling")
         return architecture
 
     def _check_attention(self, architecture: Architecture) -> None:
@@ -115,10 +105,8 @@ class HfDirectory:
         can = architecture.mixed or architecture.windowed
         self.windowed = some or bool(config.get("use_sliding_window", can) and config.get("sliding_window"))
         if (self.windowed and not can) or (some and not architecture.mixed):
-            raise ModelError(
-                f"{where} sets a sliding window for attention, which is not supported",
-                "use a model whose layers all attend to the whole context",
-            )
+            remedy = "use a model whose layers all attend to the whole context"
+            raise ModelError(f"{where} sets a sliding window for attention, which is not supported", remedy)
         for name in UNSUPPORTED:
             if config.get(name):
                 raise ModelError(f"{where} sets {name}, which is not supported", "use another model")
@@ -165,15 +153,10 @@ class HfTensors:
         return values
 
     def finish(self) -> None:
-        """Check that every tensor of the directory was used.
-
-        Raises:
-            ModelError: naming one that was not.
-        """
+        """Check that every tensor of the directory was used."""
         if self._unused:
-            raise ModelError(
-                f"{self._directory.path} has a {min(self._unused)}, which its architecture does not have", REMEDY
-            )
+            problem = f"{self._directory.path} has a {min(self._unused)}, which its architecture does not have"
+            raise ModelError(problem, REMEDY)
 
 
 @lru_cache(maxsize=8)

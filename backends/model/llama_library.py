@@ -100,11 +100,7 @@ def has_llama() -> bool:
 
 
 def llama_library() -> Any:
-    """The `llama_cpp` module, which then logs errors alone.
-
-    Raises:
-        BackendError: if llama-cpp-python is missing or can't be loaded.
-    """
+    """The `llama_cpp` module, which then logs errors alone; a BackendError if it is missing or can't be loaded."""
     global _log_callback
     wait_for_each_other()
     if lacking := too_old_for_prebuilt():
@@ -112,12 +108,9 @@ def llama_library() -> Any:
     try:
         llama_cpp = import_binding()
     except (ImportError, OSError, RuntimeError) as error:
-        raise BackendError(
-            f"llama-cpp-python can't be loaded ({error})",
-            "install GNU's OpenMP: apt install libgomp1"
-            if "libgomp" in str(error)
-            else how_to_install("llama-cpp-python"),
-        ) from error
+        openmp = "install GNU's OpenMP: apt install libgomp1"
+        remedy = openmp if "libgomp" in str(error) else how_to_install("llama-cpp-python")
+        raise BackendError(f"llama-cpp-python can't be loaded ({error})", remedy) from error
     if _log_callback is None:
 
         @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
@@ -177,9 +170,7 @@ def _use(path: Path) -> None:
     if (version := importlib.metadata.version("xllamacpp")) != PREBUILT_VERSION:
         raise ImportError(f"xllamacpp {version} is installed, which has another layout than {PREBUILT_VERSION}")
     name = "llama_cpp._ctypes_extensions"
-    spec = importlib.util.spec_from_file_location(
-        name, (_directory_of("llama_cpp") or Path()) / "_ctypes_extensions.py"
-    )
+    spec = importlib.util.spec_from_file_location(name, (_directory_of("llama_cpp") or Path()) / LOADER)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -42,11 +42,7 @@ def mlx_settings(directory: HfDirectory) -> dict[str, Any]:
 def gemma3_settings(config: Mapping[str, Any], path: object) -> dict[str, Any]:
     """Those of a Gemma 3; what its configuration has by mlx-lm's names already is left out.
 
-    Args:
-        path: of the model, for the message.
-
-    Raises:
-        ModelError: if the kinds of layers do not repeat with a period, the only way that mlx-lm knows.
+    Its kinds of layers have to repeat with a period, the only way that mlx-lm knows.
     """
     settings: dict[str, Any] = {}
     rope = config.get("rope_parameters")
@@ -54,8 +50,7 @@ def gemma3_settings(config: Mapping[str, Any], path: object) -> dict[str, Any]:
         settings |= {"rope_theta": rope[FULL]["rope_theta"], "rope_scaling": rope[FULL]}
         if WINDOW in rope:
             settings["rope_local_base_freq"] = rope[WINDOW]["rope_theta"]
-    kinds = config.get("layer_types")
-    if kinds:
+    if kinds := config.get("layer_types"):
         period = kinds.index(FULL) + 1 if FULL in kinds else len(kinds) + 1
         if any((kind == FULL) != (index % period == 0) for index, kind in enumerate(kinds, 1)):
             raise ModelError(f"{path} has an order of layers that mlx-lm can't compute", "use another backend")

@@ -15,14 +15,11 @@ class ModelShape:
     """Sizes of a decoder with grouped-query attention.
 
     Attributes:
-        width: size of the residual stream.
-        layers: number of blocks.
-        inner: width inside the MLP.
+        width: size of the residual stream; `inner` is that inside the MLP.
         heads, kv_heads, head_dim: number of query heads, of key heads, width of one.
         vocabulary: rows of the output matrix.
         context: most tokens of a sequence.
         tied: whether the output matrix is the embedding.
-        linear: names of a block's linear layers.
     """
 
     width: int

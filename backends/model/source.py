@@ -11,17 +11,12 @@ from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.shape import ModelShape
 
 ModelSource: TypeAlias = GgufHeader | HfDirectory
-"""What a model is loaded from."""
 
 
 def open_source(path: Path, *, mlx: bool = False) -> ModelSource:
     """Open a GGUF file or a Hugging Face directory and check that its model can be trained.
 
-    Args:
-        mlx: whether a directory may hold weights quantised for MLX, which torch can't load.
-
-    Raises:
-        ModelError: if it is neither, or can't be used.
+    With `mlx`, a directory may hold weights quantised for MLX, which torch can't load.
     """
     if path.is_dir():
         return HfDirectory(path, mlx=mlx)
