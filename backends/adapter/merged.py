@@ -49,7 +49,7 @@ UINT32 = 4
 
 
 def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation) -> Path:
-    """Write a GGUF file of base model and adapter, a directory of PEFT, together; it is replaced atomically."""
+    """Write a GGUF file of a base model and a PEFT adapter (a directory) together; it is replaced atomically."""
     if form not in DIRECT:
         # It rounds to the narrower formats. Missing, it is an error before anything is written.
         llama_library()
@@ -136,7 +136,7 @@ def _has_more_bits(block: int, header: GgufHeader) -> bool:
 
 
 def merge_directory(adapter: Path, directory: HfDirectory, target: Path) -> Path:
-    """Write a directory of base model and adapter, a directory of PEFT, together, in the base model's number format.
+    """Write a directory of a base model and a PEFT adapter (a directory) together, in the base model's number format.
 
     Files of the same names are replaced.
     """

@@ -32,7 +32,7 @@ RUNTIME_BYTES = 150_000_000
 
 
 def weight_bytes(source: ModelSource, *, quantised: bool) -> int:
-    """Bytes of a model's weights once they are loaded, where quantised ones may stay so; see `model`."""
+    """Bytes of a model's weights once they are loaded; `quantised` keeps those that are quantised. See `model`."""
     if isinstance(source, HfDirectory):
         weights = source.shape.block_weights + source.shape.table_weights
         settings = source.config.get("quantization")

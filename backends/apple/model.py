@@ -34,7 +34,7 @@ Arrays = dict[str, mx.array]
 
 
 def load_model(source: ModelSource, quantised: bool) -> nn.Module:
-    """Load a model, frozen. If not `quantised`, everything is float32, also quantised weights that MLX supports."""
+    """Load a model, frozen; `quantised` keeps quantised weights that MLX supports, otherwise everything is float32."""
     return _load_directory(source, quantised) if isinstance(source, HfDirectory) else _load_gguf(source, quantised)
 
 

@@ -33,7 +33,7 @@ Cache = list[Any]
 
 
 class _RowsCache(BatchKVCache):
-    """The answers in progress. mlx-lm's grows by 256 tokens at a time for all: a multiple of what short ones need."""
+    """Of answers in progress. mlx-lm's grows by 256 tokens at a time for all: a multiple of what short ones need."""
 
     step = CELLS
 

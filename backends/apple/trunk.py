@@ -319,9 +319,9 @@ def sigmoid(x: Array) -> Array:
 
 
 def softmax(scores: Array, visible: Array) -> Array:
-    """Softmax over the last axis of the visible ones of finite scores; the others get a weight of zero.
+    """Softmax over the last axis of the visible scores, at least one in each row; the others get a weight of zero.
 
-    At least one of each row is visible.
+    Scores are finite, and `visible` is broadcast.
     """
     if on_gpu():
         return mx.softmax(mx.where(visible, scores, -mx.inf), axis=-1)

@@ -31,7 +31,7 @@ def hub_model(name: HubName, *, fetch: bool, progress: Progress | None = None) -
 
 @contextmanager
 def explained(thing: str, name: str, form: str, kind: type[SapoError], *, fetch: bool) -> Iterator[None]:
-    """Turn the hub's client's errors about a "model" or another thing, whose names have a form, into ones of a kind."""
+    """Turn errors of the hub's client about a thing ("model"), whose names have this form, into ones with a remedy."""
     from huggingface_hub import errors
 
     try:

@@ -12,7 +12,7 @@ OWN_GROUPS = Path("/proc/self/cgroup")
 def own_groups(controller: str) -> Iterator[tuple[Path, int]]:
     """Each group with a controller that this process is in, from the innermost up, with its version (1 or 2).
 
-    Groups of version 1 have one such as "memory"; those of version 2 have all.
+    A group of version 1 has one controller, such as "memory"; one of version 2 has all.
     """
     try:
         lines = OWN_GROUPS.read_text("utf-8").splitlines()

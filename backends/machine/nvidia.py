@@ -67,9 +67,10 @@ class Nvidia:
         major, driver = _major(cuda), _major(self.driver)
         least = LEAST_DRIVER.get(major, 0)
         if driver and driver < least:
-            built = f"torch, which was built for CUDA {cuda} and needs {least}"
-            remedy = "update NVIDIA's driver, or install a torch that was built for an older CUDA"
-            return f"its driver {self.driver} is too old for {built}", remedy
+            trouble = (
+                f"its driver {self.driver} is too old for torch, which was built for CUDA {cuda} and needs {least}"
+            )
+            return trouble, "update NVIDIA's driver, or install a torch that was built for an older CUDA"
         least_capability = next((at for since, at in NEWEST_FIRST if since <= _version(cuda)), (0, 0))
         if gpu.capability is not None and gpu.capability < least_capability:
             remedy = "install a torch that was built for an older CUDA, such as 12.6"

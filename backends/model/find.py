@@ -25,7 +25,7 @@ def embedded_model() -> Path | None:
 
 
 def find_model(name: str, *, download: bool = True, progress: Progress | None = None) -> Path:
-    """The file or directory of a model; `download` takes one of the hub that is not on this machine from there.
+    """The file or directory of a model; `download` fetches one of the hub that is not on this machine.
 
     Args:
         name: "" for the embedded model, the path of a GGUF file or of a Hugging Face directory, or `hub.FORM`.

@@ -217,7 +217,7 @@ def parse_header(path: Path) -> GgufHeader:
 
 
 def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
-    """Arrays that `parse_header` leaves out of a file that it accepts; each has to be there, and within `MAX_TOKENS`."""
+    """Arrays that `parse_header` leaves out of a file that it accepts, of at most `MAX_TOKENS` elements each."""
     arrays: dict[str, list[Any]] = {}
     try:
         with path.open("rb") as file:
@@ -238,7 +238,7 @@ def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def raw_values(path: Path, without: Sequence[str]) -> list[bytes]:
-    """The metadata of a file that `parse_header` accepts as its bytes, a value each with its key, without some keys."""
+    """The metadata of a file that `parse_header` accepts, as bytes: each value with its key, apart from some keys."""
     with path.open("rb") as file:
         reader = _Reader(file, path.stat().st_size, path)
         reader.kept = 0

@@ -81,7 +81,7 @@ class GgufTensors:
         return factors
 
     def finish(self) -> None:
-        """Check that every tensor of the file was used: llama.cpp does, so another model would learn here."""
+        """Check that every tensor was used: llama.cpp computes with it, so another model would learn here."""
         if self._unused:
             problem = f"{self.header.path} has a {min(self._unused)}, which can't be trained with here"
             raise ModelError(problem, "use a model without it")

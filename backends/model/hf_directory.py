@@ -34,7 +34,9 @@ REMEDY = "use the directory of an instruction-tuned model as transformers saves 
 
 
 class HfDirectory:
-    """A model's directory: its configuration, sizes and files, checked. MLX can load weights that are quantised for it.
+    """A model's directory: its configuration, sizes and files, checked: a ModelError if it can't be trained here.
+
+    MLX (`mlx`) can load weights that were quantised for it.
 
     Attributes:
         config: the content of config.json.
