@@ -34,8 +34,7 @@ class TaskRef:
     Attributes:
         entry: name of an entry of the manifest that the *reader* joined, which has the configuration.
         version: version of the library whose generator made the task.
-        seed: of the sequence; a node's own comes from its identity.
-        index: position in that sequence.
+        seed, index: of the sequence, of which a node's own comes from its identity, and the position in it.
     """
 
     entry: str
@@ -55,8 +54,6 @@ class Task:
     """A question with its ground truth and the data for its verifier.
 
     Attributes:
-        ref: the reference from which the task was made.
-        question: the text that a policy is asked.
         ground_truth: the expected answer, "" if the verifier checks by meaning and has none.
         generated: the generator's own record of the task, for its verifier; never sent.
     """
@@ -99,7 +96,6 @@ class Rollout:
     """A question with all its answers: the paper's C^n(q).
 
     Attributes:
-        ref: where the question comes from.
         question, ground_truth: as the author saw them; other nodes regenerate the task and compare.
         author: the author's id; for a node alone, its local name.
         sequence: the author's number of the rollout, unique for the author.

@@ -63,22 +63,16 @@ from sapo_edge.transport import Transport
 
 
 def sapo_round(
-    number: int,
-    cursor: int,
-    seed: int,
-    first_sequence: int,
-    context: RoundContext,
-    settings: RoundSettings,
-    generating: CallHandle,
-    updating: CallHandle,
-) -> RoundResult:
+    number: int, cursor: int, seed: int, first_sequence: int, context: RoundContext, settings: RoundSettings,
+    generating: CallHandle, updating: CallHandle,
+) -> RoundResult:  # fmt: skip
     """Run one round.
 
     Args:
-        number: the round's number, from 1.
+        number: from 1.
         cursor: position in the node's task sequence.
-        seed: seed of everything random in this round.
-        first_sequence: sequence number of the round's first rollout.
+        seed: of everything random in this round.
+        first_sequence: number of its first rollout.
         generating, updating: progress and cancellation of steps 2 and 6.
 
     Raises:
@@ -148,14 +142,9 @@ def sapo_round(
 
 
 def generate(
-    number: int,
-    tasks: Sequence[Task],
-    seed: int,
-    first_sequence: int,
-    context: RoundContext,
-    settings: RoundSettings,
+    number: int, tasks: Sequence[Task], seed: int, first_sequence: int, context: RoundContext, settings: RoundSettings,
     handle: CallHandle,
-) -> list[ScoredRollout]:
+) -> list[ScoredRollout]:  # fmt: skip
     """Sample L answers to each task and score them: the round's own rollouts."""
     prompts = [context.prompt_for(task.question) for task in tasks]
     samples = context.policy.generate(
@@ -252,7 +241,6 @@ class RoundContext:
             None if its task, regenerated, differs or must not be trained on.
         cut_external: a rollout of `score_external` -> the same with its answers as they were scored.
         select: SelectSubset: (own rollouts, random generator) -> the rollouts to share.
-        rates: of the node's own success.
         right_answer: the right answer to a task, if it is known and is to be learned where all own ones are wrong.
     """
 
@@ -281,7 +269,6 @@ class RoundResult:
         shared: number of own rollouts that were published.
         missing: external rollouts that own ones replaced.
         reward_own, reward_external: mean rewards; `reward_external` is None without any.
-        tokens: tokens generated in the round.
         seconds_generate, seconds_update: wall-clock time of steps 2 and 6, without pauses.
         corrected: sequence numbers of own rollouts in the update that taught a known right answer.
     """

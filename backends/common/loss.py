@@ -116,7 +116,7 @@ def trust_in_answer(
 
 @dataclass(slots=True)
 class LossSums:
-    """Sums over answer tokens, for means at the end of an update; `doubt`: of an answer that the next rows go on with."""
+    """Sums over answer tokens for means at the end of an update. `doubt`: of an answer that the next rows continue."""
 
     tokens: int = 0
     own_tokens: int = 0

@@ -83,19 +83,14 @@ PLANS = (
     Plan(learning="learning in small packs"),
     Plan(own_file=True, sampling="sampling from the model's own file", learning="learning in small packs"),
     Plan(
-        CHECKPOINTED,
-        own_file=True,
-        sampling="sampling from the model's own file",
+        CHECKPOINTED, own_file=True, sampling="sampling from the model's own file",
         learning="computing activations twice, in small packs",
     ),
     Plan(
-        SMALLEST,
-        slots=16,
-        own_file=True,
-        sampling="sampling 16 answers at a time from the model's own file",
+        SMALLEST, slots=16, own_file=True, sampling="sampling 16 answers at a time from the model's own file",
         learning="computing activations twice, in small packs",
     ),
-)
+)  # fmt: skip
 
 
 def fitting_plan(header: GgufHeader, size: RoundShape, free: int, products: str = "float32") -> Plan:

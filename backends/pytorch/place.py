@@ -141,15 +141,9 @@ def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits
     graphs = device == "cuda"
     steps = "; decode steps are recorded once and replayed" if graphs else ""
     return Place(
-        device,
-        weights,
-        pack_tokens=int(tokens),
-        checkpointed_tokens=int(tokens),
-        logit_rows=int(rows),
-        slots=GPU_SLOTS,
-        graphs=graphs,
-        reason=f"torch on {name}, {why}{steps}",
-    )
+        device, weights, pack_tokens=int(tokens), checkpointed_tokens=int(tokens), logit_rows=int(rows),
+        slots=GPU_SLOTS, graphs=graphs, reason=f"torch on {name}, {why}{steps}",
+    )  # fmt: skip
 
 
 def slots_for(place: Place, shape: ModelShape, tokens: int, free: int) -> int:

@@ -180,13 +180,7 @@ def _start_detached(command: Sequence[str], output: int) -> subprocess.Popen[byt
     options: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
         options = {"creationflags": subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP}
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=output,
-        **options,
-    )
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output, **options)
 
 
 def _creation_time(pid: int) -> float:
@@ -212,12 +206,7 @@ def _describe_signal(number: int) -> str:
 
 
 def _from_log(log: Path, before: tuple[int, int] = (0, 0)) -> Ended:
-    """How the last node ended, by its log.
-
-    Args:
-        log: of all nodes of this state directory, the newest last.
-        before: the file and its size before the node was started.
-    """
+    """How the last node ended, by the log of all of them; `before`: the file and its size before it was started."""
     file, size = before
     # Another file: it was rotated since then.
     lines = _tail(log, size if file == _look_at(log)[0] else 0).splitlines()

@@ -18,14 +18,9 @@ STEADY = 2
 
 
 def rebalanced(
-    external: int,
-    halvings: int,
-    steady: int,
-    correct: Sequence[bool],
-    best: Sequence[bool],
-    compared: int,
+    external: int, halvings: int, steady: int, correct: Sequence[bool], best: Sequence[bool], compared: int,
     took_external: bool,
-) -> tuple[int, int]:
+) -> tuple[int, int]:  # fmt: skip
     """How often J is halved after an evaluation, and how many evaluations in a row were no fall since that changed.
 
     Args:
@@ -58,9 +53,7 @@ def is_fall(best: Sequence[bool], correct: Sequence[bool], contenders: int) -> b
     The best of several is the luckiest too. Bonferroni's correction makes the comparison with each of them that much
     stricter, and spreads `LEVEL` over `SPAN` evaluations.
 
-    Args:
-        best, correct: whether each question was answered right.
-        contenders: earlier evaluations, of which `best` is the best.
+    `contenders`: the number of earlier evaluations, of which `best` is the best.
     """
     pairs = list(zip(best, correct, strict=True))
     lost, gained = pairs.count((True, False)), pairs.count((False, True))

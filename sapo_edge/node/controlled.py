@@ -26,13 +26,13 @@ ASKED = "asked to pause"
 """The reason of a pause by the user."""
 STATUS_VERSION = 1
 """Version of the status object."""
+_SHOWN_PROGRESS = ("phase", "done", "total", "unit")
 
 
 class NodeControl:
     """One node as the control socket's methods see it. Thread-safe; each call returns soon.
 
-    Args:
-        swarm: gives the transport's status; None for a node that works alone.
+    `swarm` gives the transport's status; None for a node that works alone.
     """
 
     def __init__(self, node: Node, swarm: Callable[[], SwarmStatus] | None) -> None:
@@ -45,7 +45,7 @@ class NodeControl:
     def status(self) -> Mapping[str, Any]:
         """The object of `sapo status --json`, described in `docs/interface.md`."""
         node = self.node
-        swarm = None if self._swarm is None else self._swarm()
+        swarm = self._swarm() if self._swarm else None
         recent = tuple(node.recent) or tuple(node.store.journal.rounds(RECENT))
         last = recent[-1] if recent else None
         step, best = node.progress, node.best
@@ -61,9 +61,7 @@ class NodeControl:
             "round": node.round,
             "rounds": node.settings.rounds,
             "phase": node.phase,
-            "progress": None
-            if step is None
-            else {"phase": step.phase, "done": step.done, "total": step.total, "unit": step.unit},
+            "progress": None if step is None else {name: getattr(step, name) for name in _SHOWN_PROGRESS},
             "role": node.settings.role,
             "manifest": node.source.manifest.name,
             "model": node.policy.name,
@@ -130,12 +128,7 @@ class NodeControl:
     def roll_back(self, round: int | None) -> Mapping[str, Any]:
         """Return to a checkpoint after the round in progress: the best one, or that of a round.
 
-        Returns:
-            `from`, the last finished round now, and `to`; equal if there is nothing to return from.
-
-        Raises:
-            ControlError: if the node is a generator.
-            CheckpointError: if there is no such checkpoint, or it is damaged.
+        Gives `from`, the last finished round now, and `to`; equal if there is nothing to return from.
         """
         node = self.node
         if not node.trains:
@@ -150,11 +143,7 @@ class NodeControl:
         return self.node.settings.as_dict()
 
     def change_settings(self, values: Mapping[str, str | int | float]) -> None:
-        """Change settings from the next round on, all or none; the configuration file stays as it is.
-
-        Raises:
-            ConfigError: if one can't be changed while the node runs, or a value is not allowed.
-        """
+        """Change settings from the next round on, all or none; the configuration file stays as it is."""
         changes: dict[str, Any] = {}
         for name, value in values.items():
             setting = SETTINGS.get(name)

@@ -37,8 +37,6 @@ class Evaluations:
     Attributes:
         store: its journal and checkpoints record the results.
         questions: most questions of each set; 0 makes no evaluations.
-        thinking: whether the model thinks before it answers.
-        emit: journals an event and passes it on.
         judge: says what an evaluation that is not journaled yet changes.
         call_handle: progress and cancellation of one evaluation.
         warned: sets of which was said that they have questions that are too long.
@@ -69,16 +67,9 @@ class Evaluations:
             result = self._answer("validation")
             low, high = result.interval
             event = HeldOut(
-                round=round,
-                accuracy=result.accuracy,
-                correct=result.right,
-                questions=result.questions,
-                low=low,
-                high=high,
-                split="validation",
-                answers=result.marks,
-                question_set=question_set,
-            )
+                round=round, accuracy=result.accuracy, correct=result.right, questions=result.questions,
+                low=low, high=high, split="validation", answers=result.marks, question_set=question_set,
+            )  # fmt: skip
             judgement = self.judge(event)
             self.emit(event, judgement.counters)
             self._keep_detail("validation", round, result)
@@ -103,18 +94,13 @@ class Evaluations:
     def compare(self, best: Checkpoint, last: Comparison | None) -> Comparison | None:
         """Compare the base model with a checkpoint on the test set, unless the last comparison was the same.
 
-        Loads the checkpoint into the policy.
-
-        Returns:
-            The newest comparison; None if there is none.
+        Loads the checkpoint into the policy, and returns the newest comparison; None if there is none.
         """
-        questions = len(self.source.held_out("test", self.questions))
-        question_set = self._question_set("test")
-        asked = best.round, questions, question_set
-        if not questions or (last is not None and (last.round, last.questions, last.question_set) == asked):
+        tasks, question_set = self.source.held_out("test", self.questions), self._question_set("test")
+        asked = best.round, len(tasks), question_set
+        if not tasks or (last is not None and (last.round, last.questions, last.question_set) == asked):
             return last
         self.policy.load(best.directory)
-        tasks = self.source.held_out("test", self.questions)
         base, examples = evaluate_base(self.policy, self.source, tasks, self.max_tokens, self.call_handle)
         adapter = self._answer("test")
         # Before the comparison, which names them: a node that is killed in between repeats both.
@@ -123,18 +109,10 @@ class Evaluations:
         self._compare_trained(best.round)
         gain = paired_gain(base, adapter)
         comparison = Comparison(
-            round=best.round,
-            questions=base.questions,
-            base=base.right,
-            adapter=adapter.right,
-            gain=gain.value,
-            low=gain.low,
-            high=gain.high,
-            question_set=question_set,
-            base_answers=base.marks,
-            adapter_answers=adapter.marks,
-            base_examples=examples,
-        )
+            round=best.round, questions=base.questions, base=base.right, adapter=adapter.right,
+            gain=gain.value, low=gain.low, high=gain.high, question_set=question_set,
+            base_answers=base.marks, adapter_answers=adapter.marks, base_examples=examples,
+        )  # fmt: skip
         self.emit(comparison)
         return comparison
 
@@ -166,14 +144,9 @@ class Evaluations:
 
     def _ask(self, tasks: Sequence[Task], *, use_adapter: bool = True) -> Evaluation:
         return evaluate(
-            self.policy,
-            tasks,
-            self.source.manifest.prompt_for,
-            self.source.judge,
-            self.max_tokens,
-            self.call_handle(),
+            self.policy, tasks, self.source.manifest.prompt_for, self.source.judge, self.max_tokens, self.call_handle(),
             use_adapter=use_adapter,
-        )
+        )  # fmt: skip
 
 
 def _detail(tasks: Sequence[Task], result: Evaluation) -> Detail:

@@ -45,14 +45,9 @@ class Guard:
         before, took = self.external(settings), self._journal.external_since_evaluation(event.split)
         best_answers = () if earlier is None else _correct(earlier)
         self._halvings, steady = rebalanced(
-            settings.external,
-            self._halvings,
-            self._journal.counter(STEADY),
-            _correct(event),
-            best_answers,
-            compared,
+            settings.external, self._halvings, self._journal.counter(STEADY), _correct(event), best_answers, compared,
             took > 0,
-        )
+        )  # fmt: skip
         now = self.external(settings)
         text = ""
         if now < before and earlier is not None:

@@ -107,9 +107,7 @@ class HeadStartState:
     def judged(self, answers: str, limit: int | None, wait: int = WAIT) -> HeadStartState:
         """The state after a validation.
 
-        Args:
-            limit: what the owner asked for; None if validation decides.
-            wait: updates without a rise after which it ends, then.
+        `limit` is what the owner asked for; if None, validation decides: it ends after `wait` updates without a rise.
         """
         state, questions = self, len(answers)
         right = questions - answers.count(WRONG)
@@ -201,16 +199,9 @@ class HeadStart:
         return len(self.found.keys() | self.others.keys())
 
     def advance(
-        self,
-        state: HeadStartState,
-        updates: int,
-        handle: Callable[[], CallHandle],
-        goes_on: Callable[[int], bool],
+        self, state: HeadStartState, updates: int, handle: Callable[[], CallHandle], goes_on: Callable[[int], bool]
     ) -> HeadStartState:
-        """Make so many updates.
-
-        Args:
-            goes_on: called before each update with the number of those made; False ends it.
+        """Make so many updates, each if `goes_on`, which is given the number of those made.
 
         Raises:
             Cancelled: between the groups of an update, which is then undone.

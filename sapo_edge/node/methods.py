@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from sapo_edge.node.controlled import NodeControl
 
 DEFAULT_POINTS = 400
-"""Points of a history by default."""
 POINTS = (10, 1000)
 """Fewest and most points of a history."""
 DEFAULT_ROLLOUTS = 20
@@ -24,7 +23,6 @@ DEFAULT_ROLLOUTS = 20
 MAX_ROLLOUTS = 50
 """Most rollouts in one reply."""
 MAX_SEARCH_CHARACTERS = 200
-"""Longest text to search for."""
 
 
 def handlers(node: NodeControl) -> dict[str, Handler]:

@@ -49,9 +49,6 @@ class PersonAnswers:
         answers: the texts to share, with answer tags.
         manifest: digest (hex) of the task's manifest.
         time: Unix seconds at which they were given.
-
-    Raises:
-        ConfigError: if there are no answers, too many, or one that can't be shared.
     """
 
     ref: TaskRef
@@ -129,11 +126,7 @@ def is_too_long(typed: str) -> bool:
 
 
 def verify_answers(source: TaskSource, answers: PersonAnswers) -> tuple[Task, tuple[float, ...]]:
-    """The regenerated task, and the reward of each answer.
-
-    Raises:
-        UnknownTaskError: if the task is not of this manifest, is not one that it draws, or is held out.
-    """
+    """The regenerated task, and the reward of each answer; an UnknownTaskError if nobody may share answers to it."""
     remedy = "answer a new question with `sapo answer`"
     if answers.manifest != source.manifest.digest:
         raise UnknownTaskError("the question belongs to another manifest", remedy)

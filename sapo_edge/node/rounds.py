@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from sapo_edge import events
 from sapo_edge.backends.machine.allocator import return_freed_memory
@@ -88,31 +89,18 @@ class Node:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        source: TaskSource,
-        store: Store,
-        policy: Policy,
-        transport: Transport,
-        emit: Emit,
-        reasons: tuple[str, ...] = (),
-        stop: Stop | None = None,
-        room: Room | None = None,
-    ) -> None:
-        self.settings = settings
-        self.source = source
-        self.store = store
-        self.policy = policy
-        self.transport = transport
-        self.stop = stop or Stop()
+        self, settings: Settings, source: TaskSource, store: Store, policy: Policy, transport: Transport, emit: Emit,
+        reasons: tuple[str, ...] = (), stop: Stop | None = None, room: Room | None = None,
+    ) -> None:  # fmt: skip
+        self.settings, self.source, self.store = settings, source, store
+        self.policy, self.transport, self.stop = policy, transport, stop or Stop()
         self.seed = store.seed if settings.seed is None else settings.seed
         self.max_tokens = settings.max_tokens or source.manifest.max_tokens
         self.author = Identity(store.secret).peer_id
         self.pool = Pool(self.author)
         self.selector = SubsetSelector(settings.share, self.pool.authors)
         self.room = room or Room()
-        self.round = 0
-        self.cursor = 0
+        self.round = self.cursor = 0
         self.phase: Phase | None = None
         self.progress: Progress | None = None
         self.recent: deque[RoundFinished] = deque(maxlen=RECENT)
@@ -121,50 +109,29 @@ class Node:
         self.guard = Guard(store.journal)
         self.after_first_round: Callable[[], None] = lambda: None
         self.others: Callable[[], float | None] = lambda: None
-        self.interrupted = False
-        self._emit = emit
-        self._reasons = reasons
+        self.interrupted = self._is_in_round = self._lacks_external = False
+        self._emit, self._reasons = emit, reasons
         self._external = ExternalScorer(source, lambda text, ended: policy.cut(text, ended, self.max_tokens))
-        self._finished = 0
-        self._is_in_round = False
-        self._received = 0
+        self._finished = self._received = self._too_long = self._calm_until = 0
         self._pool_saved = self._checkpoint_saved = time.monotonic()
         # Finished rounds since the last checkpoint, which a crash would lose.
         self._unsaved = 0
         self._reported_counts: dict[str, int] = {}
-        self._lacks_external = False
-        self._too_long = 0
         self._head_start: HeadStartState | None = None
         self._draws = Draws()
-        self._calm_until = 0
         self._effort = Effort(store.journal, self.stop)
         self.head_start: events.HeadStart | None = None
         self.stop.changed = lambda reasons: self.emit(Paused(reasons=reasons))
         self._evaluations = Evaluations(
-            policy,
-            source,
-            store,
-            settings.held_out,
-            self.max_tokens,
-            settings.thinking == "on",
-            self.emit,
+            policy, source, store, settings.held_out, self.max_tokens, settings.thinking == "on", self.emit,
             lambda event: self.guard.judge(event, self.settings, self.best),
             lambda: self._call_handle("evaluate", "answers"),
-        )
+        )  # fmt: skip
         transport.subscribe(self._receive)
         self._context = RoundContext(
-            policy,
-            self.pool,
-            transport,
-            self._training_tasks,
-            source.score,
-            self._external,
-            self._external.cut,
-            source.manifest.prompt_for,
-            self.selector.select,
-            self.author,
-            right_answer=self._correction,
-        )
+            policy, self.pool, transport, self._training_tasks, source.score, self._external, self._external.cut,
+            source.manifest.prompt_for, self.selector.select, self.author, right_answer=self._correction,
+        )  # fmt: skip
 
     @property
     def trains(self) -> bool:
@@ -184,11 +151,7 @@ class Node:
     def run(self) -> NodeStopped:
         """Continue from the last checkpoint until the rounds are done or the node is asked to stop.
 
-        Returns:
-            The last event, which was emitted too.
-
-        Raises:
-            SapoError: if the node can't continue; everything up to the last checkpoint is saved.
+        Returns the last event, which was emitted too. After an error, everything up to the last checkpoint is saved.
         """
         self.open()
         done = False
@@ -228,12 +191,7 @@ class Node:
         return stopped
 
     def open(self) -> int:
-        """Restore the last checkpoint, if any, emit that the node started, and return the checkpoint's round.
-
-        Raises:
-            CheckpointError: if it belongs to another model or manifest.
-            ConfigError: if it was made with another seed.
-        """
+        """Restore the last checkpoint, if any, emit that the node started, and return the checkpoint's round."""
         self._restore_checkpoint()
         self.best = self.store.checkpoints.best(self.store.latest, self.store.notices.append)
         self.comparison = self.store.journal.last_comparison()
@@ -248,13 +206,10 @@ class Node:
             self._warn(text)
         self.emit(
             NodeStarted(
-                model=self.policy.name,
-                backend=self.policy.backend,
-                reasons=self._reasons,
-                settings=self.settings.as_dict(),
-                round=self.round,
+                model=self.policy.name, backend=self.policy.backend, reasons=self._reasons,
+                settings=self.settings.as_dict(), round=self.round,
             )
-        )
+        )  # fmt: skip
         return self.round
 
     def step(self) -> None:
@@ -269,15 +224,10 @@ class Node:
         settings = self._round_settings(self.guard.external(self.settings))
         received = self._count_received()
         result = sapo_round(
-            number,
-            self.cursor,
-            derive_seed("round", self.seed, number),
-            self.store.journal.reserve_sequences(settings.own + settings.external),
-            self._context,
-            settings,
-            self._call_handle("generate", "answers"),
-            self._call_handle("update", "groups"),
-        )
+            number, self.cursor, derive_seed("round", self.seed, number),
+            self.store.journal.reserve_sequences(settings.own + settings.external), self._context, settings,
+            self._call_handle("generate", "answers"), self._call_handle("update", "groups"),
+        )  # fmt: skip
         self._report_problems(result)
         self._draws.observe(result.own, result.corrected)
         self.round, self.cursor = number, result.cursor
@@ -315,12 +265,10 @@ class Node:
     def _training_tasks(self, cursor: int, count: int, seed: int | None = None) -> tuple[tuple[Task, ...], int]:
         """The next tasks whose questions the model's context can take with an answer; the others are counted."""
         tasks: list[Task] = []
+        prompt_for = self.source.manifest.prompt_for
         for _ in range(MAX_DRAWS):
             drawn, cursor = self._draw(cursor, count - len(tasks), self.seed if seed is None else seed)
-            prompts = [self.source.manifest.prompt_for(task.question) for task in drawn]
-            fitting = [
-                task for task, prompt in zip(drawn, prompts, strict=True) if self.policy.room(prompt) >= self.max_tokens
-            ]
+            fitting = [task for task in drawn if self.policy.room(prompt_for(task.question)) >= self.max_tokens]
             self._too_long += len(drawn) - len(fitting)
             tasks += fitting
             if len(tasks) == count:
@@ -462,15 +410,11 @@ class Node:
             answers = (self._head_start.answers if state.over else "") or result.marks
             right = len(answers) - answers.count(events.WRONG)
             self.head_start = events.HeadStart(
-                updates=state.updates,
-                learned=len(head_start.learned),
-                accuracy=right / len(answers) if answers else 0.0,
-                correct=right,
-                questions=len(answers),
-                done=state.over,
-                best_updates=self._head_start.updates if state.over else state.best_updates,
+                updates=state.updates, learned=len(head_start.learned),
+                accuracy=right / len(answers) if answers else 0.0, correct=right, questions=len(answers),
+                done=state.over, best_updates=self._head_start.updates if state.over else state.best_updates,
                 answers=answers,
-            )
+            )  # fmt: skip
             self.emit(self.head_start, {VAIN: state.vain + state.updates - state.best_updates})
         if not state.over:
             self._inform("head start: stopped; the next start continues from its best validation")
@@ -640,19 +584,13 @@ class Node:
 
     def _save_checkpoint(self, validated: tuple[float | None, int, str] = (None, 0, "")) -> None:
         self._checkpoint_saved, self._unsaved = time.monotonic(), 0
+        cursor: dict[str, Any] = {"tasks": self.cursor, "teaching": self._draws.teaching}
+        if self._head_start:
+            cursor["head_start"] = self._head_start.as_dict()
         checkpoint = Checkpoint(
-            self.round,
-            self.policy.model_digest,
-            self.source.manifest.digest,
-            self.seed,
-            {
-                "tasks": self.cursor,
-                "teaching": self._draws.teaching,
-                **({"head_start": self._head_start.as_dict()} if self._head_start else {}),
-            },
-            self.settings.as_dict(),
-            *validated,
-        )
+            self.round, self.policy.model_digest, self.source.manifest.digest, self.seed, cursor,
+            self.settings.as_dict(), *validated,
+        )  # fmt: skip
         self.store.save_checkpoint(checkpoint, self.policy.save)
 
     def _emit_checkpoint(self) -> None:

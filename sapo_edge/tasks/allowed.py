@@ -29,10 +29,11 @@ class Integer:
     default: int
 
     def check(self, where: str, value: object) -> int:
+        remedy = f"write an integer from {self.low} to {self.high}"
         if isinstance(value, bool) or not isinstance(value, int):
-            raise ManifestError(f"{where} is not an integer", f"write an integer from {self.low} to {self.high}")
+            raise ManifestError(f"{where} is not an integer", remedy)
         if not self.low <= value <= self.high:
-            raise ManifestError(f"{where} is out of bounds", f"write an integer from {self.low} to {self.high}")
+            raise ManifestError(f"{where} is out of bounds", remedy)
         return value
 
 
@@ -45,7 +46,6 @@ class Real:
     default: float
 
     def check(self, where: str, value: object) -> float:
-        """The value as a float, if it is within the bounds."""
         remedy = f"write a number from {self.low:g} to {self.high:g}"
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ManifestError(f"{where} is not a number", remedy)
@@ -89,7 +89,6 @@ class Choices:
         return self.options[: self.first]
 
     def check(self, where: str, value: object) -> tuple[str, ...]:
-        """The value as a tuple, if it is a list of options."""
         remedy = f"list some of {', '.join(self.options)}, each once"
         if not isinstance(value, list | tuple) or not 1 <= len(value) <= len(self.options):
             raise ManifestError(f"{where} is not a list of 1 to {len(self.options)} texts", remedy)
@@ -107,14 +106,9 @@ def _between(name: str, low: int, high: int, defaults: tuple[int, int]) -> dict[
 
 
 _CALENDAR_TASKS = (
-    "weekday_offset",
-    "weekday_of_date",
-    "weekday_of_date_from_first_date",
-    "recurring_event_day",
-    "count_days",
-    "count_business_days",
-    "is_leap_year",
-)
+    "weekday_offset", "weekday_of_date", "weekday_of_date_from_first_date", "recurring_event_day",
+    "count_days", "count_business_days", "is_leap_year",
+)  # fmt: skip
 
 ALLOWED: Mapping[str, Mapping[str, Bound]] = {
     "arc_1d": {
@@ -162,9 +156,7 @@ ALLOWED: Mapping[str, Mapping[str, Bound]] = {
         **_between("decimal_places", 0, 6, (1, 4)),
         "allow_negation": Flag(False),
     },
-    "extract": {
-        "kinds": Choices(("appointment", "complaint", "invitation", "invoice", "notice", "order", "request")),
-    },
+    "extract": {"kinds": Choices(("appointment", "complaint", "invitation", "invoice", "notice", "order", "request"))},
     "fraction_simplification": {
         **_between("value", 1, 10**6, (1, 1000)),
         **_between("factor", 1, 10**4, (1, 100)),
@@ -210,18 +202,10 @@ _STRICTLY_BETWEEN: Mapping[str, frozenset[str]] = {
 
 EVALUATING = frozenset(
     {
-        "codeio",
-        "countdown",
-        "intermediate_integration",
-        "n_queens",
-        "number_sorting",
-        "polynomial_multiplication",
-        "puzzle24",
-        "simple_integration",
-        "spiral_matrix",
-        "string_insertion",
+        "codeio", "countdown", "intermediate_integration", "n_queens", "number_sorting", "polynomial_multiplication",
+        "puzzle24", "simple_integration", "spiral_matrix", "string_insertion",
     }
-)
+)  # fmt: skip
 """Generators of ReasoningGYM that evaluate text as code, most of them the answer."""
 
 IRREPRODUCIBLE: Mapping[str, str] = {
@@ -261,12 +245,10 @@ def check_generator(name: str) -> str:
 def check_config(where: str, generator: str, config: Mapping[str, object]) -> dict[str, ConfigValue]:
     """The settings of an allowed generator, checked and in canonical form: sorted, each with its own type."""
     bounds = ALLOWED[generator]
-    checked: dict[str, ConfigValue] = {}
     for key in config:
         if key not in bounds:
             raise ManifestError(f"{where}: {generator} has no setting {shorten(key)}", nearest(str(key), bounds))
-    for key in sorted(config):
-        checked[key] = bounds[key].check(f"{where}: {key}", config[key])
+    checked = {key: bounds[key].check(f"{where}: {key}", config[key]) for key in sorted(config)}
     _check_order(where, generator, checked)
     return checked
 

@@ -20,10 +20,8 @@ def extract_answer(completion: str) -> str | None:
     before it, and a second opening tag must not hide a wrong answer: a policy that learns `<answer>4<answer>3</answer>`
     closes the tag after the 4. Takes time linear in the completion.
 
-    NUL and lone surrogates become U+FFFD, so that verifiers get valid text only.
-
-    Returns:
-        None without a complete pair, or if the text is longer than `MAX_ANSWER_CHARACTERS`.
+    NUL and lone surrogates become U+FFFD, so that verifiers get valid text only. None without a complete pair, or if
+    the text is longer than `MAX_ANSWER_CHARACTERS`.
     """
     close = completion.find(CLOSE_TAG)
     start = completion.find(OPEN_TAG, 0, max(close, 0))

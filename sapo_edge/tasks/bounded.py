@@ -89,15 +89,9 @@ class BoundedWorker:
         self._lock = threading.Lock()
 
     def run(self, work: Callable[[], T], seconds: float) -> T:
-        """The result of `work()`, called in a thread of its own.
+        """The result of `work()`, called in a thread of its own; any exception of it, or an OvertimeError.
 
-        Args:
-            work: must leave nothing half-done when interrupted; a lock held in a `with` statement is released.
-
-        Raises:
-            OvertimeError: if it took longer.
-            NotStartedError: if it was not started.
-            Exception: any exception of the work.
+        The work must leave nothing half-done when interrupted; a lock held in a `with` statement is released.
         """
         with self._lock:
             self._abandoned = [job for job in self._abandoned if job.is_alive()]

@@ -28,13 +28,11 @@ MAX_CHOICES = 26
 MAX_CHOICE_BYTES = 256
 """Longest one, in bytes of UTF-8."""
 MAX_ITEMS = 64
-"""Most items of a set."""
 MAX_PATTERN_BYTES = 256
 """Longest regular expression, in bytes of UTF-8."""
 PATTERN_MEMORY = 128 * 1024
 """Bytes that RE2 may take for one expression. With them it bounds the time of a match, which is linear in the text."""
 MAX_TOLERANCE = 1e12
-"""Largest tolerance of a number."""
 
 _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3}){1,9}|\d{1,40})?(?:\.\d{0,40})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _NUMBER_CHARACTERS = 96

@@ -46,8 +46,7 @@ def choose_held_out(
     }
     counts = dict.fromkeys(pairs, 0)
     entries = list(manifest.tasks)
-    validation: list[Task] = []
-    test: list[Task] = []
+    validation, test = list[Task](), list[Task]()
     while entries and len(test) < SPLIT_QUESTIONS:
         entry = max(entries, key=lambda entry: entry.weight / (counts[entry.name] + 1))
         for_validation, for_test = next(pairs[entry.name], ([], []))

@@ -46,11 +46,9 @@ class Imported:
 
     Attributes:
         columns: of question and answer; None before the first row.
-        kept: number of questions.
-        rows: number of rows that were read.
+        kept, rows: numbers of questions, and of rows that were read.
         left_out: rows by the reason.
         checks: questions by the name of their check.
-        first: the first ones.
         system: text of the system turn of all conversations; "" without one.
         said: what its owner should know besides.
     """
@@ -139,7 +137,6 @@ class Importer:
         return question
 
     def _find_columns(self, record: Mapping[str, Any], source: str) -> Columns:
-        """The columns that are named or guessed, by the first row."""
         guessed = guess_columns(record)
         there = printable(", ".join(list(record)[:20])[:200])
         for name in self.names:
@@ -202,12 +199,7 @@ class Importer:
 
 
 def write_import(directory: Path, name: str, questions: Iterable[OwnQuestion], importer: Importer) -> tuple[Path, Path]:
-    """Write a manifest and its questions into a directory, both or neither.
-
-    Raises:
-        ConfigError: if it has such files, or can't be written.
-        DataError: if there is no question.
-    """
+    """Write a manifest and its questions into a directory, both or neither, and over no file that is there."""
     manifest, lines = (directory / file for file in FILES)
     new = directory / ".new-tasks"
     try:
@@ -253,10 +245,8 @@ def as_record(question: OwnQuestion) -> dict[str, Any]:
 
 
 def _manifest(name: str, system: str) -> str:
-    document: dict[str, Any] = {"name": name, "max_tokens": 256}
-    if system:
-        document["system"] = system
-    return tomlkit.dumps({**document, "tasks": [{"name": "mine", "questions": FILES[1]}]})
+    turn = {"system": system} if system else {}
+    return tomlkit.dumps({"name": name, "max_tokens": 256, **turn, "tasks": [{"name": "mine", "questions": FILES[1]}]})
 
 
 def tidy(text: Any) -> Any:

@@ -27,11 +27,9 @@ class Dataset(Protocol):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """The entry generated from `Random(seed + index)`: question, answer and metadata."""
-        ...
 
     def score_answer(self, answer: str, entry: dict[str, Any]) -> float:
         """ReasoningGYM's own verifier."""
-        ...
 
 
 def generator_version(generator: str) -> str:

@@ -12,15 +12,10 @@ _PRECEDENCE = {"↔": 1, "→": 2, "∨": 3, "∧": 4, "¬": 5}  # noqa: RUF001 
 
 
 def truth_table(formula: str, variables: Sequence[str]) -> tuple[int, bool]:
-    """The truth table of a formula over single-letter variables.
+    """The truth table of a formula over single-letter variables, and whether it has an operator; else a ValueError.
 
-    Binary operators of equal precedence group to the left, as in ReasoningGYM.
-
-    Returns:
-        An integer whose bit i is the formula's value under assignment i, and whether the formula has an operator.
-
-    Raises:
-        ValueError: if it is not a formula over these variables.
+    Bit i is the formula's value under assignment i. Binary operators of equal precedence group to the left, as in
+    ReasoningGYM.
     """
     rows = 1 << len(variables)
     everything = (1 << rows) - 1

@@ -41,11 +41,9 @@ MAX_FILE_BYTES = 64 * 1024
 MAX_TASKS = 64
 """Most entries."""
 MAX_EXAMPLES = 8
-"""Most worked examples."""
 MAX_TOKENS = 2048
 """Highest limit of tokens per answer."""
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
-"""Bounds of an entry's weight."""
 MAX_FORM = 0.5
 """Largest share of a reward that the form of a right answer earns: content always counts more."""
 
@@ -107,11 +105,7 @@ class TaskEntry:
         require(bool(training), f"{where} has no question to train on", "add questions that are not held out")
 
     def as_dict(self) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "name": self.name,
-            "partial_credit": self.partial_credit,
-            "weight": self.weight,
-        }
+        body: dict[str, Any] = {"name": self.name, "partial_credit": self.partial_credit, "weight": self.weight}
         if isinstance(self.questions, QuestionData):
             body["questions"] = asdict(self.questions)
         elif self.questions:
@@ -262,8 +256,7 @@ class Manifest:
     def read(cls, path: Path, store: Path | None = None) -> Manifest:
         """Read a manifest from a TOML file, or make one around a file of questions, whose name ends in a `SUFFIXES`.
 
-        Args:
-            store: a cache for questions that are too many for a manifest; None: they are an error.
+        `store` is a cache for questions that are too many for a manifest; None: they are an error.
         """
         if path.suffix.lower() in SUFFIXES:
             tables = {"name": name_like(path.stem), "tasks": [{"name": "mine", "questions": path.name}]}

@@ -27,11 +27,7 @@ def parse_object(text: str) -> dict[str, Any] | None:
         return None
     try:
         value = json.loads(
-            text,
-            object_pairs_hook=_without_repetitions,
-            parse_constant=_refuse,
-            parse_float=_finite,
-            parse_int=_short,
+            text, object_pairs_hook=_without_repetitions, parse_constant=_refuse, parse_float=_finite, parse_int=_short
         )
     except ValueError:
         return None

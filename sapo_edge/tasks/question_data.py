@@ -71,8 +71,7 @@ class QuestionData:
     def scan(self, file: BinaryIO) -> Iterator[tuple[Any, int]]:
         """Decode the questions of a file one at a time: each with the place of its end.
 
-        Raises:
-            ManifestError: if the file is not the one that is named; perhaps after its last question.
+        A ManifestError says that the file is not the one that is named; perhaps after its last question.
         """
         digest, count, end = hashlib.sha256(), 0, 0
         unpacker = msgpack.Unpacker(max_buffer_size=4 * _BLOCK, **_RECORD)
@@ -140,11 +139,7 @@ def write_questions(questions: Iterable[OwnQuestion], store: Path) -> QuestionDa
 def open_questions(data: QuestionData, store: Path | None, shown: Set[str]) -> SplitQuestions:
     """The questions by their use, as `split_questions` divides them. Reads and checks the file once.
 
-    Args:
-        shown: questions that are worked examples, and neither trained on nor held out.
-
-    Raises:
-        ManifestError: if they are not here, or all are held out.
+    The `shown` ones are worked examples, and neither trained on nor held out.
     """
     if store is None or not data.is_in(store):
         remedy = "`sapo run` in its swarm fetches them from a member; alone, name the manifest's file with --manifest"

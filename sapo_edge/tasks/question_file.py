@@ -38,7 +38,6 @@ from sapo_edge.tasks.readings import TAGS
 from sapo_edge.tasks.texts import require
 
 MAX_MISTAKES = 100
-"""Most mistakes that are collected."""
 BY_DIGEST = MAX_DATA_QUESTIONS, MAX_DATA_BYTES
 """Most questions and bytes of files whose questions the manifest names by digest."""
 MAX_HELD = 1000
@@ -94,8 +93,7 @@ def import_questions(path: Path, store: Path, wanted: int) -> tuple[QuestionData
 
     What was read before is not read again: an entry named after the digest of the file says what it gave.
 
-    Args:
-        wanted: number of worked examples, beside those that the file names; they stay among the questions.
+    As many worked examples are `wanted` beside those that the file names; they stay among the questions.
     """
     remove_unused(store, "*")
     before = _digest(path)
@@ -191,8 +189,7 @@ def scan_questions(path: Path, most: int, size: int) -> Iterator[tuple[OwnQuesti
 def scan_records(path: Path, size: int, names: Sequence[str]) -> Iterator[tuple[int, object]]:
     """The lines or rows of a file as they are, each with its number, from 1; None for a line that is no JSON.
 
-    Args:
-        names: the columns to read of a Parquet file.
+    Of a Parquet file, the columns with these names are read.
     """
     with _opened(path, size) as file:
         for number, content in _contents(file, path, names):

@@ -110,10 +110,9 @@ def split_places(marks: Iterable[tuple[bytes, str]]) -> tuple[list[int], list[in
     test, validation = sets["test"], _without(sets["validation"], sets["test"])
     free = _without(sets[""], test, validation, sets["train"])
     ranked = heapq.nsmallest(min(len(free) // SHARE, 2 * SPLIT_QUESTIONS), free.items())
-    held_out = {"validation": ranked[::2], "test": ranked[1::2]}
-    for name, filled in (("validation", validation), ("test", test)):
+    for filled, chosen in ((validation, ranked[::2]), (test, ranked[1::2])):
         if not filled:
-            filled |= dict(held_out[name])
+            filled |= dict(chosen)
     # In the order of marks each prefix of a held-out set is a sample.
     held = ([number for _, number in sorted(part.items())] for part in (validation, test))
     return (list(_without(last, test, validation).values()), *held)  # type: ignore[return-value] # a pair of lists

@@ -54,13 +54,9 @@ def fitting(generator: str) -> str:
 
 
 def read(reading: str, completion: str, lines: int = 1, question: str = "") -> tuple[str, ...]:
-    """The answer in a completion; several ways to read it are candidates, of which the best one counts.
+    """The answer in a completion by one of `READINGS` except `FIT`: candidates, of which the best one counts.
 
-    Args:
-        reading: one of `READINGS` except `FIT`.
-
-    Returns:
-        At most four candidates, each of at most `MAX_ANSWER_CHARACTERS` characters; none without an answer.
+    They are at most four, each of at most `MAX_ANSWER_CHARACTERS` characters; none without an answer.
     """
     tagged = extract_answer(completion)
     if reading == TAGS:

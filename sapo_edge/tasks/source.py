@@ -76,9 +76,6 @@ class TaskSource:
     Attributes:
         own: own questions by their use, by the name of their entry.
         verifier_errors: answers that scored 0 because their verifier raised an unexpected exception; not 0 means a bug.
-
-    Raises:
-        ManifestError: if its questions name a function that is not given.
     """
 
     def __init__(self, manifest: Manifest, functions: Mapping[str, Function] | None = None) -> None:
@@ -108,11 +105,7 @@ class TaskSource:
         return derive_seed("shown", self.manifest.digest)
 
     def draw(self, seed: int, index: int) -> Task:
-        """The task at an index of a node's sequence; it may be held out. Seldom raises an UnknownTaskError.
-
-        Args:
-            seed, index: 0 to 2**63 - 1.
-        """
+        """The task at an index of a node's sequence; it may be held out. Seldom raises an UnknownTaskError."""
         entry = self._drawn_entry(seed, index)
         return self.regenerate(TaskRef(entry, generator_version(self._entries[entry].generator), seed, index))
 
@@ -144,14 +137,7 @@ class TaskSource:
         return _made_task(ref, self._generate(entry, ref))
 
     def training_tasks(self, seed: int, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
-        """The next tasks of a node's sequence, without held-out ones.
-
-        Returns:
-            The tasks, and the cursor for the next call.
-
-        Raises:
-            ManifestError: if `MAX_SKIPPED` indices in a row give no task for training.
-        """
+        """The next tasks of a node's sequence, without held-out ones, and the cursor for the next call."""
         tasks: list[Task] = []
         skipped = 0
         while len(tasks) < count:
@@ -177,8 +163,9 @@ class TaskSource:
         with self._lock:
             if self._held_out is None:
                 own = {name: self._own_held_out(name) for name in self.own}
-                skills = {entry.name: self._skill_held_out(entry) for entry in self._skills()}
-                self._held_out = choose_held_out(self.manifest, self._held_out_candidate, own | skills)
+                skills = [entry for entry in self.manifest.tasks if entry.generator in SKILLS]
+                own |= {entry.name: self._skill_held_out(entry) for entry in skills}
+                self._held_out = choose_held_out(self.manifest, self._held_out_candidate, own)
                 self._held_out_questions = frozenset(
                     task.question for tasks in self._held_out.values() for task in tasks
                 )
@@ -250,11 +237,7 @@ class TaskSource:
         return task.generated or self.regenerate(task.ref).generated
 
     def _call(self, generated: Mapping[str, Any], task: Task, text: str) -> float | None:
-        """What the function that a question names gives; None for another question.
-
-        Raises:
-            ManifestError: if it fails, or gives something else than 0 to 1.
-        """
+        """What the function that a question names gives, from 0 to 1; None for another question."""
         check = generated["own"].check if "own" in generated else None
         if not isinstance(check, Code):
             return None
@@ -287,8 +270,7 @@ class TaskSource:
             if entry.questions:
                 question: OwnQuestion = generated["own"]
                 return question.score(answer)
-            dataset = self._dataset(entry)
-            return verify(entry.generator, dataset, answer, generated)
+            return verify(entry.generator, self._dataset(entry), answer, generated)
         except Exception:  # noqa: BLE001
             # A peer's text must not end a round, whatever a library's verifier does.
             self.verifier_errors += 1
@@ -331,9 +313,6 @@ class TaskSource:
             "validation": tuple(map(_own_task, refs, itertools.islice(questions.validation, MAX_QUESTIONS))),
             "test": tuple(map(_own_task, refs, itertools.islice(questions.test, MAX_QUESTIONS))),
         }
-
-    def _skills(self) -> list[TaskEntry]:
-        return [entry for entry in self.manifest.tasks if entry.generator in SKILLS]
 
     def _skill_held_out(self, entry: TaskEntry) -> dict[Split, tuple[Task, ...]]:
         """Tasks of a skill's parts for validation and test, distinct within a part. No draw gives their references."""

@@ -24,29 +24,12 @@ _LATEX_FRACTION = re.compile(r"\\d?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}", re
 
 LIBRARY_VERIFIED = frozenset(
     {
-        "arc_1d",
-        "base_conversion",
-        "basic_arithmetic",
-        "bf",
-        "binary_alternation",
-        "caesar_cipher",
-        "calendar_arithmetic",
-        "chain_sum",
-        "count_bits",
-        "count_primes",
-        "decimal_arithmetic",
-        "decimal_chain_sum",
-        "gcd",
-        "lcm",
-        "leg_counting",
-        "letter_counting",
-        "number_filtering",
-        "prime_factorization",
-        "products",
-        "rotate_matrix",
-        "word_sequence_reversal",
+        "arc_1d", "base_conversion", "basic_arithmetic", "bf", "binary_alternation", "caesar_cipher",
+        "calendar_arithmetic", "chain_sum", "count_bits", "count_primes", "decimal_arithmetic", "decimal_chain_sum",
+        "gcd", "lcm", "leg_counting", "letter_counting", "number_filtering", "prime_factorization", "products",
+        "rotate_matrix", "word_sequence_reversal",
     }
-)
+)  # fmt: skip
 """Generators whose own verifier is used. A test follows all code that each of them can reach."""
 
 
@@ -150,13 +133,9 @@ OWN_VERIFIERS: Mapping[str, Verifier] = {
 
 
 def verify(generator: str, dataset: Dataset, answer: str, generated: Mapping[str, Any]) -> float:
-    """Score an extracted answer of at most `MAX_ANSWER_CHARACTERS` characters.
+    """Score an extracted answer of at most `MAX_ANSWER_CHARACTERS` characters, from 0 to 1.
 
-    Returns:
-        0 to 1; 0 if the answer does not have the expected form.
-
-    Raises:
-        ArithmeticError: if the score is outside [0, 1], which no verifier is known to give.
+    An answer without the expected form scores 0. No verifier is known to give a score outside, an ArithmeticError.
     """
     try:
         if generator in OWN_VERIFIERS:
