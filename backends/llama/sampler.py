@@ -95,7 +95,6 @@ class GroupSampler:
         self.pending = deque(sorted(groups, key=lambda group: group.suffix))
         self.waiting: deque[tuple[_Group, int]] = deque()
         self.active: list[_Active] = []
-        self.slots = shape.slots
         self.free_groups = list(range(1, 1 + shape.group_slots))
         self.free_slots = list(range(1 + shape.group_slots, shape.sequences))
         self.results = Results(self.request, self.handle)
@@ -122,7 +121,7 @@ class GroupSampler:
 
     def _decode_prompts(self) -> None:
         """Decode the prompts whose answers fill the free slots, if enough are free."""
-        if self.waiting or 2 * len(self.free_slots) < self.slots:
+        if self.waiting or 2 * len(self.free_slots) < self.shape.slots:
             return
         while groups := self._take_groups(len(self.free_slots) - len(self.waiting)):
             for group, logits in zip(groups, self._decode_together(groups), strict=True):

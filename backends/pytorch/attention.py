@@ -30,7 +30,7 @@ class Attention(Protocol):
     def __call__(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None = None
     ) -> Tensor:
-        """(rows, heads, n, width of a head), and key and value (rows, KV heads, n, width) -> (rows, n, heads, width).
+        """Query (rows, heads, n, width of a head), key and value (rows, KV heads, n, width) -> (rows, n, heads, width).
 
         `window`: tokens that a token sees, itself and those before it; None for all.
         """

@@ -26,7 +26,6 @@ ASKED = "asked to pause"
 """The reason of a pause by the user."""
 STATUS_VERSION = 1
 """Version of the status object."""
-_SHOWN_PROGRESS = ("phase", "done", "total", "unit")
 
 
 class NodeControl:
@@ -61,7 +60,9 @@ class NodeControl:
             "round": node.round,
             "rounds": node.settings.rounds,
             "phase": node.phase,
-            "progress": None if step is None else {name: getattr(step, name) for name in _SHOWN_PROGRESS},
+            "progress": None
+            if step is None
+            else {"phase": step.phase, "done": step.done, "total": step.total, "unit": step.unit},
             "role": node.settings.role,
             "manifest": node.source.manifest.name,
             "model": node.policy.name,

@@ -126,7 +126,7 @@ def is_too_long(typed: str) -> bool:
 
 
 def verify_answers(source: TaskSource, answers: PersonAnswers) -> tuple[Task, tuple[float, ...]]:
-    """The regenerated task, and the reward of each answer; an UnknownTaskError if nobody may share answers to it."""
+    """The regenerated task, and the reward of each answer; an UnknownTaskError if it is not drawn here, or held out."""
     remedy = "answer a new question with `sapo answer`"
     if answers.manifest != source.manifest.digest:
         raise UnknownTaskError("the question belongs to another manifest", remedy)

@@ -96,7 +96,7 @@ def read_row(record: Mapping[str, Any], columns: Columns) -> Row:
 def own_keys(record: Mapping[str, Any], row: Row, check: str | None = None) -> dict[str, Any]:
     """A row in the keys of a question.
 
-    `check` is that of all rows; None: the one that the record names, that the form of its answer names, or that fits it.
+    `check` is of all rows; None: the one that the record names, that the form of its answer names, or that fits it.
     """
     kept = {key: record[key] for key in KEYS[2:] if key in record}
     if check is not None or kept.get("check") not in (*CHECKS,):

@@ -26,8 +26,8 @@ def read_rows(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a table: each with its last line, from 1, and its cells by column; empty cells are left out.
 
-    A ManifestError says that it is no table in UTF-8, lacks a `needed` column, has two columns of one name, or a row with
-    more cells than the first.
+    A ManifestError says that it is no table in UTF-8, lacks a `needed` column, has two columns of one name, or a row
+    with more cells than the first.
     """
     text = io.TextIOWrapper(file, "utf-8-sig", newline="")
     try:
