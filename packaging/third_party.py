@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-EXTRAS = ("swarm", "tui", "train", "llama", "starter", "serve", "metrics")
+EXTRAS = ("swarm", "tui", "train", "llama", "starter", "web", "metrics")
 INNER = ("models", "tasks")
 """Extras that only others name."""
 HEAD = """# Third-party software

@@ -47,7 +47,7 @@ def experiment(
     nodes: Annotated[int | None, typer.Option(min=1, max=256, help="Members of each swarm.")] = None,
     manifest: Annotated[str | None, typer.Option(help="Train on this manifest: a shipped name or a TOML file.")] = None,
     model: Annotated[str | None, typer.Option(help="Train this model: a GGUF file or a directory.")] = None,
-    backend: Annotated[str | None, typer.Option(help="llama_cpp, torch, mlx, or an installed one.")] = None,
+    backend: Annotated[str | None, typer.Option(help="llama_cpp, torch or mlx.")] = None,
     jobs: Annotated[int, typer.Option(min=0, max=256, help="Swarms at a time; 0: as many as cores allow.")] = 0,
     list_: Annotated[bool, typer.Option("--list", help="Show settings and arms, and run nothing.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Only write the report of what is finished.")] = False,

@@ -18,7 +18,7 @@ Model = Annotated[
         "--model", help="A GGUF file, a directory, or hf:ORGANISATION/MODEL[:FILE]; default: the embedded model."
     ),
 ]
-Backend = Annotated[str | None, typer.Option("--backend", help="auto, llama_cpp, torch, mlx, or an installed one.")]
+Backend = Annotated[str | None, typer.Option("--backend", help="auto, llama_cpp, torch or mlx.")]
 ManifestName = Annotated[
     str | None,
     typer.Option(

@@ -80,7 +80,7 @@ def test_the_changelog_of_this_tree_can_be_released(release: Any) -> None:
 
 def test_licences_and_hashes_name_what_is_required() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = ("swarm", "tui", "train", "tasks", "models", "llama", "starter", "serve")
+    extras = ("swarm", "tui", "train", "tasks", "models", "llama", "starter", "web")
     lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
     names = {canonicalize_name(Requirement(line).name) for line in lines} - {"sapo-edge"}
     table = {canonicalize_name(name) for name in re.findall(r"^\| (\S+) \|", read("THIRD_PARTY.md"), re.MULTILINE)}

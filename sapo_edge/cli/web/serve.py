@@ -48,7 +48,7 @@ def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[
         from sapo_edge.installing import how_to_install_extra
 
         problem = "the app in a browser needs textual-serve, which is not installed"
-        raise SapoError(problem, how_to_install_extra("serve")) from error
+        raise SapoError(problem, how_to_install_extra("web")) from error
     import asyncio
 
     paths = Paths.default(home)
