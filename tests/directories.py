@@ -49,10 +49,7 @@ GEMMA_NAMES = {
 }
 """Those of Gemma 3, which norms the results of attention and MLP too."""
 GLM4_NAMES = {"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"}
-JOINED = {
-    "qkv_proj": ("self_attn", ("q_proj", "k_proj", "v_proj")),
-    "gate_up_proj": ("mlp", ("gate_proj", "up_proj")),
-}
+JOINED = {"qkv_proj": ("self_attn", ("q_proj", "k_proj", "v_proj")), "gate_up_proj": ("mlp", ("gate_proj", "up_proj"))}
 """Matrices of which some architectures have one for several."""
 JOINS = {"phi3": ("qkv_proj", "gate_up_proj"), "glm": ("gate_up_proj",), "glm4": ("gate_up_proj",)}
 SHAPES = {

@@ -96,8 +96,7 @@ class Forked:
             ends.append(theirs)
         self.stdout, self.stderr = streams
         self._process = server().Process(
-            target=_run,
-            args=(arguments, str(directory), dict(environment), [_Passed(end) for end in ends], namespace),
+            target=_run, args=(arguments, str(directory), dict(environment), [_Passed(end) for end in ends], namespace)
         )
         self._process.start()
         for end in ends:
@@ -166,11 +165,7 @@ def _enter(namespace: str) -> None:
 
 
 def _run(
-    arguments: tuple[str, ...],
-    directory: str,
-    environment: dict[str, str],
-    ends: list[_Passed],
-    namespace: str | None,
+    arguments: tuple[str, ...], directory: str, environment: dict[str, str], ends: list[_Passed], namespace: str | None
 ) -> None:
     # Collections would look at all libraries, and so copy their pages.
     gc.freeze()
