@@ -26,21 +26,12 @@ from tests.models import (
 
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 NAMES = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
+    "token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head",
+    "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+}  # fmt: skip
 """transformers' name of each GGUF tensor."""
 GEMMA_NAMES = {
     "post_attention_norm": "post_attention_layernorm",
@@ -86,22 +77,12 @@ def write_directory(
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.for_model(
-        shape.architecture,
-        vocab_size=VOCABULARY,
-        hidden_size=shape.width,
-        intermediate_size=shape.inner,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        rms_norm_eps=1e-5,
-        max_position_embeddings=shape.context,
-        tie_word_embeddings=shape.tied,
-        eos_token_id=IM_END,
-        pad_token_id=None,
-        **_own_values(shape, rope or {"rope_type": "default", "rope_theta": 5000.0}),
-        **values,
-    )
+        shape.architecture, vocab_size=VOCABULARY, hidden_size=shape.width, intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim, rms_norm_eps=1e-5, max_position_embeddings=shape.context,
+        tie_word_embeddings=shape.tied, eos_token_id=IM_END, pad_token_id=None,
+        **_own_values(shape, rope or {"rope_type": "default", "rope_theta": 5000.0}), **values,
+    )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     tensors = {name: torch.from_numpy(array) for name, array in transformers_tensors(shape).items()}
     missing, unexpected = model.load_state_dict(tensors, strict=False)

@@ -98,19 +98,10 @@ class FakePolicy:
     before_update: Callable[[FakePolicy], None] | None = None
 
     def generate(
-        self,
-        prompts: Sequence[Prompt],
-        answers: int,
-        max_tokens: int,
-        temperature: float,
-        seed: int,
-        handle: CallHandle | None = None,
-        *,
-        use_adapter: bool = True,
-        stop_text: str = STOP_TEXT,
-        schema: str | None = None,
-        begun: Sequence[Sequence[int]] = (),
-    ) -> list[list[Sample]]:
+        self, prompts: Sequence[Prompt], answers: int, max_tokens: int, temperature: float, seed: int,
+        handle: CallHandle | None = None, *, use_adapter: bool = True, stop_text: str = STOP_TEXT,
+        schema: str | None = None, begun: Sequence[Sequence[int]] = (),
+    ) -> list[list[Sample]]:  # fmt: skip
         handle = handle or CallHandle()
         greedy = temperature == 0
         self.log.append("evaluate" if greedy else "generate")
@@ -250,13 +241,9 @@ def log_line(content: str | Event, time: float, level: str = "info", source: str
 
 
 def make_rollout(
-    author: str = "other",
-    sequence: int = 1,
-    texts: Sequence[str] = (RIGHT, WRONG),
-    entry: str = "sums",
-    question: str | None = None,
-    ground_truth: str = "",
-) -> Rollout:
+    author: str = "other", sequence: int = 1, texts: Sequence[str] = (RIGHT, WRONG), entry: str = "sums",
+    question: str | None = None, ground_truth: str = "",
+) -> Rollout:  # fmt: skip
     """A rollout of another node."""
     ref = TaskRef(entry, "1", 7, sequence)
     asked = f"question {sequence} of {author}?" if question is None else question

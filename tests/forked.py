@@ -78,14 +78,9 @@ class Forked:
     """
 
     def __init__(
-        self,
-        *arguments: str,
-        directory: Path,
-        environment: Mapping[str, str],
-        stdout: int | None = None,
-        stderr: int | None = None,
-        namespace: str | None = None,
-    ) -> None:
+        self, *arguments: str, directory: Path, environment: Mapping[str, str], stdout: int | None = None,
+        stderr: int | None = None, namespace: str | None = None,
+    ) -> None:  # fmt: skip
         theirs, mine = os.pipe()
         self.stdin: IO[str] = os.fdopen(mine, "w")
         ends = [theirs]

@@ -24,15 +24,11 @@ HEAVY = {
     "transformers", "verifiers",
 }  # fmt: skip
 NEED_THEM = (
-    "tests/unit/backends/choose/test_detect.py",
-    "tests/unit/backends/llama/",
-    "tests/unit/backends/model/test_find.py",
-    "tests/unit/backends/model/test_ggml.py",
-    "tests/unit/backends/model/test_hf_directory.py",
-    "tests/unit/backends/model/test_llama_library.py",
-    "tests/unit/doctor/test_backends.py",
+    "tests/unit/backends/choose/test_detect.py", "tests/unit/backends/llama/", "tests/unit/backends/model/test_find.py",
+    "tests/unit/backends/model/test_ggml.py", "tests/unit/backends/model/test_hf_directory.py",
+    "tests/unit/backends/model/test_llama_library.py", "tests/unit/doctor/test_backends.py",
     "tests/unit/experiment/test_report.py",
-)
+)  # fmt: skip
 """Files whose tests fail in other ways than by an import: the program catches the error and reports it."""
 FEWEST = 1300
 """Tests that have to pass: fewer means that too much is skipped."""

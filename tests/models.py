@@ -187,16 +187,9 @@ def write_model(
 
 
 def add_metadata(
-    writer: GGUFWriter,
-    shape: ModelShape,
-    texts: list[str],
-    types: list[int],
-    template: str = CHAT_TEMPLATE,
-    *,
-    pre: str = "gpt-2",
-    merges: Sequence[str] = (),
-    scores: Sequence[float] = (),
-) -> None:
+    writer: GGUFWriter, shape: ModelShape, texts: list[str], types: list[int], template: str = CHAT_TEMPLATE, *,
+    pre: str = "gpt-2", merges: Sequence[str] = (), scores: Sequence[float] = (),
+) -> None:  # fmt: skip
     """Give a GGUF file the sizes of a model, its vocabulary and its chat template.
 
     Args:

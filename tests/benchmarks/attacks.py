@@ -322,14 +322,10 @@ def run(names: Sequence[str], minutes: float, output: Path | None) -> None:
 def _line(row: Mapping[str, Any]) -> str:
     is_above = row["memory"] > MEMORY_MIB or row["share"] > SHARE or row["faults"] or row["restarts"]
     cells = (
-        row["attack"],
-        f"{row['sends'] / 1000:.0f}",
-        f"{row['memory']:+.1f}, {row['memory after']:+.1f}",
-        f"{row['share']:.2f}, {row['later share']:.2f}, {row['charged']:.2f}",
-        f"{row['waited']:.2f}",
-        "; ".join(row["honest"]),
-        f"{sum(row['faults'].values())}{' **above**' if is_above else ''}",
-    )
+        row["attack"], f"{row['sends'] / 1000:.0f}", f"{row['memory']:+.1f}, {row['memory after']:+.1f}",
+        f"{row['share']:.2f}, {row['later share']:.2f}, {row['charged']:.2f}", f"{row['waited']:.2f}",
+        "; ".join(row["honest"]), f"{sum(row['faults'].values())}{' **above**' if is_above else ''}",
+    )  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
 

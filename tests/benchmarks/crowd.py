@@ -384,14 +384,9 @@ class Crowd:
 
 
 def simulate(
-    nodes: int,
-    rounds: float,
-    hostile: float = HOSTILE,
-    settling: float = 0.3,
-    number: int = OBSERVERS,
-    each: int = QUESTIONS,
-    keys: int = 0,
-) -> Figures:
+    nodes: int, rounds: float, hostile: float = HOSTILE, settling: float = 0.3, number: int = OBSERVERS,
+    each: int = QUESTIONS, keys: int = 0,
+) -> Figures:  # fmt: skip
     """Run a swarm for so many median rounds; figures are taken after a share of them."""
     crowd, end = Crowd(nodes, hostile, number, each, keys), rounds * MEDIAN_SECONDS
     observers, rows, shared = crowd.observers, [], []
@@ -415,19 +410,13 @@ def simulate(
     honest_came, hostile_came, lengths = np.array(rows).T
     middle = observers[number // 2]
     return Figures(
-        honest_came,
-        hostile_came,
-        lengths,
-        np.array(shared),
-        rates[0],
-        rates[1],
+        honest_came, hostile_came, lengths, np.array(shared), rates[0], rates[1],
         max(len(observer.reputation) for observer in observers),
         max(len(observer.authors._older) + len(observer.authors._newer) for observer in observers),
         max(len(observer.store._records) for observer in observers),
         max(observer.store._bytes for observer in observers),
-        memory_of(middle.reputation, middle.authors, middle.store),
-        float(np.mean(known)),
-    )
+        memory_of(middle.reputation, middle.authors, middle.store), float(np.mean(known)),
+    )  # fmt: skip
 
 
 def memory_of(*roots: object) -> int:
@@ -469,23 +458,11 @@ def run(sizes: Sequence[int], rounds: float, each: int, keys: int) -> None:
         kilobytes = (found.honest_rate + found.hostile_rate) * sizes_[1] / 1000
         degree = np.mean([len(neighbours) for neighbours in links])
         cells = [
-            f"{nodes}",
-            f"{max(map(len, peers))}",
-            f"{found.honest_rate:.0f}",
-            f"{found.hostile_rate:.0f}",
-            f"{np.median(found.honest):.0f}",
-            f"{np.quantile(found.honest, 0.99):.0f}",
-            f"{np.median(found.hostile):.0f}",
-            f"{np.quantile(found.hostile, 0.99):.0f}",
-            f"{kilobytes * received:.0f}",
-            f"{kilobytes * (degree - 1):.0f}",
-            f"{found.records}",
-            f"{found.record_bytes / 1000:.0f}",
-            f"{found.peers}",
-            f"{found.authors}",
-            f"{found.memory / 1000:.0f}",
-            f"{found.established:.0%}",
-            f"{found.shared.mean():.3f}",
-        ]
+            f"{nodes}", f"{max(map(len, peers))}", f"{found.honest_rate:.0f}", f"{found.hostile_rate:.0f}",
+            f"{np.median(found.honest):.0f}", f"{np.quantile(found.honest, 0.99):.0f}",
+            f"{np.median(found.hostile):.0f}", f"{np.quantile(found.hostile, 0.99):.0f}", f"{kilobytes * received:.0f}",
+            f"{kilobytes * (degree - 1):.0f}", f"{found.records}", f"{found.record_bytes / 1000:.0f}", f"{found.peers}",
+            f"{found.authors}", f"{found.memory / 1000:.0f}", f"{found.established:.0%}", f"{found.shared.mean():.3f}",
+        ]  # fmt: skip
         print(f"| {' | '.join(cells)} |", flush=True)
         print(f"{nodes}: {joined - started:.0f} s to join, {time.monotonic() - joined:.0f} s", file=sys.stderr)

@@ -55,12 +55,9 @@ def _draw(path: Path, store: Path) -> None:
 
 
 _STEPS: dict[str, Callable[[Path, Path], object]] = {
-    "nothing": lambda path, store: None,
-    "read for the first time": load_manifest,
-    "read again": load_manifest,
-    "opened, a round drawn": _draw,
-    "checked": _check,
-}
+    "nothing": lambda path, store: None, "read for the first time": load_manifest, "read again": load_manifest,
+    "opened, a round drawn": _draw, "checked": _check,
+}  # fmt: skip
 
 if __name__ == "__main__":
     name, place = sys.argv[1:]

@@ -164,22 +164,12 @@ def make_tokenizer(phrases: Sequence[str] = PHRASES) -> Tokenizer:
 def new_model(network: Network, vocabulary: int = len(PHRASES) + 260) -> Any:
     """transformers' model with random weights from torch's generator."""
     config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=network.width,
-        intermediate_size=network.inner,
-        num_hidden_layers=2,
-        num_attention_heads=network.heads,
-        num_key_value_heads=network.heads,
-        head_dim=network.width // network.heads,
-        max_position_embeddings=256,
-        rms_norm_eps=1e-5,
-        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
-        tie_word_embeddings=True,
-        initializer_range=0.5 / network.width**0.5,
-        bos_token_id=START_ID,
-        eos_token_id=END_ID,
-        dtype="float32",
-    )
+        vocab_size=vocabulary, hidden_size=network.width, intermediate_size=network.inner, num_hidden_layers=2,
+        num_attention_heads=network.heads, num_key_value_heads=network.heads, head_dim=network.width // network.heads,
+        max_position_embeddings=256, rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
+        tie_word_embeddings=True, initializer_range=0.5 / network.width**0.5, bos_token_id=START_ID,
+        eos_token_id=END_ID, dtype="float32",
+    )  # fmt: skip
     return LlamaForCausalLM(config).to(torch.float32)
 
 
@@ -356,12 +346,9 @@ def rotating(task: Task) -> Parts:
 
 
 PARTS: dict[str, Callable[[Task], Parts]] = {
-    "spell_backward": spelling,
-    "chain_sum": adding,
-    "number_filtering": filtering,
-    "word_sorting": sorting,
+    "spell_backward": spelling, "chain_sum": adding, "number_filtering": filtering, "word_sorting": sorting,
     "rotate_matrix": rotating,
-}
+}  # fmt: skip
 
 
 def tagged(answer: str) -> str:

@@ -43,12 +43,9 @@ PROMPT_TOKENS = 110
 """At least the tokens of each prompt."""
 NODE, TORCH = "sapo-edge, llama.cpp and torch, as a node", "sapo-edge, torch"
 ON_CPU = {
-    NODE: "auto",
-    "sapo-edge, llama.cpp and torch, float32": "float32",
-    "sapo-edge, torch, float32": "float32",
-    "TRL, float32": "float32",
-    "TRL, bfloat16": "bfloat16",
-}
+    NODE: "auto", "sapo-edge, llama.cpp and torch, float32": "float32", "sapo-edge, torch, float32": "float32",
+    "TRL, float32": "float32", "TRL, bfloat16": "bfloat16",
+}  # fmt: skip
 """What is compared on a CPU, and the number format of its products in training. TRL's bfloat16 is torch's autocast."""
 ON_GPU = {TORCH: "auto", "TRL": "bfloat16"}
 
@@ -123,14 +120,9 @@ def open_policy(name: str, workspace: Path, questions: int, answers: int, tokens
         )
     size = RoundShape(LORA.rank, questions, answers, PROMPT_TOKENS, tokens, precision=precision)
     options = OpenOptions(
-        find_model(""),
-        Paths.default().cache,
-        workspace,
-        lora=LORA,
-        threads=available_cores(),
-        precision=precision,
+        find_model(""), Paths.default().cache, workspace, lora=LORA, threads=available_cores(), precision=precision,
         size=size if name == NODE else None,
-    )
+    )  # fmt: skip
     return LlamaCppPolicy(options)
 
 
@@ -148,14 +140,9 @@ class Counter:
 
 
 def trl_steps(
-    name: str,
-    asked: list[Any],
-    answers: int,
-    tokens: int,
-    steps: int,
-    rates: list[float],
+    name: str, asked: list[Any], answers: int, tokens: int, steps: int, rates: list[float],
     between: Callable[[int], None],
-) -> None:
+) -> None:  # fmt: skip
     """Run steps of TRL's; adds the rate of each but the first to `rates`."""
     counted = Counter()
     with tempfile.TemporaryDirectory() as directory:

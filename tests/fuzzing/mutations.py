@@ -6,18 +6,8 @@ import random
 from collections.abc import Iterator, Sequence
 
 _BYTES = (
-    b"",
-    b"\x00",
-    b"\xff",
-    b"\x7f",
-    b"\xc1",
-    b"\xde",
-    b"\xdf\xff\xff\xff\xff",
-    b"\n",
-    b'"',
-    b"9" * 20,
-    b"\x80\x80",
-)
+    b"", b"\x00", b"\xff", b"\x7f", b"\xc1", b"\xde", b"\xdf\xff\xff\xff\xff", b"\n", b'"', b"9" * 20, b"\x80\x80",
+)  # fmt: skip
 
 
 def mutations(seeds: Sequence[bytes], count: int, longest: int) -> Iterator[bytes]:

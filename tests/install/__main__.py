@@ -55,13 +55,10 @@ class Clean:
         passed = ("PIP_", "UV_", "SSL_", "REQUESTS_", "HTTP", "OMP_")
         kept = {name: value for name, value in os.environ.items() if name.upper().startswith(passed)}
         return kept | {
-            "HOME": str(home),
-            "PATH": f"{home / '.local/bin'}{os.pathsep}{self.directory / 'bin'}",
-            "LANG": "C.UTF-8",
-            "PIPX_DEFAULT_PYTHON": sys.executable,
-            "UV_CACHE_DIR": str(self.directory / "cache"),
+            "HOME": str(home), "PATH": f"{home / '.local/bin'}{os.pathsep}{self.directory / 'bin'}", "LANG": "C.UTF-8",
+            "PIPX_DEFAULT_PYTHON": sys.executable, "UV_CACHE_DIR": str(self.directory / "cache"),
             "PIP_CACHE_DIR": str(self.directory / "pip-cache"),
-        }
+        }  # fmt: skip
 
     def prepare(self) -> None:
         for name in ("home", "bin"):

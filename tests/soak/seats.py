@@ -146,17 +146,11 @@ class Seat:
             process = psutil.Process(life.process.pid)
             memory, times = process.memory_full_info(), process.cpu_times()
             return {
-                "seat": self.name,
-                "life": life.number,
-                "pid": life.process.pid,
-                "age": round(time.time() - life.begun, 1),
-                "rss": memory.rss,
-                "pss": memory.pss,
-                "uss": memory.uss,
-                "files": process.num_fds(),
-                "threads": process.num_threads(),
+                "seat": self.name, "life": life.number, "pid": life.process.pid,
+                "age": round(time.time() - life.begun, 1), "rss": memory.rss, "pss": memory.pss, "uss": memory.uss,
+                "files": process.num_fds(), "threads": process.num_threads(),
                 "processor": round(times.user + times.system, 2),
-            }
+            }  # fmt: skip
         return None
 
     def swarm(self) -> dict[str, Any]:
@@ -166,16 +160,11 @@ class Seat:
             return {}
         swarm = status["swarm"]
         return {
-            "round": status["round"],
-            "external": status["external"],
-            "informative": status["informative"],
-            "pool": status["pool"]["rollouts"],
-            "peers": len(swarm["peers"]),
+            "round": status["round"], "external": status["external"], "informative": status["informative"],
+            "pool": status["pool"]["rollouts"], "peers": len(swarm["peers"]),
             **{key: swarm[key] for key in ("rollouts_in", "rollouts_out", "restarts", "faults")},
-            "rejections": sum(swarm["rejections"].values()),
-            "rejected": swarm["rejections"],
-            "counts": swarm["counts"],
-        }
+            "rejections": sum(swarm["rejections"].values()), "rejected": swarm["rejections"], "counts": swarm["counts"],
+        }  # fmt: skip
 
 
 class Relay(Seat):

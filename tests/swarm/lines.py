@@ -65,13 +65,9 @@ class LineProcess:
     """
 
     def __init__(
-        self,
-        *arguments: str,
-        namespace: str | None = None,
-        fork: bool = False,
-        program: str = sys.executable,
+        self, *arguments: str, namespace: str | None = None, fork: bool = False, program: str = sys.executable,
         directory: Path | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.process = _fork(arguments, namespace) if fork else _start([program, *arguments], directory, namespace)
         assert self.process.stdin is not None and self.process.stdout is not None
         self._stdin, self._stdout = self.process.stdin, self.process.stdout

@@ -71,10 +71,7 @@ SECURITY: dict[str, bool] = {
     )
     == (1, 8, 3),
     "one in 5 s after the first eight, at four addresses at most, and each address three times in 20 s": (
-        circuit.PUNCHES_PER_SECOND,
-        circuit.PUNCH_BURST,
-        circuit.MAX_PUNCHED,
-        circuit.PUNCH_SECONDS,
+        circuit.PUNCHES_PER_SECOND, circuit.PUNCH_BURST, circuit.MAX_PUNCHED, circuit.PUNCH_SECONDS,
     )
     == (1 / 5, 8, 4, 20),
     "each address once in 10 s": dialing.SAME_HOST_SECONDS == 10,
@@ -126,7 +123,7 @@ SECURITY: dict[str, bool] = {
     "several /16 networks": region(At("ip4", "9.9.9.9", 4001, "")) == "9.9.0.0/16",
     "twice at most": bounded.MAX_ABANDONED == 2,
     "py-libp2p** 0.8.1": version("libp2p").partition("+")[0] == "0.8.1",
-}
+}  # fmt: skip
 """Sentences, and whether they are true."""
 SHOWN: dict[str, tuple[str, ...]] = {
     "tests/swarm/host/test_limits.py::test_a_handshake_has_ten_seconds": ("10 s for a handshake",),

@@ -41,15 +41,9 @@ def seeds() -> list[bytes]:
     """The right answer to every task, and texts that verifiers find hard."""
     right = [task.ground_truth or str(task.generated["metadata"].get("example_answer", "")) for task in tasks()]
     hard = (
-        "9" * 4096,
-        "-1e-999999999",
-        r"\frac{1}{0}",
-        "[[0,1],[1,0]]",
-        "sNaN",
-        "(" * 900 + "P" + ")" * 900,
-        "2×3×7",
+        "9" * 4096, "-1e-999999999", r"\frac{1}{0}", "[[0,1],[1,0]]", "sNaN", "(" * 900 + "P" + ")" * 900, "2×3×7",
         "0x_f",
-    )
+    )  # fmt: skip
     return [bytes([number]) + text.encode() for number, text in (*enumerate(right), *enumerate(hard))]
 
 

@@ -54,17 +54,14 @@ def seeds() -> list[bytes]:
         "choice": ("A|B|(C)\0b\0 (B). ", "a|A\0a\0a"),
         "set": ("\0a, b,a\0B,A", "\0,\0,,,"),
         "regex": (
-            "(a+)+b\0x\0" + "a" * 400,
-            "[0-9]{1,3}(\\.\\d+)?\0x\0" + "12.5",
-            "(((a{9}){9}){9}){9}\0x\0a",
-            "(\0x\0x",
+            "(a+)+b\0x\0" + "a" * 400, "[0-9]{1,3}(\\.\\d+)?\0x\0" + "12.5", "(((a{9}){9}){9}){9}\0x\0a", "(\0x\0x",
         ),
         "json": ('0.5\0{"a": {"b": [1, "C"]}}\0{"a": {"b": [1.2, "c "]}}', "0\0{}\0" + '{"a":' * 300),
         "calls": ('\0{"name": "f", "arguments": {"x": 1}}\0{"function": {"name": "f", "arguments": "{\\"x\\": 1}"}}',),
         "lines": ("\0a\nB c\0A\n\nb  C\n", "\0\n\0\n"),
         "code": ("mine\0a\0a", "\0a\0a"),
         "matches": ("2026|!26|!x\0\\d{4}\0[0-9]+", "a|!b\0a\0(((a{9}){9}){9}){9}"),
-    }
+    }  # fmt: skip
     return [bytes([NAMES.index(name)]) + text.encode() for name, texts in questions.items() for text in texts]
 
 

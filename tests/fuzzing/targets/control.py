@@ -90,14 +90,9 @@ def check(data: bytes) -> None:
 def seeds() -> list[bytes]:
     answers = {"ref": ["sums", "0.1.25", 7, 1], "answers": ["4"], "manifest": "ab" * 32, "time": 1.0}
     query = {
-        "limit": 5,
-        "before": [2, 0],
-        "origin": "own",
-        "author": "me",
-        "informative": True,
-        "search": "Ä",
+        "limit": 5, "before": [2, 0], "origin": "own", "author": "me", "informative": True, "search": "Ä",
         "entry": "sums",
-    }
+    }  # fmt: skip
     requests: list[tuple[str, object]] = [
         ("status", {}), ("peers", None), ("history", {"points": 10}), ("rollouts", query), ("rollouts", {"limit": 0}),
         ("rollout", {"round": 1, "position": 0}), ("rollout", {"round": 9, "position": 0}),

@@ -10,12 +10,8 @@ from sapo_edge.tasks.questions import OwnQuestion
 from tests.fuzzing.target import MIB, Target
 
 CLAIMS = (
-    b"\xdd\xff\xff\xff\xff",
-    b"\xdf\xff\xff\xff\xff",
-    b"\xc6\xff\xff\xff\xff",
-    b"\x91" * 60_000,
-    b"\xd6\xff" + bytes(4),
-)
+    b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\x91" * 60_000, b"\xd6\xff" + bytes(4),
+)  # fmt: skip
 """Containers that claim more than they have."""
 OWN = tuple(
     OwnQuestion(f"{check}?", "1", check, "test" if isinstance(check, Set) else "")

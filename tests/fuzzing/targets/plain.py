@@ -26,14 +26,9 @@ def check(data: bytes) -> None:
 def seeds() -> list[bytes]:
     """Escape sequences, text that runs to the left, and characters without width."""
     texts = (
-        "usual text",
-        "\x1b[2J\x1b]0;x\x07",
-        "\u202eabc",
-        "a\u200bb\ufeff",
-        "漢字 é e\u0301",
-        "\u2028\n\t\r",
+        "usual text", "\x1b[2J\x1b]0;x\x07", "\u202eabc", "a\u200bb\ufeff", "漢字 é e\u0301", "\u2028\n\t\r",
         "\ue000\U000e0041",
-    )
+    )  # fmt: skip
     return [*(text.encode("utf-8") for text in texts), b"lone surrogates: \xff\xfe"]
 
 

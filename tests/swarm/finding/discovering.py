@@ -50,16 +50,12 @@ async def report(host: Any, discovery: Discovery, tally: Tally) -> None:
             for peer, many in host.get_network().connections.items()
         }
         now = {
-            "connected": connections,
-            "members": sorted(discovery.dialler.members),
+            "connected": connections, "members": sorted(discovery.dialler.members),
             "known": sorted(known.peer_id for known in discovery.book.peers.values() if known.last_connected),
-            "invited": [str(address) for address in discovery.invited()],
-            "addresses": addresses(host, discovery),
+            "invited": [str(address) for address in discovery.invited()], "addresses": addresses(host, discovery),
             "circuits": [str(address) for address in discovery.relays.addresses()],
-            "reached": discovery.outside.is_reachable,
-            "counts": tally.counts,
-            "faults": tally.faults,
-        }
+            "reached": discovery.outside.is_reachable, "counts": tally.counts, "faults": tally.faults,
+        }  # fmt: skip
         if now != before:
             say(**now)
         before = now

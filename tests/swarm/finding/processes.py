@@ -73,16 +73,9 @@ class Node(Process):
 
 class Relay(Process):
     def __init__(
-        self,
-        home: Path,
-        *,
-        port: int = 0,
-        listen: str = "loopback",
-        psk: str | None = None,
-        swarm: str = "",
-        contacts: list[tuple[str, int]] | None = None,
-        namespace: str | None = None,
-    ) -> None:
+        self, home: Path, *, port: int = 0, listen: str = "loopback", psk: str | None = None, swarm: str = "",
+        contacts: list[tuple[str, int]] | None = None, namespace: str | None = None,
+    ) -> None:  # fmt: skip
         """A relay; with DHT nodes as contacts, a public one."""
         code = (
             "import json, sys; from pathlib import Path; from sapo_edge.cli.relaying import run_relay;"

@@ -29,13 +29,9 @@ class Lab:
     """A directory, its connected peers, and the ports that it probed."""
 
     def __init__(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        max_entries: int = MAX_ENTRIES,
-        tag: bytes | None = TAG,
-        /,
+        self, monkeypatch: pytest.MonkeyPatch, max_entries: int = MAX_ENTRIES, tag: bytes | None = TAG, /,
         **peers: str | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.connections = {name: FakeConnection(peer(int(name[1:])), remote) for name, remote in peers.items()}
         self.host = FakeHost(*self.connections.values())
         self.tally = Tally(lambda event: None)

@@ -121,12 +121,9 @@ class Lab:
     """A dialler on no network, and the addresses that it dialled. `answer` says how soon each answers, if at all."""
 
     def __init__(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        known: Sequence[Address] = (),
-        answer: Callable[[Address], tuple[float, bool]] = lambda address: (0.0, False),
-        inbound: Sequence[str] = (),
-    ) -> None:
+        self, monkeypatch: pytest.MonkeyPatch, known: Sequence[Address] = (),
+        answer: Callable[[Address], tuple[float, bool]] = lambda address: (0.0, False), inbound: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.book = PeerBook(peer(0))
         self.learn(*known)
         self.dialled: list[Address] = []

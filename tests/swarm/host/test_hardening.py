@@ -86,12 +86,9 @@ async def raising_handler(host: IHost, victim: Victim) -> None:
 
 
 ATTACKS: dict[Attack, str] = {
-    garbage: "gossip streams with garbage",
-    not_utf8: "streams with garbage",
-    bad_key: "messages with a bad signature",
-    raising_validator: "gossip message",
-    raising_handler: "stream handler",
-}
+    garbage: "gossip streams with garbage", not_utf8: "streams with garbage", bad_key: "messages with a bad signature",
+    raising_validator: "gossip message", raising_handler: "stream handler",
+}  # fmt: skip
 """Attacks, and what counts them."""
 
 

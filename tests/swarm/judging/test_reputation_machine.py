@@ -204,13 +204,10 @@ class ReputationMachine(RuleBasedStateMachine):
             return self.old[AUTHOR][-1]
         self.sequence += 1
         record = signed_rollout(
-            author,
-            self.sequence,
-            self.today - (7200.0 if kind == "aged" else 0.0),
-            OTHER if kind == "other swarm" else SWARM,
-            HELD_OUT if kind == "held out" else None,
+            author, self.sequence, self.today - (7200.0 if kind == "aged" else 0.0),
+            OTHER if kind == "other swarm" else SWARM, HELD_OUT if kind == "held out" else None,
             **({"ground_truth": "lie"} if kind == "false task" else {}),
-        ).record
+        ).record  # fmt: skip
         if kind == "false signature":
             return RawRecord(record.body, bytes(64))
         if kind == "new":

@@ -26,12 +26,9 @@ def peer(number: int) -> str:
 
 
 def make_member(
-    number: int = 1,
-    source: TaskSource | None = None,
-    emit: Callable[[Event], None] = lambda event: None,
-    clock: Callable[[], float] | None = None,
-    **options: Any,
-) -> Member:
+    number: int = 1, source: TaskSource | None = None, emit: Callable[[Event], None] = lambda event: None,
+    clock: Callable[[], float] | None = None, **options: Any,
+) -> Member:  # fmt: skip
     """A member on loopback that is not started, of the swarm of the manifest `starter` or another source.
 
     It judges others by the clock; the options are those of `SwarmConfig`.

@@ -434,12 +434,9 @@ async def granted(_stream: object, _message: object, ahead: int = 0) -> HopMessa
 
 
 def client_among(
-    addresses: dict[str, Address],
-    monkeypatch: pytest.MonkeyPatch,
-    broken: Set[str] = frozenset(),
-    dedicated: str = "",
+    addresses: dict[str, Address], monkeypatch: pytest.MonkeyPatch, broken: Set[str] = frozenset(), dedicated: str = "",
     **methods: Any,
-) -> RelayClient:
+) -> RelayClient:  # fmt: skip
     """A node that is connected to these peers, which offer to relay, and do so unless they are broken."""
 
     async def carried(address: Address) -> bool:

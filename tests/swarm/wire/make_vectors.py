@@ -62,14 +62,10 @@ CODES = (((7, ("guitar", "revolver")), (1, 2)), ((999, ("aardvark", "aardvark"))
 def make() -> dict[str, Any]:
     return {
         "identities.json": [_identity(secret) for secret in SECRETS],
-        "swarms.json": [_swarm(SWARM, None), _swarm(SWARM, KEY)],
-        "rollouts.json": _rollouts(),
-        "messages.json": _messages(),
-        "requests.json": _requests(),
-        "responses.json": _responses(),
-        "invalid.json": _invalid(),
-        "codes.json": [_code(Code(*code), *scalars) for code, scalars in CODES],
-    }
+        "swarms.json": [_swarm(SWARM, None), _swarm(SWARM, KEY)], "rollouts.json": _rollouts(),
+        "messages.json": _messages(), "requests.json": _requests(), "responses.json": _responses(),
+        "invalid.json": _invalid(), "codes.json": [_code(Code(*code), *scalars) for code, scalars in CODES],
+    }  # fmt: skip
 
 
 def vectors(name: str) -> list[dict[str, Any]]:
@@ -84,23 +80,17 @@ def as_text(content: Any) -> str:
 def _identity(secret: bytes) -> dict[str, str]:
     identity = Identity(secret)
     return {
-        "secret": secret.hex(),
-        "public_key": identity.public_key.hex(),
-        "peer_id": identity.peer_id,
-        "name": readable_name(identity.peer_id),
-        "signature_of_00ff": identity.sign(b"\x00\xff").hex(),
-    }
+        "secret": secret.hex(), "public_key": identity.public_key.hex(), "peer_id": identity.peer_id,
+        "name": readable_name(identity.peer_id), "signature_of_00ff": identity.sign(b"\x00\xff").hex(),
+    }  # fmt: skip
 
 
 def _swarm(manifest: bytes, key: bytes | None) -> dict[str, Any]:
     swarm = swarm_id(manifest, key)
     return {
-        "manifest": manifest.hex(),
-        "key": None if key is None else key.hex(),
-        "swarm": swarm.hex(),
-        "topic": f"/sapo-edge/1/{swarm.hex()}",
-        "peers_tag": swarm_tag(manifest, key, "peers").hex(),
-    }
+        "manifest": manifest.hex(), "key": None if key is None else key.hex(), "swarm": swarm.hex(),
+        "topic": f"/sapo-edge/1/{swarm.hex()}", "peers_tag": swarm_tag(manifest, key, "peers").hex(),
+    }  # fmt: skip
 
 
 def _code(code: Code, inviter_scalar: int, joiner_scalar: int) -> dict[str, str]:
@@ -112,18 +102,12 @@ def _code(code: Code, inviter_scalar: int, joiner_scalar: int) -> dict[str, str]
     sealed = inviter.answer(guess)
     assert joiner.open(sealed) == line
     return {
-        "code": str(code),
-        "announced": number_tag(code.number)[:8].hex(),
+        "code": str(code), "announced": number_tag(code.number)[:8].hex(),
         "claim_of_inviter": encode_claim(Claim(code.number, True)).hex(),
-        "claim_of_joiner": encode_claim(Claim(code.number, False)).hex(),
-        "inviter_scalar": str(inviter_scalar),
-        "joiner_scalar": str(joiner_scalar),
-        "hello": inviter.hello.hex(),
-        "guess": guess.hex(),
-        "invite": line,
-        "sealed": sealed.hex(),
-        "receipt": joiner.receipt.hex(),
-    }
+        "claim_of_joiner": encode_claim(Claim(code.number, False)).hex(), "inviter_scalar": str(inviter_scalar),
+        "joiner_scalar": str(joiner_scalar), "hello": inviter.hello.hex(), "guess": guess.hex(), "invite": line,
+        "sealed": sealed.hex(), "receipt": joiner.receipt.hex(),
+    }  # fmt: skip
 
 
 def rollout_fields(rollout: Rollout) -> dict[str, Any]:
@@ -207,14 +191,10 @@ def _messages() -> list[dict[str, Any]]:
 def _message(name: str, records: list[RawRecord], announced: list[bytes], extra: dict[str, Any]) -> dict[str, Any]:
     unpacked = msgpack.packb({"v": 1, "swarm": SWARM, "rollouts": _pairs(records), "have": announced, **extra})
     return {
-        "name": name,
-        "swarm": SWARM.hex(),
-        "rollouts": _hex_pairs(records),
-        "announced": [digest.hex() for digest in announced],
-        "unpacked": unpacked.hex(),
-        "plain": (b"\0" + unpacked).hex(),
-        "compressed": (b"\1" + zlib.compress(unpacked, 9)).hex(),
-    }
+        "name": name, "swarm": SWARM.hex(), "rollouts": _hex_pairs(records),
+        "announced": [digest.hex() for digest in announced], "unpacked": unpacked.hex(),
+        "plain": (b"\0" + unpacked).hex(), "compressed": (b"\1" + zlib.compress(unpacked, 9)).hex(),
+    }  # fmt: skip
 
 
 def _requests() -> list[dict[str, Any]]:
@@ -227,17 +207,12 @@ def _requests() -> list[dict[str, Any]]:
     }
     return [
         {
-            "name": name,
-            "kind": request.kind,
-            "digests": [item.hex() for item in request.digests],
-            "swarm": request.swarm.hex(),
-            "count": request.count,
-            "offset": request.offset,
-            "data": wire.encode_request(request).hex(),
-            "frame": _frame(wire.encode_request(request)),
+            "name": name, "kind": request.kind, "digests": [item.hex() for item in request.digests],
+            "swarm": request.swarm.hex(), "count": request.count, "offset": request.offset,
+            "data": wire.encode_request(request).hex(), "frame": _frame(wire.encode_request(request)),
         }
         for name, request in requests.items()
-    ]
+    ]  # fmt: skip
 
 
 def _responses() -> list[dict[str, Any]]:
@@ -252,15 +227,11 @@ def _responses() -> list[dict[str, Any]]:
     }
     return [
         {
-            "name": name,
-            "rollouts": _hex_pairs(records),
-            "manifest": None if manifest is None else manifest.hex(),
-            "piece": wire.decode_response(data).piece.hex(),
-            "data": data.hex(),
-            "frame": _frame(data),
+            "name": name, "rollouts": _hex_pairs(records), "manifest": None if manifest is None else manifest.hex(),
+            "piece": wire.decode_response(data).piece.hex(), "data": data.hex(), "frame": _frame(data),
         }
         for name, (records, manifest, data) in responses.items()
-    ]
+    ]  # fmt: skip
 
 
 def _frame(data: bytes) -> str:
@@ -319,15 +290,11 @@ def _invalid_records() -> list[dict[str, Any]]:
     ]
     return [
         {
-            "name": name,
-            "kind": "record",
-            "swarm": SWARM.hex(),
-            "body": record.body.hex(),
-            "signature": record.signature.hex(),
-            "reason": reason,
+            "name": name, "kind": "record", "swarm": SWARM.hex(), "body": record.body.hex(),
+            "signature": record.signature.hex(), "reason": reason,
         }
         for name, record, reason in cases
-    ]
+    ]  # fmt: skip
 
 
 def _without_r(data: bytes) -> bytes:

@@ -60,12 +60,9 @@ def test_a_js_peer_receives_verifies_and_sends(node: str) -> None:
         wait_until(lambda: transport.status().addresses)
         transport.publish([ours["recent"]])
         options = {
-            "address": transport.status().addresses[0],
-            "secret": THEM.secret.hex(),
-            "manifest": source.manifest.digest,
-            "publish": [rollout_fields(theirs["gossip"])],
-            "announce": [rollout_fields(theirs["pull"])],
-        }
+            "address": transport.status().addresses[0], "secret": THEM.secret.hex(), "manifest": source.manifest.digest,
+            "publish": [rollout_fields(theirs["gossip"])], "announce": [rollout_fields(theirs["pull"])],
+        }  # fmt: skip
         with LineProcess("peer.mjs", json.dumps(options), program=node, directory=INTEROP) as peer:
 
             def said(key: str) -> list[dict[str, Any]]:

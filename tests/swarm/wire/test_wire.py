@@ -51,16 +51,10 @@ names = st.text(max_size=32)
 integers = st.integers(0, MAX_INTEGER)
 digests = st.binary(min_size=32, max_size=32)
 rollouts = st.builds(
-    Rollout,
-    st.builds(TaskRef, names, names, integers, integers),
-    st.text(max_size=200),
-    st.text(max_size=200),
+    Rollout, st.builds(TaskRef, names, names, integers, integers), st.text(max_size=200), st.text(max_size=200),
     st.lists(st.builds(Answer, st.text(max_size=100), st.booleans()), min_size=1, max_size=MAX_ANSWERS).map(tuple),
-    st.just(US.peer_id),
-    integers,
-    integers,
-    st.floats(0, MAX_TIME, exclude_max=True),
-)
+    st.just(US.peer_id), integers, integers, st.floats(0, MAX_TIME, exclude_max=True),
+)  # fmt: skip
 records = st.lists(st.builds(RawRecord, st.binary(max_size=300), st.binary(min_size=64, max_size=64)), max_size=64)
 
 USUAL = make_vectors.ROLLOUTS["usual"]
@@ -217,13 +211,9 @@ def test_data_over_its_size_is_not_decoded() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        b"\xa1x\xc5\x00\x09" + bytes(8),
-        b"\xa1x\xa0\x00",
+        b"\xa1x\xc5\x00\x09" + bytes(8), b"\xa1x\xa0\x00",
         b"\xa1x\xdb" + (MAX_TEXT_BYTES + 1).to_bytes(4, "big") + bytes(MAX_TEXT_BYTES + 1),
-        b"\xa1x\xdc\x00\x41" + b"\xa0" * 65,
-        b"\xc4\x01x\xa0",
-        b"\x00\xa0",
-        b"\xa1x\xc7\x00\x05",
+        b"\xa1x\xdc\x00\x41" + b"\xa0" * 65, b"\xc4\x01x\xa0", b"\x00\xa0", b"\xa1x\xc7\x00\x05",
     ],
     ids=["cut off", "more after its end", "a long text", "a long array", "a key of bytes",
          "a number as key", "an extension"],
