@@ -15,7 +15,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.first_run.screen import FirstRun
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.cli.process import kill_node
-from tests.tui.shell import TRUECOLOR, screen, text, until
+from tests.tui.shell import TRUECOLOR, press, screen, text, until
 from tests.undisturbed import UNDISTURBED
 
 ROUND_SECONDS = 120.0
@@ -47,8 +47,7 @@ async def test_leaving_the_first_screen_leaves_no_file(
     app = SapoApp(ProgramLauncher(home), TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: "✓" in screen(app) or "✗" in screen(app), 60)
-        await pilot.press("a", "f1", "f1", "escape")
-        await until(pilot, lambda: app.return_value is ExitCode.DONE)
+        await press(pilot, "a", "f1", "f1", "escape", then=lambda: app.return_value is ExitCode.DONE)
     assert files(home.parent) == before and not home.exists()
 
 
@@ -64,8 +63,7 @@ async def test_enter_starts_a_real_node_that_s_stops(home: Path, model: Path, mo
         assert app.launcher.consented() and app.launcher.choices().network == "solo"
         await until(pilot, lambda: app.state.history.last_round >= 1 and "alone" in text(app, "#head"), ROUND_SECONDS)
         assert app.launcher.ended() is None
-        await pilot.press("s")
-        await until(pilot, lambda: isinstance(app.screen, Ask) and isinstance(app.focused, Button))
+        await press(pilot, "s", then=lambda: isinstance(app.screen, Ask) and isinstance(app.focused, Button))
         await pilot.press("enter")
         await until(pilot, lambda: app.state.standing is Standing.ENDED, ROUND_SECONDS)
         await until(pilot, lambda: "no node runs" in text(app, "#head") and "s starts it" in text(app, "#progress"))

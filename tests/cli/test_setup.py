@@ -20,8 +20,7 @@ PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
 
 
 @pytest.mark.parametrize(
-    ("megabytes", "name"),
-    [(430, "512mb"), (920, "1gb"), (1900, "2gb"), (3790, "4gb"), (7800, "8gb"), (15_900, "")],
+    ("megabytes", "name"), [(430, "512mb"), (920, "1gb"), (1900, "2gb"), (3790, "4gb"), (7800, "8gb"), (15_900, "")]
 )
 def test_the_profile_follows_the_memory_that_such_a_machine_shows(megabytes: int, name: str) -> None:
     assert choose_profile(megabytes * MIB) == name

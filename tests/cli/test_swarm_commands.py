@@ -11,12 +11,7 @@ import pytest
 
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.library import workspace
-from sapo_edge.node.person import (
-    PersonAnswers,
-    draw_question,
-    person_rollout,
-    verify_answers,
-)
+from sapo_edge.node.person import PersonAnswers, draw_question, person_rollout, verify_answers
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths

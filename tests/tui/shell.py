@@ -52,6 +52,12 @@ async def until(pilot: Pilot[Any], condition: Callable[[], object], seconds: flo
     raise AssertionError("the condition never became true")
 
 
+async def press(pilot: Pilot[Any], *keys: str, then: Callable[[], object]) -> None:
+    """Press keys, and wait for what they do."""
+    await pilot.press(*keys)
+    await until(pilot, then)
+
+
 async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
     """Let the app run until it shows its node."""
     await until(pilot, lambda: app.state.standing is Standing.ATTACHED and f"round {app.state.round}" in screen(app))

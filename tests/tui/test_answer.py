@@ -19,7 +19,7 @@ from sapo_edge.tui.screens.answer.screen import AnswerView
 from sapo_edge.tui.screens.answer.verdict import Tally, verdict_text
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import Pictured, Size, running, text, until
+from tests.tui.shell import Pictured, Size, press, running, text, until
 
 
 @asynccontextmanager
@@ -46,8 +46,7 @@ async def answering(launcher: FakeLauncher) -> AsyncIterator[tuple[Pilot[Any], A
 
 async def submit(pilot: Pilot[Any], screen: AnswerView) -> None:
     """Answer with 42, and wait for the verdict."""
-    await pilot.press("e", *"42", "ctrl+s")
-    await until(pilot, lambda: screen.has_class("-judged"))
+    await press(pilot, "e", *"42", "ctrl+s", then=lambda: screen.has_class("-judged"))
 
 
 def note(screen: AnswerView) -> str:
@@ -70,8 +69,7 @@ async def test_answers_are_verified_and_shared_and_the_next_question_comes(launc
         await pilot.press("enter", *"42", "enter", *"43", "enter")
         assert fields(screen) == ["42", "43", ""]
         assert launcher.node.given == []
-        await pilot.press("enter")
-        await until(pilot, lambda: screen.has_class("-judged"))
+        await press(pilot, "enter", then=lambda: screen.has_class("-judged"))
         (given,) = launcher.node.given
         assert given.answers == ("<answer>42</answer>", "<answer>43</answer>")
         assert given.ref == QUESTION.ref and given.manifest == QUESTION.manifest
@@ -87,8 +85,7 @@ async def test_answers_are_verified_and_shared_and_the_next_question_comes(launc
         assert "before you submit" in sharing and "everybody in the swarm" in sharing and "taken back" in sharing
         launcher.node.pause_for("on battery")
         await until(pilot, lambda: "is paused" in text(screen, "#sharing"))
-        await pilot.press(*"42", "enter", *"42", "ctrl+s")
-        await until(pilot, lambda: screen.has_class("-judged"))
+        await press(pilot, *"42", "enter", *"42", "ctrl+s", then=lambda: screen.has_class("-judged"))
         assert launcher.node.given[1].answers == ("<answer>42</answer>",)
         assert "count once" in note(screen)
 
@@ -105,24 +102,20 @@ async def test_a_node_alone_shares_with_nobody_and_says_so_before(alone: FakeLau
 async def test_skipping_costs_nothing_and_asks_once_before_typed_answers_are_lost(launcher: FakeLauncher) -> None:
     drawn = _count_questions(launcher)
     async with answering(launcher) as (pilot, screen):
-        await pilot.press("j")
-        await until(pilot, lambda: drawn() == 2 and screen.has_class("-typing"))
+        await press(pilot, "j", then=lambda: drawn() == 2 and screen.has_class("-typing"))
         await pilot.press("e", *"7", "escape", "j")
         assert "press j again" in note(screen) and fields(screen) == ["7"] and drawn() == 2
-        await pilot.press("j")
-        await until(pilot, lambda: drawn() == 3 and screen.has_class("-typing"))
+        await press(pilot, "j", then=lambda: drawn() == 3 and screen.has_class("-typing"))
         assert fields(screen) == [""] and note(screen) == "" and screen.tally == Tally()
         assert launcher.node.given == []
         await pilot.press("e", *"15")
         assert fields(screen) == ["15"]
-        await pilot.press("escape", "1")
-        await until(pilot, lambda: pilot.app.current_mode == "dashboard")
+        await press(pilot, "escape", "1", then=lambda: pilot.app.current_mode == "dashboard")
         await pilot.press("5", "e", *"7")
         assert fields(screen) == ["157"]
         pilot.app.switch_mode("dashboard")
         await pilot.pause()
-        await pilot.press("5", "1")
-        await until(pilot, lambda: pilot.app.current_mode == "dashboard")
+        await press(pilot, "5", "1", then=lambda: pilot.app.current_mode == "dashboard")
 
 
 async def test_lines_grow_to_eight_and_are_reached_by_arrows_and_backspace(launcher: FakeLauncher) -> None:
@@ -136,8 +129,7 @@ async def test_lines_grow_to_eight_and_are_reached_by_arrows_and_backspace(launc
         assert form.cursor_location == (6, 1) and len(fields(screen)) == 7
         await pilot.press("up", "up", "home", "enter", "enter")
         assert form.cursor_location == (6, 1), "Enter goes on from line to line, and splits none"
-        await pilot.press("enter", "9", "enter")
-        await until(pilot, lambda: screen.has_class("-judged"))
+        await press(pilot, "enter", "9", "enter", then=lambda: screen.has_class("-judged"))
         assert len(launcher.node.given[0].answers) == 8
 
 
@@ -155,16 +147,14 @@ async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(
         await until(pilot, lambda: "left out" in note(screen))
         assert len(fields(screen)) == 8 and fields(screen)[-1] == "6"
         screen.query_one(AnswerFields).text = ""
-        await pilot.press("enter")
-        await until(pilot, lambda: "type an answer first" in note(screen))
+        await press(pilot, "enter", then=lambda: "type an answer first" in note(screen))
         for typed, problem in (
             ("9" * 4097, "shorten"),
             ("\n".join(["a" * 4000, "b" * 4000, "c" * 4000]), "12000 characters"),
             ("a\x1bb", "control characters"),
         ):
             screen.query_one(AnswerFields).text = typed
-            await pilot.press("ctrl+s")
-            await until(pilot, lambda problem=problem: problem in note(screen))  # type: ignore[misc]
+            await press(pilot, "ctrl+s", then=lambda problem=problem: problem in note(screen))  # type: ignore[misc]
             assert screen.query_one(AnswerFields).text == typed
         assert launcher.node.given == []
 
@@ -186,13 +176,11 @@ async def test_a_rejected_question_is_asked_for_again_and_rejected_answers_stay(
         await pilot.press("j")
         await asked(pilot, screen)
         launcher.node.share_answers = reject_answers  # type: ignore[method-assign]
-        await pilot.press("e", *"42", "ctrl+s")
-        await until(pilot, lambda: "another manifest" in note(screen))
+        await press(pilot, "e", *"42", "ctrl+s", then=lambda: "another manifest" in note(screen))
         assert "\\x1b[31m[bold]new" in note(screen) and fields(screen) == ["42"]
         assert screen.has_class("-typing") and screen.tally == Tally()
         launcher.node.share_answers = lambda given: {"rewards": "many"}  # type: ignore[method-assign]
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: "can't be read" in note(screen))
+        await press(pilot, "ctrl+s", then=lambda: "can't be read" in note(screen))
 
 
 async def test_without_a_node_it_waits_for_one(starting: FakeLauncher) -> None:
@@ -212,13 +200,10 @@ async def test_typed_answers_are_kept_when_the_node_ends(
         launcher.die()
         await until(pilot, lambda: "node has ended" in note(screen))
         assert fields(screen) == ["42"]
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: "no verdict: no node" in note(screen))
+        await press(pilot, "ctrl+s", then=lambda: "no verdict: no node" in note(screen))
         assert fields(screen) == ["42"] and screen.tally == Tally()
-        await pilot.press("s")
-        await until(pilot, lambda: pilot.app.check_action("pause", ()) and "ended" not in note(screen))
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: screen.has_class("-judged"))
+        await press(pilot, "s", then=lambda: pilot.app.check_action("pause", ()) and "ended" not in note(screen))
+        await press(pilot, "ctrl+s", then=lambda: screen.has_class("-judged"))
         assert len(launcher.node.given) == 1
 
 
@@ -228,8 +213,7 @@ async def test_hostile_questions_and_verdicts_are_shown_as_text(launcher: FakeLa
     launcher.node.share_answers = lambda given: Verdict((0.0,), hostile, True).as_dict()  # type: ignore[method-assign]
     async with answering(launcher) as (pilot, screen):
         assert text(screen, "#asked") == "\\x1b[2J[bold red]boo[/] [@click=app.quit]x[/]\\u202e\nsecond line"
-        await pilot.press("e", *"[red]", "ctrl+s")
-        await until(pilot, lambda: screen.has_class("-judged"))
+        await press(pilot, "e", *"[red]", "ctrl+s", then=lambda: screen.has_class("-judged"))
         outcome = text(screen, "#outcome")
         assert "\x1b" not in outcome and "[@click=app.quit]x" in outcome and "[red]" in outcome
         await pilot.press("c")
@@ -272,15 +256,13 @@ def _count_questions(launcher: FakeLauncher) -> Callable[[], int]:
 
 
 async def _typed(pilot: Pilot[Any], app: SapoApp) -> None:
-    await pilot.press("5")
-    await until(pilot, lambda: app.screen.has_class("-typing"))
+    await press(pilot, "5", then=lambda: app.screen.has_class("-typing"))
     await pilot.press("e", *"42", "enter", *"43", "enter")
 
 
 async def _judged(pilot: Pilot[Any], app: SapoApp) -> None:
     await _typed(pilot, app)
-    await pilot.press("ctrl+s")
-    await until(pilot, lambda: app.screen.has_class("-judged"))
+    await press(pilot, "ctrl+s", then=lambda: app.screen.has_class("-judged"))
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])

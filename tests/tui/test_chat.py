@@ -24,7 +24,7 @@ from sapo_edge.tui.screens.chat.screen import ChatView
 from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, MAX_TURNS, Turn
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import Pictured, Size, notices, running, still, text, until
+from tests.tui.shell import Pictured, Size, notices, press, running, still, text, until
 
 NOT_LOADED = "○ models not loaded: your first question loads them"
 
@@ -43,11 +43,9 @@ async def open_chat(
 
 async def test_a_theme_that_was_chosen_on_another_screen_is_shown(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("escape", "1")
-        await until(pilot, lambda: pilot.app.screen is not screen)
+        await press(pilot, "escape", "1", then=lambda: pilot.app.screen is not screen)
         pilot.app.theme = LIGHT.name
-        await pilot.press("4")
-        await until(pilot, lambda: pilot.app.screen is screen)
+        await press(pilot, "4", then=lambda: pilot.app.screen is screen)
         await until(pilot, lambda: screen.background_colors[1] == Color.parse(str(LIGHT.background)))
 
 
@@ -57,8 +55,7 @@ async def ask(pilot: Pilot[Any], screen: ChatView, question: str) -> Turn:
     box.focus()
     box.put(question)
     before = list(screen.query(Turn))
-    await pilot.press("enter")
-    await until(pilot, lambda: screen.query(Turn) and screen.query(Turn).last() not in before)
+    await press(pilot, "enter", then=lambda: screen.query(Turn) and screen.query(Turn).last() not in before)
     turn = screen.query(Turn).last()
     await until(pilot, lambda: all(answer.done for answer in turn.boxes))
     await pilot.pause()
@@ -84,8 +81,7 @@ async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> No
         launcher, ChatAnswer(False, "17 plus", False), ChatAnswer(False, "42", True), ChatAnswer(True, "42", True)
     )
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press(*"17 + 25", "enter")
-        await until(pilot, lambda: screen.query(Turn))
+        await press(pilot, *"17 + 25", "enter", then=lambda: screen.query(Turn))
         base, adapter = screen.query_one(Turn).boxes
         go.release()
         await until(pilot, lambda: base.answer)
@@ -128,8 +124,7 @@ async def test_typing_begins_a_question_and_nothing_is_loaded_before_it_is_asked
 async def test_escape_stops_the_answer_and_only_a_process_that_does_not_stop_is_ended(launcher: FakeLauncher) -> None:
     launcher.prepare = lambda fake: setattr(fake, "pace", 0.5)
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press(*"one", "enter")
-        await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
+        await press(pilot, *"one", "enter", then=lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
         await pilot.press("escape")
         turn = screen.query_one(Turn)
         await until(pilot, lambda: all(answer.done for answer in turn.boxes))
@@ -139,17 +134,14 @@ async def test_escape_stops_the_answer_and_only_a_process_that_does_not_stop_is_
         await pilot.press("escape")
         assert screen.focused is screen.query_one("#transcript")
         launcher.chats[0].pace = 0.0
-        await pilot.press("r")
-        await until(pilot, lambda: len(screen.query(Turn)) == 2 and screen.query(Turn).last().boxes[1].done)
+        await press(pilot, "r", then=lambda: len(screen.query(Turn)) == 2 and screen.query(Turn).last().boxes[1].done)
         assert launcher.chats[0].asked == 2 * [("one", True, 0.0)] and screen.query(Turn).last().boxes[1].answer
         fake = launcher.chats[0]
         fake.pace = 60.0
         fake.cancel = lambda: None  # type: ignore[method-assign]
         screen.query_one(AskBox).focus()
-        await pilot.press(*"one", "enter")
-        await until(pilot, lambda: len(fake.asked) == 3)
-        await pilot.press("escape", "escape")
-        await until(pilot, lambda: screen.query(Turn).last().boxes[0].done)
+        await press(pilot, *"one", "enter", then=lambda: len(fake.asked) == 3)
+        await press(pilot, "escape", "escape", then=lambda: screen.query(Turn).last().boxes[0].done)
         assert fake.closed.is_set() and str(screen.query(Turn).last().boxes[0].visual) == "stopped"
         await until(pilot, lambda: text(screen, "#standing") == NOT_LOADED)
 
@@ -165,11 +157,9 @@ async def test_loading_can_be_stopped_and_the_app_left_meanwhile(launcher: FakeL
 
     launcher.prepare = prepare
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press(*"one", "enter")
-        await until(pilot, lambda: "[bold]the model" in text(screen, "#standing"))
+        await press(pilot, *"one", "enter", then=lambda: "[bold]the model" in text(screen, "#standing"))
         await until(pilot, lambda: "\\x1b[31m[bold]" in str(screen.query_one(Turn).boxes[0].visual))
-        await pilot.press("escape")
-        await until(pilot, lambda: screen.query_one(Turn).boxes[0].done)
+        await press(pilot, "escape", then=lambda: screen.query_one(Turn).boxes[0].done)
         assert str(screen.query_one(Turn).boxes[0].visual) == "stopped" and not screen.query_one(Turn).failed
         assert text(screen, "#standing") == NOT_LOADED
         await pilot.press(*"two", "enter")
@@ -215,8 +205,7 @@ async def test_plain_chat_goes_on_with_the_conversation_until_a_key_begins_a_new
         assert "training shows less" in text(screen, "#why") and "is forgotten" in notices(screen.sapo)
         await ask(pilot, screen, "anew")
         assert fake.remembered == ["anew"] and "remembers 1 question (" in text(screen, "#why")
-        await pilot.press("escape", "m")
-        await until(pilot, lambda: text(screen, "#standing") == NOT_LOADED)
+        await press(pilot, "escape", "m", then=lambda: text(screen, "#standing") == NOT_LOADED)
         assert "training shows less" in text(screen, "#why"), "another process remembers nothing"
         await ask(pilot, screen, "hello")
         assert launcher.chats[1].remembered == ["hello"]
@@ -233,13 +222,11 @@ async def test_examples_are_chosen_with_keys_and_mouse_and_shown_as_text(launche
         await pilot.click("#examples", offset=(3, 2))
         await pilot.pause()
         assert box.text == chat.EXAMPLES[1]
-        await pilot.press("escape", "home", "enter")
-        await until(pilot, lambda: box.text == QUESTION.text)
+        await press(pilot, "escape", "home", "enter", then=lambda: box.text == QUESTION.text)
         assert box.has_focus
         good = launcher.node.question
         launcher.node.question = lambda: replace(QUESTION, text=hostile).as_dict()  # type: ignore[method-assign]
-        await pilot.press("escape", "y")
-        await until(pilot, lambda: box.text == "\\x1b[2J[bold]x[/bold]\\u202e\nsecond")
+        await press(pilot, "escape", "y", then=lambda: box.text == "\\x1b[2J[bold]x[/bold]\\u202e\nsecond")
         box.text = ""
         box.post_message(events.Paste("a\r\nb\x1b]0;owned\x07" + "y" * 9000))
         await until(pilot, lambda: box.text.startswith("a\nb\\x1b]0;owned\\x07"))
@@ -249,17 +236,14 @@ async def test_examples_are_chosen_with_keys_and_mouse_and_shown_as_text(launche
         assert not screen.query(Turn) and "2000" in notices(screen.sapo)
         box.text = ""
         launcher.node.question = good  # type: ignore[method-assign]
-        await pilot.press("escape", "y")
-        await until(pilot, lambda: box.text == QUESTION.text)
-        await pilot.press("enter")
-        await until(pilot, lambda: launcher.chats and launcher.chats[0].asked)
+        await press(pilot, "escape", "y", then=lambda: box.text == QUESTION.text)
+        await press(pilot, "enter", then=lambda: launcher.chats and launcher.chats[0].asked)
         assert launcher.chats[0].asked[0][0] == QUESTION.text.strip()
 
 
 async def test_without_a_node_an_example_is_refused_and_the_chat_works(starting: FakeLauncher) -> None:
     async with open_chat(starting) as (pilot, screen):
-        await pilot.press("escape", "y")
-        await until(pilot, lambda: "no node runs" in notices(screen.sapo))
+        await press(pilot, "escape", "y", then=lambda: "no node runs" in notices(screen.sapo))
         turn = await ask(pilot, screen, "hello")
         assert turn.boxes[1].answer
 
@@ -287,15 +271,12 @@ async def test_earlier_questions_come_back(launcher: FakeLauncher) -> None:
 
 async def test_keys_load_and_unload_and_a_missing_model_or_process_is_an_error(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("escape", "m")
-        await until(pilot, lambda: "round 30" in text(screen, "#standing"))
+        await press(pilot, "escape", "m", then=lambda: "round 30" in text(screen, "#standing"))
         assert launcher.chats[0].opened and not launcher.chats[0].asked
-        await pilot.press("m")
-        await until(pilot, lambda: text(screen, "#standing") == NOT_LOADED)
+        await press(pilot, "m", then=lambda: text(screen, "#standing") == NOT_LOADED)
         assert launcher.chats[0].closed.is_set()
         launcher.prepare = lambda fake: setattr(fake, "broken", "open")
-        await pilot.press("m")
-        await until(pilot, lambda: text(screen, "#standing") == "✗ no model is installed; install one")
+        await press(pilot, "m", then=lambda: text(screen, "#standing") == "✗ no model is installed; install one")
         turn = await ask(pilot, screen, "hello")
         trouble = str(turn.query_one(".trouble", Static).visual)
         assert turn.failed and trouble == "✗ no model is installed; install one (r tries again)"
@@ -326,8 +307,7 @@ async def test_it_is_closed_when_it_is_not_used_and_when_the_app_ends(launcher: 
         screen.idle_seconds = 600.0
         await ask(pilot, screen, "hello")
         launcher.chats[1].pace = 5.0
-        await pilot.press(*"one more", "enter")
-        await until(pilot, lambda: len(launcher.chats[1].asked) == 2)
+        await press(pilot, *"one more", "enter", then=lambda: len(launcher.chats[1].asked) == 2)
         assert not launcher.chats[1].closed.is_set()
     assert launcher.chats[1].closed.is_set()
 

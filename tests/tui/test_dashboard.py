@@ -29,14 +29,7 @@ from sapo_edge.tui.node.machine import Load, LoadMeter
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.dashboard.curves import LEAST, CurvesPlot, Window
 from sapo_edge.tui.screens.dashboard.texts import batch_text, machine_text
-from sapo_edge.tui.screens.view import (
-    NAV_COLUMNS,
-    NAV_TIGHT_COLUMNS,
-    NAV_TWO_COLUMNS,
-    VIEWS,
-    Nav,
-    NavItem,
-)
+from sapo_edge.tui.screens.view import NAV_COLUMNS, NAV_TIGHT_COLUMNS, NAV_TWO_COLUMNS, VIEWS, Nav, NavItem
 from sapo_edge.tui.widgets.plot import ticks
 from tests.tui.fake_launcher import FINISHED, LOAD, FakeLauncher
 from tests.tui.shell import (
@@ -46,6 +39,7 @@ from tests.tui.shell import (
     attached,
     following,
     lines,
+    press,
     running,
     screen,
     still,
@@ -68,8 +62,7 @@ async def test_what_the_node_does_is_shown_and_a_click_shows_another_screen(laun
         await until(pilot, lambda: "3/8" in text(app, "#progress"))
         launcher.node.pause_for("on battery (71 %)")
         await until(pilot, lambda: "paused: on battery (71 %)" in text(app, "#head"))
-        await pilot.press("p")
-        await until(pilot, lambda: "paused" not in text(app, "#head"))
+        await press(pilot, "p", then=lambda: "paused" not in text(app, "#head"))
         launcher.node.emit(launcher.node.finished(41))
         await until(pilot, lambda: app.state.history.last_round == 41 and "round 41" in text(app, "#head"))
         assert "round 42" in text(app, "#progress")
@@ -103,8 +96,7 @@ async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLa
             await pilot.pause(0.05)
         assert sorted(wanted - seen) == []
         if size[1] >= 20:  # below, panels have no titles
-            await pilot.press("v", "v")
-            await until(pilot, lambda: "Questions that teach" in screen(app))
+            await press(pilot, "v", "v", then=lambda: "Questions that teach" in screen(app))
         for title in VIEWS.values():
             if size[0] >= 60 and size[1] >= 20:
                 assert title in " ".join(seen), title
@@ -173,11 +165,9 @@ async def test_a_head_start_is_a_curve_over_updates_until_the_first_round(fresh:
         await _in_a_head_start(pilot, app)
         assert app.state.history.ahead == [(20, 0.4), (45, 0.48), (85, 0.61)]
         assert "Head start by update" in screen(app) and "by round" not in screen(app)
-        await pilot.press("v", "v")
-        await until(pilot, lambda: "Questions that teach by round" in screen(app))
+        await press(pilot, "v", "v", then=lambda: "Questions that teach by round" in screen(app))
         assert "updates, not rounds" not in screen(app)
-        await pilot.press("v", "v")
-        await until(pilot, lambda: "Head start by update" in screen(app))
+        await press(pilot, "v", "v", then=lambda: "Head start by update" in screen(app))
         fresh.node.progress("evaluate", 10, 200)
         await until(pilot, lambda: re.search("head start  held-out .* 10/200", screen(app)))
         fresh.node.emit(fresh.node.finished(1))
@@ -258,20 +248,15 @@ async def test_keys_choose_curves_and_rounds_and_the_machine_and_the_end_are_tol
         plot = app.screen.query_one(CurvesPlot)
         await until(pilot, lambda: "●" in screen(app) and screen(app).count("│") > 20)
         await until(pilot, lambda: "3.2 of 4 cores, 71 °C\n16 W, an estimate" in text(app, "#machine"))
-        await pilot.press("v")
-        await until(pilot, lambda: "chain_sum" in screen(app) and "(+71 to +92)" in screen(app))
+        await press(pilot, "v", then=lambda: "chain_sum" in screen(app) and "(+71 to +92)" in screen(app))
         for title in ("Questions that teach by round", "Speed, tokens a second by round", "Reward by round"):
-            await pilot.press("v")
-            await until(pilot, lambda title=title: title in screen(app))  # type: ignore[misc]
+            await press(pilot, "v", then=lambda title=title: title in screen(app))  # type: ignore[misc]
         # The means of two rounds are not enough: the journal has both.
         app.state.history.curves.bucket = 2
-        await pilot.press("+")
-        await until(pilot, lambda: "Reward, rounds 20 to 40" in screen(app) and launcher.read == [(20, 40)])
+        await press(pilot, "+", then=lambda: "Reward, rounds 20 to 40" in screen(app) and launcher.read == [(20, 40)])
         await until(pilot, lambda: plot._part is not None and plot._part.round == [*range(20, 41)])
-        await pilot.press("left")
-        await until(pilot, lambda: "Reward, rounds 10 to 30" in screen(app))
-        await pilot.press("0")
-        await until(pilot, lambda: "Reward by round" in screen(app))
+        await press(pilot, "left", then=lambda: "Reward, rounds 10 to 30" in screen(app))
+        await press(pilot, "0", then=lambda: "Reward by round" in screen(app))
         await pilot.resize_terminal(160, 40)
         await until(pilot, lambda: "Right answers by task" in screen(app) and "Reward by round" in screen(app))
 

@@ -14,7 +14,7 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.screens.dialogs.ended import AGAIN_AND_AGAIN, COUNT_SECONDS, MAX_LINES, NodeEnded
 from tests.fakes import Clock, log_line
 from tests.tui.fake_launcher import KILLED, FakeLauncher
-from tests.tui.shell import Pictured, Size, alone, attached, following, running, screen, text, until
+from tests.tui.shell import Pictured, Size, alone, attached, following, press, running, screen, text, until
 
 LONG = Ended("a" * 5000, False, (*(f"line {number} " + "x" * 3000 for number in range(5000)), "x" * 30 + " the end"))
 
@@ -58,8 +58,7 @@ async def test_it_shows_and_copies_the_reason_and_the_last_lines_without_markup(
         assert "The node was killed (SIGKILL" in seen and "The last checkpoint is safe" in seen
         assert "\\x1b[31m[bold]round 40[/bold]" in seen and "\x1b" not in seen
         assert app.focused is app.screen.query_one("#restart")
-        await pilot.press("c")
-        await until(pilot, lambda: "SIGKILL" in app.clipboard and "Killed" in app.clipboard)
+        await press(pilot, "c", then=lambda: "SIGKILL" in app.clipboard and "Killed" in app.clipboard)
         assert "\x1b" not in app.clipboard
         await pilot.press("3", "ctrl+p")
         await pilot.pause(0.2)
@@ -93,8 +92,7 @@ async def test_it_counts_down_restarts_by_itself_and_stays(shown: Shown) -> None
         await pilot.pause(0.5)
         assert len(shown.restarts) == 1 and shown.answers == [] and "SIGKILL" in screen(app)
         assert "Close" in screen(app) and "Restart" not in screen(app)
-        await pilot.press("enter")
-        await until(pilot, lambda: shown.answers == [False])
+        await press(pilot, "enter", then=lambda: shown.answers == [False])
 
 
 async def test_the_last_lines_are_in_words(shown: Shown) -> None:
@@ -132,8 +130,7 @@ async def test_any_other_key_or_click_stops_the_countdown(shown: Shown) -> None:
             shown.clock.now += 100
             await pilot.pause(2 * COUNT_SECONDS)
             assert shown.answers == shown.restarts == [], key
-            await pilot.press("r")
-            await until(pilot, lambda: shown.answers == [True])
+            await press(pilot, "r", then=lambda: shown.answers == [True])
 
 
 async def test_it_waits_for_the_user_after_several_crashes_and_where_none_has_started(shown: Shown) -> None:
@@ -169,8 +166,7 @@ async def test_long_texts_are_cut_and_scroll_and_fit_40_by_10(shown: Shown) -> N
         await pilot.resize_terminal(80, 24)
         await pilot.pause(0.3)
         assert "Nothing is lost" in screen(app)
-        await pilot.press("enter")
-        await until(pilot, lambda: shown.answers == [True])
+        await press(pilot, "enter", then=lambda: shown.answers == [True])
 
 
 @pytest.mark.parametrize(

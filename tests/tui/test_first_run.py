@@ -24,7 +24,7 @@ from sapo_edge.tui.screens.help import HelpScreen
 from sapo_edge.tui.widgets.dialog import Ask
 from sapo_edge.tui.widgets.small import Tick
 from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher, hosted
-from tests.tui.shell import Pictured, Size, attached, notices, running, screen, text, until
+from tests.tui.shell import Pictured, Size, attached, notices, press, running, screen, text, until
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -66,8 +66,7 @@ async def test_nothing_starts_before_consent_and_one_key_is_enough(launcher: Fak
         await agree(pilot, app)
         assert launcher.consents == [Consent()] and launcher.starts == 1
         # The options of the chat were hidden after this screen.
-        await pilot.press("4")
-        await until(pilot, lambda: "as a task   greedy" in screen(app))
+        await press(pilot, "4", then=lambda: "as a task   greedy" in screen(app))
 
 
 async def test_enter_works_as_soon_as_the_findings_are_visible(
@@ -138,8 +137,7 @@ async def test_a_narrow_terminal_scrolls_to_all_of_it(launcher: FakeLauncher) ->
             assert words in seen, words
         launcher.found = replace(FINDINGS, rows=tuple(Finding(f"Thing {number}", "x" * 200) for number in range(30)))
         await pilot.resize_terminal(80, 24)
-        await pilot.press("r")
-        await until(pilot, lambda: "✓ ready: SmolLM2" not in screen(app) and "checking" not in screen(app))
+        await press(pilot, "r", then=lambda: "✓ ready: SmolLM2" not in screen(app) and "checking" not in screen(app))
         await pilot.press("d")
         assert "Start learning" in screen(app) and "Thing 29" not in screen(app)
         await pilot.press(*["down"] * 8)
@@ -153,11 +151,9 @@ async def test_what_it_costs_follows_the_settings(launcher: FakeLauncher) -> Non
     async with checked(launcher, (100, 24)) as (pilot, app):
         assert "40 rounds; 2 cores learned" in screen(app) and "pauses" not in text(app, "#cost")
         assert "Never" in screen(app) and app.screen.query_one("#body").max_scroll_y == 0
-        await pilot.press("f2")
-        await until(pilot, lambda: "What the words mean" in screen(app))
+        await press(pilot, "f2", then=lambda: "What the words mean" in screen(app))
         assert "sapo://" in screen(app) and "advantage" not in screen(app).partition("Other words")[0]
-        await pilot.press("f2")
-        await until(pilot, lambda: asks(app))
+        await press(pilot, "f2", then=lambda: asks(app))
 
 
 @pytest.mark.parametrize("how", ["q", "escape", "ctrl+q", "ctrl+c", "tab enter", "#leave"])
@@ -211,8 +207,7 @@ async def test_an_invite_in_lines_is_pasted_wherever_the_focus_is_up_to_a_limit(
         assert asks(app) and app.screen.query_one(OneOf).value == "invite"
         await pilot.press("escape")
         await paste(pilot, app, "rubbish")
-        await pilot.press("enter")
-        await until(pilot, lambda: "cut off" in screen(app))
+        await press(pilot, "enter", then=lambda: "cut off" in screen(app))
         assert field.value == "rubbish"
         await pilot.press("escape")
         await paste(pilot, app, f"{INVITE[:20]}\r\n{INVITE[20:]}")
@@ -222,21 +217,16 @@ async def test_an_invite_in_lines_is_pasted_wherever_the_focus_is_up_to_a_limit(
 
 async def test_escape_leaves_the_details_first_and_a_question_mark_helps(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
-        await pilot.press("question_mark")
-        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
-        await pilot.press("question_mark", "d")
-        await until(pilot, lambda: "This computer" in screen(app))
-        await pilot.press("escape")
-        await until(pilot, lambda: "What happens" in screen(app))
+        await press(pilot, "question_mark", then=lambda: isinstance(app.screen, HelpScreen))
+        await press(pilot, "question_mark", "d", then=lambda: "This computer" in screen(app))
+        await press(pilot, "escape", then=lambda: "What happens" in screen(app))
         assert asks(app)
-        await pilot.press("escape")
-        await until(pilot, lambda: app.return_value is not None)
+        await press(pilot, "escape", then=lambda: app.return_value is not None)
 
 
 async def test_a_wrong_invite_shows_an_error_and_can_be_corrected(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
-        await pilot.press("i", "enter")
-        await until(pilot, lambda: "there is no invite yet" in screen(app))
+        await press(pilot, "i", "enter", then=lambda: "there is no invite yet" in screen(app))
         await paste(pilot, app, INVITE[:-3])
         assert "there is no invite yet" not in screen(app)
         await pilot.press("enter")
@@ -286,8 +276,7 @@ async def test_a_start_at_login_is_offered_where_it_can_be_and_done_only_if_tick
     async with checked(launcher) as (pilot, app):
         assert offer not in screen(app)
         launcher.found = replace(FINDINGS, login=True)
-        await pilot.press("r")
-        await until(pilot, lambda: f"[ ] {offer}" in screen(app))
+        await press(pilot, "r", then=lambda: f"[ ] {offer}" in screen(app))
         assert app.screen.query_one("#body").max_scroll_y == 0 and "Start learning" in screen(app)
         await pilot.click("#login")
         assert f"[x] {offer}" in screen(app) and not launcher.commands
@@ -306,14 +295,12 @@ async def test_a_command_changes_the_start_at_login_after_a_question(launcher: F
         (command,) = [item for item in app.get_system_commands(app.screen) if item.title == "Start at login"]
         command.callback()
         await until(pilot, lambda: "Start a node whenever you log in?" in screen(app))
-        await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(app.screen, Ask))
+        await press(pilot, "escape", then=lambda: not isinstance(app.screen, Ask))
         assert launcher.commands == []
         launcher.login = True
         command.callback()
         await until(pilot, lambda: "No longer start a node when you log in?" in screen(app))
-        await pilot.press("enter")
-        await until(pilot, lambda: "No node starts at login any more." in notices(app))
+        await press(pilot, "enter", then=lambda: "No node starts at login any more." in notices(app))
         assert launcher.commands == [(("service", "remove"), "")]
         launcher.login = ConfigError("systemd does not run this machine", "use `sapo start`")
         command.callback()
@@ -327,14 +314,12 @@ async def test_other_findings_change_what_is_shown_and_are_no_markup(launcher: F
         assert "battery" not in screen(app) and app.screen.query_one("#mains", Tick).value
         rows = (Finding(hostile, hostile, hostile), Finding(hostile, hostile, hostile, False))
         launcher.found = Findings(rows, 4, True)
-        await pilot.press("r")
-        await until(pilot, lambda: "[@click=app.bell]x[/]" in screen(app))
+        await press(pilot, "r", then=lambda: "[@click=app.bell]x[/]" in screen(app))
         assert "\x1b" not in screen(app) and "\u202e" not in screen(app)
         # An estimate warns, and does not block.
         low = Finding("Memory", "1 GB free", "close programs", good=False)
         launcher.found = Findings((*FINDINGS.rows, low), 4, False)
-        await pilot.press("r")
-        await until(pilot, lambda: "close programs" in screen(app))
+        await press(pilot, "r", then=lambda: "close programs" in screen(app))
         assert "Memory: 1 GB free. It may fail" in text(app, "#say") and launcher.consents == []
         await agree(pilot, app)
     assert len(launcher.consents) == 1
@@ -373,8 +358,7 @@ async def test_enter_before_the_findings_are_shown_is_no_consent(
     monkeypatch.setattr(launcher, "findings", slowly)
     async with running(launcher) as (pilot, app):
         await until(pilot, lambda: "checking ..." in screen(app) and "Shared" in screen(app))
-        await pilot.press("enter", "enter")
-        await until(pilot, lambda: "Enter works after the check" in text(app, "#say"))
+        await press(pilot, "enter", "enter", then=lambda: "Enter works after the check" in text(app, "#say"))
         found.set()
         await looked(pilot, app)
         await pilot.pause(0.5)
@@ -419,8 +403,7 @@ async def test_settings_mended_meanwhile_are_shown_and_choices_stay(launcher: Fa
         launcher.found = FINDINGS
         launcher.set("threads", "2")
         launcher.set("manifest", "home")
-        await pilot.press("r")
-        await until(pilot, lambda: "at most 2 of 4" in screen(app))
+        await press(pilot, "r", then=lambda: "at most 2 of 4" in screen(app))
         assert "◂ requests to a smart home ▸" in screen(app)
         await looked(pilot, app)
         await agree(pilot, app)
@@ -440,8 +423,7 @@ async def test_a_check_that_fails_shows_the_error(launcher: FakeLauncher, monkey
 async def test_choices_that_can_not_be_saved_show_the_error_and_nothing_starts(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
         launcher.refusal = StateError("can't write config.toml: disk full", "free some space")
-        await pilot.press("enter")
-        await until(pilot, lambda: "disk full; free some space" in text(app, "#say"))
+        await press(pilot, "enter", then=lambda: "disk full; free some space" in text(app, "#say"))
         assert asks(app) and launcher.starts == 0
         launcher.refusal = None
         await agree(pilot, app)
@@ -509,7 +491,6 @@ def test_picture_of_a_problem(launcher: FakeLauncher, pictured: Pictured, size: 
 def test_picture_of_a_wrong_invite(pictured: Pictured) -> None:
     async def refused(pilot: Pilot[Any], app: SapoApp) -> None:
         await looked(pilot, app)
-        await pilot.press("i", *"sapo://join/x", "enter")
-        await until(pilot, lambda: "cut off" in screen(app))
+        await press(pilot, "i", *"sapo://join/x", "enter", then=lambda: "cut off" in screen(app))
 
     assert pictured(refused)

@@ -16,35 +16,28 @@ from sapo_edge.tui.screens.jump import LETTERS, Jump
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import head_text
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import following, notices, picture, text, until
+from tests.tui.shell import following, notices, picture, press, text, until
 
 
 async def test_the_palette_has_what_keys_do_and_a_letter_jumps_to_a_part(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
-        await pilot.press("7")
-        await until(pilot, lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)
+        await press(pilot, "7", then=lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)
         commands = {command.title: command for command in app.get_system_commands(app.screen)}
         assert "Back to the default" in commands and "One setting up" not in commands and "Screenshot" not in commands
         assert commands["Find settings by a word"].help == "The key / of this screen"
-        await pilot.press("colon")
-        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        await press(pilot, "colon", then=lambda: isinstance(app.screen, CommandPalette))
         await pilot.press(*"research", "enter")
         await until(pilot, lambda: isinstance(app.screen, SettingsView) and "All settings" in picture(app))
         await pilot.press("slash", "colon")
         assert app.screen.query_one("#find", Input).value == ":"
         await pilot.press("escape")
-        await pilot.press("8")
-        await until(pilot, lambda: bool(app.screen.query(Button)) and len(app.screen.focus_chain) > 2)
+        await press(pilot, "8", then=lambda: bool(app.screen.query(Button)) and len(app.screen.focus_chain) > 2)
         parts = app.screen.focus_chain
-        await pilot.press("ctrl+o")
-        await until(pilot, lambda: isinstance(app.screen, Jump) and f" {LETTERS[2]} " in picture(app))
-        await pilot.press(LETTERS[2])
-        await until(pilot, lambda: app.focused is parts[2])
+        await press(pilot, "ctrl+o", then=lambda: isinstance(app.screen, Jump) and f" {LETTERS[2]} " in picture(app))
+        await press(pilot, LETTERS[2], then=lambda: app.focused is parts[2])
         for key in ("ctrl+o", "escape", "1"):
-            await pilot.press("ctrl+o")
-            await until(pilot, lambda: isinstance(app.screen, Jump))
-            await pilot.press(key)
-            await until(pilot, lambda: app.current_mode == "results" and app.focused is parts[2])
+            await press(pilot, "ctrl+o", then=lambda: isinstance(app.screen, Jump))
+            await press(pilot, key, then=lambda: app.current_mode == "results" and app.focused is parts[2])
 
 
 async def test_a_screen_is_saved_as_text_and_as_a_picture_and_what_the_mouse_selects_is_copied(
@@ -69,8 +62,7 @@ async def test_a_screen_is_saved_as_text_and_as_a_picture_and_what_the_mouse_sel
         await pilot.click("#verdict", times=2)
         await until(pilot, lambda: app.clipboard and app.clipboard in text(app, "#verdict"))
         assert "copied" in notices(app)
-        await pilot.press("f2")
-        await until(pilot, lambda: isinstance(app.screen, WordsScreen))
+        await press(pilot, "f2", then=lambda: isinstance(app.screen, WordsScreen))
         assert "held-out" in picture(app).partition("Other words")[0]
 
 

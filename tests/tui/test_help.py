@@ -22,12 +22,11 @@ from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import Pictured, Size, following, picture, running, switch, until
+from tests.tui.shell import Pictured, Size, following, picture, press, running, switch, until
 
 
 async def helped(pilot: Pilot[Any], app: SapoApp) -> HelpScreen:
-    await pilot.press("f1")
-    await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+    await press(pilot, "f1", then=lambda: isinstance(app.screen, HelpScreen))
     assert isinstance(app.screen, HelpScreen)
     return app.screen
 
@@ -52,8 +51,7 @@ async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher) -> No
             assert {"node.pause", "app.quit", f"view.{mode}"} <= listed
             assert not own or listed & set(own)
             for key in ("escape", "f1", "q"):
-                await pilot.press(key)
-                await until(pilot, lambda screen=screen: app.screen is screen)  # type: ignore[misc]
+                await press(pilot, key, then=lambda screen=screen: app.screen is screen)  # type: ignore[misc]
                 await helped(pilot, app)
             await pilot.press("escape")
 
@@ -66,48 +64,37 @@ async def test_it_explains_how_to_change_keys_and_what_words_mean(launcher: Fake
         await until(pilot, lambda: str(launcher.paths.config)[-20:] in picture(app).replace("\n", ""))
         await pilot.press("ctrl+u", *"informative")
         await until(pilot, lambda: "advantage:" in picture(app) and "keys.toml" not in picture(app))
-        await pilot.press("ctrl+u", *"no such word anywhere")
-        await until(pilot, lambda: "Glossary" not in picture(app))
-        await pilot.press("escape")
-        await until(pilot, lambda: "On every screen" in picture(app))
+        await press(pilot, "ctrl+u", *"no such word anywhere", then=lambda: "Glossary" not in picture(app))
+        await press(pilot, "escape", then=lambda: "On every screen" in picture(app))
         assert isinstance(app.screen, HelpScreen)
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Dashboard))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, Dashboard))
 
 
 async def test_it_scrolls_and_keys_that_do_nothing_now_are_not_listed(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
         await helped(pilot, app)
-        await pilot.press("end")
-        await until(pilot, lambda: "arxiv.org" in picture(app))
-        await pilot.press("home", "pagedown")
-        await until(pilot, lambda: "arxiv.org" not in picture(app))
+        await press(pilot, "end", then=lambda: "arxiv.org" in picture(app))
+        await press(pilot, "home", "pagedown", then=lambda: "arxiv.org" not in picture(app))
         await pilot.press("escape")
-        await pilot.press("6")
-        await until(pilot, lambda: isinstance(app.screen, Logs))
+        await press(pilot, "6", then=lambda: isinstance(app.screen, Logs))
         await pilot.press("slash")
         listed = {id for rows in keys_of(app.screen).values() for *_, id in rows}
         assert "logs.search" not in listed and "logs.follow" not in listed and "logs.leave" in listed
         await helped(pilot, app)
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Logs))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, Logs))
         assert app.screen.query_one("#find", Input).has_focus
 
 
 async def test_it_works_over_a_dialog(launcher: FakeLauncher) -> None:
     launcher.set("threads", "3")
     async with following(launcher) as (pilot, app):
-        await pilot.press("7")
-        await until(pilot, lambda: isinstance(app.screen, SettingsView) and "needs a restart" in picture(app))
-        await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await press(pilot, "7", then=lambda: isinstance(app.screen, SettingsView) and "needs a restart" in picture(app))
+        await press(pilot, "r", then=lambda: isinstance(app.screen, Ask))
         await helped(pilot, app)
         help = picture(app)
         assert "presses the highlighted button" in help and "Cancel" in help and "Show Dashboard" not in help
-        await pilot.press("f1")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, SettingsView))
+        await press(pilot, "f1", then=lambda: isinstance(app.screen, Ask))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, SettingsView))
 
 
 async def test_the_help_of_the_focused_widget_is_shown(launcher: FakeLauncher) -> None:
@@ -144,8 +131,7 @@ def keys_file(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pictures(pictured: Pictured, look: Size) -> None:
     async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
         await until(pilot, lambda: "5 peers" in picture(app))
-        await pilot.press("7")
-        await until(pilot, lambda: isinstance(app.screen, SettingsView) and "on_battery" in picture(app))
+        await press(pilot, "7", then=lambda: isinstance(app.screen, SettingsView) and "on_battery" in picture(app))
         await helped(pilot, app)
         await until(pilot, lambda: "Change the highlighted setting" in picture(app))
 

@@ -20,7 +20,7 @@ from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, notices, running, until
+from tests.tui.shell import TRUECOLOR, notices, press, running, until
 
 KNOWN = {"node.pause", "logs.follow", "view.logs"}
 
@@ -82,30 +82,23 @@ async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launche
         assert not notices(app)
         # F1 opens the help whatever the file says.
         for key in ("h", "f1"):
-            await pilot.press(key)
-            await until(pilot, lambda: isinstance(app.screen, HelpScreen))
-            await pilot.press("escape")
-            await until(pilot, lambda: not isinstance(app.screen, HelpScreen))
+            await press(pilot, key, then=lambda: isinstance(app.screen, HelpScreen))
+            await press(pilot, "escape", then=lambda: not isinstance(app.screen, HelpScreen))
         await pilot.press("6")
         await pilot.pause(0.1)
         assert not isinstance(app.screen, Logs)
-        await pilot.press("o")
-        await until(pilot, lambda: isinstance(app.screen, Logs))
+        await press(pilot, "o", then=lambda: isinstance(app.screen, Logs))
         lines = app.screen._lines  # type: ignore[attr-defined]
         for key, following in (("f", True), ("space", False), ("f8", True)):
-            await pilot.press(key)
-            await until(pilot, lambda following=following: lines.following is following)  # type: ignore[misc]
+            await press(pilot, key, then=lambda following=following: lines.following is following)  # type: ignore[misc]
         listed = {id: keys for rows in keys_of(app.screen).values() for keys, _, id in rows}
         assert listed["logs.follow"] == "space f8" and listed["view.logs"] == "o" and listed["node.pause"] == "P"
         await pilot.press("p")
         await pilot.pause(0.2)
         assert "pause" not in launcher.node.asked
-        await pilot.press("P")
-        await until(pilot, lambda: "pause" in launcher.node.asked)
-        await pilot.press("7")
-        await until(pilot, lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)
-        await pilot.press("e")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await press(pilot, "P", then=lambda: "pause" in launcher.node.asked)
+        await press(pilot, "7", then=lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)
+        await press(pilot, "e", then=lambda: isinstance(app.screen, Ask))
 
 
 async def test_an_invalid_file_shows_its_error_and_is_ignored(launcher: FakeLauncher) -> None:
@@ -113,8 +106,7 @@ async def test_an_invalid_file_shows_its_error_and_is_ignored(launcher: FakeLaun
     async with running(launcher) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         assert "no key is called '\\x1b[31m[bold]'" in notices(app)
-        await pilot.press("6")
-        await until(pilot, lambda: isinstance(app.screen, Logs))
+        await press(pilot, "6", then=lambda: isinstance(app.screen, Logs))
         await pilot.press("f")
         assert not app.screen._lines.following  # type: ignore[attr-defined]
         await pilot.press("y")

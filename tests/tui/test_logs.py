@@ -24,7 +24,7 @@ from sapo_edge.tui.screens.logs.screen import Logs
 from tests.fakes import log_line
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.fake_node import BEGAN, evaluated, finished
-from tests.tui.shell import Pictured, Size, notices, picture, running, text, until
+from tests.tui.shell import Pictured, Size, notices, picture, press, running, text, until
 
 HOSTILE = "a peer says \x1b[31m[bold]boo[/bold]\x1b]0;owned\x07 [@click=app.quit]here[/] \u202e"
 TRACEBACK = (
@@ -201,8 +201,7 @@ def test_any_bytes_can_be_read(tmp_path: Path) -> None:
 
 
 async def opened(pilot: Pilot[Any], app: SapoApp) -> LogList:
-    await pilot.press("6")
-    await until(pilot, lambda: isinstance(app.screen, Logs))
+    await press(pilot, "6", then=lambda: isinstance(app.screen, Logs))
     lines = app.screen.query_one(LogList)
     await until(pilot, lambda: lines.record is not None)
     return lines
@@ -236,15 +235,13 @@ async def test_it_follows_until_somebody_goes_up(launcher: FakeLauncher) -> None
         add(path, event_line(finished(42)))
         await until(pilot, lambda: "round 42" in lines.records[-1].text)
         assert lines.first_in_sight == before and "held-out" in chosen(app)
-        await pilot.press("f")
-        await until(pilot, lambda: "round 42" in chosen(app) and "round 42" in picture(app))
+        await press(pilot, "f", then=lambda: "round 42" in chosen(app) and "round 42" in picture(app))
         await pilot.press("f")
         assert not lines.following
         add(path, event_line(finished(43)))
         await until(pilot, lambda: "round 43" in lines.records[-1].text)
         assert "round 42" in chosen(app)
-        await pilot.press("end")
-        await until(pilot, lambda: lines.following and "round 43" in chosen(app))
+        await press(pilot, "end", then=lambda: lines.following and "round 43" in chosen(app))
         lines.post_message(MouseScrollUp(lines, 1, 1, 0, -1, 0, False, False, False))
         await until(pilot, lambda: not lines.following)
 
@@ -253,23 +250,19 @@ async def test_levels_are_left_out_in_turn_and_escape_leaves_the_search(launcher
     add(launcher.paths.log, a_run())
     async with running(launcher) as (pilot, app):
         lines = await opened(pilot, app)
-        await pilot.press("l")
-        await until(pilot, lambda: lines.count == 3 and "\\x1b[31m[bold]boo" in picture(app))
+        await press(pilot, "l", then=lambda: lines.count == 3 and "\\x1b[31m[bold]boo" in picture(app))
         assert title(app) == "Log: warnings and errors"
         await pilot.press("up", "l")
         await until(pilot, lambda: lines.count == 1 and "ZeroDivisionError: division by zero]" in chosen(app))
         assert title(app) == "Log: errors"
-        await pilot.press("l")
-        await until(pilot, lambda: lines.count > 40 and title(app) == "Log")
+        await press(pilot, "l", then=lambda: lines.count > 40 and title(app) == "Log")
         assert "ZeroDivisionError" in chosen(app), "the record stays chosen"
         await pilot.press("slash", *"[red]1")
         assert app.screen.query_one("#find", Input).value == "[red]1" and "Esc leaves" in subtitle(app)
-        await pilot.press("enter")
-        await until(pilot, lambda: "search: [red]1" in picture(app))
+        await press(pilot, "enter", then=lambda: "search: [red]1" in picture(app))
         await pilot.press("slash", "escape", "escape")
         assert lines.has_focus and title(app) == "Log"
-        await pilot.press("1")
-        await until(pilot, lambda: not isinstance(app.screen, Logs))
+        await press(pilot, "1", then=lambda: not isinstance(app.screen, Logs))
 
 
 async def test_a_search_goes_through_the_older_files_too(launcher: FakeLauncher) -> None:
@@ -282,13 +275,11 @@ async def test_a_search_goes_through_the_older_files_too(launcher: FakeLauncher)
         await pilot.press("slash", *"NEEDLE", "enter")
         await until(pilot, lambda: "needle" in chosen(app) and "• node  the needle" in picture(app))
         assert not lines.following and lines.has_focus and "search: NEEDLE" in title(app)
-        await pilot.press("f3")
-        await until(pilot, lambda: "no match further up" in notices(app))
+        await press(pilot, "f3", then=lambda: "no match further up" in notices(app))
         await pilot.press("slash", *("backspace",) * 6, *"hay 7", "enter")
         await until(pilot, lambda: "no match further up" in notices(app))
         for key, found in (("shift+f3", "hay 7"), ("shift+f3", "hay 70"), ("f3", "hay 7")):
-            await pilot.press(key)
-            await until(pilot, lambda found=found: chosen(app) == found)  # type: ignore[misc]
+            await press(pilot, key, then=lambda found=found: chosen(app) == found)  # type: ignore[misc]
         await pilot.press("escape")
         assert title(app) == "Log"
 
@@ -303,18 +294,15 @@ async def test_the_whole_record_is_below_enter_shows_it_alone_and_c_copies_it(la
         assert app.clipboard.startswith("2027-01-15T08:17:00Z INFO") and "\x1b" not in app.clipboard
         await pilot.press("up", "c")
         assert '"event":"round"' in app.clipboard
-        await pilot.press("enter")
-        await until(pilot, lambda: not lines.display or not app.screen.query_one("#log").display)
-        await pilot.press("end")
-        await until(pilot, lambda: '"received": 5' in picture(app))
+        await press(pilot, "enter", then=lambda: not lines.display or not app.screen.query_one("#log").display)
+        await press(pilot, "end", then=lambda: '"received": 5' in picture(app))
         await pilot.mouse_down("#record", offset=(2, 2))
         await pilot.hover("#record", offset=(12, 2))
         await pilot.mouse_up("#record", offset=(12, 2))
         await until(pilot, lambda: bool(app.screen.get_selected_text()))
         await pilot.press("c")
         assert app.clipboard == app.screen.get_selected_text() != ""
-        await pilot.press("escape")
-        await until(pilot, lambda: lines.has_focus and app.screen.query_one("#log").display)
+        await press(pilot, "escape", then=lambda: lines.has_focus and app.screen.query_one("#log").display)
         await pilot.click(lines, offset=(5, 2), times=2)
         await until(pilot, lambda: not app.screen.query_one("#log").display)
 
@@ -323,8 +311,7 @@ async def test_home_goes_to_the_oldest_record_and_paging_back_reaches_the_newest
     add(launcher.paths.log, "".join(written(number, f"record {number}") for number in range(300)))
     async with running(launcher) as (pilot, app):
         lines = await opened(pilot, app)
-        await pilot.press("g")
-        await until(pilot, lambda: chosen(app) == "record 0" and "record 0" in picture(app))
+        await press(pilot, "g", then=lambda: chosen(app) == "record 0" and "record 0" in picture(app))
         while lines.cursor < 299:
             before = lines.cursor
             await pilot.press("pagedown")
@@ -355,8 +342,7 @@ async def test_rotation_and_truncation_are_followed_whether_or_not_a_node_runs(l
 
 async def test_nothing_to_show_is_said_with_what_to_do(launcher: FakeLauncher) -> None:
     async with running(launcher) as (pilot, app):
-        await pilot.press("6")
-        await until(pilot, lambda: "There is no log yet" in picture(app))
+        await press(pilot, "6", then=lambda: "There is no log yet" in picture(app))
         await pilot.press("up", "enter", "c", "f3", "escape", "pagedown", "home", "f", "f", "l")
         add(launcher.paths.log, event_line(finished(1)))
         await until(pilot, lambda: "The log has no warnings or errors." in picture(app))
@@ -387,8 +373,7 @@ async def test_nothing_is_read_while_another_screen_is_in_front(
         add(launcher.paths.log, event_line(finished(41)))
         await pilot.pause(1.5)
         assert not threads
-        await pilot.press("6")
-        await until(pilot, lambda: "round 41" in chosen(app))
+        await press(pilot, "6", then=lambda: "round 41" in chosen(app))
         assert "MainThread" not in threads
 
 
@@ -411,7 +396,6 @@ def test_pictures(launcher: FakeLauncher, pictured: Pictured, look: Size) -> Non
     async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
         await opened(pilot, app)
         await until(pilot, lambda: "5 peers" in picture(app))
-        await pilot.press("up", "up", "up", "slash", *"time", "enter")
-        await until(pilot, lambda: "TimeoutError" in chosen(app))
+        await press(pilot, "up", "up", "up", "slash", *"time", "enter", then=lambda: "TimeoutError" in chosen(app))
 
     assert pictured(ready, look)

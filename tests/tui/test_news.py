@@ -13,7 +13,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dashboard.screen import Dashboard
 from sapo_edge.tui.screens.results.screen import Results
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import Pictured, attached, following, lines, notices, screen, until
+from tests.tui.shell import Pictured, attached, following, lines, notices, press, screen, until
 
 TOLD = "118 rounds since you last looked: 82 → 104 of 200 new questions right; gain +0.11 (95 % +0.05 to +0.17)"
 
@@ -24,10 +24,8 @@ async def test_it_tells_what_was_learned_until_another_screen_is_shown(launcher:
         await until(pilot, lambda: "118 rounds" in screen(app))
         # The first line below the state of the node and the row of screens.
         assert "118 rounds since you last looked" in lines(app)[2] and "8 shows more" in screen(app)
-        await pilot.press("8")
-        await until(pilot, lambda: isinstance(app.screen, Results))
-        await pilot.press("1")
-        await until(pilot, lambda: isinstance(app.screen, Dashboard))
+        await press(pilot, "8", then=lambda: isinstance(app.screen, Results))
+        await press(pilot, "1", then=lambda: isinstance(app.screen, Dashboard))
         await pilot.pause(0.2)
         assert "118 rounds" not in screen(app)
     assert launcher.looks == [None, 40]

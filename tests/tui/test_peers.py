@@ -22,7 +22,7 @@ from sapo_edge.tui.screens.rollouts.screen import Rollouts
 from sapo_edge.tui.screens.view import Change
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import BEGAN, FRIEND, HOSTILE, PEERS, STRANGER
-from tests.tui.shell import Pictured, Size, is_harmless, picture, running, until
+from tests.tui.shell import Pictured, Size, is_harmless, picture, press, running, until
 
 NOW = BEGAN + 9000
 
@@ -84,15 +84,13 @@ async def test_the_swarm_is_shown_and_on_their_screen_the_rollouts_of_a_peer(lau
             "waiting, because of a limit in the settings: upload", "and 34 more reasons",
         ):  # fmt: skip
             await until(pilot, lambda words=words: words in picture(pilot.app))  # type: ignore[misc]
-        await pilot.press("a")
-        await until(pilot, lambda: isinstance(pilot.app.screen, Rollouts))
+        await press(pilot, "a", then=lambda: isinstance(pilot.app.screen, Rollouts))
         other = pilot.app.screen
         assert isinstance(other, Rollouts)
         await until(pilot, lambda: {row.author for row in other.browser.pages.rows} == {FRIEND})
         await until(pilot, lambda: f"a {readable_name(FRIEND)}" in picture(pilot.app))
         # Again, when the other screen already shows a rollout, for a peer of which there is none.
-        await pilot.press("enter", "3", "down", "down", "a")
-        await until(pilot, lambda: "No rollout matches" in picture(pilot.app))
+        await press(pilot, "enter", "3", "down", "down", "a", then=lambda: "No rollout matches" in picture(pilot.app))
         await pilot.press("3")
         assert pilot.app.screen is screen and screen.peers.cursor == 2
     assert "faults  pull 2; 1 restart" in str(swarm_text(launcher.node.status()["swarm"], SwarmCard()))
@@ -204,11 +202,9 @@ async def test_without_a_node_no_peers_are_shown(launcher: FakeLauncher) -> None
         launcher.die()
         app = screen.sapo
         await until(pilot, lambda: app.state.standing is Standing.ENDED and app.screen is not screen)
-        await pilot.press("escape")
-        await until(pilot, lambda: app.screen is screen and "No node runs" in picture(pilot.app))
+        await press(pilot, "escape", then=lambda: app.screen is screen and "No node runs" in picture(pilot.app))
         assert "Press s to start one" in picture(pilot.app) and readable_name(FRIEND) not in picture(pilot.app)
-        await pilot.press("a", "c", "enter", "s")
-        await until(pilot, lambda: readable_name(FRIEND) in picture(pilot.app))
+        await press(pilot, "a", "c", "enter", "s", then=lambda: readable_name(FRIEND) in picture(pilot.app))
 
 
 async def test_text_of_peers_is_harmless(launcher: FakeLauncher) -> None:
@@ -229,7 +225,6 @@ async def test_text_of_peers_is_harmless(launcher: FakeLauncher) -> None:
 def test_pictures(pictured: Pictured, look: Size) -> None:
     async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
-        await pilot.press("3", "down")
-        await until(pilot, lambda: STRANGER in picture(app) and "5 peers" in picture(app))
+        await press(pilot, "3", "down", then=lambda: STRANGER in picture(app) and "5 peers" in picture(app))
 
     assert pictured(ready, look)

@@ -16,18 +16,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs import quit as quitting
 from sapo_edge.tui.screens.dialogs.quit import KEPT, STOPPED, Quit
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import (
-    Pictured,
-    Size,
-    Stuck,
-    alone,
-    attached,
-    following,
-    notices,
-    running,
-    screen,
-    until,
-)
+from tests.tui.shell import Pictured, Size, Stuck, alone, attached, following, notices, press, running, screen, until
 
 
 @pytest.fixture
@@ -48,8 +37,7 @@ def finish(launcher: FakeLauncher) -> None:
 async def asked(pilot: Pilot[Any], app: SapoApp) -> None:
     """Press q, and wait for the dialog."""
     await attached(pilot, app)
-    await pilot.press("q")
-    await until(pilot, lambda: isinstance(app.screen, Quit) and "remember" in screen(app))
+    await press(pilot, "q", then=lambda: isinstance(app.screen, Quit) and "remember" in screen(app))
 
 
 def message(app: SapoApp) -> str:
@@ -66,15 +54,13 @@ async def test_by_default_the_node_keeps_running_and_the_next_quit_asks_again(la
         assert app.focused is app.screen.query_one("#keep") and "[ ] remember" in screen(app)
         assert "on_quit" in screen(app)
         # Cancelling changes nothing, and the next quit asks again.
-        await pilot.press("escape")
-        await until(pilot, lambda: not isinstance(app.screen, Quit))
+        await press(pilot, "escape", then=lambda: not isinstance(app.screen, Quit))
         await asked(pilot, app)
         await pilot.click("#cancel")
         await until(pilot, lambda: not isinstance(app.screen, Quit))
         assert not ended(app)
         await asked(pilot, app)
-        await pilot.press("enter")
-        await until(pilot, lambda: ended(app))
+        await press(pilot, "enter", then=lambda: ended(app))
         text = message(app)
     assert launcher.running and launcher.node.asked == [] and launcher.changes == []
     assert text == KEPT and all(command in text for command in ("`sapo`", "`sapo status`", "`sapo stop`"))
@@ -82,8 +68,7 @@ async def test_by_default_the_node_keeps_running_and_the_next_quit_asks_again(la
 
 async def test_an_answer_to_remember_is_saved(launcher: FakeLauncher) -> None:
     async with running(launcher, ready=asked) as (pilot, app):
-        await pilot.press("r", "k")
-        await until(pilot, lambda: ended(app))
+        await press(pilot, "r", "k", then=lambda: ended(app))
         assert message(app) == KEPT
     assert launcher.changes == [("on_quit", "keep")] and launcher.node.asked == []
 
@@ -104,8 +89,7 @@ async def test_a_saved_answer_is_not_asked_again(
 ) -> None:
     launcher.set("on_quit", answer)
     async with following(launcher) as (pilot, app):
-        await pilot.press("q")
-        await until(pilot, lambda: ended(app))
+        await press(pilot, "q", then=lambda: ended(app))
         assert message(app) == text
     assert launcher.node.asked == asked_of_node and launcher.changes == [("on_quit", answer)]
 
@@ -113,8 +97,7 @@ async def test_a_saved_answer_is_not_asked_again(
 async def test_an_answer_that_can_not_be_saved_is_reported_after_the_end(launcher: FakeLauncher) -> None:
     async with running(launcher, ready=asked) as (pilot, app):
         launcher.refusal = ConfigError("can't write config.toml", "free some space")
-        await pilot.press("r", "enter")
-        await until(pilot, lambda: ended(app))
+        await press(pilot, "r", "enter", then=lambda: ended(app))
         text = message(app)
     assert text.startswith(KEPT) and "could not be saved: can't write config.toml" in text
 
@@ -124,8 +107,7 @@ async def test_without_a_node_it_quits_immediately(launcher: FakeLauncher) -> No
         launcher.ending = FINISHED
         launcher.node.stop()
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
-        await pilot.press("q")
-        await until(pilot, lambda: ended(app))
+        await press(pilot, "q", then=lambda: ended(app))
         assert message(app) == ""
     assert launcher.changes == []
 
@@ -135,18 +117,15 @@ async def test_a_node_that_ends_during_the_dialog(launcher: FakeLauncher) -> Non
         launcher.ending = FINISHED
         launcher.node.stop()
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
-        await pilot.press("s")
-        await until(pilot, lambda: ended(app))
+        await press(pilot, "s", then=lambda: ended(app))
         assert message(app) == ""
 
 
 @pytest.mark.parametrize("key", ["ctrl+q", "ctrl+c"])
 async def test_quitting_twice_leaves_the_node_running(launcher: FakeLauncher, key: str) -> None:
     async with following(launcher) as (pilot, app):
-        await pilot.press(key)
-        await until(pilot, lambda: isinstance(app.screen, Quit))
-        await pilot.press(key, key, "enter")
-        await until(pilot, lambda: ended(app))
+        await press(pilot, key, then=lambda: isinstance(app.screen, Quit))
+        await press(pilot, key, key, "enter", then=lambda: ended(app))
         assert message(app) == KEPT
     assert launcher.running and launcher.node.asked == [] and launcher.changes == []
 
@@ -159,11 +138,9 @@ async def test_a_node_that_does_not_answer_can_be_left_running(
     launcher.set("on_quit", "stop")
     async with following(launcher) as (pilot, app):
         stuck = Stuck(launcher)
-        await pilot.press("q")
-        await until(pilot, lambda: isinstance(app.screen, Quit) and "✗" in screen(app))
+        await press(pilot, "q", then=lambda: isinstance(app.screen, Quit) and "✗" in screen(app))
         assert "[ ] remember" in screen(app)
-        await pilot.press("enter")
-        await until(pilot, lambda: ended(app))
+        await press(pilot, "enter", then=lambda: ended(app))
         assert message(app) == KEPT
         stuck.go_on()
     assert launcher.changes == [("on_quit", "stop")]
@@ -172,10 +149,8 @@ async def test_a_node_that_does_not_answer_can_be_left_running(
 async def test_a_node_that_still_starts_is_stopped_once_it_answers(starting: FakeLauncher) -> None:
     async with running(starting) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.STARTING and starting.starts == 1)
-        await pilot.press("q")
-        await until(pilot, lambda: isinstance(app.screen, Quit))
-        await pilot.press("s")
-        await until(pilot, lambda: "stops once it has started" in notices(app))
+        await press(pilot, "q", then=lambda: isinstance(app.screen, Quit))
+        await press(pilot, "s", then=lambda: "stops once it has started" in notices(app))
         assert not ended(app)
         starting.arrive()
         await until(pilot, lambda: ended(app))
@@ -188,10 +163,8 @@ async def test_waiting_for_a_starting_node_can_be_cut_short(starting: FakeLaunch
     starting.set("on_quit", "stop")
     async with running(starting) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.STARTING and starting.starts == 1)
-        await pilot.press("q")
-        await until(pilot, lambda: "Quit again to leave it running" in notices(app))
-        await pilot.press("q")
-        await until(pilot, lambda: ended(app))
+        await press(pilot, "q", then=lambda: "Quit again to leave it running" in notices(app))
+        await press(pilot, "q", then=lambda: ended(app))
         assert message(app) == KEPT
 
 

@@ -38,7 +38,20 @@ from sapo_edge.tui.screens.results.screen import PICTURE, Results
 from sapo_edge.tui.screens.results.texts import report_text
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, Pictured, Size, alone, attached, following, notices, running, screen, text, until
+from tests.tui.shell import (
+    TRUECOLOR,
+    Pictured,
+    Size,
+    alone,
+    attached,
+    following,
+    notices,
+    press,
+    running,
+    screen,
+    text,
+    until,
+)
 
 EVAL = {
     "base": {"correct": 5, "formed": 2, "questions": 50, "entries": {"chain_sum": {"correct": 5, "questions": 50}}},
@@ -56,8 +69,7 @@ EVAL = {
 
 async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
     await attached(pilot, app)
-    await pilot.press("8")
-    await until(pilot, lambda: isinstance(app.screen, Results) and "reading" not in text(app, "#report"))
+    await press(pilot, "8", then=lambda: isinstance(app.screen, Results) and "reading" not in text(app, "#report"))
 
 
 async def end(pilot: Pilot[Any], app: SapoApp, launcher: FakeLauncher, rounds: int) -> None:
@@ -70,9 +82,7 @@ async def end(pilot: Pilot[Any], app: SapoApp, launcher: FakeLauncher, rounds: i
     await until(pilot, lambda: app.state.standing is Standing.ENDED)
 
 
-async def test_it_shows_before_and_now_until_the_test_questions_replace_them(
-    launcher: FakeLauncher,
-) -> None:
+async def test_it_shows_before_and_now_until_the_test_questions_replace_them(launcher: FakeLauncher) -> None:
     launcher.replies["eval"] = JobResult(EVAL)
     async with running(launcher, (120, 40), ready=opened) as (pilot, app):
         seen = screen(app)
@@ -83,18 +93,13 @@ async def test_it_shows_before_and_now_until_the_test_questions_replace_them(
         assert "2 became right, 0 wrong" in seen and "/home/somebody/checkpoints/round-000030" in seen
         assert "\x1b" not in seen and "\\x1b[31m[bold]greatest[/bold]" in seen
         launcher.hold_jobs = True
-        await pilot.press("y")
-        await until(pilot, lambda: "test questions (" in text(app, "#job"))
-        await pilot.press("y", "escape")
-        await until(pilot, lambda: "it was stopped" in text(app, "#job"))
+        await press(pilot, "y", then=lambda: "test questions (" in text(app, "#job"))
+        await press(pilot, "y", "escape", then=lambda: "it was stopped" in text(app, "#job"))
         assert len(launcher.jobs) == 1 and launcher.jobs[0].closed and app.current_mode == "results"
-        await pilot.press("escape")
-        await until(pilot, lambda: app.current_mode == "dashboard")
+        await press(pilot, "escape", then=lambda: app.current_mode == "dashboard")
         launcher.hold_jobs = False
-        await pilot.press("8")
-        await until(pilot, lambda: isinstance(app.screen, Results))
-        await pilot.press("y")
-        await until(pilot, lambda: "41 of 50" in screen(app))
+        await press(pilot, "8", then=lambda: isinstance(app.screen, Results))
+        await press(pilot, "y", then=lambda: "41 of 50" in screen(app))
         assert launcher.commands == 2 * [(("eval",), "")] and "+72 points of 100 (95 %: +60 to +80)" in screen(app)
         assert "chose nothing" in screen(app) and "3 + 4 =" in screen(app)
         await pilot.resize_terminal(43, 39)
@@ -115,12 +120,9 @@ async def test_it_opens_when_the_run_ends_and_gives_it_forty_rounds_more(launche
     async with following(launcher) as (pilot, app):
         await end(pilot, app, launcher, 40)
         await until(pilot, lambda: isinstance(app.screen, Results) and "It got better" in screen(app))
-        await pilot.press("escape")
-        await until(pilot, lambda: app.current_mode == "dashboard")
-        await pilot.press("8")
-        await until(pilot, lambda: isinstance(app.screen, Results))
-        await pilot.press("u")
-        await until(pilot, lambda: launcher.starts == 1 and app.state.standing is Standing.ATTACHED)
+        await press(pilot, "escape", then=lambda: app.current_mode == "dashboard")
+        await press(pilot, "8", then=lambda: isinstance(app.screen, Results))
+        await press(pilot, "u", then=lambda: launcher.starts == 1 and app.state.standing is Standing.ATTACHED)
         assert launcher.changes == [("rounds", "80")]
 
 
@@ -145,22 +147,18 @@ async def test_the_picture_is_saved_and_a_node_gets_more_rounds(
     monkeypatch.setattr("sapo_edge.tui.app.user_downloads_path", lambda: tmp_path)
     svg, png = (tmp_path / f"{PICTURE}.{end}" for end in ("svg", "png"))
     async with running(launcher, ready=opened) as (pilot, app):
-        await pilot.press("P")
-        await until(pilot, lambda: all(f"saved as {path}" in notices(app) for path in (svg, png)))
+        await press(pilot, "P", then=lambda: all(f"saved as {path}" in notices(app) for path in (svg, png)))
         assert "68 % now, of 100" in svg.read_text("utf-8") and "<polyline" in svg.read_text("utf-8")
         with Image.open(png) as image:
             assert image.size == (WIDTH, HEIGHT) and len(image.getcolors(1 << 20) or ()) > 100
         png.unlink()
         png.mkdir()
-        await pilot.press("P")
-        await until(pilot, lambda: "Is a directory" in notices(app))
-        await pilot.press("u")
-        await until(pilot, lambda: "stops after round 80" in text(app, "#job"))
+        await press(pilot, "P", then=lambda: "Is a directory" in notices(app))
+        await press(pilot, "u", then=lambda: "stops after round 80" in text(app, "#job"))
         assert launcher.changes == [("rounds", "80")]
         assert "set rounds=80" in launcher.node.asked and launcher.starts == 0
         launcher.refusal = ConfigError("the disk is full", "free some space")
-        await pilot.press("u")
-        await until(pilot, lambda: "the disk is full; free some space" in text(app, "#job"))
+        await press(pilot, "u", then=lambda: "the disk is full; free some space" in text(app, "#job"))
 
 
 def test_a_long_name_leaves_the_figures_in_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,8 +199,7 @@ def test_a_notice_on_the_desktop_holds_no_control_character(text: str) -> None:
 
 async def exporting(pilot: Pilot[Any], app: SapoApp, folder: Path) -> None:
     await opened(pilot, app)
-    await pilot.press("x")
-    await until(pilot, lambda: isinstance(app.screen, Export))
+    await press(pilot, "x", then=lambda: isinstance(app.screen, Export))
     app.screen.query_one("#folder", Input).value = str(folder)
 
 
@@ -219,13 +216,10 @@ async def test_an_export_says_why_it_failed_stops_by_escape_or_says_how_to_load_
     launcher.replies["export"] = ConfigError("the disk is full", "free some space")
     async with running(launcher) as (pilot, app):
         await exporting(pilot, app, tmp_path)
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: "the disk is full; free some space" in screen(app))
+        await press(pilot, "ctrl+s", then=lambda: "the disk is full; free some space" in screen(app))
         launcher.hold_jobs = True
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: "writing q8_0" in screen(app))
-        await pilot.press("escape")
-        await until(pilot, lambda: launcher.jobs[-1].closed)
+        await press(pilot, "ctrl+s", then=lambda: "writing q8_0" in screen(app))
+        await press(pilot, "escape", then=lambda: launcher.jobs[-1].closed)
         assert isinstance(app.screen, Export)
         await until(pilot, lambda: "it was stopped" in screen(app))
         launcher.hold_jobs = False
@@ -234,14 +228,12 @@ async def test_an_export_says_why_it_failed_stops_by_escape_or_says_how_to_load_
         )
         formats = app.screen.query_one("#formats", OptionList)
         formats.highlighted = formats.get_option_index("gguf")
-        await pilot.press("enter")
-        await until(pilot, lambda: "llama-cli --lora [b]x[/b]" in screen(app))
+        await press(pilot, "enter", then=lambda: "llama-cli --lora [b]x[/b]" in screen(app))
         assert launcher.commands[-1] == (("export", str(tmp_path), "--to", "gguf"), "")
         assert "written: /x/\\x1b[31madapter.gguf" in screen(app)
         await pilot.press("c")
         assert app.clipboard == "llama-cli --lora [b]x[/b]"
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Results))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, Results))
 
 
 # Words and the picture.

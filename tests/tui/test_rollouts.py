@@ -22,7 +22,7 @@ from sapo_edge.tui.screens.rollouts.screen import Rollouts
 from sapo_edge.tui.widgets.small import Chip
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import FRIEND, HOSTILE_ANSWERS, HOSTILE_PLACE, STRANGER, finished, rollouts
-from tests.tui.shell import Pictured, Ready, Size, is_harmless, picture, running, text, until
+from tests.tui.shell import Pictured, Ready, Size, is_harmless, picture, press, running, text, until
 
 EACH = 6
 """Rollouts of a round of the scripted node."""
@@ -66,8 +66,7 @@ async def test_scrolling_loads_the_rest(tmp_path: Path) -> None:
         rows = screen.browser.list
         assert len(places(screen)) < 140
         while not (screen.browser.pages.complete and rows.cursor == rows.count - 1):
-            await pilot.press("end")
-            await until(pilot, lambda: settled(screen))
+            await press(pilot, "end", then=lambda: settled(screen))
         assert screen.browser.chosen is not None and screen.browser.chosen.key == (31, 0)
         assert places(screen) == [(round, place) for round in range(140, 30, -1) for place in range(EACH - 1, -1, -1)]
         assert "…41 + 3…" in picture(pilot.app)
@@ -87,8 +86,7 @@ async def test_filters_narrow_the_list_by_keys_clicks_and_from_another_screen(la
     async with opened(launcher) as (pilot, screen):
 
         async def filtered(key: str) -> set[tuple[bool, bool, str]]:
-            await pilot.press(key)
-            await until(pilot, lambda: settled(screen))
+            await press(pilot, key, then=lambda: settled(screen))
             return {(row.own, row.informative, row.author) for row in screen.browser.pages.rows}
 
         assert all(own for own, _, _ in await filtered("b")) and "own only" in chip(screen, "origin")
@@ -112,16 +110,14 @@ async def test_filters_narrow_the_list_by_keys_clicks_and_from_another_screen(la
         await until(pilot, lambda: settled(screen) and "No rollout matches" in picture(pilot.app))
         await pilot.press("enter", "a", "down", "c", "j")
         assert screen.page != "detail"
-        await pilot.press("d")
-        await until(pilot, lambda: len(places(screen)) > 20)
+        await press(pilot, "d", then=lambda: len(places(screen)) > 20)
         await pilot.press("b", "enter")
         await read(pilot, screen)
         screen.show_author(STRANGER, readable_name(STRANGER))
         await until(pilot, lambda: settled(screen) and screen.page != "detail")
         assert {row.author for row in screen.browser.pages.rows} == {STRANGER}
         assert screen.browser.pages.filter.origin == "any"
-        await pilot.press("d")
-        await until(pilot, lambda: settled(screen) and "anybody" in chip(screen, "author"))
+        await press(pilot, "d", then=lambda: settled(screen) and "anybody" in chip(screen, "author"))
         for name, words in (
             ("origin", "own only"), ("level", "only what teaches"), ("entry", "chain_sum"), ("author", "-newt-")
         ):  # fmt: skip
@@ -145,8 +141,7 @@ async def test_a_search_looks_through_questions_and_answers(launcher: FakeLaunch
         assert field.value == "MAKES 44."
         await pilot.press(*"never", "escape")
         assert not screen.browser.searching and screen.browser.pages.filter.search == "MAKES 44."
-        await pilot.press("slash", *["backspace"] * 9, "enter")
-        await until(pilot, lambda: len(places(screen)) > 20)
+        await press(pilot, "slash", *["backspace"] * 9, "enter", then=lambda: len(places(screen)) > 20)
         await pilot.press("slash", *"\x5bbold red\x5d", "enter")
         await until(pilot, lambda: settled(screen) and places(screen) == [HOSTILE_PLACE])
         assert '/ "[bold red]"' in picture(pilot.app)
@@ -160,8 +155,7 @@ async def test_a_rollout_is_shown_and_copied_and_its_neighbours_reached(launcher
         await read(pilot, screen)
         await pilot.press("c")
         assert pilot.app.clipboard == "50 plus 8 makes 58.\n<answer>58</answer>"
-        await pilot.press("j")
-        await until(pilot, lambda: screen.detail.row is not None and screen.detail.row.key == HOSTILE_PLACE)
+        await press(pilot, "j", then=lambda: screen.detail.row is not None and screen.detail.row.key == HOSTILE_PLACE)
         await read(pilot, screen)
         await pilot.press("c")
         assert "\x1b" not in pilot.app.clipboard and pilot.app.clipboard.startswith("\\x1b[2J")
@@ -227,8 +221,7 @@ async def test_a_click_opens_a_rollout_and_a_dropped_one_is_an_error(launcher: F
         await pilot.press("escape")
         assert screen.page != "detail"
         launcher.node._reader.rollout = lambda round, position: None  # type: ignore[method-assign]
-        await pilot.press("enter")
-        await until(pilot, lambda: "not kept (any more)" in picture(pilot.app))
+        await press(pilot, "enter", then=lambda: "not kept (any more)" in picture(pilot.app))
         await pilot.press("c", "o", "v", "down", "right", "pagedown", "escape")
         assert screen.page != "detail"
 
@@ -285,10 +278,8 @@ async def test_the_newest_are_loaded_at_the_top_and_offered_elsewhere(launcher: 
         node.emit(node.finished(44))
         await until(pilot, lambda: screen.sapo.state.round == 44)
         assert places(screen)[0] == (42, 5)
-        await pilot.press("2", "escape")
-        await until(pilot, lambda: settled(screen) and places(screen)[0] == (44, 5))
-        await pilot.press("end")
-        await until(pilot, lambda: settled(screen) and len(places(screen)) > PAGE)
+        await press(pilot, "2", "escape", then=lambda: settled(screen) and places(screen)[0] == (44, 5))
+        await press(pilot, "end", then=lambda: settled(screen) and len(places(screen)) > PAGE)
         assert places(screen) == [(44 - place // EACH, EACH - 1 - place % EACH) for place in range(len(places(screen)))]
 
 
@@ -303,10 +294,8 @@ async def test_text_of_others_is_harmless(launcher: FakeLauncher) -> None:
                 seen = picture(pilot.app)
                 assert is_harmless(pilot.app) and seen.count("red]markup") == seen.count("[bold red]markup")
                 await pilot.press("down")
-            await pilot.press("escape", "a")
-            await until(pilot, lambda: settled(screen) and places(screen) == [HOSTILE_PLACE])
-            await pilot.press("d")
-            await until(pilot, lambda: settled(screen) and len(places(screen)) > 20)
+            await press(pilot, "escape", "a", then=lambda: settled(screen) and places(screen) == [HOSTILE_PLACE])
+            await press(pilot, "d", then=lambda: settled(screen) and len(places(screen)) > 20)
             await pilot.press("home")
 
 
@@ -328,18 +317,14 @@ async def test_the_list_stays_without_a_node_and_is_loaded_again_with_the_next(l
         app = screen.sapo
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
         await until(pilot, lambda: app.screen is not screen)
-        await pilot.press("escape")
-        await until(pilot, lambda: app.screen is screen)
+        await press(pilot, "escape", then=lambda: app.screen is screen)
         assert screen.page == "detail" and "50 + 5 =" in picture(pilot.app)
-        await pilot.press("j")
-        await until(pilot, lambda: "no node runs" in picture(pilot.app))
+        await press(pilot, "j", then=lambda: "no node runs" in picture(pilot.app))
         await pilot.press("escape")
         assert len(places(screen)) > 20
         await until(pilot, lambda: "no node answers" in picture(pilot.app))
-        await pilot.press("b")
-        await until(pilot, lambda: "Press s to start one" in picture(pilot.app))
-        await pilot.press("b", "b", "s")
-        await until(pilot, lambda: settled(screen) and len(places(screen)) > 20)
+        await press(pilot, "b", then=lambda: "Press s to start one" in picture(pilot.app))
+        await press(pilot, "b", "b", "s", then=lambda: settled(screen) and len(places(screen)) > 20)
         await until(pilot, lambda: "Press s" not in picture(pilot.app))
 
 
@@ -351,8 +336,7 @@ async def test_list_filters_and_detail_are_kept(launcher: FakeLauncher) -> None:
         await until(pilot, lambda: settled(screen))
         assert screen.browser.chosen == kept and screen.browser.list.cursor == 9
         await pilot.press("home")
-        await pilot.press("b", "b")
-        await until(pilot, lambda: settled(screen) and screen.browser.pages.filter.origin == "external")
+        await press(pilot, "b", "b", then=lambda: settled(screen) and screen.browser.pages.filter.origin == "external")
         await pilot.press("down", "down", "1", "2")
         assert pilot.app.screen is screen
         chosen = screen.browser.chosen
@@ -405,23 +389,18 @@ def test_texts_are_bounded_and_printable() -> None:
 
 async def test_the_same_question_then_and_now_and_what_the_swarm_gave(launcher: FakeLauncher) -> None:
     async with opened(launcher, (60, 20)) as (pilot, screen):
-        await pilot.press("l", "l")
-        await until(pilot, lambda: "The swarm gave nothing here" in picture(pilot.app))
+        await press(pilot, "l", "l", then=lambda: "The swarm gave nothing here" in picture(pilot.app))
         assert "l what the swarm gave" in picture(pilot.app)
-        await pilot.press("l", "t")
-        await until(pilot, lambda: settled(screen) and screen.browser.pages.filter.entry == "chain_sum")
-        await pilot.press("v")
-        await until(pilot, lambda: "2 questions are kept: 2 became right" in picture(pilot.app))
+        await press(pilot, "l", "t", then=lambda: settled(screen) and screen.browser.pages.filter.entry == "chain_sum")
+        await press(pilot, "v", then=lambda: "2 questions are kept: 2 became right" in picture(pilot.app))
         assert "gcd" not in picture(pilot.app) and "then ✗" in " ".join(picture(pilot.app).split())
         await pilot.press("escape", "enter")
         await read(pilot, screen)
         # What tells the question from others stays visible, whatever is scrolled.
         distinct = screen.browser.list.distinct(screen.detail.row)  # type: ignore[arg-type]
         assert f"Question: {distinct}" in picture(pilot.app) and "State" not in distinct
-        await pilot.press("v")
-        await until(pilot, lambda: distinct in picture(pilot.app) and "Question" not in picture(pilot.app))
-        await pilot.press("y")
-        await until(pilot, lambda: pilot.app.current_mode == "chat")
+        await press(pilot, "v", then=lambda: distinct in picture(pilot.app) and "Question" not in picture(pilot.app))
+        await press(pilot, "y", then=lambda: pilot.app.current_mode == "chat")
         await until(pilot, lambda: "State the final answer" in picture(pilot.app))
         assert not launcher.chats or not launcher.chats[-1].asked
 

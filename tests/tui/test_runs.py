@@ -19,7 +19,7 @@ from sapo_edge.tui.screens.runs.widgets import RunsPlot
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import EXPERIMENT, EXPERIMENT_STATE, FakeLauncher
 from tests.tui.fake_node import BEGAN
-from tests.tui.shell import Pictured, attached, running, screen, text, until
+from tests.tui.shell import Pictured, attached, press, running, screen, text, until
 
 OLD = RunView(
     "slow \x1b[31m", False, 40, BEGAN, BEGAN + 2400, "", "old \x1b[5mmodel", "torch", {"learning_rate": 1e-5},
@@ -29,10 +29,8 @@ OLD = RunView(
 
 async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
     await attached(pilot, app)
-    await pilot.press("8")
-    await until(pilot, lambda: "What was learned in" in screen(app))
-    await pilot.press("R")
-    await until(pilot, lambda: isinstance(app.screen, Runs) and len(app.screen.list.runs) == 2)
+    await press(pilot, "8", then=lambda: "What was learned in" in screen(app))
+    await press(pilot, "R", then=lambda: isinstance(app.screen, Runs) and len(app.screen.list.runs) == 2)
     await until(pilot, lambda: len(app.screen.query_one(RunsPlot)._runs) == 2)
 
 
@@ -46,16 +44,12 @@ async def test_two_runs_are_compared_and_a_new_one_begins(launcher: FakeLauncher
         assert "asked different questions" in " ".join(compared.split()) and "chain_sum" in compared
         assert "learning_rate: " in compared and "| 1e-05" in compared
         assert "● first" in screen(app) and "○ slow" in screen(app)
-        await pilot.press("down")
-        await until(pilot, lambda: "slow \\x1b[31m against first" in screen(app))
-        await pilot.press("n")
-        await until(pilot, lambda: isinstance(app.focused, Input))
-        await pilot.press("enter")
-        await until(pilot, lambda: (("runs", "new", "run-2"), "") in launcher.commands)
+        await press(pilot, "down", then=lambda: "slow \\x1b[31m against first" in screen(app))
+        await press(pilot, "n", then=lambda: isinstance(app.focused, Input))
+        await press(pilot, "enter", then=lambda: (("runs", "new", "run-2"), "") in launcher.commands)
         assert node.asked == ["after_round"]
         await until(pilot, lambda: launcher.starts == 1)
-        await pilot.press("escape")
-        await until(pilot, lambda: app.current_mode == "results")
+        await press(pilot, "escape", then=lambda: app.current_mode == "results")
 
 
 async def test_a_run_goes_on_with_what_it_trains_on_and_shares_nothing_again_unasked(launcher: FakeLauncher) -> None:
@@ -66,8 +60,7 @@ async def test_a_run_goes_on_with_what_it_trains_on_and_shares_nothing_again_una
     async with running(launcher, ready=opened) as (pilot, app):
         await pilot.press("down", "u")
         await until(pilot, lambda: isinstance(app.screen, Ask) and "and that stays so" in " ".join(screen(app).split()))
-        await pilot.press("enter")
-        await until(pilot, lambda: launcher.starts == 1)
+        await press(pilot, "enter", then=lambda: launcher.starts == 1)
         assert (("runs", "use", "shared"), "") in launcher.commands
         assert launcher.changes == [("network", "solo"), ("manifest", "arithmetic")]
 
@@ -76,25 +69,20 @@ async def test_the_current_run_goes_on_where_no_node_runs(launcher: FakeLauncher
     launcher.other_runs = [OLD]
     async with running(launcher, ready=opened) as (pilot, app):
         assert not app.screen.active_bindings["u"].enabled, "its node runs"
-        await pilot.press("down")
-        await until(pilot, lambda: app.screen.active_bindings["u"].enabled)
-        await pilot.press("up", "s")
-        await until(pilot, lambda: app.screen.is_modal)
+        await press(pilot, "down", then=lambda: app.screen.active_bindings["u"].enabled)
+        await press(pilot, "up", "s", then=lambda: app.screen.is_modal)
         await pilot.press("enter")
         await until(pilot, lambda: app.state.standing is Standing.ENDED and app.screen.active_bindings["u"].enabled)
-        await pilot.press("u")
-        await until(pilot, lambda: launcher.starts == 1 and "starts the run first" in text(app, "#job"))
+        await press(pilot, "u", then=lambda: launcher.starts == 1 and "starts the run first" in text(app, "#job"))
 
 
 @pytest.mark.parametrize("size", [(60, 20), (80, 24)])
 async def test_an_experiment_is_watched(launcher: FakeLauncher, size: tuple[int, int]) -> None:
     launcher.other_runs = [OLD]
     async with running(launcher, size, ready=opened) as (pilot, app):
-        await pilot.press("w")
-        await until(pilot, lambda: isinstance(app.focused, Input))
+        await press(pilot, "w", then=lambda: isinstance(app.focused, Input))
         app.screen.query_one(Input).value = f"~nobody-here/[/data]/{EXPERIMENT}"
-        await pilot.press("enter")
-        await until(pilot, lambda: "3 of 8 swarms finished" in screen(app) and "baseline" in screen(app))
+        await press(pilot, "enter", then=lambda: "3 of 8 swarms finished" in screen(app) and "baseline" in screen(app))
         shown = text(app, "#arms")
         assert any(line.strip() in ("round 12 of 50, round 5 of 50",) for line in shown.splitlines())
         assert "esc Back" in screen(app)
@@ -105,8 +93,7 @@ async def test_an_experiment_is_watched(launcher: FakeLauncher, size: tuple[int,
         assert isinstance(app.screen, Runs)
         app.screen._look_again()
         await until(pilot, lambda: "8 of 8 swarms finished" in screen(app))
-        await pilot.press("escape")
-        await until(pilot, lambda: "first against" in screen(app))
+        await press(pilot, "escape", then=lambda: "first against" in screen(app))
         assert app.state.standing is Standing.ATTACHED
 
 

@@ -22,7 +22,7 @@ from sapo_edge.tui.screens.settings.widgets import SettingList
 from sapo_edge.tui.screens.settings.words import ADVANCED, FIRST, OTHER, grouped, pending, typed_value, value_text
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import Pictured, Size, picture, running, screen, text, until
+from tests.tui.shell import Pictured, Size, picture, press, running, screen, text, until
 
 HOSTILE = "\x1b[31m[bold]own[/bold] [@click=app.quit]x[/]"
 
@@ -38,8 +38,7 @@ def explanation(app: SapoApp) -> str:
 
 async def listed(pilot: Pilot[Any], app: SapoApp) -> None:
     """Show the screen with all settings, without waiting for a node."""
-    await pilot.press("7")
-    await until(pilot, lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)
+    await press(pilot, "7", then=lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)
     await pilot.press("v")
 
 
@@ -78,10 +77,8 @@ async def go_to(pilot: Pilot[Any], app: SapoApp, name: str) -> None:
 
 async def type_over(pilot: Pilot[Any], app: SapoApp, text: str) -> None:
     """Change the highlighted setting to a text."""
-    await pilot.press("enter")
-    await until(pilot, lambda: isinstance(app.focused, Input))
-    await pilot.press("ctrl+u", *text, "enter")
-    await until(pilot, lambda: isinstance(app.screen, SettingsView))
+    await press(pilot, "enter", then=lambda: isinstance(app.focused, Input))
+    await press(pilot, "ctrl+u", *text, "enter", then=lambda: isinstance(app.screen, SettingsView))
 
 
 # Words.
@@ -148,8 +145,7 @@ def test_words_of_special_values_can_be_typed(launcher: FakeLauncher, name: str,
 
 async def test_a_phone_shows_values_rather_than_sources(launcher: FakeLauncher) -> None:
     async with running(launcher, (43, 39), ready=opened) as (pilot, app):
-        await pilot.press("slash", *"busy")
-        await until(pilot, lambda: "\n│   busy " in screen(app))
+        await press(pilot, "slash", *"busy", then=lambda: "\n│   busy " in screen(app))
         (line,) = [line for line in screen(app).splitlines() if line.startswith("│   busy ")]
         assert "never pause" in line and "default" not in line
 
@@ -158,13 +154,11 @@ async def test_what_owners_change_first_is_listed_first_and_a_lists_the_rest(lau
     launcher.set("warmup", "7")
     launcher.set("on_quit", "keep")
     async with running(launcher, (80, 50), ready=opened) as (pilot, app):
-        await pilot.press("v")
-        await until(pilot, lambda: "All settings" not in picture(app))
+        await press(pilot, "v", then=lambda: "All settings" not in picture(app))
         seen = picture(app)
         assert "Sharing" in seen and "no limit" in seen and "decay_after" not in seen
         assert "▲ warmup" in seen and "* on_quit" in seen
-        await pilot.press("v")
-        await until(pilot, lambda: "All settings" in picture(app))
+        await press(pilot, "v", then=lambda: "All settings" in picture(app))
         assert listing(app).get_option_index("decay_after") > 0
 
 
@@ -176,15 +170,13 @@ async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None
         await pilot.press("slash", *"battery 1")
         assert isinstance(app.screen, SettingsView), "a digit is text while one types"
         await until(pilot, lambda: "no match" in picture(app))
-        await pilot.press("backspace", "backspace")
-        await until(pilot, lambda: chosen(app) == "on_battery")
+        await press(pilot, "backspace", "backspace", then=lambda: chosen(app) == "on_battery")
         await pilot.press("enter")
         assert listing(app).has_focus and "search: battery" in picture(app)
         await pilot.press("escape")
         assert "search" not in picture(app).split("p Pause")[0].replace("/ Search", "")
         assert chosen(app) == "on_battery" and listing(app).option_count > len(SETTINGS)
-        await pilot.press("1")
-        await until(pilot, lambda: not isinstance(app.screen, SettingsView))
+        await press(pilot, "1", then=lambda: not isinstance(app.screen, SettingsView))
 
 
 async def test_a_click_highlights_another_edits_and_the_panel_explains(launcher: FakeLauncher) -> None:
@@ -196,8 +188,7 @@ async def test_a_click_highlights_another_edits_and_the_panel_explains(launcher:
         assert chosen(app) == "quiet_hours" and not isinstance(app.screen, Ask)
         await pilot.click(listing(app), offset=(5, 7))
         await until(pilot, lambda: isinstance(app.screen, Ask) and "22:00-07:00" in screen(app))
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, SettingsView))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, SettingsView))
         assert listing(app).has_focus and "Sharing" in picture(app)
         await go_to(pilot, app, "own")
         shown = picture(app)
@@ -212,13 +203,11 @@ async def test_a_click_highlights_another_edits_and_the_panel_explains(launcher:
 
 async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLauncher) -> None:
     async with at(launcher, "own") as (pilot, app):
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.focused, Input))
+        await press(pilot, "enter", then=lambda: isinstance(app.focused, Input))
         await pilot.press("ctrl+u", *"999", "enter")
         await until(pilot, lambda: text(app, "#wrong") == "give an integer from 1 to 256")
         assert app.screen.query_one(Input).value == "999"
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, SettingsView))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, SettingsView))
         assert not launcher.changes
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "next round" in result(app))
@@ -235,8 +224,7 @@ async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLau
         await until(pilot, lambda: "refused it" in result(app))
         assert "written to config.toml" in result(app) and launcher.changes == 2 * [("own", "8")]
         launcher.node.refuse_settings = False
-        await pilot.press("d")
-        await until(pilot, lambda: "removed from" in result(app))
+        await press(pilot, "d", then=lambda: "removed from" in result(app))
         assert launcher.changes[-1] == ("own", None) and "own = 4 rollouts: removed from config.toml" in result(app)
         assert "set own=4" in launcher.node.asked
         await pilot.press("d")
@@ -253,14 +241,12 @@ async def test_choices_are_chosen_from_a_list_and_some_need_a_restart(launcher: 
         await pilot.press("enter")
         await until(pilot, lambda: "informative (default)" in picture(app) and isinstance(app.focused, OptionList))
         assert app.screen.query_one("#values", OptionList).highlighted == 0
-        await pilot.press("down", "enter")
-        await until(pilot, lambda: "strategy = published" in result(app))
+        await press(pilot, "down", "enter", then=lambda: "strategy = published" in result(app))
         assert launcher.changes == [("strategy", "published")] and listing(app).has_focus
         await pilot.press("enter")
         await asked(pilot, app)
         assert app.screen.query_one("#values", OptionList).highlighted == 1
-        await pilot.press("escape")
-        await until(pilot, lambda: listing(app).has_focus)
+        await press(pilot, "escape", then=lambda: listing(app).has_focus)
         await go_to(pilot, app, "threads")
         await type_over(pilot, app, "3")
         await until(pilot, lambda: "after a restart" in result(app))
@@ -272,12 +258,10 @@ async def test_choices_are_chosen_from_a_list_and_some_need_a_restart(launcher: 
         await asked(pilot, app)
         values = ["", *sorted(app.available_themes)]
         app.screen.query_one("#values", OptionList).highlighted = values.index("nord")
-        await pilot.press("enter")
-        await until(pilot, lambda: app.theme == "nord")
+        await press(pilot, "enter", then=lambda: app.theme == "nord")
         await until(pilot, lambda: "in effect now" in result(app))
         assert launcher.changes[-1] == ("theme", "nord") and "running node" not in explanation(app)
-        await pilot.press("d")
-        await until(pilot, lambda: app.theme == "sapo-dark")
+        await press(pilot, "d", then=lambda: app.theme == "sapo-dark")
         assert launcher.changes[-1:] == [("theme", None)]
 
 
@@ -312,8 +296,7 @@ async def test_r_restarts_the_node_after_one_question_if_a_setting_needs_it(laun
         assert "Restart" not in picture(app) and not app.screen.check_action("restart", ())
         launcher.set("threads", "3")
         launcher.set("rank", "32")
-        await pilot.press("f5")
-        await until(pilot, lambda: "2 settings need a restart" in picture(app))
+        await press(pilot, "f5", then=lambda: "2 settings need a restart" in picture(app))
         await pilot.press("r")
         await asked(pilot, app)
         shown = picture(app)
@@ -322,14 +305,12 @@ async def test_r_restarts_the_node_after_one_question_if_a_setting_needs_it(laun
             and "rank: 16 → 32" in shown
             and "belongs to the run" in shown
         )
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, SettingsView))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, SettingsView))
         assert "after_round" not in launcher.node.asked
         first = launcher.node
         await pilot.press("r")
         await until(pilot, lambda: isinstance(app.screen, Ask) and app.screen.query_one("#take", Button).has_focus)
-        await pilot.press("enter")
-        await until(pilot, lambda: launcher.starts == 1 and app.state.standing is Standing.ATTACHED)
+        await press(pilot, "enter", then=lambda: launcher.starts == 1 and app.state.standing is Standing.ATTACHED)
         assert first.asked == ["after_round"] and launcher.node is not first
         # The new one is asked what it has, and tells with what it began.
         await until(pilot, lambda: app.screen._node_has.get("rank") == 16)  # type: ignore[attr-defined]
@@ -347,10 +328,8 @@ async def test_a_node_that_takes_long_to_end_is_started_again_also_from_another_
         monkeypatch.setattr(launcher, "ended", lambda: None)
         await pilot.press("r")
         await asked(pilot, app)
-        await pilot.press("y")
-        await until(pilot, lambda: isinstance(app.screen, SettingsView))
-        await pilot.press("1")
-        await until(pilot, lambda: app.state.standing is Standing.STARTING)
+        await press(pilot, "y", then=lambda: isinstance(app.screen, SettingsView))
+        await press(pilot, "1", then=lambda: app.state.standing is Standing.STARTING)
         await pilot.pause(0.5)
         launcher.hold = False
         monkeypatch.setattr(launcher, "ended", ended)
@@ -388,8 +367,7 @@ async def test_an_invalid_file_shows_its_error_and_is_read_again(
         assert "\x1b" not in picture(app) and "[bold]own[/bold]" in picture(app)
         await pilot.press("enter", "d", "c", "up", "slash", "escape")
         monkeypatch.setattr(launcher, "settings", read)
-        await pilot.press("f5")
-        await until(pilot, lambda: "Sharing" in picture(app))
+        await press(pilot, "f5", then=lambda: "Sharing" in picture(app))
 
 
 async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,8 +380,7 @@ async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monk
 
     monkeypatch.setattr(launcher, "settings", settings)
     async with running(launcher, (120, 40), ready=opened) as (pilot, app):
-        await pilot.press("down")
-        await until(pilot, lambda: "\\x1b[31m[bold]own" in picture(app))
+        await press(pilot, "down", then=lambda: "\\x1b[31m[bold]own" in picture(app))
         assert "\x1b" not in picture(app)
         await pilot.press("c")
         assert "\x1b" not in app.clipboard

@@ -24,7 +24,7 @@ from sapo_edge.tui.screens.peers.screen import Peers
 from sapo_edge.tui.screens.peers.text import swarm_text
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import INVITE, FakeLauncher
-from tests.tui.shell import Pictured, Size, alone, attached, is_harmless, notices, running, screen, text, until
+from tests.tui.shell import Pictured, Size, alone, attached, is_harmless, notices, press, running, screen, text, until
 
 SWARMS = [
     {"name": "starter", "swarm": "5a" * 32, "shipped": True, "members": 3, "joined": True, "tasks": "easy arithmetic",
@@ -45,11 +45,9 @@ NOTES = (
 
 async def opened(pilot: Pilot[Any], app: SapoApp, keys: str = "") -> None:
     await attached(pilot, app)
-    await pilot.press("3")
-    await until(pilot, lambda: isinstance(app.screen, Peers))
+    await press(pilot, "3", then=lambda: isinstance(app.screen, Peers))
     if keys:
-        await pilot.press(*keys)
-        await until(pilot, lambda: app.screen.is_modal)
+        await press(pilot, *keys, then=lambda: app.screen.is_modal)
 
 
 async def test_an_invite_is_shown_copied_drawn_and_said_as_a_short_code(launcher: FakeLauncher) -> None:
@@ -64,16 +62,11 @@ async def test_an_invite_is_shown_copied_drawn_and_said_as_a_short_code(launcher
         assert "set bootstrap (7, then /)" in screen(app) and "--bootstrap" not in screen(app)
         await pilot.press("c")
         assert app.clipboard == INVITE
-        await pilot.press("k")
-        await until(pilot, lambda: screen(app).count("▀") > 500)
-        await pilot.press("escape")
-        await until(pilot, lambda: "sapo://join" in screen(app) and isinstance(app.screen, Invite))
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Peers))
-        await pilot.press("i")
-        await until(pilot, lambda: "sapo://join/v=1" in screen(app))
-        await pilot.press("w")
-        await until(pilot, lambda: "Say this code: 7-guitar-revolver" in screen(app))
+        await press(pilot, "k", then=lambda: screen(app).count("▀") > 500)
+        await press(pilot, "escape", then=lambda: "sapo://join" in screen(app) and isinstance(app.screen, Invite))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, Peers))
+        await press(pilot, "i", then=lambda: "sapo://join/v=1" in screen(app))
+        await press(pilot, "w", then=lambda: "Say this code: 7-guitar-revolver" in screen(app))
         await until(pilot, lambda: "the other side has the invite" in screen(app))
         assert [words for words, _ in launcher.commands] == [*2 * [("swarm", "invite")], ("swarm", "invite", "--code")]
 
@@ -89,19 +82,15 @@ async def test_a_swarm_joined_while_the_help_is_open_closes_the_dialog_after_it(
     async with running(launcher) as (pilot, app):
         await opened(pilot, app, "u")
         app.screen.query_one(Input).value = INVITE
-        await pilot.press("enter")
-        await until(pilot, lambda: launcher.jobs)
-        await pilot.press("f1")
-        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        await press(pilot, "enter", then=lambda: launcher.jobs)
+        await press(pilot, "f1", then=lambda: isinstance(app.screen, HelpScreen))
         launcher.card = PRIVATE
         launcher.jobs[0].go.set()
         await until(pilot, lambda: all(worker.is_finished for worker in app.workers if worker.group == "job"))
         await pilot.pause()
         assert isinstance(app.screen, HelpScreen), "it is still being read"
-        await pilot.press("f1")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Peers))
+        await press(pilot, "f1", then=lambda: isinstance(app.screen, Ask))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, Peers))
 
 
 async def test_an_invite_is_pasted_whole_refused_or_joined(launcher: FakeLauncher) -> None:
@@ -117,24 +106,19 @@ async def test_an_invite_is_pasted_whole_refused_or_joined(launcher: FakeLaunche
         await until(pilot, lambda: app.screen.query_one(Input).value)
         assert app.screen.query_one(Input).value == "7 guitar revolver", "spaces may stand for hyphens"
         app.screen.query_one(Input).value = "sapo://join/x"
-        await pilot.press("enter")
-        await until(pilot, lambda: "cut off at its end; ask for the line again" in screen(app))
+        await press(pilot, "enter", then=lambda: "cut off at its end; ask for the line again" in screen(app))
         assert isinstance(app.screen, Join)
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Peers))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, Peers))
         launcher.replies["swarm join"] = JobResult({"joined": True})
-        await pilot.press("u")
-        await until(pilot, lambda: isinstance(app.screen, Join))
+        await press(pilot, "u", then=lambda: isinstance(app.screen, Join))
         app.screen.query_one(Input).value = INVITE
         launcher.card = PRIVATE
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await press(pilot, "enter", then=lambda: isinstance(app.screen, Ask))
         # The invite is never among the arguments, which anybody on this machine can read.
         assert launcher.commands[1:] == [(("swarm", "join"), f"{INVITE}\n\n")]
         assert launcher.changes[-1] == ("network", "swarm"), "who joins wants to take part"
         assert "open swarm starter → private swarm starter" in screen(app)
-        await pilot.press("y")
-        await until(pilot, lambda: launcher.starts == 1)
+        await press(pilot, "y", then=lambda: launcher.starts == 1)
 
 
 async def test_what_was_found_stays_when_the_search_is_stopped_and_is_joined(launcher: FakeLauncher) -> None:
@@ -146,17 +130,14 @@ async def test_what_was_found_stays_when_the_search_is_stopped_and_is_joined(lau
         found_nobody = JobResult({"swarms": [], "shared": ""})
         launcher.replies |= {"swarm find": found_nobody, "swarm join": JobResult({"joined": True})}
         launcher.printed = {}
-        await pilot.press("r")
-        await until(pilot, lambda: "nobody was seen" in screen(app))
+        await press(pilot, "r", then=lambda: "nobody was seen" in screen(app))
         await pilot.press("enter")
         assert isinstance(app.screen, FindSwarms)
         launcher.replies["swarm find"] = FOUND
-        await pilot.press("r")
-        await until(pilot, lambda: "letters" in screen(app) and "nobody was seen" not in screen(app))
+        await press(pilot, "r", then=lambda: "letters" in screen(app) and "nobody was seen" not in screen(app))
         await until(pilot, lambda: "3 members    easy arithmetic" in screen(app))
         assert "* starter" in screen(app) and "  letters" in screen(app) and is_harmless(app)
-        await pilot.press("down", "enter")
-        await until(pilot, lambda: isinstance(app.screen, JoinFound))
+        await press(pilot, "down", "enter", then=lambda: isinstance(app.screen, JoinFound))
         said = screen(app)
         for words in (
             "1 member seen",
@@ -167,12 +148,10 @@ async def test_what_was_found_stays_when_the_search_is_stopped_and_is_joined(lau
         ):
             assert words in said
         assert "At last?" not in said
-        await pilot.press(*["down"] * 20)
-        await until(pilot, lambda: "At last?" in screen(app))
+        await press(pilot, *["down"] * 20, then=lambda: "At last?" in screen(app))
         assert is_harmless(app) and launcher.commands == 3 * [(("swarm", "find"), "")], "nothing is joined before"
         launcher.card = PRIVATE
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await press(pilot, "enter", then=lambda: isinstance(app.screen, Ask))
         assert launcher.commands[-1] == (("swarm", "join"), f"{SWARMS[1]['invite']}\n\n")
 
 
@@ -181,8 +160,7 @@ async def test_an_open_swarm_is_created(launcher: FakeLauncher) -> None:
     async with running(launcher) as (pilot, app):
         await opened(pilot, app, "n")
         launcher.card = PRIVATE
-        await pilot.press("right", "enter")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await press(pilot, "right", "enter", then=lambda: isinstance(app.screen, Ask))
         assert launcher.commands == [(("swarm", "create", "--open"), "")]
 
 
@@ -192,24 +170,18 @@ async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: Fa
     async with running(launcher) as (pilot, app):
         await opened(pilot, app, "n")
         launcher.card = PRIVATE
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await press(pilot, "enter", then=lambda: isinstance(app.screen, Ask))
         assert launcher.commands == [(("swarm", "create", "--private"), "")]
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Peers))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, Peers))
         both = "From the next start on: private swarm starter. Until then the node shares with the open swarm"
         await until(pilot, lambda: both in text(app, "#swarm").replace("\n", " "))
         assert "connected to the open swarm starter" in text(app, "#swarm").replace("\n", " ")
-        await pilot.press("i")
-        await until(pilot, lambda: isinstance(app.screen, Invite) and "sapo://join" in screen(app))
+        await press(pilot, "i", then=lambda: isinstance(app.screen, Invite) and "sapo://join" in screen(app))
         assert "who joins now finds nobody here" in text(app, "#warning")
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, Peers))
-        await pilot.press("r")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, Peers))
+        await press(pilot, "r", then=lambda: isinstance(app.screen, Ask))
         assert "open swarm starter → private swarm starter" in screen(app)
-        await pilot.press("y")
-        await until(pilot, lambda: launcher.starts == 1)
+        await press(pilot, "y", then=lambda: launcher.starts == 1)
         launcher.node.tell(swarm={**launcher.node.status()["swarm"], "swarm": PRIVATE.id, "private": True})
         await until(pilot, lambda: "to the private swarm starter" in text(app, "#swarm"))
         await until(pilot, lambda: "next start" not in text(app, "#swarm") and "r Restart" not in screen(app))
@@ -219,14 +191,11 @@ async def test_leaving_needs_a_second_key(launcher: FakeLauncher) -> None:
     launcher.replies["swarm leave"] = JobResult({"left": "5a"})
     async with running(launcher) as (pilot, app):
         await opened(pilot, app, "L")
-        await pilot.press("enter")
-        await until(pilot, lambda: isinstance(app.screen, Peers))
+        await press(pilot, "enter", then=lambda: isinstance(app.screen, Peers))
         assert launcher.commands == [] and "works alone" not in notices(app)
-        await pilot.press("L")
-        await until(pilot, lambda: app.screen.is_modal)
+        await press(pilot, "L", then=lambda: app.screen.is_modal)
         launcher.card = SwarmCard()
-        await pilot.press("left", "enter")
-        await until(pilot, lambda: isinstance(app.screen, Ask) and "→ works alone" in screen(app))
+        await press(pilot, "left", "enter", then=lambda: isinstance(app.screen, Ask) and "→ works alone" in screen(app))
         assert launcher.commands == [(("swarm", "leave"), "")] and launcher.changes == []
 
 

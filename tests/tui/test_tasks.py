@@ -27,7 +27,7 @@ from sapo_edge.tui.screens.tasks.screen import TasksView
 from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, START, check_text, mistakes_text
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import MANIFESTS, FakeLauncher
-from tests.tui.shell import TRUECOLOR, Pictured, Size, attached, running, screen, text, until
+from tests.tui.shell import TRUECOLOR, Pictured, Size, attached, press, running, screen, text, until
 
 WRITTEN = JobResult({"manifest": "/q/manifest.toml", "questions": "/q/tasks.jsonl"})
 CHECKED = JobResult(
@@ -62,8 +62,7 @@ async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
 
 
 async def give(pilot: Pilot[Any], app: SapoApp, path: str) -> None:
-    await pilot.press("n")
-    await until(pilot, lambda: isinstance(app.screen, NewQuestions))
+    await press(pilot, "n", then=lambda: isinstance(app.screen, NewQuestions))
     app.screen.query_one(Input).value = path
     await pilot.press("enter")
 
@@ -86,12 +85,10 @@ async def test_what_can_not_be_taken_is_said_where_the_path_is_typed(launcher: F
     photo = tmp_path / "photo.jpg"
     photo.write_bytes(b"\xff\xd8")
     async with running(launcher, ready=opened) as (pilot, app):
-        await pilot.press("n")
-        await until(pilot, lambda: isinstance(app.screen, NewQuestions))
+        await press(pilot, "n", then=lambda: isinstance(app.screen, NewQuestions))
         for path, said in {str(photo): "neither a manifest", "/q/x.csv": "there is no file", "/q": "can't be"}.items():
             app.screen.query_one(Input).value = path
-            await pilot.press("enter")
-            await until(pilot, lambda: said in text(app, "#writing"))  # noqa: B023
+            await press(pilot, "enter", then=lambda: said in text(app, "#writing"))  # noqa: B023
         await pilot.press("p", "q")
         assert app.screen.query_one(Input).value.endswith("pq"), "letters are text, not keys"
         assert launcher.node.asked == []
@@ -131,20 +128,17 @@ async def test_manifests_are_listed_and_so_are_mistakes_until_the_next_file(
         await give(pilot, app, str(questions))
         await until(pilot, lambda: "no mistakes" in screen(app))
         assert (("tasks", "check", str(questions)), "") in launcher.commands
-        await pilot.press("u")
-        await until(pilot, lambda: "questions alone can't be trained on" in text(app, "#job"))
+        await press(pilot, "u", then=lambda: "questions alone can't be trained on" in text(app, "#job"))
 
 
 async def test_new_questions_are_written_checked_and_tried(launcher: FakeLauncher) -> None:
     launcher.replies.update({"tasks new": WRITTEN, "tasks check": CHECKED, "tasks preview": TRIED})
     async with running(launcher, (100, 40), ready=with_new) as (pilot, app):
-        await pilot.press("r")
-        await until(pilot, lambda: "no mistakes" in screen(app))
+        await press(pilot, "r", then=lambda: "no mistakes" in screen(app))
         for words in ("mine: 3 questions to train on", "no gain can be reported", "line 3: the answer", "not checked",
                       "sees 2 more questions with the answer"):  # fmt: skip
             assert words in screen(app), words
-        await pilot.press("y")
-        await until(pilot, lambda: "something to learn" in screen(app))
+        await press(pilot, "y", then=lambda: "something to learn" in screen(app))
         for words in ("right answers: 25% of 4", "[b]3[/b]", "✓ 1 x  <answer>7</answer>", "✗ 3 x  8", "<|user|>"):
             assert words in screen(app), words
         commands = [words for words, _ in launcher.commands if words[1] != "list"]
@@ -169,15 +163,11 @@ async def test_own_questions_get_a_run_beside_that_on_other_tasks(launcher: Fake
     launcher.replies |= {"tasks new": WRITTEN, "runs new": JobResult({"done": "new", "run": "run-2"})}
     node = launcher.node
     async with running(launcher, (100, 30), ready=with_new) as (pilot, app):
-        await pilot.press("u")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
-        await pilot.press("escape")
-        await until(pilot, lambda: isinstance(app.screen, TasksView))
+        await press(pilot, "u", then=lambda: isinstance(app.screen, Ask))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, TasksView))
         assert node.asked == [] and launcher.changes == []
-        await pilot.press("u")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
-        await pilot.press("enter")
-        await until(pilot, lambda: "starts the run run-2 on /q/manifest.toml" in text(app, "#job"))
+        await press(pilot, "u", then=lambda: isinstance(app.screen, Ask))
+        await press(pilot, "enter", then=lambda: "starts the run run-2 on /q/manifest.toml" in text(app, "#job"))
         await until(pilot, lambda: launcher.starts == 1)
         assert node.asked == ["after_round"] and (("runs", "new"), "") in launcher.commands
         assert launcher.changes == [("manifest", "/q/manifest.toml")]
@@ -189,8 +179,7 @@ async def test_a_member_of_a_swarm_trains_on_other_questions_alone_if_he_agrees(
     async with running(fresh, ready=with_new) as (pilot, app):
         await pilot.press("u")
         await until(pilot, lambda: isinstance(app.screen, Ask) and "swarm a friend's \\x1b[31m" in screen(app))
-        await pilot.press("escape", "u")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await press(pilot, "escape", "u", then=lambda: isinstance(app.screen, Ask))
         assert fresh.changes == []
         await pilot.press("enter")
         await until(pilot, lambda: fresh.changes == [("network", "solo"), ("manifest", "/q/manifest.toml")])
@@ -199,14 +188,12 @@ async def test_a_member_of_a_swarm_trains_on_other_questions_alone_if_he_agrees(
 async def test_a_fresh_home_trains_on_the_file_or_on_a_listed_manifest(fresh: FakeLauncher) -> None:
     fresh.replies["tasks new"] = WRITTEN
     async with running(fresh, (100, 30), ready=with_new) as (pilot, app):
-        await pilot.press("u")
-        await until(pilot, lambda: fresh.changes == [("manifest", "/q/manifest.toml")])
+        await press(pilot, "u", then=lambda: fresh.changes == [("manifest", "/q/manifest.toml")])
         manifests = app.screen.query_one("#manifests", OptionList)
         await until(pilot, lambda: manifests.option_count == len(MANIFESTS) - 1)
         manifests.highlighted = 0
         manifests.focus()
-        await pilot.press("enter")
-        await until(pilot, lambda: fresh.changes[-1] == ("manifest", "arithmetic"))
+        await press(pilot, "enter", then=lambda: fresh.changes[-1] == ("manifest", "arithmetic"))
 
 
 JSON = st.recursive(
@@ -254,18 +241,14 @@ async def test_without_an_editor_of_the_users_the_app_has_one(
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
     async with running(launcher, ready=with_new) as (pilot, app):
-        await pilot.press("e")
-        await until(pilot, lambda: isinstance(app.screen, EditQuestions) and "2 + 3? | 5" in screen(app))
-        await pilot.press("end", "enter", *"How many?", "escape")
-        await until(pilot, lambda: "not saved yet" in screen(app))
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: "no mistakes" in screen(app))
+        await press(pilot, "e", then=lambda: isinstance(app.screen, EditQuestions) and "2 + 3? | 5" in screen(app))
+        await press(pilot, "end", "enter", *"How many?", "escape", then=lambda: "not saved yet" in screen(app))
+        await press(pilot, "ctrl+s", then=lambda: "no mistakes" in screen(app))
         assert questions.read_text() == (
             '{"question": "2 + 3?", "answer": 5, "check": "number"}\n{"question": "How many?"}\n'
         )
         questions.write_bytes(b"\xff")
-        await pilot.press("e")
-        await until(pilot, lambda: "can't be edited here" in text(app, "#job"))
+        await press(pilot, "e", then=lambda: "can't be edited here" in text(app, "#job"))
 
 
 @pytest.mark.parametrize(
@@ -285,8 +268,7 @@ async def test_what_is_no_list_of_json_lines_is_edited_as_it_is(
         await until(pilot, lambda: "no mistakes" in screen(app))
         await pilot.press("e")
         await until(pilot, lambda: isinstance(app.screen, EditQuestions) and content.split()[0] in screen(app))
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: isinstance(app.screen, TasksView))
+        await press(pilot, "ctrl+s", then=lambda: isinstance(app.screen, TasksView))
         assert file.read_bytes() == content.encode()
 
 
@@ -314,11 +296,9 @@ async def test_the_editor_is_the_users_and_is_split_into_words(
     async with app.run_test(size=(100, 30)) as pilot:
         await with_new(pilot, app)
         # Without a terminal of its own, as in a browser, it names the file.
-        await pilot.press("e")
-        await until(pilot, lambda: "edit this file in another window: /q/tasks.jsonl" in text(app, "#job"))
+        await press(pilot, "e", then=lambda: "edit this file in another window: /q/tasks.jsonl" in text(app, "#job"))
         monkeypatch.setattr(app, "suspend", suspend)
-        await pilot.press("e")
-        await until(pilot, lambda: "no mistakes" in screen(app))
+        await press(pilot, "e", then=lambda: "no mistakes" in screen(app))
         assert started == [["code", "--wait", "/q/tasks.jsonl"]]
         assert signal.getsignal(signal.SIGINT) is handler
 

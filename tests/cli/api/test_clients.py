@@ -35,11 +35,7 @@ def test_openais_client_lists_asks_streams_and_knows_the_errors(api: Api, client
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == text
     assert chunks[-1].usage == whole.usage
     answer = client.chat.completions.create(
-        model="first",
-        messages=MESSAGES,
-        max_tokens=60,
-        temperature=1.0,
-        response_format=FORMAT,
+        model="first", messages=MESSAGES, max_tokens=60, temperature=1.0, response_format=FORMAT
     )
     assert set(json.loads(answer.choices[0].message.content or "")) == {"name", "level"}
     with pytest.raises(openai.NotFoundError, match="no such model"):
