@@ -75,9 +75,7 @@ time.sleep({SECONDS})
         (signal.SIGSEGV, "crashed in native code (SIGSEGV)", "crashed in native code (Segmentation fault)"),
     ],
 )
-def test_a_signal_that_ends_it_is_named(
-    model: Path, fresh: Path, number: signal.Signals, known: str, unknown: str
-) -> None:
+def test_a_deadly_signal_is_named(model: Path, fresh: Path, number: signal.Signals, known: str, unknown: str) -> None:
     paths = Paths.default(fresh)
     background = Background(paths, fresh)
     background.start(options(model, fresh))
@@ -93,9 +91,7 @@ def test_a_signal_that_ends_it_is_named(
         assert any("Current thread" in line or "File " in line for line in ended.lines)
 
 
-def test_an_error_at_startup_is_reported_and_the_next_start_has_a_fresh_output(
-    model: Path, fresh: Path, sapo: Command
-) -> None:
+def test_an_error_at_startup_is_reported_and_the_next_output_is_fresh(model: Path, fresh: Path, sapo: Command) -> None:
     paths = Paths.default(fresh)
     background = Background(paths, fresh)
     background.start(["--model", "missing.gguf"])

@@ -76,9 +76,7 @@ def test_a_home_below_that_of_an_unknown_user_is_an_error_and_a_file_there_a_nam
         assert invoke("config", "set", setting, "~nobody-here/file", "--home", tmp_path).code == 0
 
 
-def test_a_manifest_of_the_file_may_be_in_the_users_home(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_may_be_in_the_users_home(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert invoke("tasks", "new", tmp_path / "mine").code == 0
     (tmp_path / "config").mkdir()
@@ -128,9 +126,7 @@ def test_a_state_of_another_run(
 
 
 @pytest.mark.parametrize("shape", [SHAPES["qwen3"], replace(SHAPES["llama-gqa"], seed=99)], ids=["other", "similar"])
-def test_a_checkpoint_of_another_model(
-    use: Callable[..., Result], home: Path, tmp_path: Path, shape: ModelShape
-) -> None:
+def test_another_models_checkpoint(use: Callable[..., Result], home: Path, tmp_path: Path, shape: ModelShape) -> None:
     other = write_model(tmp_path / "other.gguf", shape)
     assert_refused(use("--home", home, "--model", other), 1, "made with another model", "--model")
 
@@ -181,9 +177,7 @@ def test_an_export_that_cannot_be_written(sapo: Command, home: Path, model: Path
             assert_refused(result, 1, "can't write", str(tmp_path / "file"))
 
 
-def test_the_extra_that_the_page_needs_is_named(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_extra_of_the_page_is_named(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("textual_serve", "textual_serve.app_service"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "sapo_edge.cli.web.server", raising=False)
@@ -233,9 +227,7 @@ def test_usage(invoke: Invoke, arguments: list[str], parts: list[str]) -> None:
     ("arguments", "code"),
     [(["config"], 2), (["--help"], 0), (["-h"], 0), (["run", "--help"], 0), (["config", "show", "-h"], 0)],
 )
-def test_help_is_printed_where_it_is_asked_for_and_without_a_command(
-    sapo: Command, arguments: list[str], code: int
-) -> None:
+def test_help_is_printed_when_asked_for_and_without_a_command(sapo: Command, arguments: list[str], code: int) -> None:
     result = sapo(*arguments)
     assert result.code == code and "Usage: " in result.out and result.err == ""
 

@@ -145,9 +145,7 @@ def test_ctrl_c_stops_an_answer_and_not_the_conversation(home: Path, model: Path
 
 @pytest.mark.parametrize("at", ["loading", "ready"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_service_in_order_while_its_input_is_open(
-    home: Path, model: Path, at: str, number: signal.Signals
-) -> None:
+def test_a_signal_ends_the_service_in_order(home: Path, model: Path, at: str, number: signal.Signals) -> None:
     with start("chat", "--json", "--home", home, "--model", model, directory=home, stdin=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         assert any(at in json.loads(line) for line in process.stdout)
@@ -225,9 +223,7 @@ def test_closing_ends_a_waiting_call_and_leaves_no_files(open_chat: Callable[...
         asked(chat)
 
 
-def test_a_failure_to_load_names_its_remedy(
-    open_chat: Callable[..., ChatProcess], other_model: Path, tmp_path: Path
-) -> None:
+def test_a_failed_load_has_a_remedy(open_chat: Callable[..., ChatProcess], other_model: Path, tmp_path: Path) -> None:
     closed = open_chat(opened=False)
     closed.close()
     with pytest.raises(SapoError, match="stopped"):

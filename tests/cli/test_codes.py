@@ -104,9 +104,7 @@ def test_ctrl_c_ends_the_code(homes: tuple[Path, Path]) -> None:
         ("invite --at localhost", "", "add --code"),
     ],
 )
-def test_a_mistake_is_named_before_anything_is_asked(
-    invoke: Invoke, tmp_path: Path, words: str, typed: str, error: str
-) -> None:
+def test_a_mistake_is_named_at_once(invoke: Invoke, tmp_path: Path, words: str, typed: str, error: str) -> None:
     """A code that is typed needs no empty line."""
     assert_refused(invoke("swarm", *words.split(), "--home", tmp_path, typed=typed), 2, error)
 
@@ -143,7 +141,5 @@ FAR = "from anywhere if their router forwards a port or a volunteer is found"
         (False, False, False, ""),
     ],
 )
-def test_an_offer_says_where_the_code_alone_is_enough(
-    nearby: bool, elsewhere: bool, is_announced: bool, where: str
-) -> None:
+def test_an_offer_says_where_its_code_is_enough(nearby: bool, elsewhere: bool, is_announced: bool, where: str) -> None:
     assert _where_alone(nearby, elsewhere, is_announced) == where

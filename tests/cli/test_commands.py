@@ -22,9 +22,7 @@ from tests.cli.process import Result
 EVAL = ("--set", "held_out=6", "--set", "max_tokens=8", "--threads", "1")
 
 
-def test_eval_compares_base_and_best_adapter_in_a_table_and_changes_nothing(
-    sapo: Command, model: Path, home: Path
-) -> None:
+def test_eval_compares_base_and_adapter_in_a_table_and_changes_nothing(sapo: Command, model: Path, home: Path) -> None:
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
     result = sapo("eval", "--home", home, "--model", model, *EVAL, rewarded=True)
     assert result.code == 0, result.err
@@ -126,9 +124,7 @@ def test_exporting_again_replaces_the_files_and_json_names_them(
         assert (target / name).read_bytes() == (adapter / name).read_bytes()
 
 
-def test_doctor_gives_every_problem_a_remedy_and_sees_a_running_node(
-    sapo: Command, model: Path, tmp_path: Path
-) -> None:
+def test_doctor_gives_each_problem_a_remedy_and_sees_a_running_node(sapo: Command, model: Path, tmp_path: Path) -> None:
     paths = Paths.default(tmp_path)
     paths.create()
     with StateLock(paths.lock):

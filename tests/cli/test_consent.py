@@ -111,9 +111,7 @@ def test_start_at_login_is_offered_and_done_only_after_a_yes(
 
 
 @pytest.mark.parametrize("typed", ["", "\n", "n\n", "no\n", "x\n", "yesterday\n"])
-def test_everything_else_is_no(
-    workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch, typed: str
-) -> None:
+def test_all_else_is_no(workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
     shown = on_terminal(monkeypatch, typed)
     asked, _ = ask_for_consent(workspace(), agree=False)
     assert asked.is_alone and not asked.paths.consent.exists() and "network solo" in shown.getvalue()

@@ -213,9 +213,7 @@ def test_logs_follow_until_the_node_ends(invoke: Invoke, tmp_path: Path) -> None
     ]  # fmt: skip
 
 
-def test_status_is_renewed_until_somebody_ends_it(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_is_renewed_until_it_is_ended(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node, waits = FakeNode(dict(STATUS)), list[float]()
 
     def wait(seconds: float) -> None:

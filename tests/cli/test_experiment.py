@@ -165,9 +165,7 @@ def test_adapters_and_optimizers_survive_a_kill_between_two_rounds(
     assert again == record
 
 
-def test_the_forecast_counts_what_an_earlier_run_saved_as_done_and_not_as_speed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_forecast_counts_what_an_earlier_run_saved_as_done_not_as_speed(monkeypatch: pytest.MonkeyPatch) -> None:
     arms = (Arm("8/0", "alone"), Arm("long", "longer", rounds=3.0))
     short, long = (Job(Setting("s", "S", arms, "8/0", rounds=10), arm, 0) for arm in arms)
     now = 1000.0

@@ -39,9 +39,7 @@ def files(directory: Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
 
 
-async def test_leaving_the_first_screen_leaves_no_file(
-    home: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_leaving_the_first_screen_makes_no_file(home: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAPO_EDGE_MODEL", str(model))
     before = files(home.parent)
     app = SapoApp(ProgramLauncher(home), TRUECOLOR)

@@ -49,9 +49,7 @@ def editor(tmp_path: Path, text: str, code: int = 0) -> str:
     return f"{sys.executable} '{script}'"
 
 
-def test_what_is_edited_is_put_in_place_if_it_is_valid(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_edited_holds_if_it_is_valid(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VISUAL", raising=False)
     file, draft = tmp_path / "config" / "config.toml", tmp_path / "config" / "config.draft.toml"
     monkeypatch.setenv("EDITOR", editor(tmp_path, "# mine\nown = 6\n"))

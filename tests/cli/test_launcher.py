@@ -51,9 +51,7 @@ def launcher(tmp_path: Path, plain_environment: None) -> ProgramLauncher:
     return ProgramLauncher(tmp_path / "home")
 
 
-def test_the_machine_is_described_with_reasons(
-    launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_findings_have_reasons(launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAPO_EDGE_MODEL", str(model))
     found = launcher.findings()
     rows = {row.name: row for row in found.rows}
@@ -90,9 +88,7 @@ def test_a_start_at_login_is_offered_until_it_is_there_and_not_for_a_trial(
     assert launcher.starts_at_login() and not launcher.findings().login
 
 
-def test_a_problem_is_shown_with_its_remedy(
-    launcher: ProgramLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_problem_has_its_remedy(launcher: ProgramLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAPO_EDGE_MODEL", str(tmp_path / "none.gguf"))
     found = launcher.findings()
     (row,) = [row for row in found.rows if row.name == "Model"]
@@ -104,9 +100,7 @@ def test_a_problem_is_shown_with_its_remedy(
     assert launcher.choices() == Choices(), "what is set is unknown"
 
 
-def test_a_missing_library_blocks_the_start(
-    launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_start_without_a_library(launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
     known = importlib.util.find_spec
@@ -196,9 +190,7 @@ def test_a_joined_swarm_stays_until_another_network_is_chosen(launcher: ProgramL
     assert membership.current is not None and membership.current.id == Swarm.of(STARTER).id
 
 
-def test_a_change_that_the_environment_overrides_is_an_error(
-    launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_overridden_change_is_an_error(launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "swarm")
     with pytest.raises(ConfigError, match="SAPO_EDGE_NETWORK") as raised:
         launcher.accept(Consent("solo"))
@@ -220,9 +212,7 @@ def test_an_invites_key_is_only_in_the_file_of_swarms(launcher: ProgramLauncher)
 
 
 @pytest.mark.parametrize("step", ["invite", "consent", "settings"])
-def test_a_failed_consent_changes_no_file(
-    launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_failed_consent_changes_no_file(launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     paths = launcher.paths
     paths.create()
     paths.config_file.write_text("# mine\nown = 6\n")
@@ -408,9 +398,7 @@ def test_on_a_terminal_there_is_the_app(invoke: Invoke, monkeypatch: pytest.Monk
     assert looked == 3 * [False, True], "garbage is looked for once the screens are loaded"
 
 
-def test_home_works_before_and_after_the_command(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_home_works_before_and_after_a_command(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "environment"))
     assert str(tmp_path / "first") in invoke("--home", tmp_path / "first", "paths").out
     both = invoke("--home", tmp_path / "first", "paths", "--home", tmp_path / "second").out

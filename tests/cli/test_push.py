@@ -73,9 +73,7 @@ def test_an_adapter_is_published_pulled_and_trained_further(
     assert again.code == 0 and f"{NAME} after" in (tmp_path / "dry" / "README.md").read_text()
 
 
-def test_the_card_says_what_was_measured_and_nothing_of_this_machine(
-    mine: Hub, invoke: Invoke, home: Path, tmp_path: Path
-) -> None:
+def test_the_card_has_figures_and_nothing_from_here(mine: Hub, invoke: Invoke, home: Path, tmp_path: Path) -> None:
     place = tmp_path / "dry"
     asked = invoke("push", NAME, "--home", home, "--merged", "--dry-run", place, "--json")
     record = json.loads(asked.out)

@@ -27,9 +27,7 @@ def test_a_running_node_is_asked(invoke: Invoke, tmp_path: Path) -> None:
     assert node.requests == ["rollback None", "rollback 7", "rollback 50"]
 
 
-def test_what_can_not_be_returned_to_is_refused(
-    invoke: Invoke, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_returns_are_refused(invoke: Invoke, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     empty = tmp_path / "empty"
     assert_refused(invoke("rollback", "--home", empty), 1, "there is no checkpoint yet; train first")
     assert not empty.exists()

@@ -53,9 +53,7 @@ def test_json_prints_only_valid_events_on_stdout(trained: tuple[Path, Result]) -
     assert weights(trained[0], 5) != weights(trained[0], 4)
 
 
-def test_without_json_progress_is_printed_on_stderr_and_nothing_left_in_the_directory(
-    model: Path, tmp_path: Path
-) -> None:
+def test_without_json_progress_is_on_stderr_and_nothing_left_in_the_directory(model: Path, tmp_path: Path) -> None:
     where = tmp_path / "somewhere"
     where.mkdir()
     result = run(quick(model, tmp_path, "--rounds", "2"), where, rewarded=True)
@@ -164,9 +162,7 @@ def test_a_closed_pipe_ends_the_run_in_order(model: Path, tmp_path: Path) -> Non
     assert len(rounds) < 10
 
 
-def test_a_second_node_on_the_same_state_is_refused_and_the_first_one_named(
-    sapo: Command, model: Path, home: Path
-) -> None:
+def test_a_second_node_on_one_state_is_refused_and_the_first_one_named(sapo: Command, model: Path, home: Path) -> None:
     with running(home, FakeNode()):
         assert_refused(sapo(*quick(model, home)), 1, f"process {os.getpid()}", "`sapo status`", "`sapo stop --wait`")
     with StateLock(home / "state" / "lock"):

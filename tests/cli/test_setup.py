@@ -86,9 +86,7 @@ def test_a_wrong_file_is_refused(invoke: Invoke, tmp_path: Path, text: str, part
     assert result.code in (1, 2) and part in result.err and "Traceback" not in result.err
 
 
-def test_settings_are_written_at_once_or_not_at_all(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_are_written_all_or_none(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, home = tmp_path / "sapo.toml", tmp_path / "home"
     file.write_text('profile = "none"\n[settings]\nown = 2\n')
     result = invoke("setup", file, "--home", home)

@@ -70,9 +70,7 @@ def test_a_start_that_fails_says_why(invoke: Invoke, fresh: Path) -> None:
     assert_refused(invoke("run", "--detach", "--json", "--home", fresh), 2, "foreground", "`sapo logs --follow --json`")
 
 
-def test_a_start_asks_for_consent_before_it_leaves_the_terminal(
-    invoke: Invoke, fresh: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_detached_start_asks_for_consent(invoke: Invoke, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "swarm")
     monkeypatch.setenv("SAPO_EDGE_CONSENT", "ask")
     started: list[object] = []

@@ -232,9 +232,7 @@ def test_ctrl_c_while_answering_shares_nothing(invoke: Invoke, tmp_path: Path, m
     assert result.code == 130 and result.out == "" and "nothing was shared" in result.err and node.answers == []
 
 
-def test_a_question_with_escape_sequences_is_not_printed_raw(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_is_not_printed_raw(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = TaskSource(STARTER)
     hostile = {**draw_question(source, 1).as_dict(), "question": "2+2\x1b[2J\x9b\u202e?\nnext"}
     node = FakeNode(source=source)

@@ -124,9 +124,7 @@ def test_the_doctor_looks_at_the_joined_manifest(doctor: Any, in_nine: Path, mod
     assert alone.manifest == STARTER and alone.node_settings.network == "solo"
 
 
-def test_without_the_manifest_at_hand_a_command_says_how_to_get_it(
-    doctor: Any, invoke: Invoke, invited: Path, model: Path
-) -> None:
+def test_without_a_manifest_it_says_how_to_get_it(doctor: Any, invoke: Invoke, invited: Path, model: Path) -> None:
     workspace = open_workspace(invited)
     assert workspace.manifest is None and workspace.swarm is not None and workspace.round_shape() is None
     with pytest.raises(NoNodeError, match="own-sums is not here yet; start `sapo run`"):
@@ -142,7 +140,7 @@ def test_without_the_manifest_at_hand_a_command_says_how_to_get_it(
     assert_refused(invoke("doctor", "--home", invited, "--manifest", "own-sums"), 2, "own-sums is not here yet")
 
 
-def test_a_run_fetches_the_manifest_and_takes_its_limit(
+def test_a_run_takes_the_fetched_manifests_limit(
     invited: Path, monkeypatch: pytest.MonkeyPatch, invoke: Invoke
 ) -> None:
     async def meet(*arguments: object) -> None:
@@ -157,9 +155,7 @@ def test_a_run_fetches_the_manifest_and_takes_its_limit(
     assert limit(invited) == (40, "manifest own-sums"), "it is kept"
 
 
-def test_a_run_in_its_swarm_fetches_the_questions_that_its_manifest_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_in_its_swarm_fetches_its_manifests_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = [OwnQuestion(f"{number}?", "1") for number in range(9)]
     manifest = Manifest("big", (TaskEntry("mine", questions=write_questions(own, tmp_path / "member")),))
     Membership(Paths.default(tmp_path).state).join(Swarm.of(manifest))
@@ -225,9 +221,7 @@ def test_a_manifest_of_a_swarm_can_be_named(invited: Path, monkeypatch: pytest.M
         manifest_named("own-sums")
 
 
-def test_a_shipped_name_and_a_file_win_over_a_swarms_manifest(
-    invited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_and_a_file_win_over_a_swarms(invited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(invited, INVITED, Manifest("starter", INVITED.tasks))
     assert open_workspace(invited, {"manifest": "starter"}).manifest == STARTER
     monkeypatch.chdir(tmp_path)
@@ -254,7 +248,7 @@ def test_an_estimate_counts_the_groups_of_a_round(tmp_path: Path) -> None:
     assert groups(tmp_path, role="generator") == 8
 
 
-def test_the_doctor_estimates_what_a_round_needs(
+def test_the_doctor_estimates_a_round(
     doctor: Any, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shapes: list[RoundShape] = []

@@ -190,9 +190,7 @@ async def test_without_a_node_it_waits_for_one(starting: FakeLauncher) -> None:
         await asked(pilot, screen)
 
 
-async def test_typed_answers_are_kept_when_the_node_ends(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_typed_answers_stay_when_the_node_ends(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     # The dialog about the end is not of this screen.
     monkeypatch.setattr(SapoApp, "show_ending", lambda *args: None)
     async with answering(launcher) as (pilot, screen):

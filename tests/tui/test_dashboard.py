@@ -118,9 +118,7 @@ async def test_the_titles_of_all_screens_are_whole_where_they_fit(launcher: Fake
             assert titles == [*VIEWS.values()], width
 
 
-async def test_the_next_evaluation_is_known_after_attaching(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_next_evaluation_is_known_at_once(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sapo_edge.tui.app.STATUS_SECONDS", 0.2)
     launcher.node.emit(launcher.node.finished(41))
     launcher.node.progress("generate", 0, 32)

@@ -69,9 +69,7 @@ async def test_nothing_starts_before_consent_and_one_key_is_enough(launcher: Fak
         await press(pilot, "4", then=lambda: "as a task   greedy" in screen(app))
 
 
-async def test_enter_works_as_soon_as_the_findings_are_visible(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_enter_works_once_the_findings_are_shown(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     show_choices = FirstRun._show_choices
 
     async def show_slowly(asking: FirstRun, choices: Choices, cores: int) -> None:
@@ -166,9 +164,7 @@ async def test_leaving_leaves_no_trace(launcher: FakeLauncher, how: str) -> None
     assert (sorted(launcher.paths.config.rglob("*")), sorted(launcher.paths.state.rglob("*"))) == before
 
 
-async def test_where_figures_are_sent_is_said_before_anything_starts(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_where_figures_go_is_said_before_a_start(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "choices", lambda: Choices("solo", curves="wandb.ai"))
     async with checked(launcher) as (pilot, app):
         assert text(app, "#shared") == "figures of each round, to wandb.ai" and text(app, "#never") == "anything else"
@@ -346,9 +342,7 @@ async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: Fa
         await agree(pilot, app)
 
 
-async def test_enter_before_the_findings_are_shown_is_no_consent(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_enter_before_the_findings_is_no_consent(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     found = threading.Event()
 
     def slowly() -> Findings:
@@ -383,9 +377,7 @@ async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLaunc
 
 
 @pytest.mark.parametrize(("size", "leave"), [((72, 24), False), ((120, 40), True)])
-async def test_a_joined_swarm_stays_unless_another_is_chosen(
-    launcher: FakeLauncher, size: tuple[int, int], leave: bool
-) -> None:
+async def test_a_joined_swarm_stays_by_default(launcher: FakeLauncher, size: tuple[int, int], leave: bool) -> None:
     launcher.joined = "friends-of-\x1b[31m-sums-and-more-of-them"
     async with checked(launcher, size) as (pilot, app):
         assert "(●) friends-of-" in screen(app) and "with members of its swarm" in screen(app)
@@ -429,9 +421,7 @@ async def test_choices_that_can_not_be_saved_show_the_error_and_nothing_starts(l
         await agree(pilot, app)
 
 
-async def test_the_node_starts_after_the_help_is_closed(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_node_starts_once_the_help_is_closed(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     written, accept = threading.Event(), launcher.accept
 
     def slowly(consent: Consent) -> None:

@@ -60,9 +60,7 @@ def test_an_error_names_problem_and_remedy(tmp_path: Path, text: str, message: s
     assert message in raised.value.message and remedy in raised.value.remedy and str(file) in raised.value.message
 
 
-async def test_a_directory_that_can_not_be_entered_stops_nothing(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_forbidden_directory_stops_nothing(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path) -> bool:
         if self.name == KEYS_FILE:
             raise PermissionError(errno.EACCES, "Permission denied", str(self))

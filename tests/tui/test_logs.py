@@ -354,9 +354,7 @@ async def test_nothing_to_show_is_said_with_what_to_do(launcher: FakeLauncher) -
         await until(pilot, lambda: "well again" in picture(app))
 
 
-async def test_nothing_is_read_while_another_screen_is_in_front(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_is_read_behind_another_screen(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     add(launcher.paths.log, a_run())
     async with running(launcher) as (pilot, app):
         await opened(pilot, app)

@@ -35,9 +35,7 @@ def test_the_time_of_the_first_round_is_known_in_its_last_phase(round_clock: Rou
     assert round_clock.left() == pytest.approx(3)
 
 
-def test_the_time_left_is_that_of_this_phase_and_the_next_without_an_evaluation(
-    round_clock: RoundClock, clock: Clock
-) -> None:
+def test_the_time_left_counts_this_phase_and_the_next_but_no_evaluation(round_clock: RoundClock, clock: Clock) -> None:
     round_clock.round_finished(4.0, 3.0)
     round_clock.progress("generate", 0, 32, "answers")
     assert round_clock.left() == pytest.approx(7)
@@ -58,9 +56,7 @@ def test_the_time_left_is_that_of_this_phase_and_the_next_without_an_evaluation(
     assert round_clock.left() == pytest.approx(10)
 
 
-def test_a_phase_that_was_joined_in_its_middle_is_not_taken_for_a_quick_one(
-    round_clock: RoundClock, clock: Clock
-) -> None:
+def test_a_phase_joined_in_its_middle_is_not_taken_for_a_quick_one(round_clock: RoundClock, clock: Clock) -> None:
     round_clock.round_finished(8.0, 3.0)
     round_clock.progress("generate", 16, 32, "answers")
     assert round_clock.left() == pytest.approx(4 + 3)

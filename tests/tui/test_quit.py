@@ -84,9 +84,7 @@ async def test_buttons_by_mouse(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.parametrize(("answer", "asked_of_node", "text"), [("keep", [], KEPT), ("stop", ["after_round"], STOPPED)])
-async def test_a_saved_answer_is_not_asked_again(
-    launcher: FakeLauncher, answer: str, asked_of_node: list[str], text: str
-) -> None:
+async def test_a_saved_answer_holds(launcher: FakeLauncher, answer: str, asked_of_node: list[str], text: str) -> None:
     launcher.set("on_quit", answer)
     async with following(launcher) as (pilot, app):
         await press(pilot, "q", then=lambda: ended(app))
@@ -130,9 +128,7 @@ async def test_quitting_twice_leaves_the_node_running(launcher: FakeLauncher, ke
     assert launcher.running and launcher.node.asked == [] and launcher.changes == []
 
 
-async def test_a_node_that_does_not_answer_can_be_left_running(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_node_can_be_left_running(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even with the setting on_quit = "stop"."""
     monkeypatch.setattr(quitting, "STOP_SECONDS", 0.3)
     launcher.set("on_quit", "stop")

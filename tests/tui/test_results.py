@@ -210,9 +210,7 @@ def test_every_format_of_the_command_can_be_chosen() -> None:
     assert merged == {str(form) for form in Quantisation}
 
 
-async def test_an_export_says_why_it_failed_stops_by_escape_or_says_how_to_load_it(
-    launcher: FakeLauncher, tmp_path: Path
-) -> None:
+async def test_an_export_fails_stops_by_escape_or_says_how_to_load_it(launcher: FakeLauncher, tmp_path: Path) -> None:
     launcher.replies["export"] = ConfigError("the disk is full", "free some space")
     async with running(launcher) as (pilot, app):
         await exporting(pilot, app, tmp_path)

@@ -352,9 +352,7 @@ async def test_without_a_node_a_change_takes_effect_at_the_next_start(starting: 
         await until(pilot, lambda: "running node" not in explanation(app))
 
 
-async def test_an_invalid_file_shows_its_error_and_is_read_again(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_invalid_file_is_told_and_read_again(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     read = launcher.settings
 
     def wrong() -> list[SettingRow]:

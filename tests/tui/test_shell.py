@@ -131,9 +131,7 @@ async def test_a_node_that_ends_at_once_because_its_run_is_done_is_no_crash(idle
         assert not app.screen.is_modal and idle.starts == 1
 
 
-async def test_a_node_that_stops_may_take_long_to_end(
-    launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stop_may_take_long(launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "GONE_SECONDS", 0.1)
     async with following(launcher) as (pilot, app):
         # The process is still there after its last word: `ended` says None.
@@ -146,9 +144,7 @@ async def test_a_node_that_stops_may_take_long_to_end(
         assert launcher.starts == 0
 
 
-async def test_after_a_crash_it_says_why_waits_for_s_and_the_curve_continues(
-    launcher: FakeLauncher, quick: None
-) -> None:
+async def test_after_a_crash_it_says_why_waits_for_s_and_the_curve_goes_on(launcher: FakeLauncher, quick: None) -> None:
     async with following(launcher) as (pilot, app):
         for number in (41, 42):
             launcher.node.emit(launcher.node.finished(number))
@@ -193,9 +189,7 @@ async def test_it_restarts_by_itself_until_the_third_crash(
         assert launcher.starts == keeper.CRASHES
 
 
-async def test_crashes_long_ago_do_not_count(
-    launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_old_crashes_do_not_count(launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(keeper, "CRASH_SECONDS", 0.0)
     async with running(launcher) as (pilot, app):
@@ -238,9 +232,7 @@ async def test_s_typed_several_times_stops_once_and_starts_nothing(
         assert "finishes its round" in notices(app)
 
 
-async def test_a_slow_request_does_not_hold_up_pause_resume_and_stop(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_request_holds_up_no_other_key(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     async with following(launcher) as (pilot, app):
         node = launcher.node
         free, waits = threading.Event(), threading.Event()
@@ -376,9 +368,7 @@ class Stranger:
         ({"v": 1, "hello": "mallory"}, "The program at the socket is not a node"),
     ],
 )
-async def test_a_server_that_is_no_usable_node_shows_an_error(
-    idle: FakeLauncher, hello: dict[str, Any], told: str
-) -> None:
+async def test_a_server_that_is_no_node_shows_an_error(idle: FakeLauncher, hello: dict[str, Any], told: str) -> None:
     stranger = Stranger(idle, hello)
     async with running(idle) as (pilot, app):
         await until(pilot, lambda: shows_dialog(app))
@@ -387,9 +377,7 @@ async def test_a_server_that_is_no_usable_node_shows_an_error(
         stranger.close()
 
 
-async def test_a_node_without_a_greeting_does_not_freeze_the_app(
-    idle: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_node_without_a_greeting_freezes_nothing(idle: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "OPEN_SECONDS", 0.5)
     idle.hold = True
     stranger = Stranger(idle, None)
@@ -456,7 +444,7 @@ async def test_news_at_the_end_of_the_app_break_nothing(launcher: FakeLauncher) 
         view.refresh_node(Change.ALL)
 
 
-async def test_an_answer_at_the_end_of_the_app_breaks_nothing(
+async def test_an_answer_at_the_apps_end_breaks_nothing(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, asked = launcher.settings, threading.Event()
@@ -647,9 +635,7 @@ async def test_the_theme_of_the_settings_wins_and_a_new_one_is_saved(launcher: F
         await until(pilot, lambda: launcher.setting("theme") == themes.LIGHT.name)
 
 
-async def test_no_color_draws_no_colours_and_loses_nothing(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_color_draws_none_and_loses_nothing(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with following(launcher) as (pilot, app):
         for number, (mode, title) in enumerate(VIEWS.items(), 1):

@@ -209,9 +209,7 @@ async def test_leaving_needs_a_second_key(launcher: FakeLauncher) -> None:
         ({"reachable": False, "addresses": ["/ip4/1.2.3.4/tcp/443/p2p/x/p2p-circuit/p2p/y"]}, "through a relay"),
     ],
 )
-def test_how_others_reach_this_node_is_said_in_words(
-    launcher: FakeLauncher, changes: dict[str, Any], words: str
-) -> None:
+def test_how_others_reach_a_node_is_said_in_words(launcher: FakeLauncher, changes: dict[str, Any], words: str) -> None:
     text = str(swarm_text({**launcher.node.status()["swarm"], **changes}, PRIVATE))
     assert words in text and "private swarm starter" in text
 

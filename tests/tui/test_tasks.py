@@ -100,9 +100,7 @@ async def test_what_can_not_be_taken_is_said_where_the_path_is_typed(launcher: F
         await until(pilot, lambda: (mine, "") in launcher.commands)
 
 
-async def test_manifests_are_listed_and_so_are_mistakes_until_the_next_file(
-    launcher: FakeLauncher, tmp_path: Path
-) -> None:
+async def test_manifests_are_listed_and_mistakes_until_the_next_file(launcher: FakeLauncher, tmp_path: Path) -> None:
     file, questions = tmp_path / "x.toml", tmp_path / "TASKS.CSV"
     file.touch()
     questions.touch()
@@ -272,9 +270,7 @@ async def test_what_is_no_list_of_json_lines_is_edited_as_it_is(
         assert file.read_bytes() == content.encode()
 
 
-async def test_the_editor_is_the_users_and_is_split_into_words(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_users_editor_is_split_into_words(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher.replies.update({"tasks new": WRITTEN, "tasks check": CHECKED})
     started: list[list[str]] = []
     handler = signal.getsignal(signal.SIGINT)
