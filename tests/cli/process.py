@@ -41,6 +41,17 @@ class Result:
         """The JSON objects on stdout, one a line."""
         return [json.loads(line) for line in self.out.splitlines()]
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """The one JSON object on stdout."""
+        record: dict[str, Any] = json.loads(self.out)
+        return record
+
+    def ok(self) -> Result:
+        """The same, of a command that succeeded."""
+        assert self.code == 0, self.err
+        return self
+
     def named(self, *names: str) -> list[dict[str, Any]]:
         return [event for event in self.events if event["event"] in names]
 

@@ -25,9 +25,7 @@ from tests.models import SHAPES
 
 def test_a_backend_is_measured(sapo: Command, model: Path, tmp_path: Path) -> None:
     arguments = ("bench", "--backend", "torch", "--model", model, "--repeats", "2", "--threads", "1", "--json")
-    result = sapo(*arguments, "--home", tmp_path, "--set", "answers=4", "--set", "rank=2")
-    assert result.code == 0, result.err
-    record = json.loads(result.out)
+    record = sapo(*arguments, "--home", tmp_path, "--set", "answers=4", "--set", "rank=2").ok().record
     assert (record["v"], record["questions"], record["answers"], record["repeats"]) == (1, 4, 4, 2)
     (found,) = record["backends"].values()
     assert len(found["tokens_per_second"]) == len(found["update_seconds"]) == 2
@@ -42,7 +40,7 @@ def test_a_failed_measurement_names_its_remedy(sapo: Command, tmp_path: Path) ->
     failed = sapo(*arguments)
     assert failed.code == 1 and "llama_cpp: not measured: " in failed.out and "directories" in failed.out
     failed = sapo(*arguments, "--json")
-    assert failed.code == 1 and json.loads(failed.out)["backends"]["llama_cpp"]["remedy"]
+    assert failed.code == 1 and failed.record["backends"]["llama_cpp"]["remedy"]
 
 
 def test_figures_are_printed_as_a_table_with_a_warning_about_noise(
@@ -104,8 +102,7 @@ def test_settings_of_the_command_reach_the_backend(tmp_path: Path, monkeypatch: 
 
 
 def test_a_node_continues_with_another_backend(sapo: Command, model: Path, home: Path) -> None:
-    result = sapo(*quick(model, home, "--rounds", "7", "--backend", "torch", "--json"), rewarded=True)
-    assert result.code == 0, result.err
+    result = sapo(*quick(model, home, "--rounds", "7", "--backend", "torch", "--json"), rewarded=True).ok()
     (started,), rounds = result.named("node_started"), result.named("round")
     assert started["backend"] == "torch" and any("as set" in reason for reason in started["reasons"])
     assert [event["round"] for event in rounds] == [6, 7]
@@ -119,7 +116,7 @@ def test_an_adapter_is_evaluated_by_another_backend(sapo: Command, model: Path, 
     arguments = ("eval", "--model", model, "--home", home, "--questions", "4", "--threads", "1", "--json")
     results = {name: sapo(*arguments, "--backend", name) for name in ("llama_cpp", "torch")}
     assert all(result.code == 0 for result in results.values()), results
-    paths = {json.loads(result.out)["adapter_path"] for result in results.values()}
+    paths = {result.record["adapter_path"] for result in results.values()}
     assert len(paths) == 1
     loads = {name: "into torch" in result.err for name, result in results.items()}
     assert loads == {"llama_cpp": False, "torch": True}
@@ -127,10 +124,8 @@ def test_an_adapter_is_evaluated_by_another_backend(sapo: Command, model: Path, 
 
 def test_a_node_trains_on_a_directory(sapo: Command, tmp_path: Path) -> None:
     directory = write_directory(tmp_path / "model", SHAPES["qwen2"])
-    result = sapo(*quick(directory, tmp_path / "home", "--rounds", "1", "--json"), rewarded=True)
-    assert result.code == 0, result.err
+    result = sapo(*quick(directory, tmp_path / "home", "--rounds", "1", "--json"), rewarded=True).ok()
     assert '"backend":"torch"' in result.out
     exported = sapo("export", tmp_path / "out", "--to", "gguf", "--model", directory, "--home", tmp_path / "home")
     assert exported.code == 1 and "GGUF" in exported.err and "Traceback" not in exported.err
-    peft = sapo("export", tmp_path / "out", "--to", "peft", "--model", directory, "--home", tmp_path / "home")
-    assert peft.code == 0, peft.err
+    sapo("export", tmp_path / "out", "--to", "peft", "--model", directory, "--home", tmp_path / "home").ok()

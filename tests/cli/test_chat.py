@@ -69,8 +69,7 @@ def asked(chat: ChatProcess, text: str = "What is 3 + 4?", *, task: bool = False
 
 def test_each_question_gets_two_answers(invoke: Invoke, home: Path, model: Path) -> None:
     typed = "What is 3 + 4?\n\nWhat is 5 - 2?\n/quit\nnever asked\n"
-    ended = invoke("chat", "--threads", "1", "--home", home, "--model", model, "--task", typed=typed)
-    assert ended.code == 0, ended.err
+    ended = invoke("chat", "--threads", "1", "--home", home, "--model", model, "--task", typed=typed).ok()
     starts = [line[:9] for line in ended.out.splitlines() if line.startswith(("base     ", "adapter  "))]
     assert starts == ["base     ", "adapter  "] * 2
     assert all(character.isprintable() or character in "\n\t" for character in ended.out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from tests.cli.process import assert_refused
 
 
 def listed(invoke: Invoke, home: Path) -> dict[str, dict[str, Any]]:
-    rows = json.loads(invoke("checkpoints", "list", "--home", home, "--json").out)["checkpoints"]
+    rows = invoke("checkpoints", "list", "--home", home, "--json").record["checkpoints"]
     return {row["name"]: row for row in rows}
 
 
@@ -68,7 +67,7 @@ def test_what_was_set_aside_is_listed_and_removed(invoke: Invoke, home: Path) ->
     rows = listed(invoke, home)
     rounds = sorted(int(str(row["round"])) for row in rows.values())
     used = invoke("checkpoints", "use", str(rounds[0]), "--home", home, "--json")
-    assert json.loads(used.out)["to"] == rounds[0]
+    assert used.record["to"] == rounds[0]
     aside = [name for name, row in listed(invoke, home).items() if row["round"] is None]
     assert aside == [f"round-{number:06d}.rolled-back" for number in rounds[1:]]
     assert invoke("checkpoints", "remove", "--aside", "--home", home).code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -24,8 +23,7 @@ EVAL = ("--set", "held_out=6", "--set", "max_tokens=8", "--threads", "1")
 
 def test_eval_compares_base_and_adapter_in_a_table_and_changes_nothing(sapo: Command, model: Path, home: Path) -> None:
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
-    result = sapo("eval", "--home", home, "--model", model, *EVAL, rewarded=True)
-    assert result.code == 0, result.err
+    result = sapo("eval", "--home", home, "--model", model, *EVAL, rewarded=True).ok()
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
     best = Checkpoints(Paths.default(home).checkpoints).best()
     assert best is not None and f"adapter: {best.directory}\n" in result.err and "\x1b" not in result.out
@@ -40,8 +38,7 @@ def test_eval_agrees_with_the_run_that_trained_it(sapo: Command, model: Path, tr
     (compared,) = run.named("comparison")
     adapter = home / "state" / "runs" / "first" / "checkpoints" / f"round-{compared['round']:06d}"
     arguments = ("--set", "held_out=4", "--set", "max_tokens=8", "--threads", "1", "--json")
-    result = sapo("eval", "--home", home, "--model", model, "--adapter", adapter, *arguments, rewarded=True)
-    record = json.loads(result.out)
+    record = sapo("eval", "--home", home, "--model", model, "--adapter", adapter, *arguments, rewarded=True).record
     assert record["v"] == 1 and record["manifest"] == "starter" and record["adapter_path"] == str(adapter)
     assert record["split"] == "test" and record["may_have_seen"] is False
     for name in ("base", "adapter"):
@@ -77,7 +74,7 @@ def test_a_bit_flipped_in_the_best_checkpoint_is_noticed(
     arguments = (*EVAL, "--json") if command == "eval" else (tmp_path / "exported", "--to", "peft", "--json")
     result = sapo(command, *arguments, "--home", home, "--model", model, rewarded=True)
     assert result.code == 0 and f"{best.directory} is damaged" in result.err
-    record = json.loads(result.out)
+    record = result.record
     assert record["adapter_path" if command == "eval" else "adapter"] not in (str(best.directory), None)
     explicit = sapo(command, *arguments, "--home", home, "--model", model, "--adapter", best.directory)
     assert explicit.code == 1 and "is damaged" in explicit.err and explicit.out == ""
@@ -112,8 +109,7 @@ def test_exporting_again_replaces_the_files_and_json_names_them(
     for number in (4, 5):
         adapter = home / "state" / "runs" / "first" / "checkpoints" / f"round-00000{number}"
         arguments = ("--to", form, "--home", home, "--model", model, "--adapter", adapter, "--json")
-        result = sapo("export", target, *arguments)
-        record = json.loads(result.out)
+        record = sapo("export", target, *arguments).record
     usage = record.pop("usage")
     assert [program for program in usage if record["path"] in usage[program]] == list(usage) != []
     path = target if form == "peft" else target / "adapter.gguf"
@@ -132,7 +128,7 @@ def test_doctor_gives_each_problem_a_remedy_and_sees_a_running_node(sapo: Comman
         # The only one here that loads the backends' packages, in processes of their own.
         result = sapo("doctor", "--home", tmp_path, "--model", model, "--json")
     assert sorted(tmp_path.rglob("*")) == before
-    record = json.loads(result.out)
+    record = result.record
     names = [check["name"] for check in record["checks"]]
     assert record["v"] == 1 and len(set(names)) == len(names) >= 8
     assert {"python", "torch", "model", "manifest", "state", "disk", "memory"} <= set(names)
@@ -159,14 +155,14 @@ def test_doctor_fails_when_a_check_fails(invoke: Invoke, tmp_path: Path) -> None
     lines = text.out.splitlines()
     (failed,) = [number for number, line in enumerate(lines) if line.startswith("fail") and " model " in line]
     assert lines[failed + 1].strip().startswith("-> ")
-    record = json.loads(invoke("doctor", "--home", tmp_path, "--model", broken, "--json").out)
+    record = invoke("doctor", "--home", tmp_path, "--model", broken, "--json").record
     status = {check["name"]: check["status"] for check in record["checks"]}
     assert (status["model"], status["memory"], status["state"]) == ("fail", "warn", "pass")
 
 
 def test_paths_are_all_below_the_home_and_nothing_is_created(sapo: Command, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    record = json.loads(sapo("paths", "--home", home, "--json").out)
+    record = sapo("paths", "--home", home, "--json").record
     assert record.pop("v") == 1 and all(path.startswith(f"{home}/") for path in record.values())
     assert [line.split()[1] for line in sapo("paths", "--home", home).out.splitlines()] == list(record.values())
     assert sapo("paths", environment={"SAPO_EDGE_HOME": str(home)}).out == sapo("paths", "--home", home).out
@@ -200,8 +196,7 @@ def test_a_command_that_only_looks_or_fails_creates_nothing(
 def test_config_show_names_every_setting_its_value_and_its_source(sapo: Command, tmp_path: Path) -> None:
     assert sapo("config", "set", "own", "4", "--home", tmp_path).code == 0
     arguments = ("config", "show", "--home", tmp_path)
-    result = sapo(*arguments, "--json", environment={"SAPO_EDGE_RANK": "8"})
-    settings = json.loads(result.out)["settings"]
+    settings = sapo(*arguments, "--json", environment={"SAPO_EDGE_RANK": "8"}).record["settings"]
     assert list(settings) == list(SETTINGS)
     assert settings["own"] == {"value": 4, "source": f"file {tmp_path}/config/config.toml"}
     assert settings["rank"] == {"value": 8, "source": "environment SAPO_EDGE_RANK"}

@@ -176,8 +176,7 @@ def test_a_damaged_record_is_no_consent(tmp_path: Path, damaged: str) -> None:
 
 def test_a_headless_run_opens_no_connection_before_that(sapo: Command, model: Path, tmp_path: Path) -> None:
     arguments = quick(model, tmp_path, "--rounds", "1", "--json")
-    alone = sapo(*arguments, environment={**SWARM, "SAPO_EDGE_CONSENT": "ask"})
-    assert alone.code == 0, alone.err
+    alone = sapo(*arguments, environment={**SWARM, "SAPO_EDGE_CONSENT": "ask"}).ok()
     (started,) = alone.named("node_started")
     assert any(reason.startswith("alone: ") for reason in started["reasons"])
     assert any("until its owner agrees" in event["text"] for event in alone.named("notice"))

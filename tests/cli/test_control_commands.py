@@ -47,7 +47,7 @@ def test_without_a_node_these_commands_exit_with_3(invoke: Invoke, tmp_path: Pat
 def test_status_fits_into_80_columns(invoke: Invoke, tmp_path: Path) -> None:
     with running(tmp_path, FakeNode(STATUS)):
         told = invoke("status", "--home", tmp_path)
-        assert json.loads(invoke("status", "--home", tmp_path, "--json").out) == json.loads(json.dumps(STATUS))
+        assert invoke("status", "--home", tmp_path, "--json").record == json.loads(json.dumps(STATUS))
     assert told.out.splitlines() == [
         "node        running, round 12 of 40, answering (process 4711)",
         "model       SmolLM2 (llama.cpp)",
@@ -95,7 +95,7 @@ def test_peers_are_shown_with_their_rejections(invoke: Invoke, tmp_path: Path) -
     node = FakeNode(peer_records=[dict(peer) for peer in SWARM.as_dict()["peers"]])
     with running(tmp_path, node):
         told = invoke("peers", "--home", tmp_path)
-        assert len(json.loads(invoke("peers", "--home", tmp_path, "--json").out)["peers"]) == 2
+        assert len(invoke("peers", "--home", tmp_path, "--json").record["peers"]) == 2
         node.peer_records = []
         assert "no peer is connected" in invoke("peers", "--home", tmp_path).err
     lines = told.out.splitlines()
@@ -108,7 +108,7 @@ def test_peers_are_shown_with_their_rejections(invoke: Invoke, tmp_path: Path) -
 def test_pause_resume_and_stop_reach_the_node(invoke: Invoke, tmp_path: Path) -> None:
     node = FakeNode()
     with running(tmp_path, node):
-        assert json.loads(invoke("pause", "--home", tmp_path, "--json").out) == {"v": 1, "done": "pause"}
+        assert invoke("pause", "--home", tmp_path, "--json").record == {"v": 1, "done": "pause"}
         assert "resumed" in invoke("resume", "--home", tmp_path).err
         assert "saving" in invoke("stop", "--home", tmp_path).err
         assert "is lost" in invoke("stop", "--now", "--home", tmp_path).err
@@ -161,7 +161,7 @@ def test_stop_waits_until_the_state_directory_is_free(invoke: Invoke, tmp_path: 
         threading.Thread(target=end).start()
         result = invoke("stop", "--now", "--wait", "--json", "--home", tmp_path)
         assert free.is_set() and node.requests == ["at_once"]
-    assert result.code == 0 and json.loads(result.out)["ended"] and "the node has ended" in result.err
+    assert result.code == 0 and result.record["ended"] and "the node has ended" in result.err
 
 
 PAST: list[Event] = [

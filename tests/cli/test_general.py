@@ -46,7 +46,7 @@ def test_general_questions_are_asked_of_both_and_a_fall_is_told(
     (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 16, "lora_alpha": 32, "peft_type": "LORA"}))
     command = ("eval", "--general", "--home", tmp_path / "home", "--adapter", tmp_path)
     result = invoke(*command, "--json")
-    record = json.loads(result.out)
+    record = result.record
     assert (record["manifest"], record["split"], record["may_have_seen"]) == ("general", "general", False)
     assert (record["base"]["correct"], record["adapter"]["correct"], record["gain"]["lost"]) == (60, 45, 15)
     assert {len(prompt) for prompt in policy.asked} == {1}, "without the prompt of the training"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import stat
 import sys
@@ -41,7 +40,7 @@ def secret_of(home: Path) -> bytes:
 
 def test_show_prints_the_identity_without_the_secret(invoke: Invoke, home: Path, tmp_path: Path) -> None:
     identity = Identity(secret_of(home))
-    record = json.loads(invoke("identity", "show", "--home", home, "--json").out)
+    record = invoke("identity", "show", "--home", home, "--json").record
     assert record == {
         "v": 1, "name": readable_name(identity.peer_id), "peer_id": identity.peer_id,
         "public_key": identity.public_key.hex(), "path": str(home / "state" / "identity"),

@@ -18,8 +18,7 @@ GSM8K = {"question": ["2 + 3?", "3 + 4?", "2 + 3?"], "answer": ["It is\n#### 5",
 
 def test_a_table_becomes_a_manifest_and_its_first_rows_are_shown(invoke: Invoke, tmp_path: Path) -> None:
     pq.write_table(pa.table(GSM8K), tmp_path / "sums.parquet")
-    result = invoke("tasks", "import", tmp_path / "sums.parquet", tmp_path / "My Sums")
-    assert result.code == 0, result.err
+    result = invoke("tasks", "import", tmp_path / "sums.parquet", tmp_path / "My Sums").ok()
     manifest, questions = map(Path, result.out.splitlines())
     assert load_manifest(manifest).own_questions == 2 and load_manifest(manifest).name == "my-sums"
     assert json.loads(questions.read_text().splitlines()[0]) == {"question": "2 + 3?", "answer": "5", "check": "number"}
@@ -31,8 +30,7 @@ def test_a_table_becomes_a_manifest_and_its_first_rows_are_shown(invoke: Invoke,
         assert text in result.err
     (tmp_path / "rows.csv").write_text("Frage;Antwort\n2 + 3?;5\n")
     columns = ("--question", "Frage", "--answer", "Antwort")
-    result = invoke("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", *columns)
-    assert result.code == 0, result.err
+    result = invoke("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", *columns).ok()
     assert_refused(invoke("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", *columns), 2, "is there already")
     assert_refused(invoke("tasks", "import", "someone/sums", tmp_path / "x"), 2, "hf:OWNER/NAME")
     assert_refused(invoke("tasks", "import", "rows.csv", tmp_path / "x", "--split", "test"), 2, "has splits here")
@@ -47,9 +45,8 @@ def test_a_split_of_the_hub_is_downloaded_and_its_columns_are_named(invoke: Invo
             path.parent.mkdir(parents=True, exist_ok=True)
             pq.write_table(pa.table({"ask": [f"{split} {number}?"], "say": ["Hm"], "more": [[1.5]]}), path)
     flags = ("--question", "ask", "--answer", "say", "--check", "lines", "--json")
-    result = invoke("tasks", "import", "hf:someone/sums", tmp_path / "sums", *flags)
-    assert result.code == 0, result.err
-    record = json.loads(result.out)
+    result = invoke("tasks", "import", "hf:someone/sums", tmp_path / "sums", *flags).ok()
+    record = result.record
     assert record["source"] == "hf:someone/sums, configuration main, split train" and record["kept"] == 2
     assert record["columns"] == ["ask", "say"] and record["checks"] == {"lines": 2}
     assert record["first"][1] == {"question": "train 1?", "answer": "Hm", "check": "lines"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ def test_a_model_is_pulled_listed_shown_and_removed(hub: Hub, invoke: Invoke, tm
     assert lines[0].startswith(f"downloading {FILE}, ") and f"100 % of {FILE}" in lines
     assert lines[-1] == f"train it with: sapo run --model {FILE}"
     assert invoke("models", "pull", "hf:someone/tiny", "--json", *home).code == 0
-    listed = json.loads(invoke("models", "list", "--json", *home).out)["models"]
+    listed = invoke("models", "list", "--json", *home).record["models"]
     by_name = {model["name"]: model for model in listed}
     tiny = by_name["hf:someone/tiny"]
     assert (tiny["architecture"], tiny["licence"], tiny["fits"]) == ("llama", "apache-2.0", "yes")

@@ -60,8 +60,7 @@ def test_an_adapter_is_published_pulled_and_trained_further(
     went_on = sapo(
         "run", "--home", other, "--rounds", "2", "--own", "2", "--external", "0", "--answers", "4", "--threads", "1",
         "--set", "held_out=4", "--set", "max_tokens=8", "--solo", "--json", rewarded=True,
-    )  # fmt: skip
-    assert went_on.code == 0, went_on.err
+    ).ok()  # fmt: skip
     validated, *_ = went_on.named("held_out")
     assert validated["round"] == 0 and not went_on.named("head_start")
     assert [event["round"] for event in went_on.named("round")] == [1, 2]
@@ -75,13 +74,12 @@ def test_an_adapter_is_published_pulled_and_trained_further(
 
 def test_the_card_has_figures_and_nothing_from_here(mine: Hub, invoke: Invoke, home: Path, tmp_path: Path) -> None:
     place = tmp_path / "dry"
-    asked = invoke("push", NAME, "--home", home, "--merged", "--dry-run", place, "--json")
-    record = json.loads(asked.out)
+    record = invoke("push", NAME, "--home", home, "--merged", "--dry-run", place, "--json").record
     files = {file["name"]: file["bytes"] for file in record["files"]}
     assert record["done"] == "dry run" and not record["public"] and not mine.requests
     assert files.keys() == FILES | {"merged-q8_0.gguf", "Modelfile"}
     assert all((place / name).stat().st_size == count for name, count in files.items())
-    report = json.loads(invoke("report", "--home", home, "--json").out)
+    report = invoke("report", "--home", home, "--json").record
     learned, card = report["learned"], (place / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: peft\n") and "base_model" not in card.split("---")[1]
     for name, right in (("base model", learned["before"]), ("adapter", learned["now"])):
@@ -123,8 +121,7 @@ def test_own_questions_stay_unless_their_owner_says_so(
         for number in range(count)
     )
     questions.write_text(f"question,answer\n{lines}")
-    ran = sapo(*quick(model, home, "--manifest", questions, "--rounds", "1", "--solo"), rewarded=True)
-    assert ran.code == 0, ran.err
+    sapo(*quick(model, home, "--manifest", questions, "--rounds", "1", "--solo"), rewarded=True).ok()
     without = invoke("push", NAME, "--home", home, "--yes")
     assert without.code == 0 and f"{count} own questions with the answers: left out" in without.err
     texts = [path.read_bytes() for path in (mine.directory / NAME).iterdir()]
@@ -133,8 +130,7 @@ def test_own_questions_stay_unless_their_owner_says_so(
     pulled = invoke("pull", NAME, "--model", model, "--home", other)
     assert_refused(pulled, 2, "the questions of secret were not published", "--manifest")
     assert not (other / "state" / "current-run").exists()
-    named = invoke("pull", NAME, "--model", model, "--home", other, "--manifest", questions)
-    assert named.code == 0, named.err
+    invoke("pull", NAME, "--model", model, "--home", other, "--manifest", questions).ok()
     whole = invoke("push", "me/whole", "--home", home, "--yes", "--with-questions", "--merged")
     assert whole.code == 0 and f"{count} own questions with the answers: in it" in whole.err
     assert any(b"ball3" in path.read_bytes() for path in (mine.directory / "me/whole").rglob("*") if path.is_file())
@@ -144,7 +140,7 @@ def test_own_questions_stay_unless_their_owner_says_so(
     assert (mine.directory / "me/whole/merged-q8_0.gguf").is_file()
     assert invoke("push", "me/whole", "--home", home, "--yes").code == 0
     assert {path.name for path in (mine.directory / "me/whole").rglob("*") if path.is_file()} == FILES
-    digest = json.loads(third.out)["manifest"]
+    digest = third.record["manifest"]
     kept = Membership(tmp_path / "third" / "state").manifest(bytes.fromhex(digest))
     assert kept is not None and kept.own_questions == count and all(data.is_in(kept.store) for data in kept.data)
 
@@ -225,7 +221,7 @@ def test_what_a_stranger_published_is_checked(
     assert_refused(invoke(*pull, "--model", model), 1, "has no adapter_model.safetensors", "sapo push")
     weights.write_bytes(good[weights])
     assert invoke(*pull, "--model", model).code == 0
-    assert json.loads(invoke(*pull, "--model", model, "--json").out)["run"] == "run-2"
+    assert invoke(*pull, "--model", model, "--json").record["run"] == "run-2"
 
 
 def test_a_home_in_a_swarm_of_another_manifest_begins_nothing(

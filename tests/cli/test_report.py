@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import sys
 from contextlib import closing
@@ -22,7 +21,7 @@ def test_text_and_json_tell_the_same(invoke: Invoke, trained: tuple[Path, Result
     with closing(Journal(Paths.default(home).journal)) as journal:
         # A fast machine needs less than one second of work for these rounds.
         journal.raise_counters({WORKED: 7000})
-    record = json.loads(invoke("report", "--home", home, "--json").out)
+    record = invoke("report", "--home", home, "--json").record
     learned, comparison = record["learned"], trained[1].named("comparison")[-1]
     assert (record["rounds"], record["answers"], record["running"]) == (5, 40, False)
     assert (learned["before"], learned["now"]) == (comparison["base"], comparison["adapter"])
@@ -33,7 +32,7 @@ def test_text_and_json_tell_the_same(invoke: Invoke, trained: tuple[Path, Result
     assert all(step["reason"] in " ".join(result.out.split()) for step in record["steps"])
     assert all(len(line) <= 80 for line in result.out.splitlines() if str(home) not in line)
     with StateLock(Paths.default(home).lock):
-        record = json.loads(invoke("report", "--home", home, "--json").out)
+        record = invoke("report", "--home", home, "--json").record
     assert record["running"] and "sapo run" not in str(record["steps"])
 
 

@@ -23,7 +23,7 @@ def test_a_running_node_is_asked(invoke: Invoke, tmp_path: Path) -> None:
         told = invoke("rollback", "--round", "7", "--home", tmp_path, "--json")
         assert "nothing to do" in invoke("rollback", "--round", "50", "--home", tmp_path).err
     assert "finishes its round and returns to the checkpoint of round 40" in best
-    assert json.loads(told.out) == {"v": 1, "done": "rollback", "from": 50, "to": 7, "running": True}
+    assert told.record == {"v": 1, "done": "rollback", "from": 50, "to": 7, "running": True}
     assert node.requests == ["rollback None", "rollback 7", "rollback 50"]
 
 
@@ -43,19 +43,17 @@ def test_other_returns_are_refused(invoke: Invoke, tmp_path: Path, home: Path, m
 
 def test_a_stopped_node_goes_on_from_the_checkpoint(sapo: Command, invoke: Invoke, model: Path, home: Path) -> None:
     told = invoke("rollback", "--round", "4", "--home", home, "--json")
-    assert json.loads(told.out) == {"v": 1, "done": "rollback", "from": 5, "to": 4, "running": False}
+    assert told.record == {"v": 1, "done": "rollback", "from": 5, "to": 4, "running": False}
     assert "round-000005.rolled-back" in checkpoints(home) and "round-000005" not in checkpoints(home)
     assert "nothing to do" in invoke("rollback", "--round", "4", "--home", home).err
-    result = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True)
-    assert result.code == 0, result.err
+    result = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True).ok()
     assert [event["round"] for event in result.named("node_started", "round")] == [4, 5]
     with Store(Paths.default(home)) as store:
         assert [event.round for event in store.journal.rounds()] == [1, 2, 3, 4, 5]
-    evaluated = sapo(
+    sapo(
         "eval", "--adapter", Paths.default(home).checkpoints / "round-000005.rolled-back", "--model", model,
         "--questions", "2", "--home", home, "--json",
-    )  # fmt: skip
-    assert evaluated.code == 0, evaluated.err
+    ).ok()  # fmt: skip
 
 
 def test_a_return_that_was_killed_in_the_middle_is_finished_by_the_next_start(home: Path, tmp_path: Path) -> None:
@@ -82,8 +80,7 @@ def test_a_node_that_runs_returns(sapo: Command, model: Path, home: Path, tmp_pa
         for line in process.stdout:
             event = json.loads(line)
             if event["event"] == "checkpoint" and event["round"] == 7:
-                told = sapo("rollback", "--round", "6", "--home", home, "--json")
-                assert told.code == 0, told.err
+                sapo("rollback", "--round", "6", "--home", home, "--json").ok()
             if event["event"] == "rolled_back":
                 assert event["to_round"] == 6 <= event["from_round"] - 1
                 break

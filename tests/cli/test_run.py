@@ -69,15 +69,13 @@ def test_without_json_progress_is_on_stderr_and_nothing_left_in_the_directory(mo
 def test_a_second_run_continues_also_with_other_settings(sapo: Command, model: Path, home: Path) -> None:
     finished = sapo(*quick(model, home, "--rounds", "5"))
     assert finished.code == 0 and "nothing to do; ask for more with --rounds" in finished.err
-    result = sapo(*quick(model, home, "--rounds", "6", "--json", "--set", "warmup=2"), rewarded=True)
-    assert result.code == 0, result.err
+    result = sapo(*quick(model, home, "--rounds", "6", "--json", "--set", "warmup=2"), rewarded=True).ok()
     assert [event["round"] for event in result.named("node_started", "round")] == [5, 6]
 
 
 @pytest.mark.parametrize("name", ["term", "hup-term", "hup-later-hup", "int-int"])
 def test_one_signal_or_a_burst_finishes_the_round(sapo: Command, model: Path, tmp_path: Path, name: str) -> None:
-    result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault=f"{name} generate 2")
-    assert result.code == 0, result.err
+    result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault=f"{name} generate 2").ok()
     assert [event["round"] for event in result.named("checkpoint")] == [1, 2]
     (stopped,) = result.named("node_stopped")
     assert stopped["reason"] == "asked to stop" and stopped["rounds"] == 2
@@ -107,8 +105,7 @@ def test_a_run_that_is_killed_at_each_step_ends_bit_identical_to_an_undisturbed_
         killed = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True, fault=f"kill {step}")
         assert killed.code == -signal.SIGKILL, (step, killed.err)
     assert checkpoints(home) == ["round-000001", "round-000002"]
-    last = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True)
-    assert last.code == 0, last.err
+    last = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True).ok()
     assert weights(home, 5) == weights(trained[0], 5) and checkpoints(home) == checkpoints(trained[0])
     assert [event["round"] for event in last.named("round")] == [3, 4, 5]
     assert [event["round"] for event in last.named("held_out")] == [2, 4, 5], "the missing one is made first"
@@ -117,8 +114,7 @@ def test_a_run_that_is_killed_at_each_step_ends_bit_identical_to_an_undisturbed_
 def test_a_damaged_checkpoint_is_set_aside_and_its_round_repeated(sapo: Command, model: Path, home: Path) -> None:
     before = weights(home, 5)
     (Paths.default(home).checkpoints / "round-000005" / WEIGHTS[0]).write_bytes(b"damaged")
-    result = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True)
-    assert result.code == 0, result.err
+    result = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True).ok()
     assert any("round-000005.damaged" in event["text"] for event in result.named("notice"))
     assert [event["round"] for event in result.named("round")] == [5] and weights(home, 5) == before
 
@@ -129,8 +125,7 @@ def test_a_node_that_left_its_swarm_works_alone(sapo: Command, model: Path, tmp_
     Membership(paths.state).leave()
     arguments = quick(model, tmp_path, "--rounds", "1", "--json", "--set", "held_out=0")
     arguments[arguments.index("--external") + 1] = "2"
-    result = sapo(*arguments, environment={"SAPO_EDGE_NETWORK": "swarm"})
-    assert result.code == 0, result.err
+    result = sapo(*arguments, environment={"SAPO_EDGE_NETWORK": "swarm"}).ok()
     (started,), (ended,) = result.named("node_started"), result.named("round")
     assert started["settings"]["network"] == "solo" and any("alone" in reason for reason in started["reasons"])
     assert ended["own"] == 4 and not [event for event in result.named("notice") if "missing" in event["text"]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -18,18 +17,18 @@ from tests.cli.process import assert_refused
 
 def test_runs_are_begun_listed_chosen_compared_and_removed(invoke: Invoke, tmp_path: Path) -> None:
     def listed() -> dict[str, bool]:
-        rows = json.loads(invoke("runs", "list", "--home", tmp_path, "--json").out)["runs"]
+        rows = invoke("runs", "list", "--home", tmp_path, "--json").record["runs"]
         return {row["name"]: row["current"] for row in rows}
 
     assert listed() == {"first": True} and not (tmp_path / "state").exists()
-    begun = json.loads(invoke("runs", "new", "--home", tmp_path, "--json").out)
+    begun = invoke("runs", "new", "--home", tmp_path, "--json").record
     assert begun["run"] == "run-2" and Path(begun["directory"]).is_relative_to(tmp_path / "state" / "runs")
     assert invoke("runs", "new", "mine", "--home", tmp_path).code == 0
     assert listed() == {"mine": True, "run-2": False}
     text = invoke("runs", "list", "--home", tmp_path).out.splitlines()
     assert [line.split()[:2] for line in text[1:]] == [["*", "mine"], ["run-2", "0"]]
     assert "not asked the same questions" in invoke("runs", "compare", "run-2", "--home", tmp_path).out
-    compared = json.loads(invoke("runs", "compare", "run-2", "mine", "--home", tmp_path, "--json").out)
+    compared = invoke("runs", "compare", "run-2", "mine", "--home", tmp_path, "--json").record
     assert compared["gain"] is None and [run["name"] for run in compared["runs"]] == ["run-2", "mine"]
     assert_refused(invoke("runs", "remove", "mine", "--home", tmp_path), 2, "goes on")
     assert_refused(invoke("runs", "compare", "none", "--home", tmp_path), 2, "there is no run")

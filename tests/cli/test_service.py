@@ -40,17 +40,16 @@ def test_a_dry_run_prints_the_unit_and_leaves_no_file(invoke: Invoke, commands: 
 
 
 def test_install_says_what_it_did_and_what_is_left_to_do(invoke: Invoke, commands: Commands, tmp_path: Path) -> None:
-    result = invoke("service", "install", "--home", tmp_path / "home")
-    assert result.code == 0, result.err
+    result = invoke("service", "install", "--home", tmp_path / "home").ok()
     assert result.out == f"{tmp_path}/config/systemd/user/sapo-edge.service\n"
     assert all(part in result.err for part in ("of memory", "enable-linger", "SAPO_EDGE_NETWORK", "starts now"))
     assert (tmp_path / "home" / "state").is_dir(), "else the unit's paths would not exist"
     again = invoke("service", "install", "--home", tmp_path / "home", "--no-start")
     assert again.code == 0 and "nothing to change" in again.err and "not started" in again.err
-    told = json.loads(invoke("service", "install", "--home", tmp_path / "home", "--no-start", "--json").out)
+    told = invoke("service", "install", "--home", tmp_path / "home", "--no-start", "--json").record
     assert told["unit"] == result.out.strip() and told["changed"] is False
     removed = invoke("service", "remove", "--json")
-    assert removed.code == 0 and "untouched" in removed.err and json.loads(removed.out)["removed"] is True
+    assert removed.code == 0 and "untouched" in removed.err and removed.record["removed"] is True
     assert "nothing to remove" in invoke("service", "remove").err
 
 
@@ -84,7 +83,7 @@ def test_status_exits_with_3_unless_it_runs(invoke: Invoke, commands: Commands) 
     assert invoke("service", "status", "--json").code == 3
     commands.active = True
     result = invoke("service", "status", "--json")
-    assert result.code == 0 and json.loads(result.out)["service"] == "sapo-edge"
+    assert result.code == 0 and result.record["service"] == "sapo-edge"
     user, system = (Systemd(system=value).log_command("x", 20, follow=value) for value in (False, True))
     assert user == ["journalctl", "--user-unit", "x.service", "--lines", "20"]
     assert system == ["journalctl", "--unit", "x.service", "--lines", "20", "--follow"]

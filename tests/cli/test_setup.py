@@ -46,8 +46,7 @@ def test_one_file_makes_ten_nodes(invoke: Invoke, tmp_path: Path, monkeypatch: p
     file.write_text(f'invite = "{invite}"\n[settings]\nconsent = "given"\nown = 3\nmax_temperature = 75\n')
     for number in range(2):
         home = tmp_path / f"pi{number}"
-        result = invoke("setup", file, "--home", home)
-        assert result.code == 0, result.err
+        result = invoke("setup", file, "--home", home).ok()
         assert "profile 2gb" in result.err and "joined starter" in result.out
         settings = resolve(file=Paths.default(home).config_file, environ={}).settings
         assert (settings.own, settings.rank, settings.consent, settings.max_temperature) == (3, 8, "given", 75)
@@ -89,8 +88,7 @@ def test_a_wrong_file_is_refused(invoke: Invoke, tmp_path: Path, text: str, part
 def test_settings_are_written_all_or_none(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, home = tmp_path / "sapo.toml", tmp_path / "home"
     file.write_text('profile = "none"\n[settings]\nown = 2\n')
-    result = invoke("setup", file, "--home", home)
-    assert result.code == 0, result.err
+    invoke("setup", file, "--home", home).ok()
     before = Paths.default(home).config_file.read_text()
     file.write_text('profile = "none"\n[settings]\nshare = 16\nanswers = 0\n')
     assert_refused(invoke("setup", file, "--home", home), 2, "answers = 0 (set-up)")

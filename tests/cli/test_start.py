@@ -50,7 +50,7 @@ def test_a_detached_node_answers_when_the_command_returns(invoke: Invoke, model:
     port = free_port()
     started = invoke(*quick(model, fresh, "--detach", "--set", "held_out=0", "--set", f"metrics_port={port}"))
     assert started.code == 0 and "started (process " in started.err, started.err
-    status = json.loads(invoke("status", "--home", fresh, "--json").out)
+    status = invoke("status", "--home", fresh, "--json").record
     assert status["state"] in ("starting", "running")
     assert f"(process {status['pid']})" in started.err
     assert "  loading the model into torch for training\n" in started.err, "it is said what takes long"

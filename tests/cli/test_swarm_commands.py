@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,7 +47,7 @@ def test_an_invite_leads_from_one_home_to_another(invoke: Invoke, tmp_path: Path
     assert swarm == swarms[1] and swarm is not None and swarm.key is not None
     key = swarm.key.hex()
     shown = invoke("swarm", "show", "--home", two, "--json")
-    record = json.loads(shown.out)
+    record = shown.record
     assert record["v"] == 1 and record["joined"] and key not in shown.out
     assert record["swarm"]["addresses"] == [HERE] and not record["swarm"]["manifest_known"]
     assert key in told.out and key not in made.out + joined.out + made.err + joined.err
@@ -66,20 +65,20 @@ def test_the_default_is_the_open_swarm_of_the_manifest(invoke: Invoke, tmp_path:
     told = invoke("swarm", "invite", "--home", tmp_path)
     assert parse_invite(told.out).manifest.hex() == STARTER.digest and "start `sapo run` first" in told.err
     created = invoke("swarm", "create", "--home", tmp_path, "--json")
-    assert json.loads(created.out)["swarm"]["id"] == STARTER.digest and "anybody can find it" in created.err
+    assert created.record["swarm"]["id"] == STARTER.digest and "anybody can find it" in created.err
     assert invoke("config", "set", "network", "solo", "--home", tmp_path).code == 0
     assert "network     solo, by the settings" in invoke("swarm", "show", "--home", tmp_path).out
-    assert json.loads(invoke("swarm", "show", "--home", tmp_path, "--json").out)["solo"]
+    assert invoke("swarm", "show", "--home", tmp_path, "--json").record["solo"]
     assert "config set network swarm" in invoke("swarm", "join", told.out, "--home", tmp_path).err
 
 
 def test_two_private_swarms_of_one_manifest_differ(invoke: Invoke, tmp_path: Path) -> None:
     ids = {
-        json.loads(invoke("swarm", "create", "starter", "--private", "--home", tmp_path, "--json").out)["swarm"]["id"]
+        invoke("swarm", "create", "starter", "--private", "--home", tmp_path, "--json").record["swarm"]["id"]
         for _ in range(2)
     }
     assert len(ids) == 2 and STARTER.digest not in ids
-    known = json.loads(invoke("swarm", "show", "--home", tmp_path, "--json").out)["known"]
+    known = invoke("swarm", "show", "--home", tmp_path, "--json").record["known"]
     assert len(known) == 1 and known[0]["id"] in ids
     assert invoke("swarm", "join", known[0]["id"][:10], "--home", tmp_path).code == 0
     assert_refused(invoke("swarm", "join", "starter", "--home", tmp_path), 2, "2 swarms match")
@@ -93,10 +92,10 @@ def test_the_swarm_of_own_questions_is_private_unless_asked(invoke: Invoke, tmp_
     assert "none: this node works alone" in invoke("swarm", "show", "--home", tmp_path).out
     assert_refused(invoke("swarm", "invite", "--home", tmp_path), 1, "in no swarm; create one")
     created = invoke("swarm", "create", own, "--home", tmp_path, "--json")
-    assert json.loads(created.out)["swarm"]["private"] and "anybody can find it" not in created.err
+    assert created.record["swarm"]["private"] and "anybody can find it" not in created.err
     assert "what is shared of your 1 question, with those who have the invite of own:" in created.err
     opened = invoke("swarm", "create", own, "--open", "--home", tmp_path, "--json")
-    assert not json.loads(opened.out)["swarm"]["private"] and "ANYBODY" in opened.err
+    assert not opened.record["swarm"]["private"] and "ANYBODY" in opened.err
 
 
 def test_nobody_is_invited_to_a_node_that_works_alone(invoke: Invoke, tmp_path: Path) -> None:
@@ -200,7 +199,7 @@ def test_answers_are_verified_and_shared_by_the_running_node(invoke: Invoke, tmp
     rollout = person_rollout(task, given, author="me", round=3, sequence=4)
     assert rewards == (1.0, 0.0) and rollout.question == question.text
     assert [answer.text for answer in rollout.answers] == [f"<answer>{right}</answer>", f"<answer>{wrong}</answer>"]
-    assert json.loads(wrong_only.out)["rewards"] == [0.0] and json.loads(wrong_only.out)["shared"]
+    assert wrong_only.record["rewards"] == [0.0] and wrong_only.record["shared"]
     assert f"expected {right}" in told.out
 
 

@@ -34,8 +34,7 @@ def write_own(directory: Path, count: int = 20) -> Path:
 def test_a_node_trains_on_own_questions_alone_and_says_so(sapo: Command, model: Path, tmp_path: Path) -> None:
     manifest = write_own(tmp_path)
     arguments = quick(model, tmp_path / "home", "--rounds", "1", "--manifest", manifest, "--json")
-    result = sapo(*arguments, "--set", "network=swarm")
-    assert result.code == 0, result.err
+    result = sapo(*arguments, "--set", "network=swarm").ok()
     (started,) = result.named("node_started")
     assert started["settings"]["network"] == "solo" and any("nothing is sent" in text for text in started["reasons"])
     assert "nothing is shared of your 20 questions" in result.err
@@ -47,8 +46,7 @@ def test_a_node_trains_on_own_questions_alone_and_says_so(sapo: Command, model: 
 def test_a_large_file_may_move_but_not_change(sapo: Command, model: Path, tmp_path: Path) -> None:
     home, manifest = tmp_path / "home", write_own(tmp_path, MAX_QUESTIONS + 1)
     once = quick(model, home, "--rounds", "1", "--json")
-    result = sapo(*once, "--manifest", manifest)
-    assert result.code == 0, result.err
+    result = sapo(*once, "--manifest", manifest).ok()
     assert "nothing is shared of your 4097 questions" in result.err
     (kept,) = (home / "state" / "manifests").glob("*.questions")
     (tmp_path / "tasks.jsonl").rename(tmp_path / "moved.jsonl")
@@ -70,10 +68,10 @@ def test_new_writes_what_check_accepts_and_nothing_twice(invoke: Invoke, tmp_pat
     made = invoke("tasks", "new", directory)
     manifest, questions = map(Path, made.out.splitlines())
     assert load_manifest(manifest).name == "my-tasks" and f"sapo tasks check {manifest}" in made.err
-    record = json.loads(invoke("tasks", "check", manifest, "--model", model, "--json", *home).out)
+    record = invoke("tasks", "check", manifest, "--model", model, "--json", *home).record
     assert record["tasks"] == [{"name": "mine", "train": 15, "validation": 4, "test": 3}]
     assert record["lengths"] and record["examples"] == 2 and record["digest"] == load_manifest(manifest).digest
-    alone = json.loads(invoke("tasks", "check", questions, "--model", model, "--json", *home).out)
+    alone = invoke("tasks", "check", questions, "--model", model, "--json", *home).record
     assert sum(alone["tasks"][0][split] for split in ("train", "validation", "test")) == 24
     before = questions.read_text("utf-8")
     questions.write_text(before + "mine\n", "utf-8")
@@ -100,7 +98,7 @@ def test_check_names_the_line_of_a_mistake_and_of_a_doubt(invoke: Invoke, tmp_pa
     assert "its own answer is wrong by its check" in result.out and "more than max_tokens, 64" in result.out
     assert "; mend that first" in result.err
     without = invoke("tasks", "check", manifest, "--model", tmp_path / "none.gguf", "--json", *home)
-    record = json.loads(without.out)
+    record = without.record
     assert "lengths are not checked" in without.err and not record["lengths"] and len(record["warnings"]) == 2
     questions.write_text('{"question": "?", "answer": "1"}\n{"question": "?"}\n')
     assert_refused(invoke("tasks", "check", manifest, *home), 2, "tasks.jsonl, line 2: it has no answer; each needs")
@@ -125,7 +123,7 @@ def test_check_shows_all_mistakes_with_their_lines(invoke: Invoke, tmp_path: Pat
         assert result.code == 2 and f"{file} has 100 mistakes; mend them" in result.err
         assert shown[0] == f"{questions}, line 2: it has no answer; each needs a question and its answer"
         assert f"{questions}, line 3 is not valid JSON" in shown[1] and shown[-1] == "and 80 more"
-    record = json.loads(invoke("tasks", "check", manifest, "--json", *home).out)
+    record = invoke("tasks", "check", manifest, "--json", *home).record
     assert len(record["mistakes"]) == 100 and record["mistakes"][0]["remedy"] == "each needs a question and its answer"
     questions.write_text("\n".join(lines[:2]))
     manifest.write_text(MANIFEST.replace("max_tokens", "max_token"))
@@ -141,8 +139,7 @@ def test_commands_follow_what_the_node_trained_on(
     name = os.path.relpath(model, tmp_path)
     first = quick(Path(name), home, "--rounds", "1", "--manifest", manifest.name)
     digest = load_manifest(manifest).digest
-    trained = run(first, tmp_path)
-    assert trained.code == 0, trained.err
+    run(first, tmp_path).ok()
     # What the file says from now on is another manifest.
     write_own(tmp_path, 12)
     monkeypatch.chdir(home)
@@ -150,14 +147,14 @@ def test_commands_follow_what_the_node_trained_on(
     assert workspace.manifest is not None and workspace.manifest.digest == digest and workspace.is_alone
     assert workspace.resolved.sources["manifest"] == workspace.resolved.sources["model"] == "state"
     assert workspace.model == model and workspace.settings.rank == 2 and workspace.settings.seed == 3
-    record = json.loads(sapo("eval", "--home", home, "--threads", "1", "--json").out)
+    record = sapo("eval", "--home", home, "--threads", "1", "--json").record
     assert record["manifest"] == "own" and not record["may_have_seen"]
     again = sapo("run", "--home", home, "--rounds", "2", "--threads", "1", "--set", "max_tokens=8", "--json")
     assert again.code == 0 and [event["round"] for event in again.named("round")] == [2], again.err
     edited = sapo("run", "--home", home, "--manifest", manifest)
     assert edited.code == 1 and "made with another manifest; continue with the one" in edited.err
     assert open_workspace(home, {"manifest": "starter"}).resolved.sources["manifest"] == "flag"
-    listed = json.loads(invoke("tasks", "list", "--json", "--home", home).out)["manifests"]
+    listed = invoke("tasks", "list", "--json", "--home", home).record["manifests"]
     assert [(row["from"], row["name"]) for row in listed if row["used"]] == [("kept", "own")]
     (home / "state" / "runs" / "first" / "checkpoints" / "round-000002" / "checkpoint.json").write_text("{}")
     assert open_workspace(home).require_manifest().digest == digest, "an earlier record is read"
@@ -166,9 +163,7 @@ def test_commands_follow_what_the_node_trained_on(
 def test_preview_shows_prompt_answers_and_what_there_is_to_learn(sapo: Command, model: Path, tmp_path: Path) -> None:
     manifest = write_own(tmp_path)
     arguments = ("tasks", "preview", manifest, "--model", model, "--home", tmp_path / "home", "--threads", "1")
-    result = sapo(*arguments, "--questions", "3", "--answers", "2", "--json")
-    assert result.code == 0, result.err
-    record = json.loads(result.out)
+    record = sapo(*arguments, "--questions", "3", "--answers", "2", "--json").ok().record
     first = record["questions"][0]
     assert first["question"] in record["prompt"] != first["question"], "the template's text stands around it"
     assert len({asked["question"] for asked in record["questions"]}) == 3
@@ -183,7 +178,7 @@ def test_list_names_shipped_manifests_and_the_one_that_is_set(invoke: Invoke, tm
     assert "* shipped  starter" in invoke("tasks", "list", *home).out
     assert invoke("config", "set", "manifest", manifest, *home).code == 0
     assert f"* file     {manifest}  own, 1 task, 20 questions of your own" in invoke("tasks", "list", *home).out
-    records = json.loads(invoke("tasks", "list", "--json", *home).out)["manifests"]
+    records = invoke("tasks", "list", "--json", *home).record["manifests"]
     (used,) = [record for record in records if record["used"]]
     assert used["from"] == "file" and used["own_questions"] == 20
 
@@ -192,7 +187,7 @@ def test_a_file_of_questions_alone_is_trained_on_as_it_was_checked(invoke: Invok
     table = tmp_path / "My sums.CSV"
     rows = "".join(f"What is {number} + 1?;{number + 1}\n" for number in range(12))
     table.write_text(f"question;answer;split\n{rows}What is 0 + 0?;0;example\n", "utf-8")
-    checked = json.loads(invoke("tasks", "check", table, "--home", tmp_path, "--json").out)
+    checked = invoke("tasks", "check", table, "--home", tmp_path, "--json").record
     workspace = open_workspace(tmp_path, {"manifest": str(table)})
     manifest = workspace.require_manifest()
     assert (manifest.digest, manifest.name, checked["examples"]) == (checked["digest"], "my-sums", 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -51,7 +50,7 @@ def test_a_dry_run_lists_everything_and_then_it_removes_that_and_keeps_the_key(
         assert part in result.out
     assert not [name for name in ("other", "longer", "foreign") if f"{name}.service" in result.out]
     assert f"kept{' ' * 20}{person.identity}" in result.out and "uninstall sapo-edge" in result.err
-    listed = json.loads(invoke("uninstall", "--dry-run", "--identity", "--json").out)
+    listed = invoke("uninstall", "--dry-run", "--identity", "--json").record
     assert listed["kept"] == [] and str(person.state) in [item["path"] for item in listed["items"]]
     removed: list[str] = []
     monkeypatch.setattr(systemd.Systemd, "remove", lambda self, name: removed.append(name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +83,7 @@ def test_eval_asks_the_questions_of_the_joined_manifest(
 ) -> None:
     adapter = trained[0] / "state" / "runs" / "first" / "checkpoints" / "round-000004"
     arguments = ("--adapter", adapter, "--questions", "2", "--set", "max_tokens=8", "--threads", "1", "--json")
-    result = sapo("eval", "--home", in_nine, "--model", model, *arguments)
-    assert result.code == 0, result.err
-    record = json.loads(result.out)
+    record = sapo("eval", "--home", in_nine, "--model", model, *arguments).ok().record
     assert record["manifest"] == "reasoning-gym-nine"
     assert set(record["base"]["entries"]) <= {entry.name for entry in NINE.tasks}
 
@@ -98,7 +95,7 @@ def doctor(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def checks(home: Path, *arguments: str | Path) -> dict[str, Any]:
         result = invoke("doctor", "--home", home, "--json", *arguments)
-        return {check["name"]: check for check in json.loads(result.out)["checks"]}
+        return {check["name"]: check for check in result.record["checks"]}
 
     return checks
 
