@@ -69,11 +69,15 @@ def pictured(launcher: FakeLauncher, snap_compare: Callable[..., bool], monkeypa
     """Compares the app with its picture, once it is ready and nothing changes; the clock of a round stands still."""
     monkeypatch.setattr(RoundClock, "_elapsed", lambda self: 0.0)
 
-    def compare(ready: Ready, size: Size = (80, 24), environ: Mapping[str, str] = TRUECOLOR) -> bool:
+    def compare(
+        ready: Ready, size: Size = (80, 24), environ: Mapping[str, str] = TRUECOLOR, *, dialog: bool = False
+    ) -> bool:
         app = SapoApp(launcher, environ)
 
         async def before(pilot: Pilot[Any]) -> None:
             await ready(pilot, app)
+            if dialog:
+                app.screen.styles.background = app.theme_variables["background"]
             await still(pilot)
 
         return snap_compare(app, terminal_size=size, run_before=before)

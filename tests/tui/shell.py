@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from textual.app import App
 from textual.geometry import Size as Area
@@ -27,6 +27,7 @@ Size = tuple[int, int]
 """Columns and lines of a terminal."""
 Ready = Callable[[Pilot[Any], SapoApp], Awaitable[object]]
 """Leads the app to what a test is about."""
+Shown = TypeVar("Shown", bound=Screen[Any])
 
 
 async def _at_once(pilot: Pilot[Any], app: SapoApp) -> None:
@@ -58,6 +59,11 @@ async def press(pilot: Pilot[Any], *keys: str, then: Callable[[], object]) -> No
     await until(pilot, then)
 
 
+async def connected(pilot: Pilot[Any], app: SapoApp) -> None:
+    """Let the app run until it follows its node."""
+    await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+
+
 async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
     """Let the app run until it shows its node."""
     await until(pilot, lambda: app.state.standing is Standing.ATTACHED and f"round {app.state.round}" in screen(app))
@@ -65,6 +71,18 @@ async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
 
 following = partial(running, ready=attached)
 """The app when it shows its node."""
+
+
+@asynccontextmanager
+async def on(
+    screen: type[Shown], key: str, launcher: FakeLauncher, size: Size = (80, 24), ready: Ready = _at_once
+) -> AsyncIterator[tuple[Pilot[Any], Shown]]:
+    """One of the app's screens, reached by its key, and what presses further keys."""
+    async with running(launcher, size, ready=ready) as (pilot, app):
+        await pilot.press(key)
+        await pilot.pause()
+        assert isinstance(app.screen, screen)
+        yield pilot, app.screen
 
 
 def picture(app: App[Any]) -> str:
@@ -125,15 +143,12 @@ def notices(app: SapoApp) -> str:
     return "\n".join(notice.message for notice in app._notifications)
 
 
-def alone(app: SapoApp) -> None:
-    """Hide the screen behind a dialog, so that a picture shows only the dialog."""
-    app.screen.styles.background = app.theme_variables["background"]
-
-
 class Pictured(Protocol):
-    """The fixture that compares the app with its picture."""
+    """The fixture that compares the app with its picture, or that of a dialog without the screen behind it."""
 
-    def __call__(self, ready: Ready, size: Size = ..., environ: Mapping[str, str] = ...) -> bool: ...
+    def __call__(
+        self, ready: Ready, size: Size = ..., environ: Mapping[str, str] = ..., *, dialog: bool = ...
+    ) -> bool: ...
 
 
 class Stuck:

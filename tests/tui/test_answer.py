@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,17 +20,9 @@ from sapo_edge.tui.screens.answer.screen import AnswerView
 from sapo_edge.tui.screens.answer.verdict import Tally, verdict_text
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import Pictured, Size, press, running, text, until
+from tests.tui.shell import Pictured, Size, on, press, text, until
 
-
-@asynccontextmanager
-async def open_answer(launcher: FakeLauncher) -> AsyncIterator[tuple[Pilot[Any], AnswerView]]:
-    async with running(launcher) as (pilot, app):
-        await pilot.press("5")
-        await pilot.pause()
-        screen = app.screen
-        assert isinstance(screen, AnswerView)
-        yield pilot, screen
+open_answer = partial(on, AnswerView, "5")
 
 
 async def asked(pilot: Pilot[Any], screen: AnswerView) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from textual import events
@@ -24,21 +24,12 @@ from sapo_edge.tui.screens.chat.screen import ChatView
 from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, MAX_TURNS, Turn
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import Pictured, Size, notices, press, running, still, text, until
+from tests.tui.shell import Pictured, Size, notices, on, press, still, text, until
 
 NOT_LOADED = "○ models not loaded: your first question loads them"
 
 
-@asynccontextmanager
-async def open_chat(
-    launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
-) -> AsyncIterator[tuple[Pilot[Any], ChatView]]:
-    async with running(launcher, size) as (pilot, app):
-        await pilot.press("4")
-        await pilot.pause()
-        screen = app.screen
-        assert isinstance(screen, ChatView)
-        yield pilot, screen
+open_chat = partial(on, ChatView, "4")
 
 
 async def test_a_theme_that_was_chosen_on_another_screen_is_shown(launcher: FakeLauncher) -> None:

@@ -74,7 +74,7 @@ async def test_what_the_node_does_is_shown_and_a_click_shows_another_screen(laun
 
 
 @pytest.mark.parametrize("size", [(60, 20), (50, 12), (80, 18)])
-async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLauncher, size: tuple[int, int]) -> None:
+async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLauncher, size: Size) -> None:
     async with following(launcher) as (pilot, app):
         await pilot.pause(0.3)
         # Of the round, a narrow line shows the phase in progress only; more lines replace "and 4 more". The time left,

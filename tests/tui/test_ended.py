@@ -14,7 +14,7 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.screens.dialogs.ended import AGAIN_AND_AGAIN, COUNT_SECONDS, MAX_LINES, NodeEnded
 from tests.fakes import Clock, log_line
 from tests.tui.fake_launcher import KILLED, FakeLauncher
-from tests.tui.shell import Pictured, Size, alone, attached, following, press, running, screen, text, until
+from tests.tui.shell import Pictured, Size, attached, following, press, running, screen, text, until
 
 LONG = Ended("a" * 5000, False, (*(f"line {number} " + "x" * 3000 for number in range(5000)), "x" * 30 + " the end"))
 
@@ -180,18 +180,9 @@ async def test_long_texts_are_cut_and_scroll_and_fit_40_by_10(shown: Shown) -> N
 def test_picture(
     shown: Shown, pictured: Pictured, size: Size, ending: Ended, patience: float | None, often: bool
 ) -> None:
-    async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
-        await shown.show(pilot, app, ending, patience, often)
-        alone(app)
-
-    assert pictured(ready, size)
+    assert pictured(lambda pilot, app: shown.show(pilot, app, ending, patience, often), size, dialog=True)
 
 
 def test_picture_without_colours(shown: Shown, pictured: Pictured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-
-    async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
-        await shown.show(pilot, app)
-        alone(app)
-
-    assert pictured(ready)
+    assert pictured(shown.show, dialog=True)

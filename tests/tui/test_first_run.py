@@ -377,7 +377,7 @@ async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLaunc
 
 
 @pytest.mark.parametrize(("size", "leave"), [((72, 24), False), ((120, 40), True)])
-async def test_a_joined_swarm_stays_by_default(launcher: FakeLauncher, size: tuple[int, int], leave: bool) -> None:
+async def test_a_joined_swarm_stays_by_default(launcher: FakeLauncher, size: Size, leave: bool) -> None:
     launcher.joined = "friends-of-\x1b[31m-sums-and-more-of-them"
     async with checked(launcher, size) as (pilot, app):
         assert "(●) friends-of-" in screen(app) and "with members of its swarm" in screen(app)

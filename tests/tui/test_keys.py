@@ -13,14 +13,13 @@ from textual.binding import Binding
 from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import KEYS_FILE, SapoApp
 from sapo_edge.tui.commands import binding_ids, read_keys
-from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.help import HelpScreen, keys_of
 from sapo_edge.tui.screens.logs.screen import Logs
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, notices, press, running, until
+from tests.tui.shell import TRUECOLOR, connected, notices, press, running
 
 KNOWN = {"node.pause", "logs.follow", "view.logs"}
 
@@ -67,16 +66,14 @@ async def test_a_forbidden_directory_stops_nothing(launcher: FakeLauncher, monke
         return os.path.exists(self)
 
     monkeypatch.setattr(Path, "exists", refuse)
-    app = SapoApp(launcher, TRUECOLOR)
-    async with app.run_test() as pilot:
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+    async with running(launcher, ready=connected):
+        pass
 
 
 async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launcher: FakeLauncher) -> None:
     changed = {"view.logs": "o", "logs.follow": "space,f8", "node.pause": "P", "settings.change": "e", "app.help": "h"}
     write(launcher, "".join(f'"{name}" = "{key}"\n' for name, key in changed.items()))
-    async with running(launcher) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+    async with running(launcher, ready=connected) as (pilot, app):
         assert not notices(app)
         # F1 opens the help whatever the file says.
         for key in ("h", "f1"):
@@ -101,8 +98,7 @@ async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launche
 
 async def test_an_invalid_file_shows_its_error_and_is_ignored(launcher: FakeLauncher) -> None:
     write(launcher, '"logs.follow" = "x"\n"node.pause" = "y"\n"\\u001b[31m[bold]" = "x"\n')
-    async with running(launcher) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+    async with running(launcher, ready=connected) as (pilot, app):
         assert "no key is called '\\x1b[31m[bold]'" in notices(app)
         await press(pilot, "6", then=lambda: isinstance(app.screen, Logs))
         await pilot.press("f")

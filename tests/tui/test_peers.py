@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from sapo_edge.tui.screens.rollouts.screen import Rollouts
 from sapo_edge.tui.screens.view import Change
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import BEGAN, FRIEND, HOSTILE, PEERS, STRANGER
-from tests.tui.shell import Pictured, Size, is_harmless, picture, press, running, until
+from tests.tui.shell import Pictured, Size, connected, is_harmless, on, picture, press, until
 
 NOW = BEGAN + 9000
 
@@ -39,15 +39,7 @@ def tell(launcher: FakeLauncher, **changes: Any) -> None:
     launcher.node.tell(swarm={**launcher.node.status_now["swarm"], **changes})
 
 
-@asynccontextmanager
-async def opened(launcher: FakeLauncher, size: tuple[int, int] = (80, 24)) -> AsyncIterator[tuple[Pilot[Any], Peers]]:
-    async with running(launcher, size) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
-        await pilot.press("3")
-        await pilot.pause()
-        screen = app.screen
-        assert isinstance(screen, Peers)
-        yield pilot, screen
+opened = partial(on, Peers, "3", ready=connected)
 
 
 async def polled(pilot: Pilot[Any], screen: Peers, launcher: FakeLauncher) -> None:
@@ -224,7 +216,7 @@ async def test_text_of_peers_is_harmless(launcher: FakeLauncher) -> None:
 
 def test_pictures(pictured: Pictured, look: Size) -> None:
     async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+        await connected(pilot, app)
         await press(pilot, "3", "down", then=lambda: STRANGER in picture(app) and "5 peers" in picture(app))
 
     assert pictured(ready, look)

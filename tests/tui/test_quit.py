@@ -16,7 +16,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs import quit as quitting
 from sapo_edge.tui.screens.dialogs.quit import KEPT, STOPPED, Quit
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import Pictured, Size, Stuck, alone, attached, following, notices, press, running, screen, until
+from tests.tui.shell import Pictured, Size, Stuck, attached, following, notices, press, running, screen, until
 
 
 @pytest.fixture
@@ -165,8 +165,4 @@ async def test_waiting_for_a_starting_node_can_be_cut_short(starting: FakeLaunch
 
 
 def test_picture(pictured: Pictured, look: Size) -> None:
-    async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
-        await asked(pilot, app)
-        alone(app)
-
-    assert pictured(ready, look)
+    assert pictured(asked, look, dialog=True)

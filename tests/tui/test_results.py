@@ -38,20 +38,7 @@ from sapo_edge.tui.screens.results.screen import PICTURE, Results
 from sapo_edge.tui.screens.results.texts import report_text
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import (
-    TRUECOLOR,
-    Pictured,
-    Size,
-    alone,
-    attached,
-    following,
-    notices,
-    press,
-    running,
-    screen,
-    text,
-    until,
-)
+from tests.tui.shell import TRUECOLOR, Pictured, Size, attached, following, notices, press, running, screen, text, until
 
 EVAL = {
     "base": {"correct": 5, "formed": 2, "questions": 50, "entries": {"chain_sum": {"correct": 5, "questions": 50}}},
@@ -285,8 +272,5 @@ def test_pictures(pictured: Pictured, size: Size) -> None:
 
 
 def test_picture_of_the_export(pictured: Pictured) -> None:
-    async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
-        await exporting(pilot, app, Path("/home/somebody/sapo-adapter"))
-        alone(app)
-
-    assert pictured(ready)
+    folder = Path("/home/somebody/sapo-adapter")
+    assert pictured(lambda pilot, app: exporting(pilot, app, folder), dialog=True)

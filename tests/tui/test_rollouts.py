@@ -22,7 +22,7 @@ from sapo_edge.tui.screens.rollouts.screen import Rollouts
 from sapo_edge.tui.widgets.small import Chip
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import FRIEND, HOSTILE_ANSWERS, HOSTILE_PLACE, STRANGER, finished, rollouts
-from tests.tui.shell import Pictured, Ready, Size, is_harmless, picture, press, running, text, until
+from tests.tui.shell import Pictured, Ready, Size, connected, is_harmless, on, picture, press, text, until
 
 EACH = 6
 """Rollouts of a round of the scripted node."""
@@ -34,15 +34,8 @@ def settled(screen: Rollouts) -> bool:
 
 
 @asynccontextmanager
-async def opened(
-    launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
-) -> AsyncIterator[tuple[Pilot[Any], Rollouts]]:
-    async with running(launcher, size) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
-        await pilot.press("2")
-        await pilot.pause()
-        screen = app.screen
-        assert isinstance(screen, Rollouts)
+async def opened(launcher: FakeLauncher, size: Size = (80, 24)) -> AsyncIterator[tuple[Pilot[Any], Rollouts]]:
+    async with on(Rollouts, "2", launcher, size, connected) as (pilot, screen):
         await until(pilot, lambda: settled(screen))
         yield pilot, screen
 
@@ -227,7 +220,7 @@ async def test_a_click_opens_a_rollout_and_a_dropped_one_is_an_error(launcher: F
 
 
 @pytest.mark.parametrize("size", [(60, 20), (200, 60)])
-async def test_one_answer_can_be_read_alone(launcher: FakeLauncher, size: tuple[int, int]) -> None:
+async def test_one_answer_can_be_read_alone(launcher: FakeLauncher, size: Size) -> None:
     async with opened(launcher, size) as (pilot, screen):
         await pilot.press("enter")
         await read(pilot, screen)
@@ -409,7 +402,7 @@ def reading(*keys: str) -> Ready:
     """The second rollout of the list; the keys open it, and choose an answer."""
 
     async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
-        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+        await connected(pilot, app)
         await pilot.press("2")
         screen = app.screen
         assert isinstance(screen, Rollouts)

@@ -22,7 +22,7 @@ from sapo_edge.tui.screens.settings.widgets import SettingList
 from sapo_edge.tui.screens.settings.words import ADVANCED, FIRST, OTHER, grouped, pending, typed_value, value_text
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import Pictured, Size, picture, press, running, screen, text, until
+from tests.tui.shell import Pictured, Size, connected, picture, press, running, screen, text, until
 
 HOSTILE = "\x1b[31m[bold]own[/bold] [@click=app.quit]x[/]"
 
@@ -44,7 +44,7 @@ async def listed(pilot: Pilot[Any], app: SapoApp) -> None:
 
 async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
     """Show all settings, and what the node has."""
-    await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+    await connected(pilot, app)
     await listed(pilot, app)
     await until(pilot, lambda: bool(app.screen._node_has))  # type: ignore[attr-defined]
 

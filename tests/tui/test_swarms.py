@@ -24,7 +24,7 @@ from sapo_edge.tui.screens.peers.screen import Peers
 from sapo_edge.tui.screens.peers.text import swarm_text
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import INVITE, FakeLauncher
-from tests.tui.shell import Pictured, Size, alone, attached, is_harmless, notices, press, running, screen, text, until
+from tests.tui.shell import Pictured, Size, attached, is_harmless, notices, press, running, screen, text, until
 
 SWARMS = [
     {"name": "starter", "swarm": "5a" * 32, "shipped": True, "members": 3, "joined": True, "tasks": "easy arithmetic",
@@ -241,9 +241,4 @@ def test_a_qr_code_is_the_librarys() -> None:
 @pytest.mark.parametrize("key", ["i", "u", "n"])
 def test_pictures(launcher: FakeLauncher, pictured: Pictured, size: Size, key: str) -> None:
     launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": True}, NOTES)
-
-    async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
-        await opened(pilot, app, key)
-        alone(app)
-
-    assert pictured(ready, size)
+    assert pictured(lambda pilot, app: opened(pilot, app, key), size, dialog=True)
