@@ -66,12 +66,8 @@ def write_directory(
 ) -> Path:
     """Write a model of this shape as transformers saves it; its tokens are those of the GGUF models.
 
-    Args:
-        path: of the directory.
-        shape: of the model.
-        rope: its `rope_parameters`.
-        half: whether its files are in bfloat16, as those of most instruction-tuned models.
-        values: further ones of its configuration.
+    `rope` is its `rope_parameters`, and `values` are further ones of its configuration. With `half`, its files are in
+    bfloat16, as those of most instruction-tuned models.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM

@@ -69,14 +69,9 @@ class Call:
 class FakePolicy:
     """A policy whose whole state is one line of text, which every update changes.
 
-    Attributes:
-        script: its answers; without one, a letter repeated as often as state, seed and prompt determine.
-        steps: that an update reports; 0 stands for a gradient that is not finite.
-        context: most characters of a prompt, and tokens of its answer.
-        log: the calls made, in order, for tests of the order.
-        updates, settings: of each call of `update`.
-        calls: of `generate`; `prompts` and `seeds` are those of the calls that are not greedy.
-        before_evaluate, before_generate, before_update: called at the beginning of these steps; the first is greedy.
+    Without a script, an answer is a letter repeated as often as state, seed and prompt determine. The context is the
+    most characters of a prompt and tokens of its answer. 0 steps of an update stand for a gradient that is not finite.
+    `prompts` and `seeds` are those of calls of `generate` that are not greedy.
     """
 
     script: Script | None = None

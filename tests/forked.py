@@ -69,12 +69,8 @@ class _Passed:
 class Forked:
     """A running Python program, with what the tests need of `subprocess.Popen`. Its three streams are pipes.
 
-    Args:
-        arguments: of Python: `-c CODE`, `-m MODULE` or a file, and what follows them.
-        directory: where it runs.
-        environment: all of it.
-        stdout, stderr: file descriptors in place of pipes.
-        namespace: the network that it is in, of `ip netns`; None for this process's.
+    The arguments are Python's: `-c CODE`, `-m MODULE` or a file, and what follows. File descriptors may take the place
+    of two pipes; the namespace, of `ip netns`, is the network that it is in, None for this process's.
     """
 
     def __init__(
@@ -105,15 +101,10 @@ class Forked:
         return self._process.exitcode
 
     def poll(self) -> int | None:
-        """The same."""
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, once it has ended.
-
-        Raises:
-            subprocess.TimeoutExpired: if that takes too long.
-        """
+        """The exit code, once it has ended; subprocess.TimeoutExpired if that takes too long."""
         self._process.join(timeout)
         if (code := self.returncode) is None:
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
@@ -135,12 +126,10 @@ class Forked:
         return texts[0], texts[1]
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill it."""
         self.send_signal(signal.SIGKILL)
 
     def __enter__(self) -> Self:

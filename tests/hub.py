@@ -30,16 +30,9 @@ class Hub:
     """Serves the repositories below a directory, as "organisation/model" of it, and takes uploads with `TOKEN`.
 
     A data set has a directory for each of its branches: "datasets/owner/name/main", and for the hub's conversion
-    "datasets/owner/name/refs/convert/parquet".
-
-    Attributes:
-        private: repositories that only their owner sees.
-        full: whether the owner's storage is used up.
-        directory: with the repositories.
-        gated: data sets whose terms nobody has accepted.
-        cuts: by file, after how many bytes a response ends; each once.
-        damaged: files whose contents arrive changed.
-        requests: each with its method, path and range.
+    "datasets/owner/name/refs/convert/parquet"; nobody has accepted the terms of `gated` ones. The owner's storage may
+    be `full`. Contents of `damaged` files arrive changed, and a response in `cuts` ends after so many bytes, once.
+    Requests are kept with method, path and range.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -9,12 +9,7 @@ settings.register_profile(LONG, deadline=None)
 
 
 def machine_settings(examples: int, steps: int, long: int) -> settings:
-    """Settings of a state machine.
-
-    Args:
-        examples, steps: runs in CI, and most steps of each; a long run has four times as many steps.
-        long: runs with the profile `long`.
-    """
+    """Of a state machine: runs in CI, most steps of each, and runs with the profile `long`, of four times the steps."""
     is_long = settings.get_current_profile_name() == LONG
     return settings(
         max_examples=long if is_long else examples,

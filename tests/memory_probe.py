@@ -23,16 +23,10 @@ from sapo_edge.state.paths import HOME_VARIABLE
 def measure_memory(
     backend: str, cache: Path, shape: Sequence[str] = ("2", "4", "60", "16"), timeout: float = 400.0
 ) -> dict[str, int]:
-    """Bytes of a small round, measured in a fresh process, and as estimated.
+    """Bytes: `peak` of a fresh process, `measured` without what Python takes, and `estimate` of that.
 
-    Args:
-        backend: "torch", "mlx" or "llama_cpp".
-        cache: directory `cache` of a state directory: which file to sample from is remembered there.
-        shape: the command's other arguments.
-        timeout: seconds.
-
-    Returns:
-        `peak` of the process, `measured` without what Python takes, and `estimate` of that.
+    The cache is that of a state directory, where the file to sample from is remembered; the shape is the command's
+    other arguments.
     """
     ended = subprocess.run(
         [sys.executable, "-m", "tests.memory_probe", backend, *shape],
@@ -48,10 +42,7 @@ def open_policy(
 ) -> Policy:
     """A policy on one thread of the CPU; MLX computes where it always does.
 
-    Args:
-        directory: for files of the policy.
-        model: "" is the embedded one.
-        size: of the round, if it has to fit into the memory; for llama.cpp alone.
+    The size is that of the round, if it has to fit into the memory; for llama.cpp alone.
     """
     from sapo_edge.backends.choose.detect import find_backend
     from sapo_edge.backends.model.find import find_model

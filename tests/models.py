@@ -160,11 +160,7 @@ def write_model(
 ) -> Path:
     """Write a model of this shape; the same shape gives the same file.
 
-    Args:
-        path: of the file.
-        shape: of the model.
-        quantised: GGUF type of the matrices whose names have this in them, such as {"attn": "Q4_0"}.
-        template: of a chat.
+    `quantised` has GGUF types by what the names of matrices have in them, such as {"attn": "Q4_0"}.
     """
     from gguf import GGMLQuantizationType, GGUFWriter
 
@@ -192,14 +188,8 @@ def add_metadata(
 ) -> None:  # fmt: skip
     """Give a GGUF file the sizes of a model, its vocabulary and its chat template.
 
-    Args:
-        writer: of the file.
-        shape: of the model.
-        texts, types: of the tokens.
-        template: of a chat.
-        pre: llama.cpp's name of how texts are split before they are tokenised.
-        merges: of two tokens each, in order.
-        scores: of the tokens; with them the tokenizer is of SentencePiece's kind, which has no merges.
+    `pre` is llama.cpp's name of how texts are split before they are tokenised; merges are of two tokens each, in order.
+    With scores of the tokens the tokenizer is of SentencePiece's kind, which has no merges.
     """
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.width)

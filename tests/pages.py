@@ -171,11 +171,7 @@ PARTS: Mapping[str, tuple[str, Callable[[], str]]] = {
 
 
 def with_part(text: str, name: str, part: str) -> str:
-    """A page with a part as the program says it now.
-
-    Raises:
-        ValueError: if the page has no place for it.
-    """
+    """A page with a part as the program says it now."""
     begin, end = f"<!-- {name}: begin -->\n\n", f"\n<!-- {name}: end -->"
     head, _, rest = text.partition(begin)
     _, ended, tail = rest.partition(end)

@@ -16,11 +16,7 @@ PIECES = (
 
 
 def answers(extra: Sequence[str] = ()) -> st.SearchStrategy[str]:
-    """Any text that a rollout may hold: tag soup, arbitrary text, and long runs of one piece.
-
-    Args:
-        extra: more pieces, such as right answers; a third of all.
-    """
+    """Any text that a rollout may hold: tag soup of these pieces too, arbitrary text, and long runs of one piece."""
     common = st.sampled_from(PIECES)
     pieces = st.one_of(common, common, st.sampled_from(extra)) if extra else common
     soup = st.lists(pieces, max_size=12).map("".join)

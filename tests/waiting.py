@@ -12,11 +12,7 @@ PATIENCE = 120.0
 
 
 def wait_until(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
-    """Wait until a condition is true, and return its value.
-
-    Raises:
-        AssertionError: if that takes too long.
-    """
+    """Wait until a condition is true, and return its value; an AssertionError if that takes too long."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"it did not happen within {seconds:.0f} s"

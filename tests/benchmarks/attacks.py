@@ -48,17 +48,10 @@ ADDRESSES = tuple(f"20.9.{number}.1" for number in range(1, 7))
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One row of the table.
+    """One row of the table: ways are attacks in `sustained.py`, at the same time, each from a process of its own.
 
-    Attributes:
-        name: as the table says it.
-        ways: names of attacks in `sustained.py`, all at the same time, each from a process of its own.
-        arguments: of all of them.
-        addresses: IP addresses from which they come.
-        hops: whether they reach the node through an honest member only.
-        upload: cap of the node and of honest members, in bytes a second; 0 for none.
-        preparing: seconds in which attackers behave, before it begins.
-        longest: seconds that it lasts at most.
+    With hops, they reach the node through an honest member only. The upload's cap is that of the node and of honest
+    members, in bytes a second, 0 for none. While preparing, attackers behave.
     """
 
     name: str
@@ -104,10 +97,8 @@ ATTACKS = (
 class Phase:
     """What happened to the node in a time: seconds of processor time, memory and traffic.
 
-    Attributes:
-        processor: of the whole process.
-        charged: what the node charged to attackers' addresses, or of those that carry an attack on.
-        waited: time in which the process could have run, and others did.
+    What is charged, it charged to addresses of attackers or of those that carry an attack on; while it waited, the
+    process could have run, and others did.
     """
 
     seconds: float

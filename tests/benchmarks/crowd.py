@@ -229,17 +229,11 @@ class Observer:
 
 @dataclass
 class Node:
-    """One node.
+    """One node, by its key; its view is the observer whose rounds are most like its own, or that it is.
 
-    Attributes:
-        name: its key.
-        view: the observer whose rounds are most like its own; the very one that it is.
-        length: of its rounds in seconds.
-        joined, leaves: seconds.
-        own: authors that it has heard itself; None once it knows what all know.
-        read: rollouts of its view that it has heard.
-        selector: chooses how many rollouts it shares.
-        before: what its view had accepted by the end of its last round, of honest and of hostile nodes.
+    The length of its rounds is in seconds. `own` are authors that it has heard itself, None once it knows what all
+    know, and `read` is how many rollouts of its view it has heard. `before` is what its view had accepted by the end of
+    its last round, of honest and of hostile nodes.
     """
 
     name: str
@@ -280,15 +274,10 @@ class Node:
 class Figures:
     """What was measured after the beginning.
 
-    Attributes:
-        honest, hostile: rollouts of others that an observer accepted in a round.
-        lengths: of these rounds, in median rounds.
-        shared: own rollouts that an honest node published in a round.
-        honest_rate, hostile_rate: rollouts that an observer accepted in a median round's time, the mean.
-        peers, authors, records: that an observer remembers at the end, the most.
-        record_bytes: of the bodies of these records.
-        memory: bytes of all of this, of the observer in the middle.
-        established: share of the honest members that are established for an observer, at the end.
+    Honest and hostile are rollouts of others that an observer accepted in a round, whose lengths are in median rounds;
+    their rates are the mean in a median round's time. Shared are those that an honest node published in a round. Then
+    the most that an observer remembers at the end, in memory that of the observer in the middle, and the share of the
+    honest members that are established for an observer.
     """
 
     honest: np.ndarray
@@ -306,14 +295,10 @@ class Figures:
 
 
 class Crowd:
-    """A swarm in simulated time.
+    """So many nodes in simulated time, of which a share is hostile; so many observers are simulated in full.
 
-    Args:
-        nodes: at any time.
-        hostile: share of hostile nodes.
-        observers: honest nodes that are simulated in full.
-        each: rollouts of a key that is used once.
-        keys: of a hostile node, each of which sends a rollout in its turn; 0 for one key and others used once.
+    Each key that is used once has so many rollouts. With keys, a hostile node has so many, which send in turn; with 0
+    it has one, and others that it uses once.
     """
 
     def __init__(self, nodes: int, hostile: float, observers: int, each: int = QUESTIONS, keys: int = 0) -> None:

@@ -6,17 +6,16 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from sapo_edge.backends.backend import PROMPT_TOKENS, OpenOptions, RoundShape
+from sapo_edge.backends.backend import PROMPT_TOKENS, RoundShape
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.threads import available_cores
-from sapo_edge.backends.model.find import find_model
 from sapo_edge.policy import LoraSettings, UpdateSettings
 from sapo_edge.state.paths import Paths
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.benchmarks.measure import seconds
+from tests.benchmarks.work import embedded
 from tests.contract.training import alternating
 
 ROUND, ANSWERS, QUESTIONS = 8, 8, 200
@@ -28,19 +27,14 @@ def run(repeats: int, threads: int = 0) -> None:
     tasks = TaskSource(manifest)
     held_out = [manifest.prompt_for(task.question) for task in tasks.held_out("validation", QUESTIONS)]
     prompts = [manifest.prompt_for(tasks.draw(1, index).question) for index in range(ROUND)]
-    cache = Paths.default().cache
-    size = RoundShape(
-        LoraSettings().rank, ROUND, ANSWERS, PROMPT_TOKENS, manifest.max_tokens, precision="auto", cache=cache
-    )
+    shape = LoraSettings().rank, ROUND, ANSWERS, PROMPT_TOKENS, manifest.max_tokens
+    size = RoundShape(*shape, precision="auto", cache=Paths.default().cache)
+    cores = threads or available_cores()
     print(f"\n### An evaluation of {len(held_out)} questions beside a round of {ROUND} x {ANSWERS}\n")
     print("| sampler | measured by | round (s) | evaluation (s) | rounds |\n|---|---|---|---|---|")
     for sampler in ("llama_cpp", "torch"):
         with tempfile.TemporaryDirectory() as workspace:
-            options = OpenOptions(
-                find_model(""), cache, Path(workspace), threads=threads or available_cores(), precision="auto",
-                sampler=sampler, size=size,
-            )  # fmt: skip
-            policy = LlamaCppPolicy(options)
+            policy = LlamaCppPolicy(embedded(workspace, threads=cores, precision="auto", sampler=sampler, size=size))
 
             def train(policy: LlamaCppPolicy = policy) -> None:
                 sampled = policy.generate(prompts, ANSWERS, manifest.max_tokens, 1.0, 0)

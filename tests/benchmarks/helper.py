@@ -44,10 +44,13 @@ def spent(client: Process, seconds: float, port: int | None, times: int = 1) -> 
     return float(traffic() - before)
 
 
-def child(pid: int) -> int | None:
+def child(pid: int) -> int:
     """The process that a process runs."""
-    running = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return int(running[0]) if running else None
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
+def weights(what: str, gauge: Gauge) -> list[tuple[str, float]]:
+    return [(f"MB of {what}: resident", gauge.resident()), (f"MB of {what}: proportional", gauge.proportional())]
 
 
 def run(minutes: float) -> None:
@@ -73,17 +76,12 @@ def run(minutes: float) -> None:
             contacts = [(host, PORT) for host in DHT[:3]] if with_it else []
             node = Node(1, namespace=name(NODE), fork=False, contacts=contacts).started()
             time.sleep(60 * minutes)
-            gauge, what = Gauge(node.process.pid), "with" if with_it else "without"
-            rows.append((f"MB of a node {what} the rendezvous: resident", gauge.resident()))
-            rows.append((f"MB of a node {what} the rendezvous: proportional", gauge.proportional()))
+            rows += weights(f"a node {'with' if with_it else 'without'} the rendezvous", Gauge(node.process.pid))
             if with_it:
-                helper = child(node.process.pid)
-                assert helper is not None
-                rows.append(("MB of the program: resident", Gauge(helper).resident()))
-                rows.append(("MB of the program: proportional", Gauge(helper).proportional()))
-                rows.append(("processor seconds of the program", Gauge(helper).cpu()))
-                rows.append(("lookups", node.last("counts")["rendezvous lookups"]))
-                rows.append(("addresses tried", node.last("counts")["rendezvous addresses in vain"]))
+                program, counts = Gauge(child(node.process.pid)), node.last("counts")
+                rows += [*weights("the program", program), ("processor seconds of the program", program.cpu())]
+                rows.append(("lookups", counts["rendezvous lookups"]))
+                rows.append(("addresses tried", counts["rendezvous addresses in vain"]))
             node.stop()
     for what, value in rows:
         print(f"{what},{value:.3g}" if value < 1000 else f"{what},{value:.0f}")

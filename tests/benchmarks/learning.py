@@ -133,13 +133,12 @@ def trl(manifest: str, seed_text: str, seconds_text: str) -> None:
     from transformers import AutoTokenizer, TrainerCallback, set_seed
     from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
-    from sapo_edge.backends.backend import OpenOptions
     from sapo_edge.backends.llama.policy import LlamaCppPolicy
     from sapo_edge.backends.model.find import find_model
     from sapo_edge.backends.model.gguf_header import read_header
     from sapo_edge.backends.pytorch.model import load_base
     from sapo_edge.evaluate import evaluate
-    from sapo_edge.state.paths import Paths
+    from tests.benchmarks.work import embedded
 
     torch.set_num_threads(1)
     set_seed(seed)
@@ -162,8 +161,7 @@ def trl(manifest: str, seed_text: str, seconds_text: str) -> None:
     spent = 0.0
     with tempfile.TemporaryDirectory() as workspace:
         directory = Path(workspace)
-        options = OpenOptions(path, Paths.default().cache, directory, threads=1, trainable=False, sampled="f16")
-        sampler = LlamaCppPolicy(options)
+        sampler = LlamaCppPolicy(embedded(directory, threads=1, trainable=False, sampled="f16"))
 
         def validate() -> None:
             model.save_pretrained(str(directory / "adapter"))

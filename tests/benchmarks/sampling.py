@@ -8,14 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.policy import Message, Prompt
-from sapo_edge.state.paths import Paths
 from tests.benchmarks.measure import interleaved, report, seconds
-from tests.benchmarks.work import SUBJECTS, sampling_rate
+from tests.benchmarks.work import SUBJECTS, embedded, sampling_rate
 
 QUESTIONS, ANSWERS, TOKENS = 8, 8, 64
 FLOOR_STEPS = 8
@@ -44,7 +42,7 @@ def run(repeats: int, path: Path) -> None:
     llama_cpp = import_binding()
     cores = available_cores()
     with tempfile.TemporaryDirectory() as workspace:
-        options = OpenOptions(path, Paths.default().cache, Path(workspace), threads=cores, trainable=False)
+        options = embedded(workspace, path, threads=cores, trainable=False)
         policy = LlamaCppPolicy(options)
         torch.set_num_threads(cores)
         by_torch = TorchPolicy(replace(options, precision="auto"), "cpu")

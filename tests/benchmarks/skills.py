@@ -15,17 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.model.find import find_model
 from sapo_edge.evaluate import SHOWN, evaluate
 from sapo_edge.policy import Policy
 from sapo_edge.rollout import Task
-from sapo_edge.state.paths import Paths
 from sapo_edge.tasks.manifest import Manifest, load_manifest
 from sapo_edge.tasks.skills import SKILLS
 from sapo_edge.tasks.source import TaskSource
 from tests.benchmarks.measure import machine
+from tests.benchmarks.work import embedded
 
 NEIGHBOURS = 20_000
 """Training questions among which the most similar one is looked for."""
@@ -55,10 +54,7 @@ def main() -> None:
         tell("the most similar training question", _neighbours(source, tasks))
         for model in (find_model(""), *arguments.model):
             with tempfile.TemporaryDirectory() as workspace:
-                options = OpenOptions(
-                    model, Paths.default().cache, Path(workspace), threads=arguments.threads, trainable=False
-                )
-                policy = LlamaCppPolicy(options)
+                policy = LlamaCppPolicy(embedded(workspace, model, threads=arguments.threads, trainable=False))
                 for shown in (0, SHOWN):
                     tell(f"{model.stem}, {shown} examples", _answers(policy, source, tasks, shown))
                 for adapter in arguments.adapter if model == find_model("") else ():
@@ -100,9 +96,8 @@ def _answers(
     drawn, _ = source.training_tasks(source.shown_seed, 0, 4 * shown) if shown else ((), 0)
     pairs = [(task.question, answer) for task in drawn if (answer := source.right_answer(task)) is not None]
     asked = replace(manifest, examples=(*manifest.examples, *pairs[:shown]))
-    return evaluate(
-        policy, tasks, asked.prompt_for, source.judge, manifest.max_tokens, use_adapter=use_adapter
-    ).texts  # fmt: skip
+    limit = manifest.max_tokens
+    return evaluate(policy, tasks, asked.prompt_for, source.judge, limit, use_adapter=use_adapter).texts
 
 
 if __name__ == "__main__":

@@ -88,8 +88,7 @@ class First:
             await trio.sleep(ANSWER_SECONDS)
             return None
         await trio.sleep(0.2)
-        key = self._ids.setdefault((ip, port), Identity(self.rng.randbytes(32)).peer_id)
-        return key
+        return self._ids.setdefault((ip, port), Identity(self.rng.randbytes(32)).peer_id)
 
     async def open_way(self, _host: object, address: Any) -> bool:
         self.dials.append(trio.current_time())
@@ -128,8 +127,7 @@ class First:
                         topic.places.add(answer)
                 await trio.sleep(1.0)
             nursery.cancel_scope.cancel()
-        took: float = trio.current_time() - began
-        return took
+        return float(trio.current_time() - began)
 
 
 def seconds_to_first(seed: int, share: float, liars: int, kind: str, seconds: float = 3600.0) -> tuple[float, float]:
@@ -178,14 +176,9 @@ class Table:
 
 
 class Member:
-    """A node of a swarm.
+    """A node of a swarm: numbers of those that it connected to, that connected to it, and that members introduced.
 
-    Attributes:
-        topic: while it looks for members, or is announced.
-        outward, inward: numbers of nodes to which it connected, and that connected to it.
-        known: nodes that members introduced, not dialled yet.
-        first: when it had its first member; infinity before.
-        next: when it looks again.
+    It has a first member since `first`, infinity before, and looks again at `next`.
     """
 
     __slots__ = ("first", "hostile", "inward", "joined", "known", "next", "outward", "reachable", "topic", "tries")

@@ -14,9 +14,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
-from sapo_edge.backends.model.find import find_model
 from sapo_edge.config.settings import Settings
 from sapo_edge.events import Event, RoundFinished
 from sapo_edge.node.rounds import Node
@@ -25,6 +23,7 @@ from sapo_edge.state.store import Store
 from sapo_edge.tasks.manifest import load_manifest, shipped_manifests
 from sapo_edge.tasks.source import TaskSource
 from sapo_edge.transport import Solo
+from tests.benchmarks.work import embedded
 
 MOST_VAIN = 3
 """Rounds in a row in which nothing teaches that a run must not have."""
@@ -43,8 +42,7 @@ def main() -> None:
         made = dict(json.loads(line) for line in arguments.output.read_text().splitlines())
     vain = []
     with tempfile.TemporaryDirectory() as home:
-        cache, fresh = Paths.default().cache, Path(home, "fresh")
-        policy = LlamaCppPolicy(OpenOptions(find_model(""), cache, Path(home), threads=1, sampled="bf16"))
+        policy, fresh = LlamaCppPolicy(embedded(home, threads=1, sampled="bf16")), Path(home, "fresh")
         fresh.mkdir()
         policy.save(fresh)
         print("| manifest | seed | own groups of 8 that teach, by round | with the corrected ones |\n|---|---|---|---|")

@@ -91,15 +91,11 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Mistakes:
-    """What determines the mistakes that the model then learns to make.
+    """What determines the mistakes that the model then learns to make; for right and later see `attempt`.
 
-    Attributes:
-        right: probability of a right answer.
-        later: probability that a part of an answer, after the first, is right; see `attempt`.
-        broken: share of answers without complete tags.
-        careful: share of careful answers: right ones to questions behind a mark that no prompt has. Without them the
-            model would forget the right rules; with them it only needs to learn to follow them without the mark.
-        drill: last steps without careful answers: the more, the less of their skill shows.
+    A share of answers is broken, without complete tags, and one is careful: right ones to questions behind a mark that
+    no prompt has. Without them the model would forget the right rules; with them it only needs to learn to follow them
+    without the mark. The more last steps, the drill, have none, the less of their skill shows.
     """
 
     right: float = 0.05

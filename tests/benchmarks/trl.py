@@ -15,26 +15,25 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from sapo_edge.backends.backend import OpenOptions, RoundShape
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.find import find_model
 from sapo_edge.backends.model.gguf_header import read_header
 from sapo_edge.backends.pytorch.model import load_base
-from sapo_edge.backends.pytorch.place import weight_bytes
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.care.sensors import peak_memory
 from sapo_edge.policy import LoraSettings, Policy, UpdateSettings
-from sapo_edge.state.paths import Paths
 from tests.benchmarks.measure import report
 from tests.benchmarks.sampling import prompts
+from tests.benchmarks.work import embedded
 from tests.contract.training import alternating
-from tests.models import opening
 
 LORA = LoraSettings(rank=16, alpha=32.0)
 TRL_BATCH = 8
@@ -56,13 +55,9 @@ def run(repeats: int, questions: int, answers: int, tokens: int) -> None:
     compared = ON_CPU if device == "cpu" else ON_GPU
     asked = prompts()[:questions]
     rates: dict[str, list[float]] = {name: [] for name in compared}
-    sampling: list[float] = []
     with tempfile.TemporaryDirectory() as directory:
-        ours = {
-            name: open_policy(name, Path(directory), len(asked), answers, tokens)
-            for name in compared
-            if not is_trl(name)
-        }
+        names = [name for name in compared if not is_trl(name)]
+        ours = {name: open_policy(name, Path(directory), len(asked), answers, tokens) for name in names}
 
         def our_rounds(number: int) -> None:
             for name, policy in ours.items():
@@ -70,8 +65,6 @@ def run(repeats: int, questions: int, answers: int, tokens: int) -> None:
                 made, sampled, updated = our_round(policy, asked, answers, tokens, number)
                 if number:
                     rates[name].append(made / (sampled + updated))
-                    if name == TORCH:
-                        sampling.append(sampled)
                 print(f"{name}: {made} tokens, sampled in {sampled:.1f} s, updated in {updated:.1f} s", flush=True)
 
         between: Callable[[int], None] = our_rounds
@@ -81,7 +74,6 @@ def run(repeats: int, questions: int, answers: int, tokens: int) -> None:
     title = f"A round of {questions} x {answers} x {tokens} tokens, {device}, {available_cores()} threads"
     report(f"{title}, rank {LORA.rank}", "tokens/s", rates, next(iter(compared)), higher_is_better=True)
     if device == "cuda":
-        tell_bandwidth(ours[TORCH], tokens, sorted(sampling)[len(sampling) // 2])
         return
     print("\n| what | peak of the process, GB |\n|---|---|")
     for name in compared:
@@ -111,19 +103,14 @@ def alone(name: str, questions: int, answers: int, tokens: int) -> int:
 
 def open_policy(name: str, workspace: Path, questions: int, answers: int, tokens: int) -> Policy:
     """One of ours; "as a node" plans its round by the memory that is free, as `sapo run` does."""
+    options = partial(embedded, workspace, lora=LORA, threads=available_cores())
     if name == TORCH:
-        return TorchPolicy(opening(find_model(""), workspace, lora=LORA, threads=available_cores()), device="cuda")
+        return TorchPolicy(options(), device="cuda")
     precision = ON_CPU[name]
     if "llama.cpp" not in name:
-        return TorchPolicy(
-            opening(find_model(""), workspace, lora=LORA, threads=available_cores(), precision=precision), device="cpu"
-        )
+        return TorchPolicy(options(precision=precision), device="cpu")
     size = RoundShape(LORA.rank, questions, answers, PROMPT_TOKENS, tokens, precision=precision)
-    options = OpenOptions(
-        find_model(""), Paths.default().cache, workspace, lora=LORA, threads=available_cores(), precision=precision,
-        size=size if name == NODE else None,
-    )  # fmt: skip
-    return LlamaCppPolicy(options)
+    return LlamaCppPolicy(options(precision=precision, size=size if name == NODE else None))
 
 
 def our_round(policy: Policy, asked: list[Any], answers: int, tokens: int, seed: int) -> tuple[int, float, float]:
@@ -209,22 +196,6 @@ def timing(name: str, counted: Counter, rates: list[float], between: Callable[[i
             between(state.global_step - 1)
 
     return Timing()
-
-
-def tell_bandwidth(policy: Policy, tokens: int, seconds: float) -> None:
-    """How near sampling comes to reading all weights once a step at the speed at which the GPU copies memory."""
-    assert isinstance(policy, TorchPolicy)
-    source = torch.empty(1 << 28, device="cuda")
-    target = torch.empty_like(source)
-    target.copy_(source)
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    for _ in range(10):
-        target.copy_(source)
-    torch.cuda.synchronize()
-    copied = 10 * 2 * source.nbytes / (time.perf_counter() - begin)
-    read = tokens * weight_bytes(policy.shape, policy.place.weights) / seconds
-    print(f"\nSampling reads weights at {read / 1e9:.0f} GB/s, {read / copied:.1%} of what copying memory reaches")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 
 from sapo_edge.backends.machine.threads import SPINS, available_cores
@@ -56,18 +55,13 @@ def _measure(way: str) -> Callable[[], float]:
 
 def updates(threads: int) -> None:
     """Print the seconds of some updates, as JSON; with 0 threads their number follows the load of other programs."""
-    from sapo_edge.backends.backend import OpenOptions
-    from sapo_edge.backends.model.find import find_model
     from sapo_edge.backends.pytorch.policy import TorchPolicy
     from sapo_edge.policy import CallHandle, UpdateSettings
-    from sapo_edge.state.paths import Paths
-    from tests.benchmarks.work import random_groups
+    from tests.benchmarks.work import embedded, random_groups
 
     os.nice(10)
     with tempfile.TemporaryDirectory() as directory:
-        cache = Paths.default().cache
-        options = OpenOptions(find_model(""), cache, Path(directory), threads=threads, precision="auto")
-        policy = TorchPolicy(options, "cpu")
+        policy = TorchPolicy(embedded(directory, threads=threads, precision="auto"), "cpu")
         learner, handle = policy.learner, CallHandle()
         assert learner is not None
         learner.threads_now = policy.governor.current

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup
+from sapo_edge.backends.model.find import find_model
 from sapo_edge.policy import CallHandle, Policy, Prompt, Sample, UpdateSettings
+from sapo_edge.state.paths import Paths
 from tests.benchmarks.measure import seconds
 
 SUBJECTS = ("a river", "an old clock", "two foxes", "the sea", "a lost key", "a winter", "a lighthouse", "some bread")
+
+
+def embedded(directory: Path | str, model: Path | None = None, **options: Any) -> OpenOptions:
+    """How a node opens the embedded model, or another file, with the cache of its home."""
+    return OpenOptions(model or find_model(""), Paths.default().cache, Path(directory), **options)
 
 
 def random_groups(count: int, answers: int, tokens: int, prompt: int, shared: int = 0) -> list[EncodedGroup]:

@@ -32,19 +32,11 @@ _REASON = re.compile(r"=== Uncaught Python exception: ===\n(.*)|ERROR: (libFuzze
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What fuzzing one target gave.
+    """What fuzzing one target gave; the crash is the file with the input that ended it.
 
-    Attributes:
-        name: of the target.
-        inputs: that were checked.
-        per_second: inputs.
-        edges, features: covered: branches, and branches with how often they are taken.
-        corpus: inputs that are kept because each covers something that no other one does.
-        slowest: seconds of processor time.
-        allocated: most bytes for one input.
-        peak: MiB of the whole process.
-        crash: file with the input that ended it; None if none did.
-        reason: why, in one line.
+    Edges are branches that are covered, features branches with how often they are taken. Each input of the corpus
+    covers something that no other one does. The slowest is in seconds of processor time, the most allocated for one
+    input in bytes, and the peak of the whole process in MiB.
     """
 
     name: str

@@ -16,16 +16,11 @@ class BoundError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A property that holds for any bytes.
+    """A property that holds for any bytes: `check` raises if it does not.
 
-    Attributes:
-        check: takes any bytes; raises if the property does not hold for them.
-        seeds: valid inputs, and invalid ones that come far.
-        longest: bytes of the longest input.
-        memory, memory_per_byte: bytes that an input may have allocated at the same time, and so many for each of its
-            bytes.
-        seconds: of processor time for one input, with memory being traced and under the fuzzer's instrumentation.
-        short: mutations that the tests replay.
+    Seeds are valid inputs, and invalid ones that come far. An input of at most so many bytes may have so much memory
+    allocated at the same time, and take so many seconds of processor time, with memory being traced and under the
+    fuzzer's instrumentation. The tests replay a `short` number of mutations.
     """
 
     check: Callable[[bytes], None]
@@ -46,11 +41,10 @@ class Cost:
 
 
 def measure(target: Target, data: bytes) -> Cost:
-    """Check one input, and what it costs. Tracing of memory stays on if it was: turning it on again and again leaks.
+    """Check one input, and what it costs; a BoundError if that is too much, twice.
 
-    Raises:
-        BoundError: if it costs too much, twice: a table of Python's own may grow once, or another program interfere.
-        Exception: whatever the property raises.
+    Once, a table of Python's own may grow, or another program interfere. Tracing of memory stays on if it was: turning
+    it on again and again leaks.
     """
     was_tracing = tracemalloc.is_tracing()
     if not was_tracing:

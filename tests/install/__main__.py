@@ -36,11 +36,8 @@ NEXT = tuple(word.replace("1", "2") for word in QUICK)
 class Clean:
     """A home directory, and a PATH without a compiler, to which tools that install are added.
 
-    Attributes:
-        directory: everything is in it.
-        wheels: directory of `packaging/wheels.py`.
-        links: more places of wheels, as a mirror has them.
-        rows: what was measured so far: step, seconds, seconds of processors, megabytes.
+    The wheels are those of `packaging/wheels.py`, the links more places of some, as a mirror has them. Rows have what
+    was measured so far: step, seconds, seconds of processors, megabytes.
     """
 
     directory: Path

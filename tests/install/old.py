@@ -48,11 +48,7 @@ sleep 60
 
 
 def old_processor(folder: Path) -> None:
-    """Print a table of what an old processor made of each step; ends the program where one failed.
-
-    Args:
-        folder: as `install.sh --folder` wrote it.
-    """
+    """Print a table of what an old processor made of each step; ends the program where one failed."""
     needed = [name for name in ("qemu-system-x86_64", "mke2fs", "debootstrap") if shutil.which(name) is None]
     if needed:
         sys.exit(f"this needs {', '.join(needed)}: apt-get install qemu-system-x86 e2fsprogs debootstrap")

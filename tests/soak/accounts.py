@@ -35,19 +35,12 @@ FAULTS = re.compile(r"Traceback|Fatal Python error|Segmentation fault|^\S+ (ERRO
 
 @dataclass
 class Account:
-    """One seat.
+    """One seat: events of all its lives, and what its journal has.
 
-    Attributes:
-        name: of the seat.
-        events: `node_started`, `round`, `checkpoint` and `notice`, of all lives in order.
-        ends: (signal that was sent or 0, exit code) of each life.
-        rounds: in the journal, in order.
-        kept: for each round whose rollouts are kept: (how many external ones its event counts, their digests).
-        sequences: of own rollouts in the journal.
-        checkpoint: round of the newest complete checkpoint; None without one.
-        damaged: what can't be read.
-        heard: when the newest rollout of each author arrived or was made, Unix seconds.
-        faults: lines of stderr and logs that tell of one.
+    Ends are (signal that was sent or 0, exit code) of each life. For each round whose rollouts are kept, `kept` has how
+    many external ones its event counts, and their digests. The checkpoint is the round of the newest complete one.
+    `heard` has when the newest rollout of each author arrived or was made, in Unix seconds; `damaged` what can't be
+    read, and `faults` lines of stderr and logs that tell of one.
     """
 
     name: str

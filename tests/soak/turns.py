@@ -13,12 +13,9 @@ LONGEST, LEAST = 6.0, 0.1
 
 
 class Turns(threading.Thread):
-    """Resumes and pauses nodes by their control sockets until `stop`.
+    """Resumes and pauses nodes by their control sockets until `stop`, each at most once in `every` seconds.
 
-    Args:
-        seats: returns those whose turn comes.
-        every: seconds from one turn of a node to the next, at least: an idle machine gets no more rollouts than a busy
-            one, and with them memory that was not used before.
+    So an idle machine gets no more rollouts than a busy one, and with them memory that was not used before.
     """
 
     def __init__(self, seats: Callable[[], Sequence[Seat]], every: float) -> None:

@@ -20,8 +20,7 @@ P = ParamSpec("P")
 def in_trio(jumps: float | None = None) -> Callable[[Callable[P, Awaitable[None]]], Callable[P, None]]:
     """Run an async test in an event loop of its own. What it reports is the first error of a group.
 
-    Args:
-        jumps: after so many idle seconds, the clock jumps to the next moment that something waits for.
+    With `jumps`, the clock jumps after so many idle seconds to the next moment that something waits for.
     """
 
     def decorate(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:

@@ -32,11 +32,7 @@ INSTALLED = "sapo run --solo"
 
 @dataclass(slots=True)
 class Walk:
-    """A walk on a fresh machine; without numbers, `make run` learns as much as it does by itself.
-
-    Attributes:
-        rounds, head_start: of `make run`.
-    """
+    """A walk on a fresh machine; without rounds and a head start, `make run` learns as much as it does by itself."""
 
     machine: Machine
     rounds: int | None

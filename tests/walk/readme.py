@@ -16,13 +16,7 @@ BEGIN, END = "<!-- walk: begin -->", "<!-- walk: end -->"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a person does at a command of the README.
-
-    Attributes:
-        what: comes of it, for the table; empty if it is left out.
-        typed: what the command prints, and what the person types then, in turn.
-        left_out: why the walk goes past it.
-    """
+    """What comes of a command of the README, or why it is left out; what it prints, and the person types then."""
 
     what: str = ""
     typed: tuple[tuple[str, str], ...] = ()

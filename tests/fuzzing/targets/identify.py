@@ -21,6 +21,7 @@ from sapo_edge.swarm.tally import Tally
 from tests.fuzzing.target import MIB, Target
 from tests.fuzzing.targets.address import ONE
 from tests.fuzzing.targets.frame import Stream
+from tests.swarm.host.streams import FakeConnection, FakeHost
 
 PEER = ID.from_base58(ONE)
 
@@ -37,25 +38,15 @@ class AnyStream(Stream):
         """Nothing."""
 
 
-class Host:
+class Host(FakeHost):
     """As much of a host as the exchange uses, with the library's store."""
 
     def __init__(self, answer: bytes) -> None:
+        super().__init__(FakeConnection(ONE, "198.51.100.23"))
         self.store = PeerStore()
         self.seen: list[Multiaddr] = []
         self._stream = AnyStream(answer, MAX_IDENTIFY_BYTES)
-        muxed = SimpleNamespace(peer_id=PEER, get_remote_address=lambda: ("198.51.100.23", 4001))
-        opened = trio.Event()
-        opened.set()
-        self._connection = SimpleNamespace(event_started=opened, muxed_conn=muxed)
-        self.connections = {PEER: [self._connection]}
         self._observed_addr_manager = SimpleNamespace(record_observation=self._observe)
-
-    def get_network(self) -> Any:
-        return self
-
-    def get_connections(self, peer_id: ID) -> list[Any]:
-        return self.connections[peer_id]
 
     def get_peerstore(self) -> PeerStore:
         return self.store

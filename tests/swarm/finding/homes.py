@@ -62,15 +62,10 @@ allow 1024-65535 0.0.0.0/0 1024-65535
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A kind of home.
+    """A kind of home; with a carrier, a provider's NAT stands before the router.
 
-    Attributes:
-        name: in the table of pairs.
-        how: of nft's `masquerade`: "" keeps the source port if it can, "fully-random" never does.
-        router: what the router offers by miniupnpd: "upnp", "pcp" or "".
-        carrier: whether a provider's NAT stands before the router.
-        ipv4: whether the machine has IPv4.
-        ipv6: whether it has IPv6: "", "open", or "firewalled" against what nobody asked for.
+    How nft's `masquerade` works: "" keeps the source port if it can, "fully-random" never does. The router offers
+    "upnp" or "pcp" by miniupnpd. IPv6 is "open", or "firewalled" against what nobody asked for.
     """
 
     name: str

@@ -256,9 +256,7 @@ CAMPUS, FLOODING = "9.9.9.5", "8.8.0.1"
 class Floor:
     """A relay whose processor a campus of newcomers behind one address wants, and others that flood.
 
-    Args:
-        pings: connections of the first flooding address, which want the processor all the time.
-        attackers: addresses that take all arrivals that they get.
+    Attackers take all arrivals that they get; with pings, connections of the first want the processor all the time.
     """
 
     def __init__(self, members: int, pings: int, attackers: Sequence[str]) -> None:

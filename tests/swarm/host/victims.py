@@ -69,8 +69,9 @@ class Victim:
         return self.host.get_id()
 
     def take(self, data: bytes) -> bool:
-        if self.refuse is not None:
-            raise self.refuse
+        refuse, self.refuse = self.refuse, None
+        if refuse is not None:
+            raise refuse
         self.received.append(data)
         return True
 

@@ -44,7 +44,7 @@ from tests.swarm.lines import LineProcess, dial_from
 MESHSUB, PULL = "/meshsub/1.1.0", "/sapo-edge/pull/1.0.0"
 SECOND_MACHINE, THIRD_MACHINE = "127.0.0.2", "127.0.0.3"
 """Addresses of raw connections, so that they do not use up the limit of the address of honest peers."""
-_HELLO = b"\x13/multistream/1.0.0\n"
+HELLO = b"\x13/multistream/1.0.0\n"
 _NOISE = b"\x07/noise\n"
 _NO_DIGITS = str.maketrans("0123456789", "ghijklmnop")
 
@@ -63,11 +63,9 @@ def plain_tasks(source: TaskSource, seed: int, count: int) -> list[list[Any]]:
 class HostilePeer(LineProcess):
     """The process, for use by a test.
 
-    Args:
-        namespace: the network that it is in, of `ip netns`; None for this process's.
-        options: address (of the node), swarm (hexadecimal), tasks (true ones, as `[entry, version, seed, index,
-            question, ground truth]`), number (of the process, from which its names are made), sources (IP addresses
-            that it connects from, in turn).
+    Its options are address (of the node), swarm (hexadecimal), tasks (true ones, as `[entry, version, seed, index,
+    question, ground truth]`), number (of the process, from which its names are made) and sources (IP addresses that it
+    connects from, in turn).
     """
 
     def __init__(self, namespace: str | None = None, **options: Any) -> None:
@@ -83,8 +81,7 @@ class HostilePeer(LineProcess):
         """Wait for the end of an attack, and return its observations."""
         answer = self.first(lambda line: line["id"] == number)
         assert "result" in answer, answer
-        result: dict[str, Any] = answer["result"]
-        return result
+        return dict(answer["result"])
 
     def attack(self, attack: str, **arguments: Any) -> dict[str, Any]:
         return self.end(self.begin(attack, **arguments))
@@ -106,6 +103,10 @@ class Neighbour:
     def connection(self) -> Any:
         return self.host.get_network().connections[self.node][0].muxed_conn
 
+    async def ping(self, number: int) -> None:
+        header = struct.pack(yamux.YAMUX_HEADER_FORMAT, 0, yamux.TYPE_PING, yamux.FLAG_SYN, 0, number)
+        await self.connection._write_frame(header)
+
     async def stream(self, protocol: str) -> Any:
         return await self.host.new_stream(self.node, [protocol])
 
@@ -114,6 +115,11 @@ class Neighbour:
         if self._stream is None:
             self._stream = await self.stream(MESHSUB)
         await self._stream.write(frame(data))
+
+    async def control(self, kind: str, **fields: Any) -> None:
+        rpc = rpc_pb2.RPC()
+        getattr(rpc.control, kind).add(**fields)
+        await self.frame(rpc)
 
     async def subscribe(self) -> None:
         """Subscribe to the topic: the node asks only subscribers for rollouts."""
@@ -254,7 +260,7 @@ async def random_bytes(hostile: Hostile, sockets: int = 30, seconds: float = 15.
 
     async def one(number: int) -> None:
         nonlocal closed
-        beginning = (b"", _HELLO, _HELLO + _NOISE, _HELLO + _NOISE + b"\x00\x20")[number % 4]
+        beginning = (b"", HELLO, HELLO + _NOISE, HELLO + _NOISE + b"\x00\x20")[number % 4]
         try:
             stream = await _raw(hostile)
             await stream.send_all(beginning + generator.randbytes(generator.choice((40, 400, 100_000))))
@@ -279,7 +285,7 @@ async def half_open(hostile: Hostile, sockets: int, seconds: float = 25.0) -> di
     closed = 0
     longest = late = 0.0
     # Lengths that promise more than comes: of a negotiation's line, and of a handshake's message.
-    slow = (b"", _HELLO * 40, (_HELLO + _NOISE + b"\xff\xff" + bytes(200)), b"\xff\x7f" + b"a" * 200)
+    slow = (b"", HELLO * 40, (HELLO + _NOISE + b"\xff\xff" + bytes(200)), b"\xff\x7f" + b"a" * 200)
 
     async def watch_timer() -> None:
         nonlocal late
@@ -460,8 +466,7 @@ async def flood(hostile: Hostile, seconds: float) -> None:
 
         async def pings() -> None:
             for number in itertools.count():
-                header = struct.pack(yamux.YAMUX_HEADER_FORMAT, 0, yamux.TYPE_PING, yamux.FLAG_SYN, 0, number % 2**32)
-                await peer.connection._write_frame(header)
+                await peer.ping(number % 2**32)
 
         with trio.move_on_after(seconds), contextlib.suppress(Exception):
             async with trio.open_nursery() as nursery:
@@ -476,8 +481,14 @@ async def identities(hostile: Hostile, authors: int, connections: int) -> dict[s
     connected = done = 0
     everybody = trio.Event()
 
+    def finish() -> None:
+        nonlocal done
+        done += 1
+        if done == connections:
+            everybody.set()
+
     async def one() -> None:
-        nonlocal connected, done
+        nonlocal connected
         with contextlib.suppress(Exception):
             async with hostile.neighbour() as peer:
                 connected += 1
@@ -486,16 +497,12 @@ async def identities(hostile: Hostile, authors: int, connections: int) -> dict[s
                         author = hostile.identity()
                         records = [hostile.record(author, sequence, number) for sequence in (1, 2)]
                         await peer.gossip(hostile.payload(*records), publisher=author)
-                done += 1
-                if done == connections:
-                    everybody.set()
+                finish()
                 await everybody.wait()
                 # What was sent is not read yet.
                 await trio.sleep(4.0)
                 return
-        done += 1
-        if done == connections:
-            everybody.set()
+        finish()
 
     async with trio.open_nursery() as nursery:
         for _ in range(connections):

@@ -39,8 +39,7 @@ class MemberProcess(LineProcess):
 
     @property
     def address(self) -> str:
-        address: str = self.line("addresses")[0]
-        return address
+        return str(self.line("addresses")[0])
 
     @property
     def peer_id(self) -> str:
@@ -64,8 +63,7 @@ class MemberProcess(LineProcess):
     def status(self) -> dict[str, Any]:
         before = len(self.lines)
         self.tell("status")
-        status: dict[str, Any] = self.line("status", before)
-        return status
+        return dict(self.line("status", before))
 
     def until(self, condition: Callable[[dict[str, Any]], Any], seconds: float = PATIENCE) -> dict[str, Any]:
         """Its status once a condition on it is true."""

@@ -23,7 +23,6 @@ import trio
 from libp2p.identity.identify.pb.identify_pb2 import Identify
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.relay.circuit_v2.pb.circuit_pb2 import HopMessage, Reservation, Status
-from libp2p.stream_muxer.yamux import yamux
 from libp2p.utils.varint import encode_uvarint
 from multiaddr import Multiaddr
 
@@ -34,7 +33,7 @@ from sapo_edge.swarm.wire.codec import encode
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse, swarm_tag
 from sapo_edge.swarm.wire.messages import Request, encode_request
 from sapo_edge.swarm.wire.record import RawRecord
-from tests.swarm.member.hostile import PULL, Attack, Hostile, Neighbour, attack, letters, say
+from tests.swarm.member.hostile import HELLO, PULL, Attack, Hostile, Neighbour, attack, letters, say
 
 IDENTIFY, IDENTIFY_PUSH = "/ipfs/id/1.0.0", "/ipfs/id/push/1.0.0"
 PEERS, HOP, PLACE = "/sapo-edge/peers/1.0.0", "/libp2p/circuit/relay/0.2.0/hop", "/sapo-edge/code/1.0.0"
@@ -112,9 +111,7 @@ async def garbage(hostile: Hostile, seconds: float) -> dict[str, Any]:
         while True:
             with contextlib.suppress(OSError, trio.BrokenResourceError):
                 async with await trio.open_tcp_stream(hostile.host, hostile.port) as stream:
-                    await stream.send_all(
-                        generator.choice((b"", b"\x13/multistream/1.0.0\n")) + secrets.token_bytes(400)
-                    )
+                    await stream.send_all(generator.choice((b"", HELLO)) + secrets.token_bytes(400))
                     with trio.move_on_after(1.0):
                         await stream.receive_some(100)
             await trio.sleep(0.05)
@@ -281,9 +278,7 @@ async def amplification(hostile: Hostile, seconds: float) -> dict[str, Any]:
 
     async def act(peer: Neighbour) -> None:
         digest, message_id = known[peer.peer_id]
-        rpc = rpc_pb2.RPC()
-        rpc.control.iwant.add(messageIDs=[message_id] * 64)
-        await peer.frame(rpc)
+        await peer.control("iwant", messageIDs=[message_id] * 64)
         await _open(peer, PULL, _framed(encode_request(Request("rollouts", digests=(digest,) * 32))))
 
     return await _sustain(hostile, seconds, act, greet=greet)
@@ -293,9 +288,8 @@ async def amplification(hostile: Hostile, seconds: float) -> dict[str, Any]:
 async def liars(hostile: Hostile, seconds: float, lies: str = "") -> dict[str, Any]:
     """Members that graft, forward nothing, and lie.
 
-    Args:
-        lies: "addresses": of the owner's network, and of many machines that are none; "views": that the node is not
-            reachable, and its clock a day behind; "relays": that they relay.
+    Lies are "addresses", of the owner's network and of many machines that are none, "views", that the node is not
+    reachable and its clock a day behind, or "relays", that they relay.
     """
     numbers = itertools.count(1)
 
@@ -334,9 +328,7 @@ async def liars(hostile: Hostile, seconds: float, lies: str = "") -> dict[str, A
 
 
 async def _graft(peer: Neighbour) -> None:
-    rpc = rpc_pb2.RPC()
-    rpc.control.graft.add(topicID=peer.hostile.topic)
-    await peer.frame(rpc)
+    await peer.control("graft", topicID=peer.hostile.topic)
 
 
 @sustained
@@ -346,9 +338,7 @@ async def grafts(hostile: Hostile, seconds: float) -> dict[str, Any]:
     async def act(peer: Neighbour) -> None:
         await peer.subscribe()
         await _graft(peer)
-        rpc = rpc_pb2.RPC()
-        rpc.control.prune.add(topicID=hostile.topic, backoff=1)
-        await peer.frame(rpc)
+        await peer.control("prune", topicID=hostile.topic, backoff=1)
         await _graft(peer)
 
     return await _sustain(hostile, seconds, act, connections=24, pause=0.02)
@@ -374,12 +364,8 @@ async def controls(hostile: Hostile, seconds: float) -> dict[str, Any]:
 @sustained
 async def pings(hostile: Hostile, seconds: float) -> dict[str, Any]:
     async def act(peer: Neighbour) -> None:
-        frames = (
-            struct.pack(yamux.YAMUX_HEADER_FORMAT, 0, yamux.TYPE_PING, yamux.FLAG_SYN, 0, random.getrandbits(32))
-            for _ in range(50)
-        )
-        for frame in frames:
-            await peer.connection._write_frame(frame)
+        for _ in range(50):
+            await peer.ping(random.getrandbits(32))
 
     return await _sustain(hostile, seconds, act)
 
@@ -440,9 +426,7 @@ async def padding(hostile: Hostile, seconds: float) -> dict[str, Any]:
         with trio.move_on_after(seconds):
             while True:
                 await act(key=bytes(250_000))
-                rpc = rpc_pb2.RPC()
-                rpc.control.ihave.add(topicID=hostile.topic, messageIDs=[secrets.token_bytes(250_000)])
-                await peer.frame(rpc)
+                await peer.control("ihave", topicID=hostile.topic, messageIDs=[secrets.token_bytes(250_000)])
                 await trio.sleep(0.5)
     return {"messages": sent}
 
@@ -461,7 +445,7 @@ async def slow_readers(hostile: Hostile, seconds: float) -> dict[str, Any]:
     async def act(peer: Neighbour) -> None:
         with trio.move_on_after(3.0):
             stream = await peer.host.get_network().new_stream(peer.node)
-            await stream.write(b"\x13/multistream/1.0.0\n" + bytes([len(PULL) + 1]) + PULL.encode() + b"\n" + wanted)
+            await stream.write(HELLO + bytes([len(PULL) + 1]) + PULL.encode() + b"\n" + wanted)
             # More than anybody reads on this stream.
             stream.muxed_stream.send_window = 2**31
             for _ in range(120):
