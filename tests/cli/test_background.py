@@ -68,13 +68,10 @@ time.sleep({SECONDS})
     assert paths.background_output.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize(
-    ("number", "known", "unknown"),
-    [
-        (signal.SIGKILL, "killed (SIGKILL: `kill -9`, or the system ran out of memory)", "ended without a message"),
-        (signal.SIGSEGV, "crashed in native code (SIGSEGV)", "crashed in native code (Segmentation fault)"),
-    ],
-)
+@pytest.mark.parametrize(("number", "known", "unknown"), [
+    (signal.SIGKILL, "killed (SIGKILL: `kill -9`, or the system ran out of memory)", "ended without a message"),
+    (signal.SIGSEGV, "crashed in native code (SIGSEGV)", "crashed in native code (Segmentation fault)"),
+])  # fmt: skip
 def test_a_deadly_signal_is_named(model: Path, fresh: Path, number: signal.Signals, known: str, unknown: str) -> None:
     paths = Paths.default(fresh)
     background = Background(paths, fresh)

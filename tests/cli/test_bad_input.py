@@ -20,18 +20,14 @@ from tests.cli.process import Result, assert_refused
 from tests.models import SHAPES, ModelShape, write_model
 
 
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["--own", "0"], ["own = 0 (flag)", "from 1 to 256"]),
-        (["--backend", "toch"], ["backend = 'toch'", "did you mean torch?"]),
-        (["--set", "learning_rate=nan"], ["learning_rate = 'nan'", "above 0 and at most 0.01"]),
-        (["--set", "learning_rat=1"], ["did you mean learning_rate?"]),
-        (["--set", "own"], ["--set own has no value", "name=value"]),
-        (["--own", "2", "--set", "own=3"], ["own is given twice"]),
-        (["--manifest", "nothing"], ["nothing", "starter"]),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "parts"), [
+    (["--own", "0"], ["own = 0 (flag)", "from 1 to 256"]),
+    (["--backend", "toch"], ["backend = 'toch'", "did you mean torch?"]),
+    (["--set", "learning_rate=nan"], ["learning_rate = 'nan'", "above 0 and at most 0.01"]),
+    (["--set", "learning_rat=1"], ["did you mean learning_rate?"]),
+    (["--set", "own"], ["--set own has no value", "name=value"]),
+    (["--own", "2", "--set", "own=3"], ["own is given twice"]), (["--manifest", "nothing"], ["nothing", "starter"]),
+])  # fmt: skip
 def test_settings(invoke: Invoke, tmp_path: Path, arguments: list[str], parts: list[str]) -> None:
     assert_refused(invoke("run", "--home", tmp_path / "home", *arguments), 2, *parts)
     assert not (tmp_path / "home").exists()
@@ -50,17 +46,11 @@ def test_a_home_that_cannot_be_entered_is_an_error_with_a_remedy(
     assert_refused(invoke(*arguments.split()), 1, "can't ", "aaa", "File name too long", "--home")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "part"),
-    [
-        ("run --manifest {}", 2, "there is no manifest"),
-        ("run --model {}", 1, "there is no model file"),
-        ("tasks check {}", 2, "can't be read"),
-        ("tasks preview {}", 2, "there is no file"),
-        ("tasks new {}", 2, "can't be written"),
-        ("eval --adapter {}", 1, "holds no adapter"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code", "part"), [
+    ("run --manifest {}", 2, "there is no manifest"), ("run --model {}", 1, "there is no model file"),
+    ("tasks check {}", 2, "can't be read"), ("tasks preview {}", 2, "there is no file"),
+    ("tasks new {}", 2, "can't be written"), ("eval --adapter {}", 1, "holds no adapter"),
+])  # fmt: skip
 def test_what_can_be_no_file_is_none(invoke: Invoke, tmp_path: Path, arguments: str, code: int, part: str) -> None:
     """Such as an invite that was pasted in a path's place."""
     home = () if arguments.startswith("tasks new") else ("--home", tmp_path / "home")
@@ -108,21 +98,16 @@ def test_a_model_that_is_a_directory_or_cut_off(sapo: Command, model: Path, tmp_
     assert_refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf")
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "code", "part"),
-    [
-        ("tiny.gguf", "other.gguf", 1, "was made with another model; continue with"),
-        ("3", "4", 2, "seed 3, not 4; give --seed 3"),
-        ("rank=2", "rank=4", 1, "rank"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "code", "part"), [
+    ("tiny.gguf", "other.gguf", 1, "was made with another model; continue with"),
+    ("3", "4", 2, "seed 3, not 4; give --seed 3"), ("rank=2", "rank=4", 1, "rank"),
+])  # fmt: skip
 def test_a_state_of_another_run(
     sapo: Command, model: Path, other_model: Path, home: Path, old: str, new: str, code: int, part: str
 ) -> None:
     arguments = quick(other_model if old == model.name else model, home, "--rounds", "6")
     result = sapo(*(new if argument == old else argument for argument in arguments))
-    assert result.code == code and "Traceback" not in result.err
-    assert part in result.err.splitlines()[-1]
+    assert result.code == code and "Traceback" not in result.err and part in result.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("shape", [SHAPES["qwen3"], replace(SHAPES["llama-gqa"], seed=99)], ids=["other", "similar"])
@@ -145,13 +130,10 @@ def test_no_adapter_and_no_model(use: Callable[..., Result], home: Path, model: 
     assert_refused(use(*fresh, "--adapter", tmp_path), 1, "holds no adapter", "checkpoint")
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("adapter_config.json", b"{}"), ("adapter_config.json", b"\xff" * 100), ("adapter_model.safetensors", b""),
-        ("adapter_model.safetensors", b"\xff" * 100),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "content"), [
+    ("adapter_config.json", b"{}"), ("adapter_config.json", b"\xff" * 100), ("adapter_model.safetensors", b""),
+    ("adapter_model.safetensors", b"\xff" * 100),
+])  # fmt: skip
 def test_a_damaged_adapter(use: Callable[..., Result], model: Path, home: Path, name: str, content: bytes) -> None:
     adapter = home / "state" / "runs" / "first" / "checkpoints" / "round-000005"
     # Its digests would tell before anything is read.
@@ -200,25 +182,19 @@ def test_a_port_of_the_page_that_is_in_use_is_reported(invoke: Invoke, tmp_path:
         assert_refused(invoke("web", "--home", tmp_path, "--port", port), 1, "choose another one with --port")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (["bogus"], ["no such command 'bogus'", "`sapo --help`"]),
-        (["rnu"], ["Did you mean 'run'?", "`sapo --help`"]),
-        (["run", "--bogus"], ["no such option: --bogus", "`sapo run --help`"]),
-        (["run", "--rouns", "3"], ["--rounds"]),
-        (["run", "--own", "three"], ["'--own'", "integer", "`sapo run --help`"]),
-        (["run", "--own"], ["'--own' requires an argument", "`sapo run --help`"]),
-        (["run", "--solo=3"], ["'--solo' does not take a value", "`sapo run --help`"]),
-        (["run", "extra"], ["extra", "`sapo run --help`"]),
-        (["export"], ["missing argument 'directory'", "`sapo export --help`"]),
-        (["export", "directory"], ["--to", "peft, gguf, mlx", "`sapo export --help`"]),
-        (["logs", "--lines", "5000"], ["'--lines'", "1000", "`sapo logs --help`"]),
-        (["config", "shw"], ["Did you mean 'show'?", "`sapo config --help`"]),
-        (["identity", "restore"], ["`sapo identity restore --help`"]),
-        (["run", "--\x1b[2J"], ["\\x1b[2J"]),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "parts"), [
+    (["bogus"], ["no such command 'bogus'", "`sapo --help`"]), (["rnu"], ["Did you mean 'run'?", "`sapo --help`"]),
+    (["run", "--bogus"], ["no such option: --bogus", "`sapo run --help`"]), (["run", "--rouns", "3"], ["--rounds"]),
+    (["run", "--own", "three"], ["'--own'", "integer", "`sapo run --help`"]),
+    (["run", "--own"], ["'--own' requires an argument", "`sapo run --help`"]),
+    (["run", "--solo=3"], ["'--solo' does not take a value", "`sapo run --help`"]),
+    (["run", "extra"], ["extra", "`sapo run --help`"]),
+    (["export"], ["missing argument 'directory'", "`sapo export --help`"]),
+    (["export", "directory"], ["--to", "peft, gguf, mlx", "`sapo export --help`"]),
+    (["logs", "--lines", "5000"], ["'--lines'", "1000", "`sapo logs --help`"]),
+    (["config", "shw"], ["Did you mean 'show'?", "`sapo config --help`"]),
+    (["identity", "restore"], ["`sapo identity restore --help`"]), (["run", "--\x1b[2J"], ["\\x1b[2J"]),
+])  # fmt: skip
 def test_usage(invoke: Invoke, arguments: list[str], parts: list[str]) -> None:
     assert_refused(invoke(*arguments), 2, *parts)
 

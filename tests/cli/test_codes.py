@@ -93,17 +93,14 @@ def test_ctrl_c_ends_the_code(homes: tuple[Path, Path]) -> None:
     assert result.code == 130 and "Traceback" not in result.err and "the code has ended" in result.err
 
 
-@pytest.mark.parametrize(
-    ("words", "typed", "error"),
-    [
-        ("join 7-gutar-revolver", "", "no code has the word gutar; did you mean guitar?"),
-        ("join", "7 gutar revolver\nmore\n", "no code has the word gutar; did you mean guitar?"),
-        ("join 7 guitar", "", "has 1 word instead of 2"),
-        ("join 7-guitar-revolver --at no-place:x", "", "'no-place:x' is not an address of a meeting place"),
-        (f"join {Swarm.of(STARTER).to_line()} --at localhost", "", "--at is for a code"),
-        ("invite --at localhost", "", "add --code"),
-    ],
-)
+@pytest.mark.parametrize(("words", "typed", "error"), [
+    ("join 7-gutar-revolver", "", "no code has the word gutar; did you mean guitar?"),
+    ("join", "7 gutar revolver\nmore\n", "no code has the word gutar; did you mean guitar?"),
+    ("join 7 guitar", "", "has 1 word instead of 2"),
+    ("join 7-guitar-revolver --at no-place:x", "", "'no-place:x' is not an address of a meeting place"),
+    (f"join {Swarm.of(STARTER).to_line()} --at localhost", "", "--at is for a code"),
+    ("invite --at localhost", "", "add --code"),
+])  # fmt: skip
 def test_a_mistake_is_named_at_once(invoke: Invoke, tmp_path: Path, words: str, typed: str, error: str) -> None:
     """A code that is typed needs no empty line."""
     assert_refused(invoke("swarm", *words.split(), "--home", tmp_path, typed=typed), 2, error)
@@ -131,15 +128,9 @@ def test_a_swarm_with_such_a_name_can_still_be_joined(invoke: Invoke, tmp_path: 
 FAR = "from anywhere if their router forwards a port or a volunteer is found"
 
 
-@pytest.mark.parametrize(
-    ("nearby", "elsewhere", "is_announced", "where"),
-    [
-        (True, True, True, "from anywhere"),
-        (True, True, False, f"on the same local network; {FAR}"),
-        (False, True, False, FAR),
-        (True, False, False, "on the same local network"),
-        (False, False, False, ""),
-    ],
-)
+@pytest.mark.parametrize(("nearby", "elsewhere", "is_announced", "where"), [
+    (True, True, True, "from anywhere"), (True, True, False, f"on the same local network; {FAR}"),
+    (False, True, False, FAR), (True, False, False, "on the same local network"), (False, False, False, ""),
+])  # fmt: skip
 def test_an_offer_says_where_its_code_is_enough(nearby: bool, elsewhere: bool, is_announced: bool, where: str) -> None:
     assert _where_alone(nearby, elsewhere, is_announced) == where

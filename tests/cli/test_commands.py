@@ -80,14 +80,11 @@ def test_a_bit_flipped_in_the_best_checkpoint_is_noticed(
     assert explicit.code == 1 and "is damaged" in explicit.err and explicit.out == ""
 
 
-@pytest.mark.parametrize(
-    ("form", "path", "files", "usage"),
-    [
-        ("gguf", "adapter.gguf", {"adapter.gguf"}, "llama-cli -m {model} --lora {path}"),
-        ("mlx", "mlx", {"mlx", "mlx/adapter_config.json", "mlx/adapters.safetensors"}, "--adapter-path {path}"),
-        ("peft", ".", {"adapter_config.json", "adapter_model.safetensors"}, "PeftModel.from_pretrained"),
-    ],
-)
+@pytest.mark.parametrize(("form", "path", "files", "usage"), [
+    ("gguf", "adapter.gguf", {"adapter.gguf"}, "llama-cli -m {model} --lora {path}"),
+    ("mlx", "mlx", {"mlx", "mlx/adapter_config.json", "mlx/adapters.safetensors"}, "--adapter-path {path}"),
+    ("peft", ".", {"adapter_config.json", "adapter_model.safetensors"}, "PeftModel.from_pretrained"),
+])  # fmt: skip
 def test_export_says_how_to_use_what_it_writes(
     sapo: Command, model: Path, home: Path, tmp_path: Path, form: str, path: str, files: set[str], usage: str
 ) -> None:

@@ -68,23 +68,20 @@ def test_status_fits_into_80_columns(invoke: Invoke, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"reduced": {"external": 2, "setting": 4}},
-         "external    2 of 4 in an update, because the validation accuracy fell"),
-        ({"limits": {"threads": 1, "others": 83.4}},
-         "processor   other programs use 83 % of it, so rounds take longer"),
-        ({"limits": {"threads": 1, "others": None}, "state": "paused", "paused": ["asked to pause", "on battery"]},
-         "node        paused, round 12 of 40, asked to pause, on battery (process 4711)"),
-        ({**dict.fromkeys(STATUS), "state": "starting", "rejections": {}}, "rewards     none yet"),
-        ({"swarm": None}, "swarm       none: this node works alone"),
-        ({"swarm": {**SWARM.as_dict(), "search": asdict(Search(4e9, 3))}},
-         "search      looking for the swarm ... 3 addresses found, dialling"),
-        ({"swarm": {**SWARM.as_dict(), "search": asdict(Search(1.0, last=LastSeen(1, 1_800_014_400)))}},
-         "            somebody comes (last found on 2027-01-15: 1 member)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "line"), [
+    ({"reduced": {"external": 2, "setting": 4}},
+     "external    2 of 4 in an update, because the validation accuracy fell"),
+    ({"limits": {"threads": 1, "others": 83.4}},
+     "processor   other programs use 83 % of it, so rounds take longer"),
+    ({"limits": {"threads": 1, "others": None}, "state": "paused", "paused": ["asked to pause", "on battery"]},
+     "node        paused, round 12 of 40, asked to pause, on battery (process 4711)"),
+    ({**dict.fromkeys(STATUS), "state": "starting", "rejections": {}}, "rewards     none yet"),
+    ({"swarm": None}, "swarm       none: this node works alone"),
+    ({"swarm": {**SWARM.as_dict(), "search": asdict(Search(4e9, 3))}},
+     "search      looking for the swarm ... 3 addresses found, dialling"),
+    ({"swarm": {**SWARM.as_dict(), "search": asdict(Search(1.0, last=LastSeen(1, 1_800_014_400)))}},
+     "            somebody comes (last found on 2027-01-15: 1 member)"),
+])  # fmt: skip
 def test_status_says_what_is_not_as_usual(invoke: Invoke, tmp_path: Path, changes: dict[str, Any], line: str) -> None:
     with running(tmp_path, FakeNode({**STATUS, **changes})):
         told = invoke("status", "--home", tmp_path)

@@ -119,8 +119,7 @@ def test_a_killed_and_interrupted_run_writes_the_table_of_an_undisturbed_one(
     fork_workers(monkeypatch)
     continued = invoke(*experiment(plan, two, 1)).ok()
     assert re.search(r"(?m)^[23] of 4 swarms are finished already$", continued.err)
-    assert 1 <= continued.err.count(": done; ") <= 2
-    assert continued.out == (two / "summary.txt").read_text()
+    assert 1 <= continued.err.count(": done; ") <= 2 and continued.out == (two / "summary.txt").read_text()
     assert continued.out.startswith("Small (small)\n")
     for name in ("table.md", "table.csv", "summary.txt", "results.json"):
         assert (two / name).read_bytes() == (one / name).read_bytes()
@@ -159,8 +158,7 @@ def test_adapters_and_optimizers_survive_a_kill_between_two_rounds(
         run(tmp_path / "two", "second", [job], kill_at=3)
     assert [path.name for path in job.state(tmp_path / "two").iterdir()] == ["round-2"]
     again = run(tmp_path / "two", "third", [job])
-    assert any(row.trained for row in record.rounds if row.round > 2)
-    assert any(row.taken for row in record.rounds)
+    assert any(row.trained for row in record.rounds if row.round > 2) and any(row.taken for row in record.rounds)
     assert again == record
 
 
@@ -211,21 +209,17 @@ def test_a_report_needs_results(invoke: Invoke, plan: Path, model: Path, tmp_pat
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--scale", "tinny"], "there is no scale tinny; did you mean tiny?"),
-        (["--setting", "mixd"], "there is no setting mixd; did you mean mixed?"),
-        (["--arm", "4/5"], "there is no arm 4/5; did you mean"),
-        (["--nodes", "2"], "2 members of setting hostile leave no honest one in arm"),
-        (["--manifest", "nowhere.toml"], "nowhere.toml"),
-        (["--model", "nowhere.gguf", "--setting", "mixed"], "there is no model file nowhere.gguf"),
-        (["--model", "nowhere.gguf", "--setting", "hard"], "there is no model hard: only the scale tiny has several"),
-        (["--plan", "nowhere.toml"], "can't read nowhere.toml: No such file or directory"),
-        (["--plan", "plan.toml", "--scale", "tiny"], "--plan and --scale are both given"),
-        (["--seeds", "0"], "--seeds"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--scale", "tinny"], "there is no scale tinny; did you mean tiny?"),
+    (["--setting", "mixd"], "there is no setting mixd; did you mean mixed?"),
+    (["--arm", "4/5"], "there is no arm 4/5; did you mean"),
+    (["--nodes", "2"], "2 members of setting hostile leave no honest one in arm"),
+    (["--manifest", "nowhere.toml"], "nowhere.toml"),
+    (["--model", "nowhere.gguf", "--setting", "mixed"], "there is no model file nowhere.gguf"),
+    (["--model", "nowhere.gguf", "--setting", "hard"], "there is no model hard: only the scale tiny has several"),
+    (["--plan", "nowhere.toml"], "can't read nowhere.toml: No such file or directory"),
+    (["--plan", "plan.toml", "--scale", "tiny"], "--plan and --scale are both given"), (["--seeds", "0"], "--seeds"),
+])  # fmt: skip
 def test_what_cannot_be_run_is_said_in_one_line(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:

@@ -117,5 +117,4 @@ def test_a_long_manifest_is_described_in_few_words() -> None:
     large = TaskEntry("large", questions=QuestionData(150_000, bytes(32), 12_300_000))
     manifest = replace(STARTER, tasks=(*(TaskEntry(name, name) for name in names), large))
     kinds = "chain sum, basic arithmetic, leg counting, gcd, 2 more kinds, 150000 questions of people's own"
-    assert describe_kinds(manifest) == kinds
-    assert "12.3 MB of questions are downloaded" in describe_demands(manifest)
+    assert describe_kinds(manifest) == kinds and "12.3 MB of questions are downloaded" in describe_demands(manifest)

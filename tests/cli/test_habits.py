@@ -17,14 +17,10 @@ from tests.cli.inprocess import Invoke
 from tests.cli.process import Result, assert_refused
 
 
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        ("sapo servi", ["service"]),
-        ("sapo service in", ["install"]),
-        ("sapo config ", ["edit", "get", "set", "show", "validate"]),
-    ],
-)
+@pytest.mark.parametrize(("typed", "expected"), [
+    ("sapo servi", ["service"]), ("sapo service in", ["install"]),
+    ("sapo config ", ["edit", "get", "set", "show", "validate"]),
+])  # fmt: skip
 def test_the_shell_completes_commands(tmp_path: Path, typed: str, expected: list[str]) -> None:
     words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_SAPO_COMPLETE": "complete_bash"}
     command = [sys.executable, "-m", "sapo_edge"]

@@ -55,8 +55,7 @@ def test_show_prints_the_identity_without_the_secret(invoke: Invoke, home: Path,
 def test_a_backup_moves_the_identity_to_another_home(invoke: Invoke, home: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "backup", tmp_path / "other"
     told = invoke("identity", "backup", file, "--home", home)
-    assert told.code == 0 and told.out == f"{file}\n"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert told.code == 0 and told.out == f"{file}\n" and stat.S_IMODE(file.stat().st_mode) == 0o600
     assert secret_of(home) not in file.read_bytes() and secret_of(home).hex().encode() not in file.read_bytes()
     restored = invoke("identity", "restore", file, "--home", other)
     assert restored.code == 0 and secret_of(other) == secret_of(home)

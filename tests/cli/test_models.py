@@ -45,16 +45,13 @@ def test_a_damaged_model_is_listed_with_its_problem(hub: Hub, invoke: Invoke, tm
     assert " no " in row and "ends in the middle" in row
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        (("pull", "tiny"), "tiny is no name of a model on the hub; give hf:ORGANISATION/MODEL"),
-        (("pull", "some/tiny"), "did you mean hf:some/tiny?"),
-        (("remove", "hf:someone/tiny", "--yes"), "the model hf:someone/tiny is not on this machine"),
-        (("show", "hf:someone/tiny"), "download it with: sapo models pull hf:someone/tiny"),
-        (("pull", "hf:someone/else"), "is private or not on the hub"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "error"), [
+    (("pull", "tiny"), "tiny is no name of a model on the hub; give hf:ORGANISATION/MODEL"),
+    (("pull", "some/tiny"), "did you mean hf:some/tiny?"),
+    (("remove", "hf:someone/tiny", "--yes"), "the model hf:someone/tiny is not on this machine"),
+    (("show", "hf:someone/tiny"), "download it with: sapo models pull hf:someone/tiny"),
+    (("pull", "hf:someone/else"), "is private or not on the hub"),
+])  # fmt: skip
 def test_each_mistake_is_answered(hub: Hub, invoke: Invoke, arguments: tuple[str, ...], error: str) -> None:
     result = invoke("models", *arguments)
     assert result.code != 0 and error in result.err

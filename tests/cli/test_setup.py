@@ -71,14 +71,11 @@ def test_a_service_of_the_system_gets_the_settings_and_the_swarm_where_it_looks(
     assert (tmp_path / "system" / "config" / "config.toml").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        ("own = 6", "'own' is not understood"), ("[settings]\nonw = 6", "onw"), ("[settings]\nown = 0", "own"),
-        ("settings = 1", "settings"), ("profile = 1", "profile"), ('service = "all"', "none, user, system"),
-        ("x", "can't be used"), ('invite = "hello"', "invite"), ("a" * 70_000, "more than"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "part"), [
+    ("own = 6", "'own' is not understood"), ("[settings]\nonw = 6", "onw"), ("[settings]\nown = 0", "own"),
+    ("settings = 1", "settings"), ("profile = 1", "profile"), ('service = "all"', "none, user, system"),
+    ("x", "can't be used"), ('invite = "hello"', "invite"), ("a" * 70_000, "more than"),
+])  # fmt: skip
 def test_a_wrong_file_is_refused(invoke: Invoke, tmp_path: Path, text: str, part: str) -> None:
     (tmp_path / "sapo.toml").write_text(f"{text}\n")
     result = invoke("setup", tmp_path / "sapo.toml", "--home", tmp_path / "home")

@@ -17,22 +17,14 @@ from sapo_edge.library.signals import StopSignals
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
-@pytest.mark.parametrize(
-    ("sent", "immediate", "lines"),
-    [
-        ([(0.0, INT)], False, 1),
-        ([(0.0, INT), (0.001, INT)], False, 1),
-        ([(0.0, INT), (0.9, TERM), (0.99, INT)], False, 1),
-        ([(0.0, INT), (1.1, INT)], True, 1),
-        ([(0.0, INT), (0.5, INT), (1.1, TERM)], True, 1),
-        ([(0.0, TERM), (5.0, TERM)], True, 1),
-        ([(0.0, HUP), (0.001, HUP), (60.0, HUP)], False, 1),
-        ([(0.0, INT), (60.0, HUP)], False, 1),
-        ([(0.0, HUP), (0.001, TERM)], False, 2),
-        ([(0.0, HUP), (60.0, TERM)], False, 2),
-        ([(0.0, HUP), (60.0, TERM), (62.0, INT)], True, 2),
-    ],
-)
+@pytest.mark.parametrize(("sent", "immediate", "lines"), [
+    ([(0.0, INT)], False, 1), ([(0.0, INT), (0.001, INT)], False, 1),
+    ([(0.0, INT), (0.9, TERM), (0.99, INT)], False, 1), ([(0.0, INT), (1.1, INT)], True, 1),
+    ([(0.0, INT), (0.5, INT), (1.1, TERM)], True, 1), ([(0.0, TERM), (5.0, TERM)], True, 1),
+    ([(0.0, HUP), (0.001, HUP), (60.0, HUP)], False, 1), ([(0.0, INT), (60.0, HUP)], False, 1),
+    ([(0.0, HUP), (0.001, TERM)], False, 2), ([(0.0, HUP), (60.0, TERM)], False, 2),
+    ([(0.0, HUP), (60.0, TERM), (62.0, INT)], True, 2),
+])  # fmt: skip
 def test_only_a_later_second_ctrl_c_or_sigterm_stops_immediately(
     monkeypatch: pytest.MonkeyPatch, sent: list[tuple[float, int]], immediate: bool, lines: int
 ) -> None:

@@ -51,8 +51,7 @@ def test_a_detached_node_answers_when_the_command_returns(invoke: Invoke, model:
     started = invoke(*quick(model, fresh, "--detach", "--set", "held_out=0", "--set", f"metrics_port={port}"))
     assert started.code == 0 and "started (process " in started.err, started.err
     status = invoke("status", "--home", fresh, "--json").record
-    assert status["state"] in ("starting", "running")
-    assert f"(process {status['pid']})" in started.err
+    assert status["state"] in ("starting", "running") and f"(process {status['pid']})" in started.err
     assert "  loading the model into torch for training\n" in started.err, "it is said what takes long"
     log = invoke("logs", "--since", "1h", "--home", fresh).out
     assert "loading the model into torch" in log and log.index("loading the model") < log.index("started: ")

@@ -171,15 +171,10 @@ def test_a_run_in_its_swarm_fetches_its_manifests_questions(tmp_path: Path, monk
         assert len(TaskSource(fetched).own["mine"].train) == 6 and asked == list(manifest.data), "once"
 
 
-@pytest.mark.parametrize(
-    ("flags", "contacts"),
-    [
-        ({"rendezvous": "off"}, ()),
-        ({"rendezvous": "on", "listen": "loopback"}, ()),
-        ({"rendezvous": "on"}, CONTACTS),
-        ({"rendezvous": "5.5.5.5:1"}, (("5.5.5.5", 1),)),
-    ],
-)
+@pytest.mark.parametrize(("flags", "contacts"), [
+    ({"rendezvous": "off"}, ()), ({"rendezvous": "on", "listen": "loopback"}, ()), ({"rendezvous": "on"}, CONTACTS),
+    ({"rendezvous": "5.5.5.5:1"}, (("5.5.5.5", 1),)),
+])  # fmt: skip
 def test_commands_look_elsewhere_as_the_settings_say(
     flags: dict[str, str], contacts: tuple[tuple[str, int], ...], tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -230,19 +225,16 @@ def test_a_name_and_a_file_win_over_a_swarms(invited: Path, tmp_path: Path, monk
 def groups(home: Path, **flags: object) -> int:
     shape = open_workspace(home, flags).round_shape()
     assert shape is not None and shape.max_tokens == STARTER.max_tokens
-    assert shape.trainable == (flags.get("role") != "generator")
-    assert shape.precision == flags.get("precision", "auto")
+    assert shape.trainable == (flags.get("role") != "generator") and shape.precision == flags.get("precision", "auto")
     return shape.groups
 
 
 def test_an_estimate_counts_the_groups_of_a_round(tmp_path: Path) -> None:
     assert groups(tmp_path) == groups(tmp_path, network="solo") == 8, "4 own and 4 external"
     assert groups(tmp_path, own=2, external=3) == groups(tmp_path, own=2, external=3, network="solo") == 5
-    assert groups(tmp_path, precision="float32") == 8
-    assert groups(tmp_path, role="generator") == 4
+    assert groups(tmp_path, precision="float32") == 8 and groups(tmp_path, role="generator") == 4
     Membership(Paths.default(tmp_path).state).leave()
-    assert open_workspace(tmp_path).is_alone and groups(tmp_path) == 8
-    assert groups(tmp_path, role="generator") == 8
+    assert open_workspace(tmp_path).is_alone and groups(tmp_path) == 8 and groups(tmp_path, role="generator") == 8
 
 
 def test_the_doctor_estimates_a_round(

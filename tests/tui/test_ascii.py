@@ -24,11 +24,9 @@ def drawn(text: str) -> str:
 def test_what_the_app_draws_stays_readable() -> None:
     assert drawn("╭─ Swarm ─╮") == "+- Swarm -+"
     assert drawn("▲ 0.04 → 0.66 • ● round 41 …") == "^ 0.04 > 0.66 . # round 41 ."
-    assert drawn("⣀⣤⣶⣿⠀x") == "**** x"
-    assert drawn("“a’s”") == '"a\'s"'
+    assert drawn("⣀⣤⣶⣿⠀x") == "**** x" and drawn("“a’s”") == '"a\'s"'
 
-    assert drawn("超級x") == "????x"
-    assert drawn("e\u0301x") == "ex"
+    assert drawn("超級x") == "????x" and drawn("e\u0301x") == "ex"
 
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs"])))
@@ -48,21 +46,13 @@ def test_styles_stay() -> None:
     assert (plain.style, fancy.style) == (style, style)
 
 
-@pytest.mark.parametrize(
-    ("encoding", "environ", "needed"),
-    [
-        ("utf-8", UTF8, False),
-        ("utf-8", {"LANG": "C", "TERM": "xterm"}, True),
-        ("utf-8", {"LANG": "en_US.UTF-8", "LC_ALL": "POSIX"}, True),
-        ("utf-8", {"LANG": "en_US.UTF-8", "LC_CTYPE": "C"}, True),
-        ("utf-8", {**UTF8, "TERM": "vt100"}, True),
-        ("utf-8", {**UTF8, "TERM": "dumb"}, True),
-        ("utf-8", {"TERM": "xterm-256color"}, False),
-        ("UTF-8", UTF8, False),
-        ("ANSI_X3.4-1968", UTF8, True),
-        ("latin-1", UTF8, True),
-    ],
-)
+@pytest.mark.parametrize(("encoding", "environ", "needed"), [
+    ("utf-8", UTF8, False), ("utf-8", {"LANG": "C", "TERM": "xterm"}, True),
+    ("utf-8", {"LANG": "en_US.UTF-8", "LC_ALL": "POSIX"}, True),
+    ("utf-8", {"LANG": "en_US.UTF-8", "LC_CTYPE": "C"}, True), ("utf-8", {**UTF8, "TERM": "vt100"}, True),
+    ("utf-8", {**UTF8, "TERM": "dumb"}, True), ("utf-8", {"TERM": "xterm-256color"}, False), ("UTF-8", UTF8, False),
+    ("ANSI_X3.4-1968", UTF8, True), ("latin-1", UTF8, True),
+])  # fmt: skip
 def test_the_environment_and_the_encoding_decide(
     encoding: str, environ: dict[str, str], needed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,8 +76,7 @@ async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> No
         base, adapter = screen.query_one(Turn).boxes
         go.release()
         await until(pilot, lambda: base.answer)
-        assert not base.done and not adapter.answer
-        assert "after the base model" in str(adapter.visual)
+        assert not base.done and not adapter.answer and "after the base model" in str(adapter.visual)
         assert "Esc stops" in str(screen.query_one(AskBox).border_subtitle)
         await pilot.press(*"two", "enter")
         assert len(screen.query(Turn)) == 1 and screen.query_one(AskBox).text == "two", "one question at a time"

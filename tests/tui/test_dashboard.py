@@ -278,19 +278,13 @@ def test_zooming_out_again_shows_the_same_rounds_and_a_window_at_the_end_follows
     assert window.moved(5, 400).limits(401) == (201, 401)
 
 
-@pytest.mark.parametrize(
-    ("load", "rows"),
-    [
-        (Load(), []),
-        (Load(of=8, temperature=66.6), ["67 °C"]),
-        (Load(1.0, 4, others=0.9, kilowatt_hours=0.00004), ["1.0 of 4 cores"]),
-        (Load(2.0, 4, others=1.9), ["2.0 of 4 cores", "others use 1.9 cores"]),
-        (
-            Load(1.0, 1, None, Power(3.4, "battery"), 2.25),
-            ["1.0 of 1 core", "3 W, whole machine", "about 2.2 kWh so far"],
-        ),
-    ],
-)
+@pytest.mark.parametrize(("load", "rows"), [
+    (Load(), []),
+    (Load(of=8, temperature=66.6), ["67 °C"]),
+    (Load(1.0, 4, others=0.9, kilowatt_hours=0.00004), ["1.0 of 4 cores"]),
+    (Load(2.0, 4, others=1.9), ["2.0 of 4 cores", "others use 1.9 cores"]),
+    (Load(1.0, 1, None, Power(3.4, "battery"), 2.25), ["1.0 of 1 core", "3 W, whole machine", "about 2.2 kWh so far"]),
+])  # fmt: skip
 def test_what_the_machine_does_not_tell_is_left_out(load: Load, rows: list[str]) -> None:
     state = NodeState(standing=Standing.ATTACHED, load=load)
     text = machine_text(state, 9).plain.splitlines()
@@ -325,8 +319,7 @@ def test_the_share_that_teaches_names_the_rounds_it_is_of(round: int, words: str
 def test_ticks_are_few_and_round(last: int, most: int) -> None:
     numbers = ticks(last, most)
     assert numbers[0] == 0 and numbers[-1] <= last and len(numbers) <= most
-    assert str(numbers[1]).rstrip("0") in ("1", "2", "5")
-    assert all(number % numbers[1] == 0 for number in numbers)
+    assert str(numbers[1]).rstrip("0") in ("1", "2", "5") and all(number % numbers[1] == 0 for number in numbers)
 
 
 def test_picture(pictured: Pictured, look: Size) -> None:

@@ -169,14 +169,10 @@ async def test_long_texts_are_cut_and_scroll_and_fit_40_by_10(shown: Shown) -> N
         await press(pilot, "enter", then=lambda: shown.answers == [True])
 
 
-@pytest.mark.parametrize(
-    ("size", "ending", "patience", "often"),
-    [
-        ((80, 24), KILLED, 10.0, False),
-        ((120, 40), KILLED, 10.0, False),
-        ((80, 24), Ended("the disk is full", False, tuple(f"line {n}" for n in range(40))), None, True),
-    ],
-)
+@pytest.mark.parametrize(("size", "ending", "patience", "often"), [
+    ((80, 24), KILLED, 10.0, False), ((120, 40), KILLED, 10.0, False),
+    ((80, 24), Ended("the disk is full", False, tuple(f"line {n}" for n in range(40))), None, True),
+])  # fmt: skip
 def test_picture(
     shown: Shown, pictured: Pictured, size: Size, ending: Ended, patience: float | None, often: bool
 ) -> None:

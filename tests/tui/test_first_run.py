@@ -369,8 +369,7 @@ async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLaunc
     async with checked(launcher) as (pilot, app):
         await until(pilot, lambda: "at most 9 of 4" in screen(app))
         seen = screen(app)
-        assert "(●) Alone" in seen
-        assert "[ ] pause on battery" in seen and "[x] pause when busy" in seen
+        assert "(●) Alone" in seen and "[ ] pause on battery" in seen and "[x] pause when busy" in seen
         await pilot.click("#mains")
         await agree(pilot, app)
     assert launcher.consents == [Consent(mains_only=True)]

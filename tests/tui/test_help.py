@@ -45,8 +45,7 @@ async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher) -> No
             help = await helped(pilot, app)
             assert VIEWS[mode] in picture(app) and help.about
             listed = {id for rows in keys_of(screen).values() for *_, id in rows}
-            assert listed <= changeable
-            assert {id for rows in keys_of(help).values() for *_, id in rows} <= changeable
+            assert listed <= changeable and {id for rows in keys_of(help).values() for *_, id in rows} <= changeable
             own = [item.id for item in type(screen).BINDINGS if isinstance(item, Binding) and item.show]
             assert {"node.pause", "app.quit", f"view.{mode}"} <= listed
             assert not own or listed & set(own)

@@ -39,18 +39,15 @@ def test_the_file_has_keys_by_name_and_an_unreadable_one_is_an_error(tmp_path: P
             read_keys(unreadable, KNOWN)
 
 
-@pytest.mark.parametrize(
-    ("text", "message", "remedy"),
-    [
-        ('"node.pauze" = "x"', "no key is called 'node.pauze'", "did you mean node.pause?"),
-        ('"quite.different.altogether" = "x"', "no key is called", "F1 in the app lists the names"),
-        ('node.pause = "x"', "no key is called 'node'", "write names in quotes"),
-        ('"node.pause" = 5', "'node.pause' is not text", "write it as"),
-        ('"node.pause" = ""', "'node.pause' is not text", "write it as"),
-        ("node.pause = ", "is not valid TOML", "correct that place"),
-        ("a = " + "[" * 5000, "is not valid TOML", "correct that place"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message", "remedy"), [
+    ('"node.pauze" = "x"', "no key is called 'node.pauze'", "did you mean node.pause?"),
+    ('"quite.different.altogether" = "x"', "no key is called", "F1 in the app lists the names"),
+    ('node.pause = "x"', "no key is called 'node'", "write names in quotes"),
+    ('"node.pause" = 5', "'node.pause' is not text", "write it as"),
+    ('"node.pause" = ""', "'node.pause' is not text", "write it as"),
+    ("node.pause = ", "is not valid TOML", "correct that place"),
+    ("a = " + "[" * 5000, "is not valid TOML", "correct that place"),
+])  # fmt: skip
 def test_an_error_names_problem_and_remedy(tmp_path: Path, text: str, message: str, remedy: str) -> None:
     file = tmp_path / KEYS_FILE
     file.write_text(text)

@@ -98,8 +98,7 @@ def test_three_files_are_one_log_and_only_what_is_new_is_added(tmp_path: Path) -
             assert [id(record) for record in before[:-1]] == [
                 id(record) for record in reader.records[: len(before) - 1]
             ]
-    assert texts(reader) == texts(opened_reader(path)) == expected
-    assert not reader.read()
+    assert texts(reader) == texts(opened_reader(path)) == expected and not reader.read()
     for fresh in (reader, opened_reader(path)):
         fresh.read()
         places = [record.place for record in fresh.records]

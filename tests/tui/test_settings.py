@@ -115,29 +115,22 @@ def test_advanced_settings_are_listed_when_they_are_changed_or_searched(launcher
     assert [row.name for _, found in grouped(launcher.settings(), "2.0 MB/s") for row in found] == ["upload"]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("rounds", 0, "run until stopped"), ("rounds", 40, "40 rounds"), ("upload", 0, "no limit"),
-        ("busy", 0, "never pause"), ("quiet_hours", "", "never"), ("model", "", "the built-in model"),
-        ("seed", None, "none"), ("decay_after", 0, "never"), ("bootstrap", "", "empty"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "value", "words"), [
+    ("rounds", 0, "run until stopped"), ("rounds", 40, "40 rounds"), ("upload", 0, "no limit"),
+    ("busy", 0, "never pause"), ("quiet_hours", "", "never"), ("model", "", "the built-in model"),
+    ("seed", None, "none"), ("decay_after", 0, "never"), ("bootstrap", "", "empty"),
+])  # fmt: skip
 def test_special_values_are_words(launcher: FakeLauncher, name: str, value: Any, words: str) -> None:
     row = next(row for row in launcher.settings() if row.name == name)
     assert value_text(row, value) == words
 
 
-@pytest.mark.parametrize(
-    ("name", "typed", "value"),
-    [
-        ("rounds", "run until stopped", "0"), ("rounds", "Never", "0"), ("upload", "unlimited", "0"),
-        ("upload", "2 MB/s", "2000000"), ("upload", "1.5k", "1500"), ("threads", "auto", "0"),
-        ("threads", "never", "never"),
-        ("quiet_hours", "never", ""), ("quiet_hours", "22:00-07:00", "22:00-07:00"), ("own", "never", "never"),
-        ("rounds", " 40 ", "40"), ("rounds", "2 MB", "2 MB"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "typed", "value"), [
+    ("rounds", "run until stopped", "0"), ("rounds", "Never", "0"), ("upload", "unlimited", "0"),
+    ("upload", "2 MB/s", "2000000"), ("upload", "1.5k", "1500"), ("threads", "auto", "0"),
+    ("threads", "never", "never"), ("quiet_hours", "never", ""), ("quiet_hours", "22:00-07:00", "22:00-07:00"),
+    ("own", "never", "never"), ("rounds", " 40 ", "40"), ("rounds", "2 MB", "2 MB"),
+])  # fmt: skip
 def test_words_of_special_values_can_be_typed(launcher: FakeLauncher, name: str, typed: str, value: str) -> None:
     row = next(row for row in launcher.settings() if row.name == name)
     assert typed_value(row, typed) == value
@@ -212,8 +205,7 @@ async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLau
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "next round" in result(app))
         assert result(app) == "own = 8 rollouts: written to config.toml; in effect from the next round"
-        assert launcher.changes == [("own", "8")]
-        assert "set own=8" in launcher.node.asked
+        assert launcher.changes == [("own", "8")] and "set own=8" in launcher.node.asked
         assert listing(app).has_focus and "running node" not in explanation(app)
         launcher.refusal = ConfigError(f"can't write {HOSTILE}", "free some space")
         await type_over(pilot, app, "8")

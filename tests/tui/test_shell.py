@@ -361,13 +361,10 @@ class Stranger:
             client.sendall(self._line)
 
 
-@pytest.mark.parametrize(
-    ("hello", "told"),
-    [
-        ({"v": 2, "hello": "sapo-edge", "version": "9.0\x1b[31m[red]"}, "another version ('9.0"),
-        ({"v": 1, "hello": "mallory"}, "The program at the socket is not a node"),
-    ],
-)
+@pytest.mark.parametrize(("hello", "told"), [
+    ({"v": 2, "hello": "sapo-edge", "version": "9.0\x1b[31m[red]"}, "another version ('9.0"),
+    ({"v": 1, "hello": "mallory"}, "The program at the socket is not a node"),
+])  # fmt: skip
 async def test_a_server_that_is_no_node_shows_an_error(idle: FakeLauncher, hello: dict[str, Any], told: str) -> None:
     stranger = Stranger(idle, hello)
     async with running(idle) as (pilot, app):
@@ -520,20 +517,15 @@ async def test_every_screen_works_in_a_terminal_of_any_size_whatever_the_texts_a
         assert "\\x1b[2J" in text(app, "#head")
 
 
-@pytest.mark.parametrize(
-    ("steps", "words"),
-    [
-        ({"2": "▸", "b down down down": "own only"}, ("▸", "own only")),
-        ({"2": "▸", "enter": "reward 1.00"}, ("reward", "plus")),
-        ({"3": "▸", "o down down": "connected"}, ("connected", "▸")),
-        ({"3": "▸", "down enter": "by the peer"}, ("peer id",)),
-        ({"5": "Question", "e 4 1 enter 4 2": "42"}, ("41", "42")),
-        ({"7": "Sharing", "down down enter": "Cancel", "ctrl+u 9 9": "99"}, ("99", "Save")),
-        ({"f1": "Help: Dashboard"}, ("Help: Dashboard", "Esc closes")),
-        ({"q": "remember", "r": "[x] remember"}, ("Keep learning", "Stop after this round", "Cancel", "[x] remember")),
-    ],
-    ids=["rollouts", "rollout", "peers", "peer", "answer", "setting", "help", "quit"],
-)
+@pytest.mark.parametrize(("steps", "words"), [
+    ({"2": "▸", "b down down down": "own only"}, ("▸", "own only")),
+    ({"2": "▸", "enter": "reward 1.00"}, ("reward", "plus")),
+    ({"3": "▸", "o down down": "connected"}, ("connected", "▸")),
+    ({"3": "▸", "down enter": "by the peer"}, ("peer id",)), ({"5": "Question", "e 4 1 enter 4 2": "42"}, ("41", "42")),
+    ({"7": "Sharing", "down down enter": "Cancel", "ctrl+u 9 9": "99"}, ("99", "Save")),
+    ({"f1": "Help: Dashboard"}, ("Help: Dashboard", "Esc closes")),
+    ({"q": "remember", "r": "[x] remember"}, ("Keep learning", "Stop after this round", "Cancel", "[x] remember")),
+], ids=["rollouts", "rollout", "peers", "peer", "answer", "setting", "help", "quit"])  # fmt: skip
 async def test_a_tiny_terminal_shows_what_matters_and_the_way_back_loses_nothing(
     launcher: FakeLauncher, steps: dict[str, str], words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -614,15 +606,10 @@ async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launche
     assert unknown <= {*"超级长的名字\U0001f980"}, "a question mark stands only for what others wrote"
 
 
-@pytest.mark.parametrize(
-    ("environ", "theme"),
-    [
-        ({"TERM": "linux", "LANG": "en_US.UTF-8"}, "ansi-dark"),
-        ({"TERM": "vt100"}, "ansi-dark"),
-        (TRUECOLOR, themes.DARK.name),
-        ({"TERM": "xterm-256color", "LANG": "en_US.UTF-8"}, themes.DARK.name),
-    ],
-)
+@pytest.mark.parametrize(("environ", "theme"), [
+    ({"TERM": "linux", "LANG": "en_US.UTF-8"}, "ansi-dark"), ({"TERM": "vt100"}, "ansi-dark"),
+    (TRUECOLOR, themes.DARK.name), ({"TERM": "xterm-256color", "LANG": "en_US.UTF-8"}, themes.DARK.name),
+])  # fmt: skip
 def test_a_console_of_16_colours_gets_its_own_theme(environ: dict[str, str], theme: str) -> None:
     assert themes.default_theme(environ) == theme
 

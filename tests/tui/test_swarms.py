@@ -199,16 +199,13 @@ async def test_leaving_needs_a_second_key(launcher: FakeLauncher) -> None:
         assert launcher.commands == [(("swarm", "leave"), "")] and launcher.changes == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"reachable": True}, "others can connect to you"),
-        ({"reachable": None}, "not known yet whether others can connect"),
-        ({"reachable": False}, "they can't connect to you"),
-        ({"reachable": False}, "forward TCP port 40123 to this machine"),
-        ({"reachable": False, "addresses": ["/ip4/1.2.3.4/tcp/443/p2p/x/p2p-circuit/p2p/y"]}, "through a relay"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"reachable": True}, "others can connect to you"),
+    ({"reachable": None}, "not known yet whether others can connect"),
+    ({"reachable": False}, "they can't connect to you"),
+    ({"reachable": False}, "forward TCP port 40123 to this machine"),
+    ({"reachable": False, "addresses": ["/ip4/1.2.3.4/tcp/443/p2p/x/p2p-circuit/p2p/y"]}, "through a relay"),
+])  # fmt: skip
 def test_how_others_reach_a_node_is_said_in_words(launcher: FakeLauncher, changes: dict[str, Any], words: str) -> None:
     text = str(swarm_text({**launcher.node.status()["swarm"], **changes}, PRIVATE))
     assert words in text and "private swarm starter" in text

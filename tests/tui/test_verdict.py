@@ -22,20 +22,17 @@ def history(*evaluations: tuple[int, float], rounds: Sequence[float] = ()) -> Hi
 TEACHES = {"informative_share": 0.4, "role": "trainer"}
 
 
-@pytest.mark.parametrize(
-    ("evaluations", "mood", "words"),
-    [
-        (((0, 0.1), (10, 0.2), (20, 0.5)), "good", "held-out 0.10 → 0.50 in 20 rounds; 40 % of questions teach"),
-        (((0, 0.5), (20, 0.2)), "bad", "0.50 → 0.20 in 20 rounds: it got worse; it was 0.50 after round 0"),
-        # A fall below the start is an alarm whatever came between, a rise is none.
-        (((0, 0.5), (10, 0.9), (20, 0.2)), "bad", "it got worse"),
-        (((0, 0.1), (10, 0.7), (20, 0.4)), "unsure", "20 rounds; it was 0.70 after round 10, which is kept"),
-        (((0, 0.04), (40, 0.47)), "good", "held-out 0.04 → 0.47 in 40 rounds"),
-        (((0, 0.04), (20, 0.7), (40, 0.47)), "unsure", "held-out 0.04 → 0.47 in 40 rounds"),
-        (((0, 0.4), (10, 0.45)), "unsure", "too close to tell"),
-        (((0, 0.1), (1, 0.5)), "good", "in 1 round;"),
-    ],
-)
+@pytest.mark.parametrize(("evaluations", "mood", "words"), [
+    (((0, 0.1), (10, 0.2), (20, 0.5)), "good", "held-out 0.10 → 0.50 in 20 rounds; 40 % of questions teach"),
+    (((0, 0.5), (20, 0.2)), "bad", "0.50 → 0.20 in 20 rounds: it got worse; it was 0.50 after round 0"),
+    # A fall below the start is an alarm whatever came between, a rise is none.
+    (((0, 0.5), (10, 0.9), (20, 0.2)), "bad", "it got worse"),
+    (((0, 0.1), (10, 0.7), (20, 0.4)), "unsure", "20 rounds; it was 0.70 after round 10, which is kept"),
+    (((0, 0.04), (40, 0.47)), "good", "held-out 0.04 → 0.47 in 40 rounds"),
+    (((0, 0.04), (20, 0.7), (40, 0.47)), "unsure", "held-out 0.04 → 0.47 in 40 rounds"),
+    (((0, 0.4), (10, 0.45)), "unsure", "too close to tell"),
+    (((0, 0.1), (1, 0.5)), "good", "in 1 round;"),
+])  # fmt: skip
 def test_the_intervals_decide(evaluations: tuple[tuple[int, float], ...], mood: str, words: str) -> None:
     found, text = is_it_working(history(*evaluations), TEACHES)
     assert found == mood and words in text

@@ -107,16 +107,13 @@ def test_other_pages_and_names_are_turned_away_even_with_the_token(api: Api, hea
         assert api.request("GET", path, None, **headers).status == 403
 
 
-@pytest.mark.parametrize(
-    ("host", "loopback", "is_own"),
-    [
-        ("127.0.0.1:8043", True, True), ("localhost", True, True), ("[::1]:8043", True, True), ("[::1]", True, True),
-        ("", True, False), ("192.168.1.2:8043", True, False), ("localhost:x", True, False),
-        ("host.docker.internal:8043", True, False), ("host.docker.internal:8043", False, True),
-        ("192.168.1.2:8043", False, True), (f"{socket.gethostname()}.local", False, True),
-        ("evil.example", False, False), ("192.168.1.2.evil.example", False, False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("host", "loopback", "is_own"), [
+    ("127.0.0.1:8043", True, True), ("localhost", True, True), ("[::1]:8043", True, True), ("[::1]", True, True),
+    ("", True, False), ("192.168.1.2:8043", True, False), ("localhost:x", True, False),
+    ("host.docker.internal:8043", True, False), ("host.docker.internal:8043", False, True),
+    ("192.168.1.2:8043", False, True), (f"{socket.gethostname()}.local", False, True), ("evil.example", False, False),
+    ("192.168.1.2.evil.example", False, False),
+])  # fmt: skip
 def test_hosts_are_this_machine(host: str, loopback: bool, is_own: bool) -> None:
     assert is_this_machine(host, loopback) == is_own
 
