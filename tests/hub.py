@@ -55,8 +55,7 @@ class Hub:
             def do_POST(self) -> None:
                 hub.take(self)
 
-            def do_PUT(self) -> None:
-                hub.take(self)
+            do_PUT = do_POST
 
             def log_message(self, *_arguments: Any) -> None:
                 """Nothing: the tests read `requests`."""
@@ -78,12 +77,10 @@ class Hub:
         elif match := re.fullmatch(r"/api/(datasets/([^/]+/[^/]+))(?:/revision/(.+))?", path):
             if match[2] in self.gated:
                 self._missing(handler, "GatedRepo", 403)
-            elif (self.directory / match[1]).is_dir() and not (
-                self.directory / match[1] / (match[3] or "main")
-            ).is_dir():
+            elif (data := self.directory / match[1]).is_dir() and not (data / (match[3] or "main")).is_dir():
                 self._missing(handler, "RevisionNotFound")
             else:
-                self._describe(handler, self.directory / match[1] / (match[3] or "main"))
+                self._describe(handler, data / (match[3] or "main"))
         elif match := re.fullmatch(r"/(datasets/[^/]+/[^/]+)/resolve/[^/]+/(.+)", path):
             branches = (self.directory / match[1] / branch for branch in (CONVERTED, "main"))
             self._send(handler, next(filter(Path.is_dir, branches)) / match[2], body=body)
@@ -107,15 +104,10 @@ class Hub:
         elif path == "/api/validate-yaml":
             self._json(handler, {"errors": [], "warnings": []})
         elif match := re.fullmatch(r"/api/models/[^/]+/[^/]+/preupload/main", path):
-            modes = [
-                {
-                    "path": file["path"],
-                    "shouldIgnore": False,
-                    "uploadMode": "lfs" if is_large(Path(file["path"])) else "regular",
-                }
-                for file in json.loads(body)["files"]
-            ]
-            self._json(handler, {"files": modes})
+            paths = [file["path"] for file in json.loads(body)["files"]]
+            modes = {path: "lfs" if is_large(Path(path)) else "regular" for path in paths}
+            files = [{"path": path, "shouldIgnore": False, "uploadMode": mode} for path, mode in modes.items()]
+            self._json(handler, {"files": files})
         elif match := re.fullmatch(r"/([^/]+/[^/]+)\.git/info/lfs/objects/batch", path):
             upload = f"{self.url}/objects/{match[1]}"
             objects = [
@@ -175,11 +167,8 @@ class Hub:
                 sibling["lfs"] = {"sha256": digest, "size": len(content), "pointerSize": 130}
             siblings.append(sibling)
         name = repository.relative_to(self.directory).as_posix()
-        record = {
-            "id": name, "modelId": name, "sha": COMMIT, "siblings": siblings, "tags": [], "downloads": 0,
-            "private": name in self.private,
-        }  # fmt: skip
-        self._reply(handler, 200, json.dumps(record).encode(), {"Content-Type": "application/json"})
+        record = {"id": name, "modelId": name, "sha": COMMIT, "siblings": siblings, "tags": [], "downloads": 0}
+        self._json(handler, {**record, "private": name in self.private})
 
     def _send(self, handler: BaseHTTPRequestHandler, file: Path, *, body: bool) -> None:
         if not file.is_file():
@@ -197,8 +186,7 @@ class Hub:
         rest = content[start:]
         if body and file.name in self.cuts:
             # The connection ends early, as on a bad network.
-            cut = self.cuts.pop(file.name)
-            self._reply(handler, status, rest, headers, cut)
+            self._reply(handler, status, rest, headers, self.cuts.pop(file.name))
             return
         self._reply(handler, status, rest if body else b"", headers | {"Content-Length": str(len(rest))})
 
@@ -240,11 +228,11 @@ def serving(directory: Path) -> Iterator[Hub]:
 @pytest.fixture(scope="session")
 def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("hub")
-    write_directory(root / "someone" / "tiny", SHAPES["llama"])
-    (root / "someone" / "tiny" / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Tiny\n")
-    (root / "someone" / "tiny" / "original").mkdir()
-    (root / "someone" / "tiny" / "original" / "weights.safetensors").write_bytes(b"of another program")
-    (root / "someone" / "tiny" / "pytorch_model.bin").write_bytes(b"pickled")
+    tiny = write_directory(root / "someone" / "tiny", SHAPES["llama"])
+    (tiny / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Tiny\n")
+    (tiny / "original").mkdir()
+    (tiny / "original" / "weights.safetensors").write_bytes(b"of another program")
+    (tiny / "pytorch_model.bin").write_bytes(b"pickled")
     (root / "someone" / "tiny-GGUF").mkdir()
     for name in ("tiny-Q4_0.gguf", "tiny-Q8_0.gguf", "tiny-F16-00001-of-00002.gguf"):
         write_model(root / "someone" / "tiny-GGUF" / name, SHAPES["llama"])
@@ -257,11 +245,11 @@ def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hub(repositories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     import huggingface_hub.constants
 
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
-    # The client writes what has arrived in steps of this.
-    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 1000)
     with serving(repositories) as hub:
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.url)
-        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + FILE)
+        # The client writes what has arrived in steps of the chunk's size.
+        for name, value in {
+            "HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_DISABLE_XET": True, "DOWNLOAD_CHUNK_SIZE": 1000,
+            "ENDPOINT": hub.url, "HUGGINGFACE_CO_URL_TEMPLATE": hub.url + FILE,
+        }.items():  # fmt: skip
+            monkeypatch.setattr(huggingface_hub.constants, name, value)
         yield hub

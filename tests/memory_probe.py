@@ -13,10 +13,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from sapo_edge.backends.backend import OpenOptions, RoundShape
 from sapo_edge.care.sensors import peak_memory
-from sapo_edge.policy import LoraSettings, Message, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.policy import LoraSettings, Message, Policy, Prompt, UpdateSettings
 from sapo_edge.state.paths import HOME_VARIABLE
 
 
@@ -49,10 +50,8 @@ def open_policy(
     from sapo_edge.backends.pytorch.policy import TorchPolicy
     from sapo_edge.state.paths import Paths
 
-    cache = Paths.default().cache
-    options = OpenOptions(
-        find_model(model), cache, directory, threads=1, trainable=trainable, precision="auto", size=size
-    )
+    how: dict[str, Any] = {"threads": 1, "trainable": trainable, "precision": "auto", "size": size}
+    options = OpenOptions(find_model(model), Paths.default().cache, directory, **how)
     return TorchPolicy(options, "cpu") if backend == "torch" else find_backend(backend).open(options)
 
 
@@ -79,21 +78,14 @@ def main() -> None:
     before = peak_memory()
     with tempfile.TemporaryDirectory() as directory:
         policy = open_policy(backend, Path(directory), trainable=True, model=model, size=size)
+        # It loads libraries, which are the backend's.
+        from tests.contract.training import alternating
+
         asked = prompts(policy, groups, prompt)
         # The optimizer's memory is there from the first step on, however small that is.
         for seed, (count, each, length) in enumerate(((1, 1, min(4, tokens)), (groups, answers, tokens))):
             sampled = policy.generate(asked[:count], each, length, 1.0, seed, stop_text="")
-            batch = [
-                TrainingGroup(
-                    one,
-                    tuple(
-                        TrainingAnswer(s.text, s.ended, 1.0 - 2.0 * (index % 2), s.token_ids, s.logprobs)
-                        for index, s in enumerate(group)
-                    ),
-                )
-                for one, group in zip(asked[:count], sampled, strict=True)
-            ]
-            policy.update(batch[:trained], UpdateSettings())
+            policy.update(list(map(alternating, asked[:count], sampled))[:trained], UpdateSettings())
         estimate = policy.memory_estimate(groups, answers, prompt, tokens)
         peak = peak_memory()
         print(json.dumps({"peak": peak, "measured": peak - before, "estimate": estimate.total}))

@@ -187,17 +187,13 @@ def check(directory: Path, write: Callable[..., None]) -> None:
     accounts = [_read(directory / seat, list(lives.values())) for seat, lives in ends.items() if seat != "relay"]
     for account in accounts:
         trained_on = sum(len(digests) for _, digests in account.kept.values())
-        write(
-            "account", seat=account.name, rounds=len(account.rounds), external=trained_on, problems=account.problems()
-        )
+        found = account.problems()
+        write("account", seat=account.name, rounds=len(account.rounds), external=trained_on, problems=found)
     since = ended - max(LAST_PART * (ended - began), LEAST_SECONDS)
     there = [account for account in accounts if account.name not in gone and _was_there(account, since, ended)]
     names = {account.name: _peer_id(directory / account.name) for account in there}
-    write(
-        "arrivals",
-        pairs=len(there) * (len(there) - 1),
-        problems=[*silent(there, names, since), *deaf(there, names, ended - DEAF_SECONDS)],
-    )
+    found = [*silent(there, names, since), *deaf(there, names, ended - DEAF_SECONDS)]
+    write("arrivals", pairs=len(there) * (len(there) - 1), problems=found)
 
 
 def _was_there(account: Account, since: float, ended: float) -> bool:

@@ -39,13 +39,9 @@ def write_guesser(path: Path) -> Path:
     tensors = {tensor.name: tensor.data for tensor in reader.tensors}
     embedding, output = tensors["token_embd.weight"], tensors["output.weight"]
     digits = list(DIGITS)
-    for direction, (before, after) in enumerate(
-        [
-            ([token for token in range(VOCABULARY) if token not in {*digits, ANSWER_OPEN}], [ANSWER_OPEN]),
-            ([ANSWER_OPEN], digits),
-            (digits, [ANSWER_CLOSE]),
-        ]
-    ):
+    others = [token for token in range(VOCABULARY) if token not in {*digits, ANSWER_OPEN}]
+    follows = (others, [ANSWER_OPEN]), ([ANSWER_OPEN], digits), (digits, [ANSWER_CLOSE])
+    for direction, (before, after) in enumerate(follows):
         embedding[before, direction] += STRENGTH
         output[after, direction] += LEAN
     for array in (embedding, output):

@@ -118,14 +118,7 @@ def tables(soaked: Soaked) -> str:
     lines = [
         f"{options['nodes']} nodes, {options['attackers']} attackers, {minutes:.1f} of {options['minutes']:g} minutes; "
         f"{soaked.start['commit']}; {soaked.start['machine']}",
-        "",
-        *_nodes(soaked),
-        "",
-        *_growths(soaked),
-        "",
-        *_attacks(soaked),
-        "",
-        *_churn(soaked),
+        *(line for part in (_nodes, _growths, _attacks, _churn) for line in ("", *part(soaked))),
         "",
     ]
     problems = soaked.problems()
@@ -166,10 +159,11 @@ def _growths(soaked: Soaked) -> list[str]:
         "| In the last half, an hour | Lives | Mean slope | Its standard error | Least and greatest | Below 1 MB |",
         "|---|---|---|---|---|---|",
     ]
-    figures = [("RSS, MB", "rss", 1e6, None), ("USS, MB", "uss", 1e6, None), ("PSS, MB", "pss", 1e6, None)]
-    rows: list[tuple[str, str, float, list[str] | None]] = [*figures, ("Open files", "files", 1, None)]
-    rows += [("Threads", "threads", 1, None), ("RSS of the relay, MB", "rss", 1e6, ["relay"])]
-    rows.append(("USS of the relay, MB", "uss", 1e6, ["relay"]))
+    rows: tuple[tuple[str, str, float, list[str] | None], ...] = (
+        ("RSS, MB", "rss", 1e6, None), ("USS, MB", "uss", 1e6, None), ("PSS, MB", "pss", 1e6, None),
+        ("Open files", "files", 1, None), ("Threads", "threads", 1, None),
+        ("RSS of the relay, MB", "rss", 1e6, ["relay"]), ("USS of the relay, MB", "uss", 1e6, ["relay"]),
+    )  # fmt: skip
     for title, key, unit, seats in rows:
         growth = soaked.growth(key, unit, seats)
         if growth.mean is None:

@@ -58,6 +58,8 @@ class Seat:
 
     def __post_init__(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
+        # Stdout and stderr of all lives.
+        self.events_file, self.errors_file = self.home / "events.jsonl", self.home / "stderr"
         self.paths.create()
         self.peer_id = Identity(read_or_create_secret(self._secret)).peer_id
 
@@ -76,16 +78,6 @@ class Seat:
     @property
     def life(self) -> Life | None:
         return self.lives[-1] if self.lives and self.lives[-1].code is None else None
-
-    @property
-    def events_file(self) -> Path:
-        """Stdout of all lives."""
-        return self.home / "events.jsonl"
-
-    @property
-    def errors_file(self) -> Path:
-        """Stderr of all lives."""
-        return self.home / "stderr"
 
     def command(self) -> list[str]:
         settings = {**SETTINGS, "bootstrap": ",".join(self.bootstrap)}

@@ -61,9 +61,8 @@ class Soak:
         lab.build_public()
         self.relay = Relay("relay", settle(lab, "relay", 200), directory / "relay")
         names = [f"n{number}" for number in range(1, options.nodes + 2)]
-        self.nodes = [
-            Seat(part, settle(lab, part, number), directory / part) for number, part in enumerate(names, start=1)
-        ]
+        numbered = enumerate(names, start=1)
+        self.nodes = [Seat(part, settle(lab, part, number), directory / part) for number, part in numbered]
         known = tuple(seat.address for seat in (*self.nodes[:FIRST], self.relay))
         for seat in self.nodes:
             seat.bootstrap = tuple(address for address in known if address != seat.address)
@@ -129,10 +128,8 @@ class Soak:
     def _attack(self) -> None:
         tasks = plain_tasks(self.source, 666, 16)
         for number, kind in enumerate(list(KINDS)[: self.options.attackers]):
-            options = {
-                "kind": kind, "swarm": self.source.manifest.digest, "tasks": tasks, "number": number, "pause": PAUSE,
-            }  # fmt: skip
-            program = ("-m", "tests.soak.attacker", json.dumps(options))
+            options = {"kind": kind, "swarm": self.source.manifest.digest, "tasks": tasks, "number": number}
+            program = ("-m", "tests.soak.attacker", json.dumps({**options, "pause": PAUSE}))
             self.attackers[kind] = LineProcess(*program, namespace=name(kind[:8]))
         self._aim()
 

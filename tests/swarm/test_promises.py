@@ -64,16 +64,11 @@ SECURITY: dict[str, bool] = {
     "The mesh takes 24 neighbours": gossip.MAX_MESH == 24,
     "at most a quarter of it": PoolLimits().author_share == 1 / 4,
     "on port 443 or from 1024 on": [port for port in range(2048) if may_dial(port)] == [443, *range(1024, 2048)],
-    "one peer a second after the first eight, at three addresses at most": (
-        dialing.DIALS_PER_SECOND,
-        dialing.DIAL_BURST,
-        dialing.ADDRESSES_PER_ATTEMPT,
-    )
-    == (1, 8, 3),
-    "one in 5 s after the first eight, at four addresses at most, and each address three times in 20 s": (
-        circuit.PUNCHES_PER_SECOND, circuit.PUNCH_BURST, circuit.MAX_PUNCHED, circuit.PUNCH_SECONDS,
-    )
-    == (1 / 5, 8, 4, 20),
+    "one peer a second after the first eight, at three addresses at most":
+        (dialing.DIALS_PER_SECOND, dialing.DIAL_BURST, dialing.ADDRESSES_PER_ATTEMPT) == (1, 8, 3),
+    "one in 5 s after the first eight, at four addresses at most, and each address three times in 20 s":
+        (circuit.PUNCHES_PER_SECOND, circuit.PUNCH_BURST, circuit.MAX_PUNCHED, circuit.PUNCH_SECONDS)
+        == (1 / 5, 8, 4, 20),
     "each address once in 10 s": dialing.SAME_HOST_SECONDS == 10,
     "three dials of a public address in 10 s": True,
     "until two other networks agree": AGREE == 2,
@@ -81,12 +76,8 @@ SECURITY: dict[str, bool] = {
     "more than 512 bytes counts as none": mapping.MAX_OUTPUT == 512,
     "ports below 1024": LOWEST_PORT == 1024,
     "the newest 256 are remembered": mdns.MAX_SERVICES == 256,
-    "16 of each answer and 256 in all wait at most, two of one network in an answer": (
-        rendezvous.MAX_OF_ANSWER,
-        rendezvous.MAX_PLACES,
-        rendezvous.MAX_OF_NETWORK,
-    )
-    == (16, 256, 2),
+    "16 of each answer and 256 in all wait at most, two of one network in an answer":
+        (rendezvous.MAX_OF_ANSWER, rendezvous.MAX_PLACES, rendezvous.MAX_OF_NETWORK) == (16, 256, 2),
     "A search lasts 25 s": find.SECONDS == 25,
     "gives each address 8 s": find.ASK_SECONDS == 8,
     "others fill 24 places": find.MAX_SWARMS == 24,
@@ -109,12 +100,8 @@ SECURITY: dict[str, bool] = {
     "5 requests a second": metrics.REQUESTS_PER_SECOND == 5,
     "127.0.0.1 alone is listened on": serve.HOST == "127.0.0.1",
     "4 apps at a time": server.MAX_SESSIONS == 4,
-    "a factor of 4 each half hour, down to the budget / 16384": (
-        authors.STEP,
-        PoolLimits().seconds / 2,
-        selection.LARGEST_SWARM,
-    )
-    == (4, 1800, 16384),
+    "a factor of 4 each half hour, down to the budget / 16384":
+        (authors.STEP, PoolLimits().seconds / 2, selection.LARGEST_SWARM) == (4, 1800, 16384),
     "four budgets a round": room.GENEROUS == 4,
     "Sixty-four networks can take all inbound connections": traffic.MAX_SOCKETS == 64,
     "an IPv4 /24 or IPv6 /48 each": (neighbourhood("9.9.9.9"), neighbourhood("2a00:1:2:3::4"))

@@ -150,12 +150,8 @@ class _Lab(Namespaces):
             self._daemons.append(subprocess.Popen(command, stdout=log, stderr=log))
 
     def _route(self, router: str, how: str, inbound: str) -> None:
-        run_in(
-            router,
-            "sh",
-            "-c",
-            "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding",
-        )
+        forwarding = "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding"
+        run_in(router, "sh", "-c", forwarding)
         run_in(router, "nft", "-f", "-", text=RULES.format(how=how, inbound=inbound))
 
     def remove(self) -> None:

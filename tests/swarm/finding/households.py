@@ -179,11 +179,6 @@ def by_line(street: Street, *create: str) -> None:
     train(street, one, two)
 
 
-def by_line_with_a_relay(street: Street) -> None:
-    """The same, in a swarm that was created with a relay's address."""
-    by_line(street, "--bootstrap", street.relay().addresses[0])
-
-
 def by_line_with_a_member(street: Street) -> None:
     """A third home, whose router forwards a port, invites the first one, which invites the second."""
     one, two, three = street.households
@@ -205,12 +200,10 @@ def by_nothing(street: Street) -> None:
     train(street, *street.households[:2])
 
 
-def at_a_volunteer(street: Street) -> None:
-    """The same, with a relay that volunteers."""
+def at_a_volunteer(street: Street, play: Callable[[Street], None]) -> None:
+    """The same, with a relay that volunteers, which a line does not name, between homes that nobody can dial."""
     street.volunteer()
-    for household in street.households:
-        household.run()
-    train(street, *street.households)
+    play(street)
 
 
 def in_vain(street: Street) -> None:
@@ -298,56 +291,44 @@ def by_old_line(street: Street, *create: str) -> None:
     train(street, one, two)
 
 
-def by_line_with_a_volunteer(street: Street) -> None:
-    """A line between two homes that nobody can dial, and a relay that volunteers, which the line does not name."""
-    street.volunteer()
-    by_line(street)
-
-
 def by_code_alone(street: Street) -> None:
     """Codes between homes that share nothing: the inviter's router forwards a port, then the joiner's."""
     street.dht()
-    one, two = street.households[:2]
-    assert one.sapo("swarm", "create", str(street.manifest), "--private").returncode == 0
-    say(street, (one, two), (two, one))
+    say(street)
+    say(street, back=True)
     wait_until(lambda: not forwarded("r1"), 20)
 
 
-def by_code_at_a_volunteer(street: Street) -> None:
-    """A code between two homes that nobody can dial, and a relay that volunteers."""
-    street.volunteer()
+def say(street: Street, back: bool = False) -> None:
+    """A code alone brings the second home into the private swarm of the first one, or back."""
     one, two = street.households[:2]
-    assert one.sapo("swarm", "create", str(street.manifest), "--private").returncode == 0
-    say(street, (one, two))
-
-
-def say(street: Street, *pairs: tuple[Household, Household]) -> None:
-    """A code alone brings the second one of each pair into the swarm of the first one."""
-    for inviting, joining in pairs:
-        with offered(inviting) as (process, code, _):
-            started = time.monotonic()
-            joining.join(code)
-            street.notes.append(f"joined after {time.monotonic() - started:.0f} s")
-            out, err = process.communicate(timeout=SECONDS)
-            assert process.returncode == 0 and json.loads(out) == {"v": 1, "given": True}, err
-        ids = [json.loads(each.sapo("swarm", "show", "--json").stdout)["swarm"]["id"] for each in (inviting, joining)]
-        assert ids[0] == ids[1]
+    if not back:
+        assert one.sapo("swarm", "create", str(street.manifest), "--private").returncode == 0
+    inviting, joining = (two, one) if back else (one, two)
+    with offered(inviting) as (process, code, _):
+        started = time.monotonic()
+        joining.join(code)
+        street.notes.append(f"joined after {time.monotonic() - started:.0f} s")
+        out, err = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0 and json.loads(out) == {"v": 1, "given": True}, err
+    ids = [json.loads(each.sapo("swarm", "show", "--json").stdout)["swarm"]["id"] for each in (inviting, joining)]
+    assert ids[0] == ids[1]
 
 
 Story = tuple[Sequence[str], Callable[[Street], None]]
 STORIES: dict[str, Story] = {
     "line, a router that forwards a port": (("router with UPnP", "router without"), lambda s: by_line(s, "--private")),
     "line, IPv6 only": (("IPv6 only", "IPv6 only, firewall"), by_line),
-    "line, a relay": (("router without", "router without"), by_line_with_a_relay),
+    "line, a relay": (("router without",) * 2, lambda s: by_line(s, "--bootstrap", s.relay().addresses[0])),
     "line, a member": (("router without", "router without", "router with UPnP"), by_line_with_a_member),
     "strangers, a router that forwards a port": (("router with UPnP", "router without"), by_nothing),
     "strangers, a member": (("router without", "router without", "router with UPnP"), by_nothing),
-    "strangers, a volunteer": (("router without", "router without"), at_a_volunteer),
+    "strangers, a volunteer": (("router without", "router without"), lambda s: at_a_volunteer(s, by_nothing)),
     "line, nothing": (("router without", "router without"), in_vain),
     "line, a week old": (("router with UPnP", "router without"), lambda s: by_old_line(s, "--private")),
-    "line, a volunteer": (("router without", "router without"), by_line_with_a_volunteer),
+    "line, a volunteer": (("router without", "router without"), lambda s: at_a_volunteer(s, by_line)),
     "code, nobody else": (("router with UPnP", "router without"), by_code_alone),
-    "code, a volunteer": (("router without", "router without"), by_code_at_a_volunteer),
+    "code, a volunteer": (("router without", "router without"), lambda s: at_a_volunteer(s, say)),
     "code, a relay": (("router with UPnP", "router without"), by_code),
     "code, a member": (("router with UPnP", "router without"), by_code_at_a_member),
 }

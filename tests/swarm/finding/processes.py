@@ -56,14 +56,11 @@ class Node(Process):
         return f"/ip4/127.0.0.1/tcp/{self.port}/p2p/{self.peer_id}"
 
     def wait_for_member(self, other: Node, seconds: float = PATIENCE, how: str | None = None, since: int = 0) -> Line:
-        return self.first(
-            lambda record: (
-                other.peer_id in record.get("members", ())
-                and (how is None or how in record["connected"][other.peer_id])
-            ),
-            seconds,
-            since,
-        )
+        def is_there(record: Line) -> bool:
+            is_member = other.peer_id in record.get("members", ())
+            return is_member and (how is None or how in record["connected"][other.peer_id])
+
+        return self.first(is_there, seconds, since)
 
     def echoes(self, other: Node, seconds: float = PATIENCE) -> bool:
         since = len(self.lines)

@@ -92,6 +92,11 @@ class Lab:
         return sorted(places, key=self.volunteers.rank)
 
 
+@pytest.fixture
+def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
+    return Lab(monkeypatch)
+
+
 def places(number: int, seed: int = 0) -> list[Place]:
     """Addresses in as many regions."""
     numbers = random.Random(seed).sample(range(256), number)
@@ -106,8 +111,7 @@ def test_all_swarms_look_for_volunteers_under_one_key_of_the_day(monkeypatch: py
     assert volunteer_keys() != [today]
 
 
-def test_a_node_looks_for_volunteers_when_it_has_needed_them_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(monkeypatch)
+def test_a_node_looks_for_volunteers_when_it_has_needed_them_for_a_while(lab: Lab) -> None:
     assert not lab.volunteers.lacks()
     lab.now += PATIENCE - 1
     assert not lab.volunteers.lacks()
@@ -120,10 +124,7 @@ def test_a_node_looks_for_volunteers_when_it_has_needed_them_for_a_while(monkeyp
     assert lab.volunteers.lacks()
 
 
-def test_a_node_takes_the_first_volunteers_of_its_swarms_order_one_of_each_region(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lab = Lab(monkeypatch)
+def test_a_node_takes_the_first_volunteers_of_its_swarms_order_one_of_each_region(lab: Lab) -> None:
     order = lab.sort(*places(8))
     lab.take(*reversed(order))
     lab.volunteers.tidy()
@@ -137,11 +138,10 @@ def test_a_node_takes_the_first_volunteers_of_its_swarms_order_one_of_each_regio
     assert not any(lab.take(*held, order[-1])) and len(lab.tried) == tried, "the last one is not bothered any more"
 
 
-def test_neither_a_port_nor_a_key_brings_a_volunteer_forward(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab, other = Lab(monkeypatch), Lab(monkeypatch, bytes(32))
+def test_neither_a_port_nor_a_key_brings_a_volunteer_forward(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = lab.sort(*places(2))
     assert all(lab.volunteers.rank(first) < lab.volunteers.rank((second[0], port)) for port in range(1024, 65536, 97))
-    orders = {tuple(each.sort(*places(8))) for each in (lab, other)}
+    orders = {tuple(each.sort(*places(8))) for each in (lab, Lab(monkeypatch, bytes(32)))}
     assert len(orders) == 2, "another swarm has another order"
     monkeypatch.setattr(time, "time", lambda: NOON)
     today = lab.sort(*places(8))
@@ -151,9 +151,9 @@ def test_neither_a_port_nor_a_key_brings_a_volunteer_forward(monkeypatch: pytest
 
 @pytest.mark.parametrize(("looks", "least"), [(1, 0.7), (3, 0.95)])
 def test_two_nodes_that_see_different_halves_of_many_volunteers_come_to_a_common_one(
-    looks: int, least: float, monkeypatch: pytest.MonkeyPatch
+    looks: int, least: float, lab: Lab
 ) -> None:
-    lab, rng, common, trials = Lab(monkeypatch), random.Random(7), 0, 60
+    rng, common, trials = random.Random(7), 0, 60
     for trial in range(trials):
         everybody, chosen = places(200, trial), []
         for _ in range(2):
@@ -166,8 +166,7 @@ def test_two_nodes_that_see_different_halves_of_many_volunteers_come_to_a_common
     assert common / trials >= least
 
 
-def test_volunteers_are_left_that_give_no_place_or_are_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(monkeypatch)
+def test_volunteers_are_left_that_give_no_place_or_are_not_needed(lab: Lab) -> None:
     order = lab.sort(*places(MAX_VOLUNTEERS))
     lab.silent.add(order[2])
     assert lab.take(*order) == [True, True, False]
@@ -194,8 +193,7 @@ def test_volunteers_are_left_that_give_no_place_or_are_not_needed(monkeypatch: p
     assert lab.left == [refusing, giver] and not lab.held(*order)
 
 
-def test_a_member_is_no_volunteer(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(monkeypatch)
+def test_a_member_is_no_volunteer(lab: Lab) -> None:
     (place,) = places(1)
     lab.members.add(peer_at(place))
     assert lab.take(place) == [False] and not lab.held(place) and not lab.connections
@@ -385,8 +383,7 @@ async def test_who_is_alone_asks_a_new_volunteer_often_and_an_old_one_or_a_stran
     assert await count(1200.0) <= 6
 
 
-def test_ten_thousand_addresses_push_out_no_volunteer_that_comes_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(monkeypatch)
+def test_ten_thousand_addresses_push_out_no_volunteer_that_comes_before_them(lab: Lab) -> None:
     everybody = [(f"5.{number // 40}.{number % 40}.1", 4001) for number in range(10_000)]
     first, *others = lab.sort(*everybody)
     seen = Places(rank=lab.volunteers.rank)

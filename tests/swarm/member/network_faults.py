@@ -98,16 +98,14 @@ def main() -> None:
             seconds = sorted(it.bad_network(arguments.loss, arguments.delay, arguments.rounds))
             lost = it.network.lost / (it.network.lost + it.network.passed)
             print(
-                f"{100 * lost:.0f} % of packets lost, {arguments.delay:.1f} s each: all rollouts of {len(seconds)}",
-                end=" ",
+                f"{100 * lost:.0f} % of packets lost, {arguments.delay:.1f} s each: all rollouts of {len(seconds)} "
+                f"exchanges arrived, in {seconds[len(seconds) // 2]:.1f} s (median), {seconds[-1]:.1f} s at most"
             )
-            print(f"exchanges arrived, in {seconds[len(seconds) // 2]:.1f} s (median), {seconds[-1]:.1f} s at most")
             healing, after = it.partition(arguments.partition)
             print(
-                f"a partition of {arguments.partition:.0f} s: what both sides published arrived {healing:.1f} s",
-                end=" ",
+                f"a partition of {arguments.partition:.0f} s: what both sides published arrived {healing:.1f} s "
+                f"after it, and an exchange then took {after:.1f} s"
             )
-            print(f"after it, and an exchange then took {after:.1f} s")
     except NotPermittedError as error:
         sys.exit(str(error))
 

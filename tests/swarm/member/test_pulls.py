@@ -185,9 +185,13 @@ class Client:
         return self.member.tally.counts.get(GIVEN_UP, 0)
 
 
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    return Client(monkeypatch, 8)
+
+
 @in_trio(jumps=0)
-async def test_only_rollouts_that_were_asked_for_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(monkeypatch, 8)
+async def test_only_rollouts_that_were_asked_for_are_taken(client: Client) -> None:
     asked, other = (make_record(client.member, sequence=number) for number in (1, 2))
     client.response = encode_response([asked, other])
     client.puller.want([asked.digest], [peer(8)])
@@ -228,16 +232,14 @@ async def test_few_sources_of_a_rollout_are_remembered(monkeypatch: pytest.Monke
 
 
 @in_trio(jumps=0)
-async def test_a_rollout_that_nobody_delivers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(monkeypatch, 8)
+async def test_a_rollout_that_nobody_delivers_is_given_up(client: Client) -> None:
     client.puller.want([digest(1)], [peer(8)])
     await client.run(600)
     assert len(client.asked) == MAX_ATTEMPTS and client.given_up == 1
 
 
 @in_trio(jumps=0)
-async def test_a_peer_that_does_not_answer_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(monkeypatch, 8)
+async def test_a_peer_that_does_not_answer_is_left_alone_for_a_while(client: Client) -> None:
     client.puller.want([digest(1)], [peer(8)])
     async with client.running(0.5):
         client.puller.want([digest(2)], [peer(8)])
@@ -285,8 +287,7 @@ async def test_nothing_is_pulled_while_the_download_cap_is_used_up(monkeypatch: 
 
 
 @in_trio(jumps=0)
-async def test_garbage_as_an_answer_is_counted_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(monkeypatch, 8)
+async def test_garbage_as_an_answer_is_counted_and_ends_nothing(client: Client) -> None:
     client.response = b"garbage"
     await client.puller.recent(peer(8), 4)
     assert client.received == [] and client.member.tally.counts["pulls answered with garbage"] == 1

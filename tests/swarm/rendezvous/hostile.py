@@ -48,16 +48,12 @@ def announce(key: bytes, hosts: Sequence[str], port: int, nodes: Sequence[Place]
     done, end = 0, time.monotonic() + seconds
     for start in range(0, len(hosts), 256):
         with ExitStack() as stack:
-            sockets = [
-                stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-                for _ in hosts[start : start + 256]
-            ]
-            for each, host in zip(sockets, hosts[start:], strict=False):
+            some = hosts[start : start + 256]
+            sockets = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in some]
+            for each, host in zip(sockets, some, strict=True):
                 each.bind((host, 0))
                 for node in nodes:
-                    each.sendto(
-                        _encode({"t": "g", "y": "q", "q": "get_peers", "a": {"id": own, "info_hash": key}}), node
-                    )
+                    each.sendto(_question("get_peers", {"id": own, "info_hash": key}), node)
             waiting = 2 * len(sockets) * len(nodes)
             while waiting and time.monotonic() < end:
                 ready, _, _ = select.select(sockets, [], [], 0.5)

@@ -47,8 +47,7 @@ def look_up(client: Process, key: bytes, port: int = 0, seconds: float = 1.0) ->
     since = len(client.lines)
     client.write_line(json.dumps({"key": key.hex(), "port": port}))
     with contextlib.suppress(AssertionError):
-        peers: list[list[Any]] = client.first(lambda record: record.get("key") == key.hex(), seconds, since)["peers"]
-        return peers
+        return list(client.first(lambda record: record.get("key") == key.hex(), seconds, since)["peers"])
     return []
 
 
@@ -75,8 +74,7 @@ def test_another_implementation_finds_what_this_one_announces_and_the_other_way_
 
     def ours_first() -> list[list[Any]]:
         look_up(ours, OURS, 4002, 0.5)
-        peers: list[list[Any]] = tell("found", lookup=OURS.hex())["peers"]
-        return peers
+        return list(tell("found", lookup=OURS.hex())["peers"])
 
     repeat(theirs_first, [JAVASCRIPT[0], 4001])
     repeat(ours_first, ["20.0.0.1", 4002])

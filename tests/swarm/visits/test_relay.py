@@ -167,10 +167,8 @@ async def test_a_member_serves_only_whom_it_wants_and_little(monkeypatch: pytest
         return 0.0
 
     offer = replace(MEMBERS_OFFER, reservations=2)
-    async with lab(4, offer, reserves=served.__contains__, connects=members.__contains__, wait=wait) as (
-        hop,
-        (first, second, third, last),
-    ):
+    bounds: dict[str, Any] = {"reserves": served.__contains__, "connects": members.__contains__, "wait": wait}
+    async with lab(4, offer, **bounds) as (hop, (first, second, third, last)):
         assert await first.reserve() in REFUSED and hop.reservations == 0
         served.update(host.id for host in (first, second, third))
         assert [await host.reserve() for host in (first, second)] == [OK, OK]
@@ -551,9 +549,8 @@ def test_the_command_keeps_its_address_and_stops_at_a_signal(tmp_path: Path) -> 
         second = Relay(tmp_path)
         assert second.process.wait(20) != 0, "its directory is in use"
         second.stop()
-        findings = {
-            finding.name: finding for finding in examine_network(listen="loopback", bootstrap=[address], swarm=SWARM)
-        }
+        found = examine_network(listen="loopback", bootstrap=[address], swarm=SWARM)
+        findings = {finding.name: finding for finding in found}
         assert {finding.status for finding in findings.values()} == {"pass"}, findings
         assert "unknown until two" in findings["reachability"].detail, "a peer of this machine's network says nothing"
         assert "no two peers" in findings["clock"].detail
