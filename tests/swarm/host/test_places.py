@@ -372,10 +372,8 @@ class Connection:
 
 
 def test_many_small_backlogs_of_one_address_end_before_a_large_one_of_another() -> None:
-    tally = Tally()
+    tally, honest, hostile = Tally(), Connection("9.9.9.9"), [Connection("8.8.8.8") for _ in range(10)]
     backlog = Backlog(tally, LIMIT)
-    honest = Connection("9.9.9.9")
-    hostile = [Connection("8.8.8.8") for _ in range(10)]
     for connection in (honest, *hostile):
         backlog.add(connection)
     honest.receive(backlog, 2000)

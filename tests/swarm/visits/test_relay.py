@@ -52,6 +52,7 @@ from sapo_edge.swarm.wire.exchange import ExchangeRequest
 from tests.swarm.finding.fakes import SWARM, nobody
 from tests.swarm.finding.processes import Relay
 from tests.swarm.host.streams import FakeConnection, FakeStream
+from tests.swarm.host.victims import until
 from tests.swarm.loop import in_trio
 
 OK, REFUSED = 100, (200, 201, 202, 203, 204, 205, 400, 401)
@@ -142,14 +143,12 @@ async def test_the_end_of_one_circuit_leaves_the_others_alone() -> None:
         await first.reach(target)
         await second.reach(target)
         # The refused one is counted for another half second.
-        while hop.circuits != 2:
-            await trio.sleep(0.05)
+        assert await until(lambda: hop.circuits == 2, 20)
         assert await first.echoes(target) and await second.echoes(target)
         (relayed,) = first.host.get_network().get_connections(ID.from_string(target.id))
         assert relayed.muxed_conn.get_remote_address() is None, "its end must not close the relay's socket"
         await relayed.close()
-        while hop.circuits > 1:
-            await trio.sleep(0.05)
+        assert await until(lambda: hop.circuits <= 1, 20)
         assert await second.echoes(target)
         assert not hop._active_relays, "the library keeps the streams of each circuit for good"
         assert first.relay.peer_id in {str(peer) for peer in first.host.get_network().connections}
@@ -247,8 +246,7 @@ async def test_circuits_are_shared_between_addresses() -> None:
         await newcomer.join(attacker.relay, ("127.0.0.9", 0))
         await newcomer.reach(targets[0])
         assert await newcomer.echoes(targets[0]) and await attacker.echoes(targets[0])
-        while hop.circuits > 2:
-            await trio.sleep(0.05)
+        assert await until(lambda: hop.circuits <= 2, 20)
 
 
 @in_trio()
@@ -259,8 +257,7 @@ async def test_a_relay_serves_as_many_as_it_was_told() -> None:
         stack.callback(nursery.cancel_scope.cancel)
         nursery.start_soon(run_relay, config, Tally(lambda event: None), own.extend)
         hosts = [await stack.enter_async_context(Host().running()) for _ in range(3)]
-        while not own:
-            await trio.sleep(0.01)
+        assert await until(lambda: own, 60)
         relay = parse_address(own[0])
         for host in hosts:
             await host.join(relay)
@@ -341,8 +338,7 @@ async def test_a_circuit_carries_so_many_bytes_and_lasts_so_long(offer: Offer) -
                 await stream.write(bytes(20_000))
                 carried += len(await stream.read(CHUNK))
         assert carried < 250_000 if offer.circuit_bytes == 500_000 else trio.current_time() - started < 5
-        while hop.circuits:
-            await trio.sleep(0.05)
+        assert await until(lambda: not hop.circuits, 20)
 
 
 @in_trio()
@@ -364,8 +360,7 @@ async def test_reservations_of_nodes_that_left_are_deleted() -> None:
     async with lab(2) as (hop, (gone, here)):
         assert await gone.reserve() == OK
         await gone.host.get_network().close_peer(ID.from_string(gone.relay.peer_id))
-        while ID.from_string(gone.id) in hop.host.get_network().connections:
-            await trio.sleep(0.02)
+        assert await until(lambda: ID.from_string(gone.id) not in hop.host.get_network().connections, 20)
         assert await here.reserve() == OK
         assert list(map(str, hop.resource_manager._reservations)) == [here.id]
 
@@ -376,8 +371,7 @@ async def test_a_renewed_reservation_leaves_no_stream_open() -> None:
         for _ in range(3):
             assert await node.reserve() == OK
         (connection,) = hop.host.get_network().get_connections(ID.from_string(node.id))
-        while not all(stream.closed for stream in connection.muxed_conn.streams.values()):
-            await trio.sleep(0.05)
+        assert await until(lambda: all(stream.closed for stream in connection.muxed_conn.streams.values()), 20)
 
 
 @in_trio()
