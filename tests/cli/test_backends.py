@@ -43,9 +43,7 @@ def test_a_failed_measurement_names_its_remedy(sapo: Command, tmp_path: Path) ->
     assert failed.code == 1 and failed.record["backends"]["llama_cpp"]["remedy"]
 
 
-def test_figures_are_printed_as_a_table_with_a_warning_about_noise(
-    invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_warns_of_noise(invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figures = {
         "load_seconds": 2.5, "tokens_per_second": [100.0, 200.0, 180.0], "update_seconds": [4.0, 4.1, 4.0],
         "update_tokens": [900] * 3, "peak_bytes": 2_000_000_000, "device_bytes": 0, "estimated_bytes": 1_900_000_000,

@@ -58,9 +58,7 @@ def test_what_can_be_no_file_is_none(invoke: Invoke, tmp_path: Path, arguments: 
 
 
 @pytest.mark.parametrize("arguments", ["--home ~nobody-here paths", "paths --home ~nobody-here"])
-def test_a_home_below_that_of_an_unknown_user_is_an_error_and_a_file_there_a_name(
-    invoke: Invoke, tmp_path: Path, arguments: str
-) -> None:
+def test_an_unknown_users_home_is_an_error_a_file_there_a_name(invoke: Invoke, tmp_path: Path, arguments: str) -> None:
     assert_refused(invoke(*arguments.split()), 1, "this user has no home directory", "--home")
     for setting in ("model", "manifest"):
         assert invoke("config", "set", setting, "~nobody-here/file", "--home", tmp_path).code == 0
@@ -167,19 +165,15 @@ def test_the_extra_of_the_page_is_named(invoke: Invoke, tmp_path: Path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_earlier_name_of_the_page_works_and_says_the_present_one(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_page_on_a_port_in_use_is_refused_under_both_its_names(invoke: Invoke, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        result = invoke("serve", "--home", tmp_path, "--port", str(taken.getsockname()[1]))
+        where = ("--home", tmp_path, "--port", str(taken.getsockname()[1]))
+        assert_refused(invoke("web", *where), 1, "choose another one with --port")
+        result = invoke("serve", *where)
     told, problem = result.err.splitlines()
     assert "sapo web" in told and "choose another one with --port" in problem and result.code == 1
     listed = invoke("--help").out
     assert " web " in listed and " serve " not in listed
-
-
-def test_a_port_of_the_page_that_is_in_use_is_reported(invoke: Invoke, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        assert_refused(invoke("web", "--home", tmp_path, "--port", port), 1, "choose another one with --port")
 
 
 @pytest.mark.parametrize(("arguments", "parts"), [

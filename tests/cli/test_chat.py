@@ -85,9 +85,7 @@ def test_one_question_from_the_command_line_or_from_stdin(invoke: Invoke, home: 
     assert_refused(invoke("chat", "--json", "x", "--home", home), 2, "--json reads questions from stdin")
 
 
-def test_one_question_is_asked_as_in_training_and_a_conversation_plainly(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_is_a_task_and_a_chat_plain(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked_as_task: list[bool] = []
 
     class Listening:

@@ -46,9 +46,7 @@ def test_what_nobody_needs_is_removed_and_nothing_else(invoke: Invoke, home: Pat
     assert listed(invoke, home) == {name: row for name, row in rows.items() if row != spare}
 
 
-def test_what_becomes_the_newest_while_the_command_waits_for_the_lock_stays(
-    invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_becomes_the_newest_meanwhile_stays(invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spare = next(row for row in listed(invoke, home).values() if not row["marks"])
     acquire = StateLock.acquire
 

@@ -97,9 +97,7 @@ def test_export_says_how_to_use_what_it_writes(
 
 
 @pytest.mark.parametrize("form", ["peft", "gguf"])
-def test_exporting_again_replaces_the_files_and_json_names_them(
-    sapo: Command, model: Path, home: Path, tmp_path: Path, form: str
-) -> None:
+def test_exporting_again_replaces_the_files(sapo: Command, model: Path, home: Path, tmp_path: Path, form: str) -> None:
     target = tmp_path / "exported"
     target.mkdir()
     (target / "mine.txt").write_text("mine")
@@ -205,26 +203,19 @@ def test_config_show_names_every_setting_its_value_and_its_source(sapo: Command,
 
 
 @pytest.mark.parametrize("command", [True, False], ids=["command", "app"])
-def test_paths_in_settings_are_stored_absolute(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: bool
-) -> None:
+def test_paths_become_absolute(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: bool) -> None:
     file = tmp_path / "home" / "config" / "config.toml"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine.toml").write_text("")
     (tmp_path / "starter").write_text("")
     for name, value, stored in (
-        ("model", "./tiny.gguf", f"{tmp_path}/tiny.gguf"),
-        ("model", "tiny.gguf", f"{tmp_path}/tiny.gguf"),
+        ("model", "./tiny.gguf", f"{tmp_path}/tiny.gguf"), ("model", "tiny.gguf", f"{tmp_path}/tiny.gguf"),
         ("model", "~/models/tiny.gguf", f"{tmp_path}/models/tiny.gguf"),
-        ("manifest", "mine.toml", f"{tmp_path}/mine.toml"),
-        ("model", "/models/tiny.gguf", "/models/tiny.gguf"),
-        ("model", "hf:organisation/model", "hf:organisation/model"),
-        ("model", "", ""),
-        ("manifest", "starter", "starter"),
-        ("manifest", "0123456789", "0123456789"),
-        ("theme", "./light", "./light"),
-    ):
+        ("manifest", "mine.toml", f"{tmp_path}/mine.toml"), ("model", "/models/tiny.gguf", "/models/tiny.gguf"),
+        ("model", "hf:organisation/model", "hf:organisation/model"), ("model", "", ""),
+        ("manifest", "starter", "starter"), ("manifest", "0123456789", "0123456789"), ("theme", "./light", "./light"),
+    ):  # fmt: skip
         if command:
             result = invoke("config", "set", name, value, "--home", tmp_path / "home")
             assert result.code == 0 and ("absolute path" in result.err) is (stored != value)

@@ -24,6 +24,7 @@ from tests.unit.service.test_systemd import Commands
 
 ROOT = Path(__file__).parents[2]
 SWARM = {"SAPO_EDGE_NETWORK": "swarm", "SAPO_EDGE_LISTEN": "loopback", "SAPO_EDGE_MDNS": "off"}
+Opening = Callable[..., Workspace]
 
 
 class Terminal(io.StringIO):
@@ -34,7 +35,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Workspace]:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opening:
     """A fresh home in a swarm, where nobody has agreed to anything."""
     monkeypatch.delenv("SAPO_EDGE_CONSENT")
     monkeypatch.delenv("SAPO_EDGE_NETWORK", raising=False)
@@ -49,7 +50,7 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, typed: str) -> Terminal:
     return shown
 
 
-def test_without_a_terminal_it_stays_alone_and_says_how_to_agree(workspace: Callable[..., Workspace]) -> None:
+def test_without_a_terminal_it_stays_alone_and_says_how_to_agree(workspace: Opening) -> None:
     before = workspace()
     assert not before.is_alone
     asked, text = ask_for_consent(before, agree=False)
@@ -63,9 +64,7 @@ def test_without_a_terminal_it_stays_alone_and_says_how_to_agree(workspace: Call
         asked.paths.consent.unlink()
 
 
-def test_where_figures_are_sent_is_said_with_the_question(
-    workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_figures_are_sent_is_said_with_the_question(workspace: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = on_terminal(monkeypatch, "n\n")
     monkeypatch.delenv("WANDB_MODE", raising=False)
     ask_for_consent(workspace(curves="wandb"), agree=False)
@@ -76,9 +75,7 @@ def test_where_figures_are_sent_is_said_with_the_question(
 
 
 @pytest.mark.parametrize("typed", ["y\n", "YES\n", " y"])
-def test_yes_on_a_terminal_is_recorded_and_not_asked_again(
-    workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch, typed: str
-) -> None:
+def test_yes_is_recorded_and_not_asked_again(workspace: Opening, monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
     shown = on_terminal(monkeypatch, typed)
     asked, text = ask_for_consent(workspace(), agree=False)
     assert not asked.is_alone and text == ""
@@ -91,7 +88,7 @@ def test_yes_on_a_terminal_is_recorded_and_not_asked_again(
 
 
 def test_start_at_login_is_offered_and_done_only_after_a_yes(
-    workspace: Callable[..., Workspace], commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Opening, commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit = tmp_path / "config" / "systemd" / "user" / "sapo-edge.service"
     for flags in ({"rounds": 3}, {"network": "solo"}):
@@ -111,7 +108,7 @@ def test_start_at_login_is_offered_and_done_only_after_a_yes(
 
 
 @pytest.mark.parametrize("typed", ["", "\n", "n\n", "no\n", "x\n", "yesterday\n"])
-def test_all_else_is_no(workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
+def test_all_else_is_no(workspace: Opening, monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
     shown = on_terminal(monkeypatch, typed)
     asked, _ = ask_for_consent(workspace(), agree=False)
     assert asked.is_alone and not asked.paths.consent.exists() and "network solo" in shown.getvalue()
@@ -138,15 +135,13 @@ else:
     assert (tmp_path / "asked").read_text() == "[True, False]"
 
 
-def test_who_works_alone_is_not_asked(workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_works_alone_is_not_asked(workspace: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = on_terminal(monkeypatch, "y\n")
     asked, text = ask_for_consent(workspace(network="solo"), agree=True)
     assert asked.is_alone and text == shown.getvalue() == "" and not asked.paths.consent.exists()
 
 
-def test_who_agreed_to_work_alone_is_asked_before_sharing(
-    workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_agreed_to_work_alone_is_asked_before_sharing(workspace: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = workspace().paths
     paths.create()
     write_consent(paths.consent, "first screen", {"network": "solo"})

@@ -89,9 +89,7 @@ def scratch() -> set[str]:
     return {path.name for path in memory.glob("sapo-experiment-*")} if memory.is_dir() else set()
 
 
-def test_a_killed_and_interrupted_run_writes_the_table_of_an_undisturbed_one(
-    plan: Path, tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_changes_no_table(plan: Path, tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     with monkeypatch.context() as patched:
         fork_workers(patched)
@@ -131,9 +129,7 @@ def test_a_killed_and_interrupted_run_writes_the_table_of_an_undisturbed_one(
 
 
 @pytest.mark.parametrize("backend", ["torch", "llama_cpp"])
-def test_adapters_and_optimizers_survive_a_kill_between_two_rounds(
-    backend: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adapters_survive_a_kill(backend: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TaskSource, "score", lambda self, task, text: length_score(task, text))
     monkeypatch.setattr(runner, "SAVE_SECONDS", 0.0)
     arm = Arm("2/2", "half", Training(own=2, external=2, answers=4))

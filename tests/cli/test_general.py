@@ -38,9 +38,7 @@ class Forgetful(FakePolicy):
         """Nothing."""
 
 
-def test_general_questions_are_asked_of_both_and_a_fall_is_told(
-    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_both_are_asked_and_a_fall_is_told(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     policy = Forgetful()
     monkeypatch.setattr(Workspace, "open_policy", lambda *_, **__: (policy, ()))
     (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 16, "lora_alpha": 32, "peft_type": "LORA"}))

@@ -76,9 +76,7 @@ def test_a_backup_moves_the_identity_to_another_home(invoke: Invoke, home: Path,
 
 
 @pytest.mark.usefixtures("passphrase")
-def test_a_failed_restore_changes_nothing(
-    invoke: Invoke, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_restore_fails_halfway(invoke: Invoke, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, file = secret_of(home), tmp_path / "backup"
     invoke("identity", "backup", file, "--home", home)
     force = ("--force", "--home", home)
@@ -87,12 +85,9 @@ def test_a_failed_restore_changes_nothing(
     assert_refused(invoke("identity", "restore", tmp_path / "none", *force), 1, "can't read the backup")
     good = file.read_bytes()
     for data, part in (
-        (b"", "not a backup"),
-        (b"x" * 10**6, "not a backup"),
-        (good[:-1] + bytes([good[-1] ^ 1]), "decrypted"),
-        (good[:-1], "cut off"),
-        (good[:40], "cut off"),
-    ):
+        (b"", "not a backup"), (b"x" * 10**6, "not a backup"), (good[:-1] + bytes([good[-1] ^ 1]), "decrypted"),
+        (good[:-1], "cut off"), (good[:40], "cut off"),
+    ):  # fmt: skip
         file.write_bytes(data)
         assert_refused(invoke("identity", "restore", file, *force), 1, part)
     file.write_bytes(good)

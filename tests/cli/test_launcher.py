@@ -154,9 +154,7 @@ def test_a_consent_without_changes_writes_no_setting(launcher: ProgramLauncher) 
     assert agreed == {"network": "solo", "threads": 3, "mains_only": False, "yield_to_others": True}
 
 
-def test_own_questions_are_private_until_a_swarm_is_joined(
-    launcher: ProgramLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_questions_stay_private(launcher: ProgramLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "own.toml"
     path.write_text('name = "o"\n[[tasks]]\nname = "o"\nquestions = [{ question = "?", answer = "1" }]\n')
     monkeypatch.setenv("SAPO_EDGE_MANIFEST", str(path))

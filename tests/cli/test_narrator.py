@@ -14,9 +14,7 @@ from sapo_edge.library.session import _others
 from tests.fakes import round_event
 
 
-def test_the_time_left_counts_no_head_start_and_no_evaluation_as_a_round(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_time_left_counts_rounds_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     with Narrator(21) as narrator:
@@ -52,9 +50,7 @@ def test_a_run_that_learns_nothing_says_so_and_what_may_help(
     assert len(lines) == (2 if advice else 0) and all(advice in line for line in lines)
 
 
-def test_pauses_are_printed_and_left_out_of_the_time_left(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pauses_are_told_and_not_counted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     with Narrator(4) as tell:

@@ -224,9 +224,7 @@ def test_what_a_stranger_published_is_checked(
     assert invoke(*pull, "--model", model, "--json").record["run"] == "run-2"
 
 
-def test_a_home_in_a_swarm_of_another_manifest_begins_nothing(
-    mine: Hub, invoke: Invoke, home: Path, model: Path, tmp_path: Path
-) -> None:
+def test_another_swarms_home_begins_nothing(mine: Hub, invoke: Invoke, home: Path, model: Path, tmp_path: Path) -> None:
     assert invoke("push", NAME, "--home", home, "--yes").code == 0
     other = tmp_path / "other"
     Membership(other / "state").join(Swarm.of(load_manifest("arithmetic")))

@@ -96,9 +96,7 @@ def test_two_signals_lose_at_most_the_round_in_progress(
         assert weights(tmp_path, 3) == weights(trained[0], 3)
 
 
-def test_a_run_that_is_killed_at_each_step_ends_bit_identical_to_an_undisturbed_one(
-    sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result]
-) -> None:
+def test_a_kill_changes_no_bit(sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result]) -> None:
     home = tmp_path / "home"
     # Three times before anything is saved; then in the second round, half-written, and after it.
     for step in ("generate 1", "trained 1", "checkpoint 1", "update 2", "checkpoint 1", "evaluate 1"):

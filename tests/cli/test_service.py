@@ -103,7 +103,7 @@ def test_a_program_that_its_user_cannot_reach_is_refused(
     assert commands.run == [] and not (tmp_path / "home").exists()
 
 
-def test_what_root_prepared_belongs_to_the_services_user_and_what_that_links_to_does_not(
+def test_what_root_prepared_is_the_users_and_what_it_links_to_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user of a service may replace what is in its home before root installs the service again."""

@@ -58,9 +58,7 @@ def test_one_file_makes_ten_nodes(invoke: Invoke, tmp_path: Path, monkeypatch: p
         assert Paths.default(home).config_file.stat().st_mtime_ns == before, "nothing is written a second time"
 
 
-def test_a_service_of_the_system_gets_the_settings_and_the_swarm_where_it_looks(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_systems_service_gets_its_settings(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed: list[dict[str, object]] = []
     monkeypatch.delenv(HOME_VARIABLE, raising=False)
     monkeypatch.setattr(service, "SYSTEM_HOME", tmp_path / "system")

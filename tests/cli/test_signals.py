@@ -66,9 +66,7 @@ open(sys.argv[2], "w").write(str(stop.finish.wait(0.1)))
     ("ignored", "terminal", "ends"),
     [(HUP, False, False), (TERM, False, False), (INT, False, True), (INT, True, False), (None, False, True)],
 )
-def test_a_signal_that_is_ignored_at_startup_stays_ignored(
-    tmp_path: Path, ignored: signal.Signals | None, terminal: bool, ends: bool
-) -> None:
+def test_an_ignored_signal_stays_so(tmp_path: Path, ignored: signal.Signals | None, terminal: bool, ends: bool) -> None:
     """SIGINT aside: without a terminal nobody presses Ctrl-C by accident."""
     command = [sys.executable, "-c", IGNORING, str(int(ignored or 0)), str(tmp_path / "ended")]
     if terminal:

@@ -78,9 +78,7 @@ def test_the_joined_swarms_manifest_limits_answers(in_nine: Path, monkeypatch: p
     assert open_workspace(in_nine).own_max_tokens == 0
 
 
-def test_eval_asks_the_questions_of_the_joined_manifest(
-    sapo: Command, model: Path, in_nine: Path, trained: tuple[Path, Result]
-) -> None:
+def test_eval_asks_the_joined_manifest(sapo: Command, model: Path, in_nine: Path, trained: tuple[Path, Result]) -> None:
     adapter = trained[0] / "state" / "runs" / "first" / "checkpoints" / "round-000004"
     arguments = ("--adapter", adapter, "--questions", "2", "--set", "max_tokens=8", "--threads", "1", "--json")
     record = sapo("eval", "--home", in_nine, "--model", model, *arguments).ok().record
@@ -137,9 +135,7 @@ def test_without_a_manifest_it_says_how_to_get_it(doctor: Any, invoke: Invoke, i
     assert_refused(invoke("doctor", "--home", invited, "--manifest", "own-sums"), 2, "own-sums is not here yet")
 
 
-def test_a_run_takes_the_fetched_manifests_limit(
-    invited: Path, monkeypatch: pytest.MonkeyPatch, invoke: Invoke
-) -> None:
+def test_a_run_takes_a_fetched_manifests_limit(invited: Path, monkeypatch: pytest.MonkeyPatch, invoke: Invoke) -> None:
     async def meet(*arguments: object) -> None:
         async with trio.open_nursery():
             raise KeyboardInterrupt
@@ -237,9 +233,7 @@ def test_an_estimate_counts_the_groups_of_a_round(tmp_path: Path) -> None:
     assert open_workspace(tmp_path).is_alone and groups(tmp_path) == 8 and groups(tmp_path, role="generator") == 8
 
 
-def test_the_doctor_estimates_a_round(
-    doctor: Any, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_estimates_a_round(doctor: Any, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: list[RoundShape] = []
 
     def check(_settings: object, shape: RoundShape) -> Check:

@@ -63,6 +63,8 @@ KEPT_FROM = 31
 VERSION = "0.1.0"
 MODEL = "llama.cpp + torch on the CPU, SmolLM2-135M-Instruct"
 MANIFEST_DIGEST = "5a" * 32
+SHOWN = ("reward_own", "reward_external", "own", "external", "informative")
+"""What the status has of the last round."""
 
 OWN = "12D3KooWQYhTNQdmr3ArTeUHRYzFg94BKyTkoWBDWez9kSCVe2Xo"
 FRIEND = "12D3KooWLRPJAA5o6e9oTCN5vPUQ1hKs9rbXJ4HhjVRJmHJ2Ln4f"
@@ -412,11 +414,7 @@ class ScriptedNode(NodeControl):
             "progress": {"phase": "generate", "done": 12, "total": 32, "unit": "answers"} if rounds else None,
             "role": "trainer", "manifest": "starter", "model": MODEL, "backend": "llama_cpp", "peer_id": OWN,
             "name": readable_name(OWN),
-            "reward_own": None if last is None else last.reward_own,
-            "reward_external": None if last is None else last.reward_external,
-            "own": None if last is None else last.own,
-            "external": None if last is None else last.external,
-            "informative": None if last is None else last.informative,
+            **{name: getattr(last, name, None) for name in SHOWN},
             "informative_share": sum(event.informative for event in recent) / (8 * len(recent)) if recent else None,
             "tokens_per_second": None if last is None else last.tokens / last.seconds_generate,
             "last_round": None if last is None else as_dict(last),
@@ -445,11 +443,9 @@ def _changes(event: Event, status: Mapping[str, Any]) -> dict[str, Any]:
             state = "running" if status["state"] == "starting" else status["state"]
             return {"phase": event.phase, "progress": step, "state": state}
         case RoundFinished():
-            return {
-                "round": event.round, "reward_own": event.reward_own, "reward_external": event.reward_external,
-                "own": event.own, "external": event.external, "informative": event.informative,
-                "last_round": as_dict(event), "tokens_per_second": event.tokens / event.seconds_generate,
-            }  # fmt: skip
+            shown = {name: getattr(event, name) for name in ("round", *SHOWN)}
+            speed = event.tokens / event.seconds_generate
+            return {**shown, "last_round": as_dict(event), "tokens_per_second": speed}
         case HeldOut():
             base = status["held_out_base"] or as_dict(event)
             return {"held_out": as_dict(event), "held_out_base": base}

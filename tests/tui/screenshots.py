@@ -98,20 +98,8 @@ def sapo(home: Path, *arguments: str) -> str:
 
 def start(home: Path, name: str, *flags: str) -> subprocess.Popen[bytes]:
     """Start a node; without flags one that never ends by itself."""
-    more = flags or ("--rounds", "0", "--agree")
-    command = [
-        sys.executable,
-        "-m",
-        "sapo_edge",
-        "run",
-        "--home",
-        str(home),
-        "--set",
-        "busy=0",
-        "--head-start",
-        HEAD_START,
-        *more,
-    ]
+    flags = ("--set", "busy=0", "--head-start", HEAD_START, *(flags or ("--rounds", "0", "--agree")))
+    command = [sys.executable, "-m", "sapo_edge", "run", "--home", str(home), *flags]
     with (home.parent / f"{name}.log").open("ab") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

@@ -243,9 +243,6 @@ def _count_questions(launcher: FakeLauncher) -> Callable[[], int]:
     return lambda: len(drawn)
 
 
-# Pictures.
-
-
 async def _typed(pilot: Pilot[Any], app: SapoApp) -> None:
     await press(pilot, "5", then=lambda: app.screen.has_class("-typing"))
     await pilot.press("e", *"42", "enter", *"43", "enter")

@@ -350,12 +350,8 @@ async def test_the_transcript_and_its_answers_are_bounded(launcher: FakeLauncher
 
 
 async def test_a_growing_answer_stays_in_view_unless_somebody_reads_above(launcher: FakeLauncher) -> None:
-    answers = [
-        ChatAnswer(False, "word\n " * 60, True),
-        ChatAnswer(True, "short", False),
-        ChatAnswer(True, "short", True),
-    ]
-    go = stepwise(launcher, *answers)
+    growing = (ChatAnswer(True, "short", done) for done in (False, True))
+    go = stepwise(launcher, ChatAnswer(False, "word\n " * 60, True), *growing)
     async with open_chat(launcher) as (pilot, screen):
         transcript = screen.query_one("#transcript", VerticalScroll)
         await pilot.press(*"one", "enter")
@@ -379,9 +375,6 @@ async def test_an_answer_continues_while_another_screen_is_in_front(launcher: Fa
         await until(pilot, lambda: turn.boxes[1].done)
         await pilot.press("4")
         assert turn.boxes[1].answer == launcher.chats[0].answers[1] and screen.query_one(AskBox).has_focus
-
-
-# Pictures.
 
 
 async def _asked(pilot: Pilot[Any], app: SapoApp) -> None:

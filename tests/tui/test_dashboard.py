@@ -80,13 +80,8 @@ async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLa
         # Of the round, a narrow line shows the phase in progress only; more lines replace "and 4 more". The time left,
         # the only number that stands alone, has changed meanwhile.
         panels = (text(app, query) for query in ("#progress", "#verdict", "#batch", "#company", "#machine"))
-        wanted = {word for word in " ".join(panels).split() if "─" not in word and not word.isdigit()} - {
-            "update",
-            "and",
-            "more:",
-            "reasons:",
-            "key",
-        }
+        wanted = {word for word in " ".join(panels).split() if "─" not in word and not word.isdigit()}
+        wanted -= {"update", "and", "more:", "reasons:", "key"}
         await pilot.resize_terminal(*size)
         await pilot.pause(0.3)
         seen: set[str] = set()
@@ -104,13 +99,8 @@ async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLa
 
 async def test_the_titles_of_all_screens_are_whole_where_they_fit(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
-        for width, rows in (
-            (NAV_TWO_COLUMNS, 2),
-            (NAV_COLUMNS, 1),
-            (NAV_COLUMNS - 1, 1),
-            (NAV_TIGHT_COLUMNS, 1),
-            (NAV_TIGHT_COLUMNS - 1, 2),
-        ):
+        rows_by_width = {NAV_TWO_COLUMNS: 2, NAV_COLUMNS: 1, NAV_COLUMNS - 1: 1, NAV_TIGHT_COLUMNS: 1}
+        for width, rows in {**rows_by_width, NAV_TIGHT_COLUMNS - 1: 2}.items():
             await pilot.resize_terminal(width, 24)
             await pilot.pause(0.3)
             assert app.screen.query_one(Nav).size.height == rows, width
@@ -182,9 +172,7 @@ def test_picture_of_a_head_start(fresh: FakeLauncher, snap_compare: Callable[...
     assert snap_compare(app, terminal_size=(80, 24), run_before=ready)
 
 
-async def test_how_the_search_for_a_first_member_goes_fits_into_the_panel(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_search_for_members_fits_the_panel(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sapo_edge.tui.app.STATUS_SECONDS", 0.1)
     swarm = {**launcher.node.status_now["swarm"], "peers": [], "time": 100.0}
     last = LastSeen(3, 1_800_014_400)
@@ -348,9 +336,7 @@ def test_picture_of_a_node_that_has_ended(launcher: FakeLauncher, pictured: Pict
     assert pictured(ended, size)
 
 
-async def test_an_idle_node_is_neither_drawn_again_nor_measured_at_each_poll(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_idle_node_is_not_drawn_or_measured(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     drawn: list[str | None] = []
     update = Static.update

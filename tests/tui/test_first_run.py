@@ -111,9 +111,7 @@ async def test_what_is_learned_is_chosen_before_it_starts(launcher: FakeLauncher
         assert launcher.consents == [Consent("solo", manifest="home")]
 
 
-async def test_own_questions_stay_on_offer_and_are_offered_no_open_swarm(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_own_questions_are_offered_no_open_swarm(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "choices", lambda: Choices("solo", private=True, manifest="/own.toml"))
     async with checked(launcher) as (pilot, app):
         assert "questions of your own" in screen(app)

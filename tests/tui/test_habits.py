@@ -70,14 +70,8 @@ def test_the_first_picture_needs_no_journal_editor_or_model_and_no_screen_a_jour
     modules = ("cli.entry", "cli.terminal.launcher", "tui.app", "tui.screens.dashboard.screen")
     imports = ", ".join(f"sapo_edge.{module}" for module in modules)
     later = {"packaging.requirements", "sapo_edge.policy", "textual.widgets._text_area"}
-    never = {
-        "pydantic",
-        "sqlite3",
-        "typer",
-        "sapo_edge.control.report",
-        "sapo_edge.state.store",
-        "sapo_edge.tasks.source",
-    }
+    never = {"pydantic", "sqlite3", "typer"}
+    never |= {"sapo_edge.control.report", "sapo_edge.state.store", "sapo_edge.tasks.source"}
     code = (
         f"import importlib, sys, {imports}; print(*({later | never!r} & sys.modules.keys()));"
         "[importlib.import_module(f'sapo_edge.tui.screens.{name}') for name in sapo_edge.tui.app.SCREENS];"

@@ -26,15 +26,11 @@ def reply(count: int, bucket: int = 1) -> dict[str, object]:
     numbers = [number / count for number in last]
     evaluated = {"accuracy": [0.1, 0.2], "low": [0.0, 0.1], "high": [0.2, 0.3], "questions": [200, 200]}
     return {
-        "bucket": bucket,
-        "round": last,
-        "time": [0.0] * len(last),
-        "reward_own": numbers,
+        "bucket": bucket, "round": last, "time": [0.0] * len(last), "reward_own": numbers,
         "reward_external": [None if place % 2 else value for place, value in enumerate(numbers)],
-        "informative": [None] * len(last),
-        "tokens_per_second": numbers,
+        "informative": [None] * len(last), "tokens_per_second": numbers,
         "held_out": {"round": [0, 10], **evaluated, "split": [""] * 2, "question_set": [""] * 2},
-    }
+    }  # fmt: skip
 
 
 def test_a_reply_is_extended_live() -> None:

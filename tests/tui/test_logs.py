@@ -80,9 +80,6 @@ def texts(reader: LogReader[Record]) -> list[str]:
     return [record.text for record in reader.records]
 
 
-# The reader.
-
-
 def test_three_files_are_one_log_and_only_what_is_new_is_added(tmp_path: Path) -> None:
     path = tmp_path / "log"
     reader = opened_reader(path)
@@ -194,9 +191,6 @@ def test_any_bytes_can_be_read(tmp_path: Path) -> None:
     assert long.cut and len(long.raw) < 10_000 and far.time is None and empty.text == "[]"
     assert later.text.startswith('{"v":1,') and '"event":"of_tomorrow"' in later.text
     assert all(len(record.text) <= MAX_TEXT + 300 and record.text.isprintable() for record in records)
-
-
-# The screen.
 
 
 async def opened(pilot: Pilot[Any], app: SapoApp) -> LogList:

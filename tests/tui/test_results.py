@@ -181,9 +181,6 @@ def test_a_notice_on_the_desktop_holds_no_control_character(text: str) -> None:
     assert desktop_notice(text, {"TERM": "linux"}) == ""
 
 
-# The export.
-
-
 async def exporting(pilot: Pilot[Any], app: SapoApp, folder: Path) -> None:
     await opened(pilot, app)
     await press(pilot, "x", then=lambda: isinstance(app.screen, Export))
@@ -219,9 +216,6 @@ async def test_an_export_fails_stops_by_escape_or_says_how_to_load_it(launcher: 
         await pilot.press("c")
         assert app.clipboard == "llama-cli --lora [b]x[/b]"
         await press(pilot, "escape", then=lambda: isinstance(app.screen, Results))
-
-
-# Words and the picture.
 
 
 @pytest.mark.parametrize(
@@ -261,9 +255,6 @@ def test_the_picture_is_valid_and_inside_its_frame(title: str, values: list[floa
         for point in line.attrib["points"].split():
             x, y = map(float, point.split(","))
             assert 0 <= x <= 1200 and 0 <= y <= 630
-
-
-# Pictures.
 
 
 @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])

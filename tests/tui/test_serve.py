@@ -100,13 +100,8 @@ async def test_the_far_end_of_a_tunnel_may_have_another_port(served: Served) -> 
 
 async def test_another_page_is_turned_away_even_with_the_token(served: Served) -> None:
     host = urlsplit(served.url).netloc
-    for origin in (
-        "https://evil.example",
-        "null",
-        "http://127.0.0.1:1",
-        f"https://{host}",
-        f"http://{host}.evil.example",
-    ):
+    others = ("https://evil.example", "null", "http://127.0.0.1:1", f"https://{host}", f"http://{host}.evil.example")
+    for origin in others:
         assert await handshake(served, Origin=origin) == 403
         assert await status(served.url, Origin=origin) == 403
         assert await status(served.url + "static/xterm.css", Origin=origin) == 403

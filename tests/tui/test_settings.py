@@ -81,9 +81,6 @@ async def type_over(pilot: Pilot[Any], app: SapoApp, text: str) -> None:
     await press(pilot, "ctrl+u", *text, "enter", then=lambda: isinstance(app.screen, SettingsView))
 
 
-# Words.
-
-
 def test_every_setting_is_in_one_group_and_unknown_ones_come_last(launcher: FakeLauncher) -> None:
     rows = launcher.settings()
     unknown = replace(rows[0], setting=replace(rows[0].setting, name="of_tomorrow"))
@@ -155,9 +152,6 @@ async def test_what_owners_change_first_is_listed_first_and_a_lists_the_rest(lau
         assert listing(app).get_option_index("decay_after") > 0
 
 
-# Seeing.
-
-
 async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None:
     async with running(launcher, ready=opened) as (pilot, app):
         await pilot.press("slash", *"battery 1")
@@ -189,9 +183,6 @@ async def test_a_click_highlights_another_edits_and_the_panel_explains(launcher:
         assert "The paper's I" in shown and "from the next round of a running node" in shown
         await until(pilot, lambda: "▲ running node: 4 rollouts, after a restart: 6 rollouts" in picture(app))
         await until(pilot, lambda: "▲ 1 setting needs a restart: r" in picture(app))
-
-
-# Changing.
 
 
 async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLauncher) -> None:
@@ -257,9 +248,7 @@ async def test_choices_are_chosen_from_a_list_and_some_need_a_restart(launcher: 
         assert launcher.changes[-1:] == [("theme", None)]
 
 
-async def test_what_the_state_decides_or_another_source_overrides_is_said(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_another_source_decides_is_said(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     read = launcher.settings
     others = {"rank": (8, "state"), "own": (5, "environment SAPO_EDGE_OWN")}
 
@@ -278,9 +267,6 @@ async def test_what_the_state_decides_or_another_source_overrides_is_said(
         await type_over(pilot, app, "8")
         await until(pilot, lambda: "overrides it" in result(app))
         assert "written to config.toml, but environment SAPO_EDGE_OWN overrides it" in result(app)
-
-
-# Restarting.
 
 
 async def test_r_restarts_the_node_after_one_question_if_a_setting_needs_it(launcher: FakeLauncher) -> None:
@@ -308,9 +294,7 @@ async def test_r_restarts_the_node_after_one_question_if_a_setting_needs_it(laun
         await until(pilot, lambda: app.screen._node_has.get("rank") == 16)  # type: ignore[attr-defined]
 
 
-async def test_a_node_that_takes_long_to_end_is_started_again_also_from_another_screen(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_node_that_takes_long_is_started_again(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOOK_SECONDS", "GONE_SECONDS", "STOPPED_SECONDS"):
         monkeypatch.setattr(keeper, name, 0.05)
     launcher.set("threads", "3")
@@ -326,9 +310,6 @@ async def test_a_node_that_takes_long_to_end_is_started_again_also_from_another_
         launcher.hold = False
         monkeypatch.setattr(launcher, "ended", ended)
         await until(pilot, lambda: launcher.starts == 2 and app.state.standing is Standing.ATTACHED)
-
-
-# When something is missing.
 
 
 async def test_without_a_node_a_change_takes_effect_at_the_next_start(starting: FakeLauncher) -> None:

@@ -72,9 +72,6 @@ def shows_dialog(app: SapoApp) -> bool:
     return isinstance(app.screen, NodeEnded) and "Restart" in screen(app)
 
 
-# A node is found, started, lost.
-
-
 async def test_a_node_that_can_not_start_shows_error_and_remedy(idle: FakeLauncher) -> None:
     idle.refusal = BackendError("no model is installed", "install one with pip")
     async with running(idle) as (pilot, app):
@@ -168,9 +165,7 @@ async def test_after_a_crash_it_says_why_waits_for_s_and_the_curve_goes_on(launc
         assert app.state.history.curves.round == list(range(1, 44))
 
 
-async def test_it_restarts_by_itself_until_the_third_crash(
-    launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_it_restarts_itself_twice(launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "PATIENCE_SECONDS", 0.3)
     async with running(launcher) as (pilot, app):
         for crash in range(1, keeper.CRASHES):
@@ -217,9 +212,7 @@ async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: No
         assert launcher.starts == 1
 
 
-async def test_s_typed_several_times_stops_once_and_starts_nothing(
-    launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_s_typed_often_stops_once(launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     async with following(launcher) as (pilot, app):
         node = launcher.node
         # The round takes longer than the keys.
@@ -297,9 +290,7 @@ async def test_ctrl_c_copies_selected_text_and_quits_without_any(launcher: FakeL
         await until(pilot, lambda: isinstance(app.screen, Quit))
 
 
-async def test_a_node_that_dropped_the_app_is_found_again_and_meanwhile_nothing_is_drawn_as_if_it_were_new(
-    launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lost_node_is_found_again(launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     found, opened = threading.Event(), link.Link.open
     found.set()
 
@@ -441,9 +432,7 @@ async def test_news_at_the_end_of_the_app_break_nothing(launcher: FakeLauncher) 
         view.refresh_node(Change.ALL)
 
 
-async def test_an_answer_at_the_apps_end_breaks_nothing(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_late_answer_breaks_nothing(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     read, asked = launcher.settings, threading.Event()
 
     def late() -> Any:
@@ -489,9 +478,6 @@ def _waits(thread: threading.Thread) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-# Screens and keys.
 
 
 async def test_every_screen_works_in_a_terminal_of_any_size_whatever_the_texts_are(launcher: FakeLauncher) -> None:
@@ -584,9 +570,6 @@ async def test_an_error_of_the_node_is_escaped(launcher: FakeLauncher, monkeypat
         await until(pilot, lambda: "not now" in notices(app))
         await until(pilot, lambda: "[@click=app.quit]later[/]" in screen(app))
         assert "\x1b" not in screen(app)
-
-
-# What others send, and what terminals can't show.
 
 
 async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launcher: FakeLauncher) -> None:

@@ -20,9 +20,7 @@ MOST = {"answer": 3}
 """Times that a screen's styles are applied, where a class says what it found; once everywhere else."""
 
 
-async def test_a_new_screen_gets_its_styles_once_and_other_screens_keep_theirs(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_screens_get_their_styles_once(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     apply, parse = Stylesheet.apply, Stylesheet.reparse
     applied: Counter[DOMNode] = Counter()
     parsed: list[str] = []

@@ -229,9 +229,7 @@ def test_the_editor_shows_plain_lines() -> None:
     assert to_text('{"question": "a | b"}') == '{"question": "a | b"}', "the answer would be b"
 
 
-async def test_without_an_editor_of_the_users_the_app_has_one(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_the_app_has_an_editor(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     questions = tmp_path / "tasks.jsonl"
     questions.write_text('{"question": "2 + 3?", "answer": 5, "check": "number"}\n')
     written = JobResult({"manifest": str(tmp_path / "manifest.toml"), "questions": str(questions)})
