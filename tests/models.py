@@ -267,9 +267,8 @@ def make_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
             "ffn_down.weight": matrix(shape.width, shape.inner, 1.0),
         }
         if shape.architecture in ("qwen2", "glm", "glm4"):
-            block |= {
-                f"attn_{part}.bias": vector(size, 0.0) for part, size in (("q", q_size), ("k", kv_size), ("v", kv_size))
-            }
+            sizes = ("q", q_size), ("k", kv_size), ("v", kv_size)
+            block |= {f"attn_{part}.bias": vector(size, 0.0) for part, size in sizes}
         if shape.architecture in ("gemma3_text", "glm4"):
             block |= {f"{name}.weight": vector(shape.width, 2.0) for name in ("post_attention_norm", "post_ffw_norm")}
         if shape.architecture in POST_NORMED:

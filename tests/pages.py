@@ -97,9 +97,8 @@ def setting_list() -> str:
         allowed = re.sub(r"^(an integer|a number|one of) (from )?", "", item.allowed)
         allowed = "" if allowed == "text" else f"{allowed} {item.unit}".rstrip()
         notes = "; ".join(filter(None, (allowed, "live" if item.live else "")))
-        lines.append(
-            f"- `{item.name}`{f' ({default})' if default else ''}: {item.explanation}{f' *{notes}*' if notes else ''}"
-        )
+        shown = f" ({default})" if default else ""
+        lines.append(f"- `{item.name}`{shown}: {item.explanation}{f' *{notes}*' if notes else ''}")
     return "\n".join(lines)
 
 
@@ -150,9 +149,8 @@ def _describe(bound: Integer | Real | Flag | Choice | Choices) -> str:
 
 def refused_list() -> str:
     """Generators that are refused by name, by the reason."""
-    reasons: dict[str, list[str]] = {
-        "evaluates text as code, in its verifier or while it makes a task": sorted(EVALUATING)
-    }
+    evaluates = "evaluates text as code, in its verifier or while it makes a task"
+    reasons: dict[str, list[str]] = {evaluates: sorted(EVALUATING)}
     for name, reason in IRREPRODUCIBLE.items():
         reasons.setdefault(reason, []).append(name)
     return "\n".join(f"- {', '.join(f'`{name}`' for name in names)}: {reason}" for reason, names in reasons.items())

@@ -314,9 +314,8 @@ class Crowd:
         lengths = [MEDIAN_SECONDS * math.exp(spread.inv_cdf(middle)) for middle in middles]
         self.observers = [Observer(length, self.rng) for length in lengths]
         self._borders = [MEDIAN_SECONDS * math.exp(spread.inv_cdf(place / observers)) for place in range(1, observers)]
-        self.nodes = [
-            Node(f"observer {place}", view, view.length, 0.0, math.inf) for place, view in enumerate(self.observers)
-        ]
+        watching = enumerate(self.observers)
+        self.nodes = [Node(f"observer {place}", view, view.length, 0.0, math.inf) for place, view in watching]
         self.nodes += [self._make(seat < hostile * nodes) for seat in range(nodes - observers)]
         self.ends = [(self.rng.random() * MEDIAN_SECONDS + node.length, seat) for seat, node in enumerate(self.nodes)]
         heapq.heapify(self.ends)

@@ -7,6 +7,7 @@ import statistics
 import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -57,13 +58,11 @@ def _large(path: Path, repeats: int) -> None:
         while not done.is_set():
             reader.rollouts(RolloutQuery(search="not there"))
 
-    searching = [threading.Thread(target=search) for _ in range(4)]
-    for thread in searching:
-        thread.start()
-    beside = [seconds(partial(journal.record, _round(number))) for number in range(701, 901)]
-    done.set()
-    for thread in searching:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(4):
+            pool.submit(search)
+        beside = [seconds(partial(journal.record, _round(number))) for number in range(701, 901)]
+        done.set()
     _print("writing a round", alone)
     _print("... while four clients search", beside)
     journal.close()

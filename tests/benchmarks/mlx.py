@@ -3,7 +3,6 @@ padded one. Both sides compute in float32 with the same adapter, on the CPU with
 
 from __future__ import annotations
 
-import time
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -45,14 +44,11 @@ def batch_generated(policy: MlxPolicy) -> float:
     encoded = [policy.vocabulary.encode_prompt(prompt) for prompt in prompts(policy) for _ in range(ANSWERS)]
     tokenizer = types.SimpleNamespace(eos_token_ids=[policy.vocabulary.end_token], decode=lambda _ids: "")
     made: list[Any] = []
-    elapsed = seconds(
-        lambda: made.append(
-            batch_generate(
-                policy.model, tokenizer, encoded, max_tokens=TOKENS, sampler=make_sampler(temp=1.0),
-                completion_batch_size=GROUPS * ANSWERS, return_token_ids=True, return_logprobs=True,
-            )
-        )
+    work = partial(
+        batch_generate, policy.model, tokenizer, encoded, max_tokens=TOKENS, sampler=make_sampler(temp=1.0),
+        completion_batch_size=GROUPS * ANSWERS, return_token_ids=True, return_logprobs=True,
     )  # fmt: skip
+    elapsed = seconds(lambda: made.append(work()))
     return sum(map(len, made[0].token_ids)) / elapsed
 
 
@@ -103,15 +99,16 @@ class Update:
     gradient: Any = None
     peaks: list[float] = field(default_factory=list)
 
+    def _compute(self) -> None:
+        self.gradient = self.work()
+
     def seconds(self) -> float:
         import mlx.core as mx
 
         self.gradient = None
         mx.clear_cache()
         mx.reset_peak_memory()
-        begin = time.perf_counter()
-        self.gradient = self.work()
-        elapsed = time.perf_counter() - begin
+        elapsed = seconds(self._compute)
         self.peaks.append(float(mx.get_peak_memory()) / 1e9)
         return elapsed
 
@@ -123,13 +120,11 @@ def run(repeats: int) -> None:
     assert learner is not None
     batch = random_groups(GROUPS, ANSWERS, TOKENS, PROMPT)
     learner.update(batch[:1], UpdateSettings(learning_rate=1e-3), CallHandle())  # B is no longer zero
-    figures = interleaved(
-        {
-            OURS: lambda: sampling_rate(policy, prompts(policy), ANSWERS, TOKENS, stop_text=""),
-            "mlx_lm.batch_generate": lambda: batch_generated(policy),
-        },
-        repeats,
-    )
+    ways = {
+        OURS: lambda: sampling_rate(policy, prompts(policy), ANSWERS, TOKENS, stop_text=""),
+        "mlx_lm.batch_generate": lambda: batch_generated(policy),
+    }
+    figures = interleaved(ways, repeats)
     shape = f"{GROUPS} x {ANSWERS} answers of {TOKENS} tokens, prompts of {PROMPT}, {policy.reasons[0]}"
     report(f"Sampling {shape}", "tokens/s", figures, OURS, higher_is_better=True)
     packed = Update(partial(packed_gradient, learner, batch, UpdateSettings(), lambda: learner.gradient))

@@ -58,15 +58,10 @@ def run(rounds: int) -> None:
     )
     print(f"- seconds a round: median {statistics.median(times):.1f}, of which update {statistics.median(updates):.1f}")
     print(f"- peak memory: {peak / 1e9:.2f} GB; estimated beforehand {estimate.total / 1e9:.2f} GB:")
-    parts = {
-        name: getattr(estimate, name) / 1e6 for name in ("sampler", "learner", "adapter", "activations", "runtime")
-    }
+    kinds = ("sampler", "learner", "adapter", "activations", "runtime")
+    parts = {kind: getattr(estimate, kind) / 1e6 for kind in kinds}
     print("  " + ", ".join(f"{name} {size:.0f} MB" for name, size in parts.items()))
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    shown = [
-        seconds(
-            lambda: subprocess.run([sys.executable, "-m", "sapo_edge", "--help"], capture_output=True, env=environment)
-        )
-        for _ in range(9)
-    ]
+    program = [sys.executable, "-m", "sapo_edge", "--help"]
+    shown = [seconds(lambda: subprocess.run(program, capture_output=True, env=environment)) for _ in range(9)]
     print(f"\n`sapo --help`: median {statistics.median(shown):.2f} s of {len(shown)} runs")

@@ -145,9 +145,7 @@ def run(count: int, idle_seconds: float) -> None:
     print(f"- {count / joined:.1f} joined a second")
     print(f"- at the start: {start:.0f} MB resident, of {MOST_AT_START:.0f} allowed; {alone:.0f} MB proportional")
     print(f"- with all members: {full:.0f} MB resident, {after:.0f} MB at the end; {crowded:.0f} MB proportional")
-    print(
-        f"- per member: {1000 * (after - start) / count:.0f} KB, {1000 * joining / count:.1f} ms of processor to join"
-    )
+    print(f"- a member: {1000 * (after - start) / count:.0f} KB, {1000 * joining / count:.1f} ms of processor to join")
     print(f"- idle: {100 * idle:.1f} % of a core, {1000 * idle / count:.3f} ms a second per member")
     print(f"- the members' {len(crowds)} processes: {theirs:.0f} MB")
     print(f"- last line of its log: {log[-1] if log else 'none'}")

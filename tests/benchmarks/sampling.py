@@ -125,9 +125,8 @@ def _generate(model: Any, texts: list[list[int]], end: int) -> Callable[[], floa
     def work() -> float:
         torch.manual_seed(0)
         with torch.no_grad():
-            begin = seconds(
-                lambda: made.append(model.generate(torch.tensor(rows), attention_mask=torch.tensor(mask), **options))
-            )
+            tokens, attended = torch.tensor(rows), torch.tensor(mask)
+            begin = seconds(lambda: made.append(model.generate(tokens, attention_mask=attended, **options)))
         new = made.pop()[:, width:]
         # A row that has ended is padded with the end token: its first one counts.
         ended = (new == end).int().cumsum(1)

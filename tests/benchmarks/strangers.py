@@ -317,9 +317,8 @@ class Swarm:
         for each in (member, other):
             each.first = min(each.first, self.now)
         near = [each for each in (*other.outward, *other.inward) if self.members[each].reachable]
-        member.known = list({*member.known, *self.rng.sample(near, min(16, len(near)))} - member.outward - {number})[
-            :64
-        ]
+        named = {*member.known, *self.rng.sample(near, min(16, len(near)))}
+        member.known = list(named - member.outward - {number})[:64]
 
     def components(self) -> list[int]:
         """Sizes of the parts of honest nodes that are connected with each other, the largest first."""

@@ -104,9 +104,8 @@ def products_alone(learner: TorchLearner, batch: list[EncodedGroup]) -> Callable
 
 def compared(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> str:
     """How far the first gradient is from the second."""
-    one, other = (
-        np.concatenate([some[n].ravel().astype(np.float64) for n in sorted(second)]) for some in (first, second)
-    )
+    both = ([some[n].ravel().astype(np.float64) for n in sorted(second)] for some in (first, second))
+    one, other = map(np.concatenate, both)
     lengths = np.linalg.norm(one), np.linalg.norm(other)
     return (
         f"L2 of the difference {np.linalg.norm(one - other) / lengths[1]:.1e}, cosine "
@@ -133,11 +132,7 @@ def run(repeats: int, path: Path, count: int, answers: int, tokens: int, threads
     candidates: dict[str, Callable[[], object]] = {
         f"sapo-edge ({name})": partial(gradient, learner, batch) for name, learner in learners.items()
     }
-    candidates |= {
-        f"floor: products in {name}": products_alone(learner, batch)
-        for name, learner in learners.items()
-        if name != again
-    }
+    candidates |= {f"floor: products in {name}": products_alone(learners[name], batch) for name in FORMATS}
     candidates["padded batch, transformers and PEFT, float32"] = partial(padded_gradient, plain, batch)
     title = f"{header.model_name}: update of {count} groups of {answers} x {tokens} tokens, prompts of {PROMPT}"
     _report(title, candidates, repeats, threads)

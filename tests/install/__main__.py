@@ -117,9 +117,8 @@ def script(clean: Clean, installer: Path = ROOT / "install.sh") -> None:
     sapo = str(clean.directory / "home/.local/bin/sapo")
     home = ("--home", str(clean.directory / "home/node-script"))
     clean.run("install.sh: its first round", sapo, "run", *QUICK, *home, weigh=installed)
-    print(
-        f"from the first line to the first round: {sum(row[1] for row in clean.rows) / 60:.1f} minutes", file=sys.stderr
-    )
+    minutes = sum(row[1] for row in clean.rows) / 60
+    print(f"from the first line to the first round: {minutes:.1f} minutes", file=sys.stderr)
     clean.run("install.sh: the next round, from its state", sapo, "run", *NEXT, *home)
     clean.run("install.sh: `sapo export`", sapo, "export", "--to", "merged", f"{home[1]}-model", *home)
     clean.run("install.sh: `sapo chat`", sapo, "chat", "What is 3 + 4?", *home)
@@ -165,9 +164,8 @@ def sdist(clean: Clean) -> None:
     pip = (str(environment / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     clean.run("sdist: install", *pip, *clean.place(), f"{archive}{EXTRAS}", weigh=environment)
     sapo = str(environment / "bin/sapo")
-    assert archive.name.removeprefix("sapo_edge-").removesuffix(".tar.gz") in clean.run(
-        "sdist: version", sapo, "--version"
-    )
+    version = archive.name.removeprefix("sapo_edge-").removesuffix(".tar.gz")
+    assert version in clean.run("sdist: version", sapo, "--version")
     home = str(clean.directory / "home/node-sdist")
     clean.run("sdist: its first round", sapo, "run", *QUICK, "--home", home, weigh=environment)
 

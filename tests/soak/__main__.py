@@ -21,9 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--nodes", type=int, default=12)
-    parser.add_argument(
-        "--attackers", type=int, choices=range(4), default=None, help="default: 3, or 1 for a few nodes"
-    )
+    parser.add_argument("--attackers", type=int, choices=range(4), help="default: 3, or 1 for a few nodes")
     parser.add_argument("--to", type=Path, default=None, help="directory for homes and records")
     parser.add_argument("--report", type=Path, help="records of a soak; runs nothing")
     arguments = parser.parse_args()

@@ -28,9 +28,7 @@ def spend(shares: Shares, name: str, step: float) -> float:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 6), st.floats(0.1, 30.0), st.lists(st.floats(0.01, 20.0), min_size=1, max_size=20))
-def test_all_together_get_no_more_than_their_shares_and_what_is_common(
-    names: int, step: float, pauses: list[float]
-) -> None:
+def test_all_get_no_more_than_their_shares_and_what_is_common(names: int, step: float, pauses: list[float]) -> None:
     clock = Clock()
     shares = make(clock)
     started, spent = clock.now, 0.0

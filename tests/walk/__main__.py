@@ -63,9 +63,8 @@ class Walk:
         how = "installs" if self.compiles else "installs, without compiling"
         self.table.add(f"`{command}`", how, middle - started, installed)
         ended(terminal, command)
-        result = re.search(
-            r"held-out test: base ([\d.]+).*?, adapter of (round \d+|the head start) ([\d.]+)", terminal.text
-        )
+        sought = r"held-out test: base ([\d.]+).*?, adapter of (round \d+|the head start) ([\d.]+)"
+        result = re.search(sought, terminal.text)
         assert result, terminal.text[-4000:]
         what = f"learns alone: held-out test {result[1]} -> {result[3]} with the adapter of {result[2]}"
         self.table.add("", what, time.monotonic() - middle, used() - began - installed)
@@ -99,9 +98,8 @@ class Walk:
 
     def left(self) -> dict[str, float]:
         """MB of what is left in the person's home, by what it is."""
-        found = [
-            path for place in ("config", "cache", "local") for path in self.machine.home.glob(f".{place}/**/*sapo*/*")
-        ]
+        patterns = [f".{place}/**/*sapo*/*" for place in ("config", "cache", "local")]
+        found = [path for pattern in patterns for path in self.machine.home.glob(pattern)]
         assert [path.name for path in found] == ["identity"], f"left: {found}"
         assert not (self.machine.home / "sapo-edge/.venv").exists(), "the program is left"
         places = {path.name: path for path in self.machine.home.iterdir() if path.is_dir()}

@@ -32,9 +32,8 @@ class Node(NodeControl):
         path = file("control.sqlite")
         path.write_bytes(good())
         stop = SimpleNamespace(**dict.fromkeys(("pause", "resume", "after_round", "immediately"), lambda *reason: None))
-        super().__init__(
-            cast(Any, SimpleNamespace(store=SimpleNamespace(journal=SimpleNamespace(path=path)), stop=stop)), None
-        )
+        journal = SimpleNamespace(path=path)
+        super().__init__(cast(Any, SimpleNamespace(store=SimpleNamespace(journal=journal), stop=stop)), None)
         self.node.settings = Settings()
 
     def status(self) -> Mapping[str, Any]:

@@ -68,9 +68,8 @@ async def test_a_side_that_can_be_reached_announces_its_port_under_the_number_an
     async def look_up(entry: Entry, asked: Sequence[Topic]) -> None:
         topics.extend(asked)
 
-    monkeypatch.setattr(
-        Router, "answer", None if forwarded is None else SimpleNamespace(port=40001, ip=forwarded), raising=False
-    )
+    answer = None if forwarded is None else SimpleNamespace(port=40001, ip=forwarded)
+    monkeypatch.setattr(Router, "answer", answer, raising=False)
     monkeypatch.setattr(elsewhere, "Mapping", Router)
     monkeypatch.setattr(elsewhere, "look_up", look_up)
     monkeypatch.setattr(elsewhere, "listen_port", lambda host: 4001)

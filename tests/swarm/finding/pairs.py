@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sapo_edge.swarm.addresses import is_public, parse_address
 from tests.swarm.finding.homes import HOMES, Home, homes
@@ -140,10 +140,8 @@ def _wait(first: Node, second: Node, seconds: float) -> Times:
 
 def _read(file: Path) -> dict[Key, list[Times]]:
     results: dict[Key, list[Times]] = {}
-    if file.exists():
-        for line in file.read_text().splitlines():
-            record: dict[str, Any] = json.loads(line)
-            results.setdefault((record["first"], record["second"], record["with"]), []).append(record["times"])
+    for record in map(json.loads, file.read_text().splitlines() if file.exists() else ()):
+        results.setdefault((record["first"], record["second"], record["with"]), []).append(record["times"])
     return results
 
 

@@ -101,9 +101,8 @@ async def test_a_volunteer_introduces_members_of_another_swarm_to_each_other_alo
 ) -> None:
     lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8", p4="7.7.7.7", p5="6.6.6.6")
     own = (direct_address("5.5.5.5", 4001, peer(1)),)
-    lab.directory = Directory(
-        lab.host, TAG, lambda: HOME, lambda: own, lab.checked.append, lab.tally, introduces_all=True
-    )
+    all_that = lab.host, TAG, lambda: HOME, lambda: own, lab.checked.append, lab.tally
+    lab.directory = Directory(*all_that, introduces_all=True)
     lab.directory.start()
     lab.directory.mark_dialled(direct_address("9.9.9.9", 4001, peer(2)))
     lab.directory.mark_member(peer(2))

@@ -198,9 +198,7 @@ async def test_a_peer_that_says_nothing_is_not_asked_again_meanwhile(monkeypatch
     assert asked == [STRANGER] * 2, "again after its first request has ended"
 
 
-def test_what_changes_while_the_peers_are_written_is_written_next(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_changes_while_peers_are_written_is_written_next(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     discovery = make_discovery(monkeypatch, known_peers=tmp_path / "peers.json")
     discovery.book.add(direct_address("9.9.9.9", 4001, OTHER), Origin.PEER)
 

@@ -19,9 +19,7 @@ from tests.waiting import wait_until
 @pytest.mark.parametrize(
     "internet", [("router with UPnP", "router without"), ("router with PCP", "router without")], indirect=True
 )
-def test_two_homes_meet_by_one_line_if_one_router_forwards_a_port(
-    internet: None, running: Running, tmp_path: Path
-) -> None:
+def test_homes_meet_by_one_line_if_one_router_forwards_a_port(internet: None, running: Running, tmp_path: Path) -> None:
     first = running(Node(1, namespace=name("m1"), map_port=True))
     assert forwarded("r1") == "" and first.lines[-1].get("invited", []) == []
     line = first.first(lambda record: record.get("invited"))["invited"]
@@ -54,9 +52,7 @@ def test_two_homes_meet_over_ipv6(internet: None, running: Running) -> None:
 
 
 @pytest.mark.parametrize("internet", [("router without", "router without")], indirect=True)
-def test_behind_ordinary_nats_a_relay_introduces_and_a_hole_is_punched(
-    internet: None, running: Running, tmp_path: Path
-) -> None:
+def test_behind_nats_a_relay_introduces_and_a_hole_is_punched(internet: None, running: Running, tmp_path: Path) -> None:
     # A private swarm, because there the library encrypts relayed and punched connections once too often, or not at all.
     psk = "cd" * 32
     relay = running(Relay(tmp_path, port=4001, listen="all", psk=psk, namespace=name("relay")))

@@ -150,9 +150,7 @@ def test_neither_a_port_nor_a_key_brings_a_volunteer_forward(lab: Lab, monkeypat
 
 
 @pytest.mark.parametrize(("looks", "least"), [(1, 0.7), (3, 0.95)])
-def test_two_nodes_that_see_different_halves_of_many_volunteers_come_to_a_common_one(
-    looks: int, least: float, lab: Lab
-) -> None:
+def test_nodes_that_see_different_halves_of_volunteers_come_to_a_common_one(looks: int, least: float, lab: Lab) -> None:
     rng, common, trials = random.Random(7), 0, 60
     for trial in range(trials):
         everybody, chosen = places(200, trial), []

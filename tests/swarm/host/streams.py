@@ -95,9 +95,7 @@ class FakeHost:
     def __init__(self, *connections: FakeConnection) -> None:
         self.handlers: dict[str, Callable[[Any], Awaitable[None]]] = {}
         self.notifees: list[Any] = []
-        self.connections: dict[ID, list[FakeConnection]] = {
-            connection.peer_id: [connection] for connection in connections
-        }
+        self.connections: dict[ID, list[FakeConnection]] = {each.peer_id: [each] for each in connections}
 
     def register_notifee(self, notifee: Any) -> None:
         self.notifees.append(notifee)

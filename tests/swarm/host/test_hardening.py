@@ -479,9 +479,7 @@ async def receives(reader: Hardened, data: bytes, sender: Hardened, seconds: flo
 
 @pytest.mark.parametrize("moving", [True, False], ids=["moved", "as the library does"])
 @in_trio()
-async def test_messages_still_arrive_when_one_of_two_connections_ends(
-    moving: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_messages_arrive_when_one_of_two_connections_ends(moving: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a punched hole."""
     if not moving:
         monkeypatch.setattr(Gossip, "move_stream", lambda gossip, connection: None)

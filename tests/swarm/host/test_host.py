@@ -47,9 +47,8 @@ async def test_the_library_refuses_no_connection_and_bounds_streams(monkeypatch:
         assert manager.open_connection(peer, "9.9.9.9", "inbound") is not None
         if manager.connection_lifecycle is not None:
             # As `Swarm.add_conn` asks it.
-            await manager.connection_lifecycle.handle_established_inbound_connection(
-                str(number), peer, anywhere, anywhere
-            )
+            established = manager.connection_lifecycle.handle_established_inbound_connection
+            await established(str(number), peer, anywhere, anywhere)
     assert [manager.acquire_stream("peer", Direction.INBOUND) for _ in range(4)] == [True, True, True, False]
     assert network._stream_semaphore.value == 3
     await trio.lowlevel.checkpoint()

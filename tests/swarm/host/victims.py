@@ -191,9 +191,8 @@ def frame(rpc: rpc_pb2.RPC | bytes) -> bytes:
 def signed(host: IHost, data: bytes, sequence: int | None = None) -> rpc_pb2.Message:
     """A message with the signature that GossipSub's strict signing requires."""
     number = time.time_ns() if sequence is None else sequence
-    message = rpc_pb2.Message(
-        data=data, topicIDs=[TOPIC], from_id=host.get_id().to_bytes(), seqno=number.to_bytes(8, "big")
-    )
+    from_id, seqno = host.get_id().to_bytes(), number.to_bytes(8, "big")
+    message = rpc_pb2.Message(data=data, topicIDs=[TOPIC], from_id=from_id, seqno=seqno)
     sign(host, message)
     return message
 

@@ -71,9 +71,8 @@ def test_addresses_of_an_earlier_invite_are_kept_after_the_new_ones(tmp_path: Pa
 
 def test_swarms_are_found_by_name_or_digits(tmp_path: Path) -> None:
     membership = Membership(tmp_path)
-    first, second, nine = (
-        membership.join(swarm) for swarm in (Swarm.of(STARTER), Swarm.of(STARTER, (), KEY), Swarm.of(NINE))
-    )
+    swarms = Swarm.of(STARTER), Swarm.of(STARTER, (), KEY), Swarm.of(NINE)
+    first, second, nine = map(membership.join, swarms)
     assert membership.find("reasoning-gym-nine") == nine
     assert membership.find(second.id.hex()[:8].upper()) == second and membership.find(first.id.hex()) == first
     with pytest.raises(ConfigError, match="2 swarms match starter; give the first digits"):

@@ -581,9 +581,7 @@ def test_a_task_is_checked_in_a_thread_of_its_own_and_in_time(
     assert gate.blamed() == ([AUTHOR] if blamed else [])
 
 
-def test_a_task_that_waits_for_another_authors_blocked_one_blames_nobody(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_that_waits_for_anothers_blocked_one_blames_nobody(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     gate.admission.check_task(gate.signed(1))
     monkeypatch.setattr(external, "TASK_SECONDS", 0.05)
     monkeypatch.setattr(bounded, "GIVE_UP_SECONDS", 0.2)

@@ -517,9 +517,7 @@ def test_whatever_is_sent_a_large_swarm_keeps_to_its_room(others: int, sent: lis
 
 
 @given(st.integers(0, FEW), st.lists(st.tuples(st.integers(0, 3), st.integers(1, 64), st.floats(0, 20)), max_size=60))
-def test_members_of_a_small_swarm_may_send_what_they_could_before(
-    others: int, sent: list[tuple[int, int, float]]
-) -> None:
+def test_members_of_a_small_swarm_may_send_as_before(others: int, sent: list[tuple[int, int, float]]) -> None:
     clock = Clock()
     reputation = Reputation(clock, room_among(clock, others))
     establish(reputation, clock, *[f"author {number}" for number in range(4)])

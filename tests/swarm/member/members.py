@@ -34,9 +34,8 @@ def make_member(
     It judges others by the clock; the options are those of `SwarmConfig`.
     """
     source = source or TaskSource(load_manifest("starter"))
-    config = SwarmConfig(
-        Identity(bytes([number]) * 32), source.manifest, **{"listen": "loopback", "mdns": False, **options}
-    )
+    options = {"listen": "loopback", "mdns": False, **options}
+    config = SwarmConfig(Identity(bytes([number]) * 32), source.manifest, **options)
     swarm, own = swarm_id(bytes.fromhex(source.manifest.digest), config.psk), config.identity.peer_id
     reputation = Reputation(clock or time.monotonic)
     return Member(config, Admission(swarm, source, reputation, clock or time.time, clock or time.monotonic, own), emit)

@@ -23,9 +23,8 @@ from sapo_edge.swarm.tally import Tally
 from tests.swarm.finding.fakes import OTHER, OWN, a_host
 from tests.swarm.loop import in_trio
 
-HOME = LocalNetworks(
-    ("192.168.1.2",), (ipaddress.ip_network("192.168.1.0/24"), ipaddress.ip_network("8.8.4.0/24")), False
-)
+SUBNETS = ipaddress.ip_network("192.168.1.0/24"), ipaddress.ip_network("8.8.4.0/24")
+HOME = LocalNetworks(("192.168.1.2",), SUBNETS, False)
 
 
 @pytest.fixture
@@ -43,9 +42,8 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 def dialler() -> Dialler:
     host = a_host(SimpleNamespace(connections={}))
-    return Dialler(
-        host, PeerBook(OWN), lambda: HOME, lambda peer: False, lambda address: None, Tally(lambda event: None)
-    )
+    tally = Tally(lambda event: None)
+    return Dialler(host, PeerBook(OWN), lambda: HOME, lambda peer: False, lambda address: None, tally)
 
 
 @in_trio()

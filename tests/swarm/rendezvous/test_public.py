@@ -58,9 +58,7 @@ def repeat(ask: Callable[[], list[list[Any]]], wanted: list[Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("modules")
-def test_another_implementation_finds_what_this_one_announces_and_the_other_way_round(
-    public: Public, node: str
-) -> None:
+def test_another_implementation_finds_what_this_one_announces_and_the_reverse(public: Public, node: str) -> None:
     theirs, ours = public.javascript(node, INTEROP), public.client()
 
     def tell(answer: str, **request: object) -> dict[str, Any]:

@@ -54,10 +54,8 @@ SWARM = load_manifest("starter").digest
 def volunteer(running: Running, kind: str, directory: Path) -> Process:
     if kind == "member of another swarm":
         return node(running, 3, manifest="arithmetic", volunteers=True)
-    outside = name("relay")
-    return running(
-        Relay(directory, port=4001, listen="all", psk=PSK, swarm=SWARM, contacts=CONTACTS, namespace=outside)
-    )
+    where: dict[str, Any] = {"port": 4001, "listen": "all", "namespace": name("relay")}
+    return running(Relay(directory, psk=PSK, swarm=SWARM, contacts=CONTACTS, **where))
 
 
 @pytest.mark.parametrize(
@@ -65,9 +63,7 @@ def volunteer(running: Running, kind: str, directory: Path) -> Process:
     [(OTHER_VERSIONS_OF_IP, "private relay"), (NOBODY_FORWARDS, "member of another swarm")],
     indirect=["internet"],
 )
-def test_strangers_whom_nobody_can_dial_meet_at_a_volunteer(
-    internet: None, running: Running, kind: str, tmp_path: Path
-) -> None:
+def test_unreached_strangers_meet_at_a_volunteer(internet: None, running: Running, kind: str, tmp_path: Path) -> None:
     helper = volunteer(running, kind, tmp_path)
     first, second = (node(running, number, psk=PSK if kind == "private relay" else None) for number in (1, 2))
     how = "relayed" if isinstance(helper, Relay) else "direct"
@@ -92,9 +88,7 @@ def find(home: Path) -> None:
 
 
 @pytest.mark.parametrize("internet", [("router with UPnP", "router without", "router with UPnP")], indirect=True)
-def test_a_stranger_finds_the_swarms_that_are_open(
-    internet: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stranger_finds_the_open_swarms(internet: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = tmp_path / "own.toml"
     own.write_text((ROOT / "sapo_edge/tasks/manifests/starter.toml").read_text().replace("starter", "ours"))
     everywhere: dict[str, Any] = {"listen": "all", "map_port": True, "contacts": CONTACTS}

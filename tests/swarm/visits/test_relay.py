@@ -298,9 +298,7 @@ def test_a_public_relay_is_announced_where_it_has_a_public_ip_address(
         assert announcements == [(keys, port)], "members of a private swarm look up their swarm's key"
 
 
-def test_a_public_relay_without_libtorrent_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_public_relay_without_libtorrent_says_what_to_get(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(relaying, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="--public: libtorrent is not installed"):
         relaying.run_relay(tmp_path, public=True)
@@ -500,9 +498,7 @@ def test_volunteers_take_no_places_from_relays_of_the_swarm(granting: None, monk
     assert (len(held & strangers), len(held - strangers)) == (circuit.MAX_VOLUNTEERS, circuit.MAX_RELAYS)
 
 
-def test_a_relay_that_refuses_is_asked_less_and_less_often_and_relays_before_members(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_relay_that_refuses_is_asked_less_and_less_and_relays_before_members(monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = relays([f"9.{number}.9.9" for number in range(6)])
     dedicated, member, *_ = addresses
     refusing = set(addresses)

@@ -76,9 +76,8 @@ def test_a_js_peer_receives_verifies_and_sends(node: str) -> None:
 
     # The peer received and verified this node's rollouts in each of the three ways.
     received = {line["way"]: line for line in said("rollout")}
-    assert {way: line["rollout"] for way, line in received.items()} == {
-        way: rollout_fields(own) for way, own in ours.items()
-    }
+    shown = {way: rollout_fields(own) for way, own in ours.items()}
+    assert {way: line["rollout"] for way, line in received.items()} == shown
     assert all(line["verified"] and line["from"] == US.peer_id for line in received.values())
     assert not said("refused") and not said("error")
     # This node accepted the peer's rollouts and rejected nothing.

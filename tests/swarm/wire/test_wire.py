@@ -113,9 +113,7 @@ def test_the_largest_rollout_fits_a_body_and_a_response_and_no_message() -> None
 
 @settings(deadline=None)
 @given(digests, records, st.lists(digests, max_size=wire.MAX_ANNOUNCED))
-def test_messages_and_responses_are_decoded_again(
-    swarm: bytes, content: list[RawRecord], announced: list[bytes]
-) -> None:
+def test_messages_and_responses_decode_again(swarm: bytes, content: list[RawRecord], announced: list[bytes]) -> None:
     read = wire.decode_message(wire.encode_message(swarm, content, announced))
     assert read == wire.Message(swarm, tuple(content), tuple(announced))
     assert wire.decode_response(wire.encode_response(content)) == wire.Response(tuple(content))
