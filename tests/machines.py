@@ -11,9 +11,6 @@ settings.register_profile(LONG, deadline=None)
 def machine_settings(examples: int, steps: int, long: int) -> settings:
     """Of a state machine: runs in CI, most steps of each, and runs with the profile `long`, of four times the steps."""
     is_long = settings.get_current_profile_name() == LONG
-    return settings(
-        max_examples=long if is_long else examples,
-        stateful_step_count=4 * steps if is_long else steps,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    )
+    examples, steps = (long, 4 * steps) if is_long else (examples, steps)
+    checks = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+    return settings(max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=checks)

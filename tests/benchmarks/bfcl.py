@@ -118,11 +118,8 @@ def run(home: Path, most: int) -> None:
             base, examples = evaluate_base(policy, source, tasks, TOKENS)
             adapter = evaluate(policy, tasks, source.manifest.prompt_for, source.judge, TOKENS)
             gain = paired_gain(base, adapter)
-            print(
-                f"| {shown} | {len(tasks)} | {_share(base)}, {examples} examples | {_share(adapter)} "
-                f"| {gain.gained} | {gain.lost} |",
-                flush=True,
-            )
+            shares = f"{_share(base)}, {examples} examples | {_share(adapter)}"
+            print(f"| {shown} | {len(tasks)} | {shares} | {gain.gained} | {gain.lost} |", flush=True)
         policy.close()
     print(f"\n{left_out} cases have a parameter of a type that the skill lacks and are left out.")
 

@@ -136,10 +136,8 @@ def join_all(nodes: int) -> list[list[int]]:
         while len(relay.connections) > RELAY_PLACES:
             relay.drop_oldest()
     numbers = {peer_id: number for number, peer_id in enumerate(members)}
-    return [
-        [numbers[peer_id] for key in member.connections if (peer_id := str(key)) in numbers]
-        for member in members.values()
-    ]
+    named = (map(str, member.connections) for member in members.values())
+    return [[numbers[peer_id] for peer_id in peers if peer_id in numbers] for peers in named]
 
 
 def mesh_of(peers: Sequence[Sequence[int]], rng: random.Random) -> list[list[int]]:

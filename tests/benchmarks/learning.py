@@ -154,10 +154,8 @@ def trl(manifest: str, seed_text: str, seconds_text: str) -> None:
     while len(tasks) < 20000 and cursor < 40000:
         drawn, cursor = source.training_tasks(derive_seed("trl", seed), cursor, 100)
         tasks.update({task.question: task for task in drawn})
-    rows = [
-        {"prompt": [{"role": turn.role, "content": turn.content} for turn in source.manifest.prompt_for(question)]}
-        for question in tasks
-    ]
+    asked_for = map(source.manifest.prompt_for, tasks)
+    rows = [{"prompt": [{"role": turn.role, "content": turn.content} for turn in prompt]} for prompt in asked_for]
     spent = 0.0
     with tempfile.TemporaryDirectory() as workspace:
         directory = Path(workspace)

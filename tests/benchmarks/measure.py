@@ -78,7 +78,5 @@ def report(title: str, unit: str, figures: Mapping[str, list[float]], ours: str,
         pairs = zip(figures[ours], values, strict=True)
         ratio = statistics.median(a / b if higher_is_better else b / a for a, b in pairs)
         shown = "" if name == ours else f"{ratio:.2f}x"
-        print(
-            f"| {name} | {statistics.median(values):.2f} | {min(values):.2f} | {max(values):.2f} | {shown} |",
-            flush=True,
-        )
+        least, middle, most = min(values), statistics.median(values), max(values)
+        print(f"| {name} | {middle:.2f} | {least:.2f} | {most:.2f} | {shown} |", flush=True)

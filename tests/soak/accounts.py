@@ -9,6 +9,7 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +117,8 @@ class Account:
 
 def silent(accounts: Sequence[Account], names: dict[str, str], since: float) -> list[str]:
     """Pairs of which one did not hear the other, whose peer id stands by its seat, since then."""
-    return [
-        f"{reader.name} did not hear {author.name}"
-        for reader in accounts
-        for author in accounts
-        if author is not reader and reader.heard.get(names[author.name], 0.0) < since
-    ]
+    pairs = (pair for pair in permutations(accounts, 2) if pair[0].heard.get(names[pair[1].name], 0.0) < since)
+    return [f"{reader.name} did not hear {author.name}" for reader, author in pairs]
 
 
 def deaf(accounts: Sequence[Account], names: dict[str, str], since: float) -> list[str]:

@@ -35,12 +35,8 @@ def check(data: bytes) -> None:
 def seeds() -> list[bytes]:
     weights = {name: np.ones(shape, np.float32) for name, shape in SHAPES.items()}
     halves = {name: array.astype(np.float16) for name, array in weights.items()}
-    configs: tuple[object, ...] = (
-        {"peft_type": "LORA", "r": 8, "lora_alpha": 16},
-        {"peft_type": "LORA", "use_dora": True},
-        [],
-        {},
-    )
+    lora = {"peft_type": "LORA"}
+    configs: tuple[object, ...] = ({**lora, "r": 8, "lora_alpha": 16}, {**lora, "use_dora": True}, [], {})
     huge = ['{"peft_type": "LORA", "r": 1e999, "lora_alpha": 1}', "[" * 5000]
     texts = [*map(json.dumps, configs), *huge]
     return [b"\0" + save(weights), b"\0" + save(halves), *(b"\1" + text.encode() for text in texts)]

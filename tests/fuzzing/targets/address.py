@@ -38,11 +38,7 @@ def check(data: bytes) -> None:
 
 def seeds() -> list[bytes]:
     others = ("/ip6/::ffff:10.0.0.1/tcp/1024/p2p/", "/ip6/1:0:0:2:3:4:5:6/tcp/00080/p2p/", "/dns/x-y.z/tcp/65536/p2p/")
-    return [
-        *(str(address).encode() for address in ADDRESSES),
-        *(f"{text}{ONE}".encode() for text in others),
-        ONE.encode(),
-    ]
+    return [text.encode() for text in (*map(str, ADDRESSES), *(f"{text}{ONE}" for text in others), ONE)]
 
 
 TARGET = Target(check, seeds, KIB, 64 * KIB, 64)

@@ -104,11 +104,8 @@ def seeds() -> list[bytes]:
         json.dumps({"id": number, "method": method, "params": params}).encode() + b"\n"
         for number, (method, params) in enumerate(requests)
     ]
-    odd = (
-        b"[" * 3000 + b"\n",
-        b'{"id": "' + b"9" * 5000 + b'", "method": "status"}\n',
-        b'{"id": NaN, "method": 1}\n\n \n',
-    )
+    long = b'{"id": "' + b"9" * 5000 + b'", "method": "status"}\n'
+    odd = b"[" * 3000 + b"\n", long, b'{"id": NaN, "method": 1}\n\n \n'
     return [*lines, b"".join(lines), *odd, b"x" * (MAX_REQUEST_BYTES + 1), b'{"id": ' + b"9" * 5000 + b"}\n"]
 
 

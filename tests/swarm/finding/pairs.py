@@ -58,11 +58,9 @@ def main() -> int:
     file = arguments.to or Path(tempfile.mkdtemp()) / "pairs.jsonl"
     # Strangers do the same on both sides.
     both = itertools.combinations_with_replacement(HOMES, 2) if arguments.strangers else itertools.product(HOMES, HOMES)
-    keys = [
-        (first, second, who)
-        for (first, second), who in itertools.product(both, columns)
-        if first in (arguments.first or HOMES) and second in (arguments.second or HOMES)
-    ]
+    firsts, seconds = arguments.first or HOMES, arguments.second or HOMES
+    pairs = [(first, second) for first, second in both if first in firsts and second in seconds]
+    keys = [(*pair, who) for pair, who in itertools.product(pairs, columns)]
     for number, (first, second, who) in itertools.product(range(arguments.repeat), keys):
         if len(_read(file).get((first, second, who), ())) > number:
             continue

@@ -103,11 +103,8 @@ def test_a_member_is_found_among_strangers_of_every_kind(public: Public, running
     for kind in KINDS:
         public.start(str(HERE / "strangers.py"), kind).first(lambda record: record.get("ready"))
     member = running(Node(2, namespace=name(OTHERS)))
-    false = [
-        (f"20.{20 + number}.{place}.7", port)
-        for number, kind in enumerate(KINDS)
-        for place, port in enumerate(PORTS[kind])
-    ]
+    ports = [(number, place, port) for number, kind in enumerate(KINDS) for place, port in enumerate(PORTS[kind])]
+    false = [(f"20.{20 + number}.{place}.7", port) for number, place, port in ports]
     keys = keys_at(bytes.fromhex(load_manifest("starter").digest), None, time.time())
     public.announce(keys, [*false, (MEMBER, member.port)])
     began = time.monotonic()
