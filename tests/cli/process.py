@@ -77,6 +77,14 @@ def start(*arguments: str | Path, directory: Path, before: str = "", **options: 
     )  # fmt: skip
 
 
+def python(*arguments: str | Path, directory: Path, typed: str = "", **environment: str) -> Result:
+    """Run this Python with these arguments in a directory, with more in its environment, and wait for its end."""
+    command, variables = [sys.executable, *map(str, arguments)], {**os.environ, **environment}
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": TIMEOUT, "check": False}
+    ended = subprocess.run(command, input=typed, cwd=directory, env=variables, **options)
+    return Result(ended.returncode, ended.stdout, ended.stderr)
+
+
 def fork(*arguments: str | Path, directory: Path, before: str = "") -> Forked:
     """The same in a process that is forked."""
     code = f"{before}\nfrom sapo_edge.cli.entry import main\nmain()"

@@ -16,7 +16,7 @@ import pytest
 from sapo_edge.state.paths import HOME_VARIABLE
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import Invoke
-from tests.cli.process import Result, assert_refused
+from tests.cli.process import Result, assert_refused, python
 from tests.models import SHAPES, ModelShape, write_model
 
 
@@ -215,12 +215,10 @@ def test_a_closed_stdout_gives_no_traceback(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize("arguments", [["config", "show"], ["paths"]])
 def test_a_full_disk_behind_stdout_is_reported_in_one_line(tmp_path: Path, arguments: list[str]) -> None:
+    command = [sys.executable, "-m", "sapo_edge", *arguments]
     with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "sapo_edge", *arguments]
-        ended = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=60, check=False
-        )
-    assert ended.returncode == 1 and ended.stderr.count("\n") == 1 and "the disk is full" in ended.stderr
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, cwd=tmp_path, timeout=60, check=False)
+    assert ended.returncode == 1 and ended.stderr.count(b"\n") == 1 and b"the disk is full" in ended.stderr
 
 
 def test_ctrl_c_before_the_run_has_begun(tmp_path: Path) -> None:
@@ -233,5 +231,5 @@ config.Paths.default = lambda *_: signal.raise_signal(signal.SIGINT)
 sys.argv = ["sapo", "paths"]
 main.main()
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 130 and "Traceback" not in ended.stderr
+    ended = python("-c", code, directory=tmp_path)
+    assert ended.code == 130 and "Traceback" not in ended.err

@@ -24,7 +24,7 @@ from sapo_edge.library.conversation import Models
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 from sapo_edge.tui.node.launcher import ChatAnswer
 from tests.cli.inprocess import Invoke
-from tests.cli.process import assert_refused, start
+from tests.cli.process import assert_refused, python, start
 
 SECONDS = 120
 LONG = ("--set", "max_tokens=1900")
@@ -113,13 +113,10 @@ try:
 finally:
     print(*(name for name in ("torch", "transformers", "peft", "libp2p", "textual") if name in sys.modules))
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", code], input="x\n", capture_output=True, text=True, timeout=SECONDS, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert "the base model alone: nothing is trained yet" in ended.stderr
-    assert ended.stdout.startswith("base     ") and "adapter  " not in ended.stdout
-    assert ended.stdout.splitlines()[-1] == "", "nothing of training is loaded"
+    ended = python("-c", code, directory=tmp_path, typed="x\n").ok()
+    assert "the base model alone: nothing is trained yet" in ended.err
+    assert ended.out.startswith("base     ") and "adapter  " not in ended.out
+    assert ended.out.splitlines()[-1] == "", "nothing of training is loaded"
 
 
 def test_ctrl_c_stops_an_answer_and_not_the_conversation(home: Path, model: Path) -> None:

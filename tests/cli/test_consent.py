@@ -99,9 +99,8 @@ def test_start_at_login_is_offered_and_done_only_after_a_yes(
     assert "whenever you log in" in shown.getvalue() and not unit.exists()
     on_terminal(monkeypatch, "y\n")
     offer_start_at_login(workspace())
-    assert f"run --home {tmp_path / 'home'}" in unit.read_text() and not any(
-        "--no-block" in line for line in commands.run
-    )
+    assert f"run --home {tmp_path / 'home'}" in unit.read_text()
+    assert not any("--no-block" in line for line in commands.run)
     again = on_terminal(monkeypatch, "y\n")
     offer_start_at_login(workspace())
     assert again.getvalue() == "", "it is there"
@@ -177,9 +176,8 @@ def test_a_headless_run_opens_no_connection_before_that(sapo: Command, model: Pa
     assert any("until its owner agrees" in event["text"] for event in alone.named("notice"))
     state = Paths.default(tmp_path).state
     assert not (state / "consent.json").exists() and not (state / "ports.json").exists()
-    shared = sapo(
-        *quick(model, tmp_path, "--rounds", "2", "--json"), environment={**SWARM, "SAPO_EDGE_CONSENT": "given"}
-    )
+    arguments[arguments.index("--rounds") + 1] = "2"
+    shared = sapo(*arguments, environment={**SWARM, "SAPO_EDGE_CONSENT": "given"})
     (started,) = shared.named("node_started")
     assert any(reason.startswith("open swarm") for reason in started["reasons"]), shared.err
     assert (state / "consent.json").exists() and (state / "ports.json").exists()

@@ -60,9 +60,7 @@ def plan(tmp_path: Path) -> Path:
 
 
 def experiment(plan: Path, to: Path, jobs: int, *more: str) -> list[str | Path]:
-    return [
-        "experiment", "--plan", plan, "--model", MODEL, "--to", to, "--jobs", str(jobs), "--no-plots", *more
-    ]  # fmt: skip
+    return ["experiment", "--plan", plan, "--model", MODEL, "--to", to, "--jobs", str(jobs), "--no-plots", *more]
 
 
 def launch(plan: Path, to: Path, jobs: int) -> Forked:

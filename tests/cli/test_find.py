@@ -56,15 +56,11 @@ def test_found_swarms_are_told_with_what_they_ask_and_the_line_that_joins(
     shown = invoke("swarm", "find", "--home", tmp_path)
     assert shown.code == 0 and "\u202e" not in shown.out and len(shown.out) < 4000
     assert "starter (comes with sapo, yours), 1 member seen" in shown.out and "easy arithmetic" in shown.out
-    assert (
-        "own (named by strangers), 1 member seen" in shown.out and "chain sum, 9 questions of people's own" in shown.out
-    )
+    assert "own (named by strangers), 1 member seen" in shown.out
+    assert "chain sum, 9 questions of people's own" in shown.out
     assert "question    \\u202eWhat is 2?" in shown.out and "What is 3?" not in shown.out
-    assert (
-        f"answers of up to {STARTER.max_tokens} tokens by your own model" in shown.out
-        and "anybody can read" in shown.err
-    )
-    assert "nobody was seen of: home, extract" in shown.err
+    assert f"answers of up to {STARTER.max_tokens} tokens by your own model" in shown.out
+    assert "anybody can read" in shown.err and "nobody was seen of: home, extract" in shown.err
     command = next(line for line in shown.out.splitlines() if line.startswith("sapo swarm join") and "=own+" in line)
     joined = invoke(*command.split()[1:], "--home", tmp_path / "two")
     assert joined.code == 0 and "own, open" in joined.out and HERE in joined.out
@@ -107,9 +103,8 @@ def test_one_line_says_why_nothing_can_be_found(
 
 
 def test_who_wants_no_rendezvous_finds_nothing_by_it(invoke: Invoke, tmp_path: Path) -> None:
-    assert_refused(
-        invoke("swarm", "find", "--home", tmp_path), 2, "by the setting rendezvous (environment SAPO_EDGE_RENDEZVOUS)"
-    )
+    setting = "by the setting rendezvous (environment SAPO_EDGE_RENDEZVOUS)"
+    assert_refused(invoke("swarm", "find", "--home", tmp_path), 2, setting)
 
 
 def test_a_long_manifest_is_described_in_few_words() -> None:

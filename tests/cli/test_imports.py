@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli.process import python
 
 HEAVY = (
     "torch", "mlx", "llama_cpp", "textual", "libp2p", "trio", "reasoning_gym", "transformers", "peft", "numpy",
@@ -40,11 +39,7 @@ for arguments in {COMMANDS}:
 import sapo_edge.node.controlled, sapo_edge.backends.llama.policy
 check("a node", ("textual", "sapo_edge.tui"))
 """
-    environment = {**os.environ, "SAPO_EDGE_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    python("-c", code, directory=tmp_path, SAPO_EDGE_HOME=str(tmp_path)).ok()
 
 
 def test_a_command_loads_no_other_command(tmp_path: Path) -> None:
@@ -60,8 +55,7 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     main()
 print(sorted(early), sorted(modules & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert done.stdout.strip() == "[] ['sapo_edge.cli.config']"
+    assert python("-c", code, directory=tmp_path).ok().out.strip() == "[] ['sapo_edge.cli.config']"
 
 
 @pytest.mark.parametrize(
@@ -80,8 +74,5 @@ entry.has_terminal = lambda: True
 app.run_app = lambda home: print("app", home, "typer" in sys.modules, "pydantic" in sys.modules)
 entry.main()
 """
-    environment = {**os.environ, **variables, "SAPO_EDGE_HOME": str(tmp_path / "home")}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
-    )
-    assert (done.stdout == "app None False False\n") == is_app and not done.stderr
+    done = python("-c", code, directory=tmp_path, SAPO_EDGE_HOME=str(tmp_path / "home"), **variables)
+    assert (done.out == "app None False False\n") == is_app and not done.err

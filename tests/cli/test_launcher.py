@@ -106,7 +106,7 @@ def test_no_start_without_a_library(launcher: ProgramLauncher, model: Path, monk
     known = importlib.util.find_spec
     monkeypatch.setenv("SAPO_EDGE_MODEL", str(model))
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "torch" else known(name, *rest)
+        importlib.util, "find_spec", lambda name, *more: known(name, *more) if name != "torch" else None
     )
     found = launcher.findings()
     (row,) = [row for row in found.rows if row.name == "Torch"]
@@ -275,9 +275,8 @@ def test_a_running_node_counts_as_consent(launcher: ProgramLauncher) -> None:
 
 def test_the_end_of_a_node_is_reported(launcher: ProgramLauncher) -> None:
     launcher.paths.create()
-    launcher.paths.background.write_text(
-        json.dumps({"v": 1, "pid": 2**22 + 1, "created": 1.0, "log": [0, 0], "lock": 0})
-    )
+    started = {"v": 1, "pid": 2**22 + 1, "created": 1.0, "log": [0, 0], "lock": 0}
+    launcher.paths.background.write_text(json.dumps(started))
     launcher.paths.background_output.write_text("loading\nsapo: the disk is full; free some\n")
     ended = launcher.ended()
     assert ended is not None and not ended.expected and ended.reason == "the disk is full; free some"

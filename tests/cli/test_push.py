@@ -105,9 +105,8 @@ def test_nothing_is_sent_without_the_word(mine: Hub, invoke: Invoke, home: Path)
     assert {line.split()[0] for line in shown[1:6]} == FILES and all(line.endswith(("kB", " B")) for line in shown[1:6])
     agreed = invoke("push", NAME, "--home", home, "--public", typed="y\n")
     assert agreed.code == 0 and "PUBLIC: for everybody" in agreed.err and not mine.private and sent(mine) == FILES
-    assert_refused(
-        invoke("push", NAME, "--home", home, "--yes", "--json"), 1, "is public: nothing was sent", "--public"
-    )
+    refused = invoke("push", NAME, "--home", home, "--yes", "--json")
+    assert_refused(refused, 1, "is public: nothing was sent", "--public")
 
 
 # So many that the manifest names them by digest, in a file of their own.
@@ -116,11 +115,8 @@ def test_own_questions_stay_unless_their_owner_says_so(
     mine: Hub, invoke: Invoke, sapo: Command, model: Path, tmp_path: Path, count: int
 ) -> None:
     home, other, questions = tmp_path / "home", tmp_path / "other", tmp_path / "secret.csv"
-    lines = "".join(
-        f"what is hidden in box {number} of the room at the end of the corridor,ball{number}\n"
-        for number in range(count)
-    )
-    questions.write_text(f"question,answer\n{lines}")
+    row = "what is hidden in box {0} of the room at the end of the corridor,ball{0}\n"
+    questions.write_text("question,answer\n" + "".join(row.format(number) for number in range(count)))
     sapo(*quick(model, home, "--manifest", questions, "--rounds", "1", "--solo"), rewarded=True).ok()
     without = invoke("push", NAME, "--home", home, "--yes")
     assert without.code == 0 and f"{count} own questions with the answers: left out" in without.err
@@ -187,14 +183,11 @@ def test_what_a_stranger_published_is_checked(
     assert_refused(wrong, 2, "was trained on another manifest, starter", "leave out the manifest")
     assert_refused(invoke("pull", "me/none", "--home", other, "--model", model), 1, "is private or not on the hub")
     good = {path: path.read_bytes() for path in repository.iterdir()}
-    weights, config, record = (
-        repository / name for name in ("adapter_model.safetensors", "adapter_config.json", "sapo.json")
-    )
+    names = ("adapter_model.safetensors", "adapter_config.json", "sapo.json")
+    weights, config, record = (repository / name for name in names)
     name, *_ = arrays = load_file(weights)
-    huge = {
-        **{other: array.astype(np.float16) for other, array in arrays.items()},
-        name: arrays[name].astype(np.float64) + 1e300,
-    }
+    huge = {other: array.astype(np.float16) for other, array in arrays.items()}
+    huge[name] = arrays[name].astype(np.float64) + 1e300
     foreign = json.loads(good[record])
     foreign["base"] |= {"digest": "0" * 64, "repository": "x; reboot"}
     damages: list[tuple[Path, bytes, str]] = [

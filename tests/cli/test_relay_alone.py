@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import tomllib
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
@@ -21,6 +19,7 @@ from sapo_edge.swarm.addresses import parse_address
 from sapo_edge.swarm.finding.directory import ask
 from sapo_edge.swarm.wire.exchange import ExchangeRequest
 from tests.benchmarks.relay import MOST_AT_START
+from tests.cli.process import python
 from tests.swarm.lines import LineProcess
 from tests.swarm.visits.test_relay import OK, Host
 
@@ -110,9 +109,6 @@ def test_a_relay_runs_without_what_trains(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [("run", "--solo", "--rounds", "1"), ("bench",), ("chat",)])
 @pytest.mark.usefixtures("without")
 def test_other_commands_name_what_is_missing(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "sapo_edge", *arguments, "--home", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert ended.returncode == 1, ended.stderr
-    assert ended.stderr.startswith("sapo: ") and "install" in ended.stderr and "Traceback" not in ended.stderr
+    ended = python("-m", "sapo_edge", *arguments, "--home", tmp_path, directory=ROOT)
+    assert ended.code == 1 and ended.err.startswith("sapo: "), ended.err
+    assert "install" in ended.err and "Traceback" not in ended.err

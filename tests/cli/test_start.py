@@ -123,7 +123,3 @@ def test_following_goes_on_into_the_next_file(log: Path, monkeypatch: pytest.Mon
     begin = time.monotonic()
     assert [next(seen).text for _ in range(4)] == ["last \\x1b[2J", "step 0", "step 1", "step 2"]
     assert time.monotonic() - begin < 30
-
-
-def test_without_any_log_no_node_is_found(invoke: Invoke, tmp_path: Path) -> None:
-    assert_refused(invoke("logs", "--home", tmp_path), 3, "no node runs here")

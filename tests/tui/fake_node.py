@@ -150,10 +150,8 @@ def details(round: int) -> Detail:
         )
         for first in (3, 17)
     ]  # fmt: skip
-    hostile = HOSTILE_ANSWERS[0] if trained else HOSTILE_ANSWERS[1]
-    examples.append(
-        Example("gcd", "Find the \x1b[31m[bold]greatest[/bold] common divisor of 12 and 18.", "6", hostile, False)
-    )
+    question = "Find the \x1b[31m[bold]greatest[/bold] common divisor of 12 and 18."
+    examples.append(Example("gcd", question, "6", HOSTILE_ANSWERS[0 if trained else 1], False))
     correct = evaluated(round).correct
     right = {"chain_sum": correct * 2 // 3, "gcd": correct - correct * 2 // 3}
     marks = {name: f"{'1' * number:0<50}" for name, number in right.items()}
@@ -171,9 +169,8 @@ def rollouts(round: int) -> list[JournaledRollout]:
     made += [_rollout(round, position, FRIEND if position == 5 else STRANGER, own=False) for position in (4, 5)]
     if round == HOSTILE_PLACE[0]:
         place = HOSTILE_PLACE[1]
-        hostile = replace(
-            made[place].rollout, author=HOSTILE, answers=tuple(Answer(text, True) for text in HOSTILE_ANSWERS)
-        )
+        answers = tuple(Answer(text, True) for text in HOSTILE_ANSWERS)
+        hostile = replace(made[place].rollout, author=HOSTILE, answers=answers)
         made[place] = replace(made[place], rollout=hostile)
     return made
 

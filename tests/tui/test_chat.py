@@ -68,9 +68,8 @@ def stepwise(launcher: FakeLauncher, *steps: ChatAnswer) -> threading.Semaphore:
 
 
 async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> None:
-    go = stepwise(
-        launcher, ChatAnswer(False, "17 plus", False), ChatAnswer(False, "42", True), ChatAnswer(True, "42", True)
-    )
+    both = (ChatAnswer(adapter, "42", True) for adapter in (False, True))
+    go = stepwise(launcher, ChatAnswer(False, "17 plus", False), *both)
     async with open_chat(launcher) as (pilot, screen):
         await press(pilot, *"17 + 25", "enter", then=lambda: screen.query(Turn))
         base, adapter = screen.query_one(Turn).boxes

@@ -205,9 +205,8 @@ async def test_an_export_fails_stops_by_escape_or_says_how_to_load_it(launcher: 
         assert isinstance(app.screen, Export)
         await until(pilot, lambda: "it was stopped" in screen(app))
         launcher.hold_jobs = False
-        launcher.replies["export"] = JobResult(
-            {"path": "/x/\x1b[31madapter.gguf", "usage": {"llama.cpp": "llama-cli --lora [b]x[/b]"}}
-        )
+        usage = {"llama.cpp": "llama-cli --lora [b]x[/b]"}
+        launcher.replies["export"] = JobResult({"path": "/x/\x1b[31madapter.gguf", "usage": usage})
         formats = app.screen.query_one("#formats", OptionList)
         formats.highlighted = formats.get_option_index("gguf")
         await press(pilot, "enter", then=lambda: "llama-cli --lora [b]x[/b]" in screen(app))

@@ -338,9 +338,8 @@ async def test_list_filters_and_detail_are_kept(launcher: FakeLauncher) -> None:
         await read(pilot, screen)
         await pilot.press("down", "3", "2")
         await pilot.pause()
-        assert (
-            screen.page == "detail" and screen.detail.row == chosen and screen.detail.chosen is screen.detail.answers[1]
-        )
+        assert screen.page == "detail" and screen.detail.row == chosen
+        assert screen.detail.chosen is screen.detail.answers[1]
         await pilot.press("escape")
         listed = screen.browser.list
         whole = " ".join(screen.browser.pages.rows[0].question.split())

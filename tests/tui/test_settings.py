@@ -278,11 +278,8 @@ async def test_r_restarts_the_node_after_one_question_if_a_setting_needs_it(laun
         await pilot.press("r")
         await asked(pilot, app)
         shown = picture(app)
-        assert (
-            "threads: chosen for this machine → 3 threads" in shown
-            and "rank: 16 → 32" in shown
-            and "belongs to the run" in shown
-        )
+        assert "threads: chosen for this machine → 3 threads" in shown
+        assert "rank: 16 → 32" in shown and "belongs to the run" in shown
         await press(pilot, "escape", then=lambda: isinstance(app.screen, SettingsView))
         assert "after_round" not in launcher.node.asked
         first = launcher.node
@@ -345,9 +342,8 @@ async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monk
     read = launcher.settings
 
     def settings() -> list[SettingRow]:
-        return [
-            replace(row, value=HOSTILE, source=f"manifest {HOSTILE}") if row.name == "model" else row for row in read()
-        ]
+        hostile = {"value": HOSTILE, "source": f"manifest {HOSTILE}"}
+        return [replace(row, **(hostile if row.name == "model" else {})) for row in read()]
 
     monkeypatch.setattr(launcher, "settings", settings)
     async with running(launcher, (120, 40), ready=opened) as (pilot, app):

@@ -482,9 +482,8 @@ def _waits(thread: threading.Thread) -> bool:
 
 async def test_every_screen_works_in_a_terminal_of_any_size_whatever_the_texts_are(launcher: FakeLauncher) -> None:
     hostile = "\x1b[2J\x1b]0;owned\x07[bold red][@click=app.quit]x[/]\u202e\u200b"
-    launcher.node.tell(
-        manifest=hostile, model=hostile, backend=hostile, paused=[hostile], rejections={hostile: 5, "rate": 2}
-    )
+    launcher.node.tell(**dict.fromkeys(("manifest", "model", "backend"), hostile), paused=[hostile])
+    launcher.node.tell(rejections={hostile: 5, "rate": 2})
     async with following(launcher, (160, 48)) as (pilot, app):
         launcher.node.pause_for(hostile, hostile)
         launcher.node.emit(events.Notice(level="warning", text=hostile))
@@ -531,9 +530,8 @@ async def test_a_tiny_terminal_shows_what_matters_and_the_way_back_loses_nothing
 async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLauncher, quick: None) -> None:
     async with following(launcher) as (pilot, app):
         titles = [command.title for command in app.get_system_commands(app.screen)]
-        assert {"Pause the node", "Stop the node", "Quit sapo", *(f"Show {title}" for title in VIEWS.values())} <= {
-            *titles
-        }
+        assert {"Pause the node", "Stop the node", "Quit sapo"} <= {*titles}
+        assert {f"Show {title}" for title in VIEWS.values()} <= {*titles}
         assert "Quit" not in titles and "Start the node" not in titles
         await pilot.press("ctrl+p")
         await until(pilot, lambda: isinstance(app.screen, CommandPalette))

@@ -231,7 +231,8 @@ def test_the_editor_shows_plain_lines() -> None:
 
 async def test_the_app_has_an_editor(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     questions = tmp_path / "tasks.jsonl"
-    questions.write_text('{"question": "2 + 3?", "answer": 5, "check": "number"}\n')
+    first = '{"question": "2 + 3?", "answer": 5, "check": "number"}\n'
+    questions.write_text(first)
     written = JobResult({"manifest": str(tmp_path / "manifest.toml"), "questions": str(questions)})
     launcher.replies.update({"tasks new": written, "tasks check": CHECKED})
     for name in ("VISUAL", "EDITOR"):
@@ -240,9 +241,7 @@ async def test_the_app_has_an_editor(launcher: FakeLauncher, monkeypatch: pytest
         await press(pilot, "e", then=lambda: isinstance(app.screen, EditQuestions) and "2 + 3? | 5" in screen(app))
         await press(pilot, "end", "enter", *"How many?", "escape", then=lambda: "not saved yet" in screen(app))
         await press(pilot, "ctrl+s", then=lambda: "no mistakes" in screen(app))
-        assert questions.read_text() == (
-            '{"question": "2 + 3?", "answer": 5, "check": "number"}\n{"question": "How many?"}\n'
-        )
+        assert questions.read_text() == first + '{"question": "How many?"}\n'
         questions.write_bytes(b"\xff")
         await press(pilot, "e", then=lambda: "can't be edited here" in text(app, "#job"))
 
