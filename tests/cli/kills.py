@@ -76,10 +76,7 @@ def _node(arguments: list[str], output: str) -> None:
 
 
 class Killed:
-    """A state directory whose nodes are killed.
-
-    Args:
-        directory: empty.
+    """A state directory whose nodes are killed, in an empty directory.
 
     Attributes:
         round: the last one that was saved.

@@ -33,11 +33,10 @@ def test_settings(invoke: Invoke, tmp_path: Path, arguments: list[str], parts: l
     assert not (tmp_path / "home").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    ["status", "config show", "runs list", "checkpoints list", "logs", "history", "report", "swarm show", "tasks list",
-     "answer", "identity show", "uninstall --dry-run", "start", "run", "rollback", "backup sapo.zip", "web --port 0"],
-)  # fmt: skip
+@pytest.mark.parametrize("arguments", [
+    "status", "config show", "runs list", "checkpoints list", "logs", "history", "report", "swarm show", "tasks list",
+    "answer", "identity show", "uninstall --dry-run", "start", "run", "rollback", "backup sapo.zip", "web --port 0",
+])  # fmt: skip
 def test_a_home_that_cannot_be_entered_is_an_error_with_a_remedy(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str
 ) -> None:
@@ -193,10 +192,9 @@ def test_usage(invoke: Invoke, arguments: list[str], parts: list[str]) -> None:
     assert_refused(invoke(*arguments), 2, *parts)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [(["config"], 2), (["--help"], 0), (["-h"], 0), (["run", "--help"], 0), (["config", "show", "-h"], 0)],
-)
+@pytest.mark.parametrize(("arguments", "code"), [
+    (["config"], 2), (["--help"], 0), (["-h"], 0), (["run", "--help"], 0), (["config", "show", "-h"], 0),
+])  # fmt: skip
 def test_help_is_printed_when_asked_for_and_without_a_command(sapo: Command, arguments: list[str], code: int) -> None:
     result = sapo(*arguments)
     assert result.code == code and "Usage: " in result.out and result.err == ""

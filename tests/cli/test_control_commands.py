@@ -132,12 +132,9 @@ def test_stop_says_what_the_node_still_does(invoke: Invoke, tmp_path: Path, monk
         monkeypatch.setattr("sapo_edge.cli.control.wait_until_released", lambda *_: None)
         told = invoke("stop", "--wait", "--home", tmp_path).err.splitlines()
     assert told == [
-        "finishing the round and saving it",
-        "  other programs use 83 % of the processor, so it takes longer",
-        "  answering: 10 of 64 answers",
-        "  learning: 3 of 64 answers",
-        "the node has ended",
-    ]
+        "finishing the round and saving it", "  other programs use 83 % of the processor, so it takes longer",
+        "  answering: 10 of 64 answers", "  learning: 3 of 64 answers", "the node has ended",
+    ]  # fmt: skip
 
 
 def test_stop_waits_until_the_state_directory_is_free(invoke: Invoke, tmp_path: Path) -> None:
@@ -177,12 +174,10 @@ def test_logs_show_the_past_by_level(invoke: Invoke, tmp_path: Path) -> None:
     with running(tmp_path, FakeNode(), lambda count: PAST[-count:]):
         told = invoke("logs", "--home", tmp_path)
         assert [line[21:] for line in told.out.splitlines()] == [
-            "started: SmolLM2; a fresh start",
-            "held-out before training: 0.50 (5 of 10, 95 % 0.20 to 0.80)",
-            "round 1: reward 0.25, others 0.75, informative 6/8, 2.0 s",
-            "checkpoint of round 1 saved, the best so far",
+            "started: SmolLM2; a fresh start", "held-out before training: 0.50 (5 of 10, 95 % 0.20 to 0.80)",
+            "round 1: reward 0.25, others 0.75, informative 6/8, 2.0 s", "checkpoint of round 1 saved, the best so far",
             "warning: odd\\x1b[31m",
-        ]
+        ]  # fmt: skip
         warnings = invoke("logs", "--level", "warning", "--json", "--home", tmp_path)
         assert [json.loads(line)["text"] for line in warnings.out.splitlines()] == ["odd\x1b[31m"]
         assert len(invoke("logs", "--lines", "2", "--home", tmp_path).out.splitlines()) == 2

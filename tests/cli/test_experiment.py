@@ -189,12 +189,10 @@ def test_without_a_terminal_a_line_comes_each_minute_and_for_each_finished_swarm
 
     show_steps([job], 3, steps())
     assert capsys.readouterr().err.splitlines() == [
-        "2 of 3 swarms are finished already",
-        "0 of 1 swarms, 30%, 2 min 55 s left",
-        "0 of 1 swarms, 60%, 1 min 40 s left",
-        "0 of 1 swarms, 90%, 25 s left",
+        "2 of 3 swarms are finished already", "0 of 1 swarms, 30%, 2 min 55 s left",
+        "0 of 1 swarms, 60%, 1 min 40 s left", "0 of 1 swarms, 90%, 25 s left",
         "s 8/0, swarm 0: done; 1 of 1 swarms, 100%, 0 s left",
-    ]
+    ]  # fmt: skip
 
 
 def test_a_report_needs_results(invoke: Invoke, plan: Path, model: Path, tmp_path: Path) -> None:

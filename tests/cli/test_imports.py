@@ -58,10 +58,9 @@ print(sorted(early), sorted(modules & set(sys.modules)))
     assert python("-c", code, directory=tmp_path).ok().out.strip() == "[] ['sapo_edge.cli.config']"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "variables", "is_app"),
-    [([], {}, True), (["paths"], {}, False), ([], {"_SAPO_COMPLETE": "source_bash"}, False)],
-)
+@pytest.mark.parametrize(("arguments", "variables", "is_app"), [
+    ([], {}, True), (["paths"], {}, False), ([], {"_SAPO_COMPLETE": "source_bash"}, False),
+])  # fmt: skip
 def test_only_the_app_without_arguments_needs_no_parser(
     arguments: list[str], variables: dict[str, str], is_app: bool, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.tasks.manifest import load_manifest
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import Invoke
-from tests.cli.process import Result, assert_refused
+from tests.cli.process import assert_refused
 from tests.hub import TOKEN, Hub
 
 NAME = "me/sums"
@@ -152,24 +152,23 @@ def test_each_mistake_of_pushing_names_its_remedy(
     (tmp_path / "peft" / "adapter_config.json").write_text("{}")
     assert_refused(invoke(*push, "--adapter", tmp_path / "peft"), 1, "is no checkpoint", "directory of a checkpoint")
     assert not mine.requests
-    refused = invoke("push", "others/sums", "--home", home, "--yes")
-    assert_refused(refused_line(refused), 1, "the hub refuses to store others/sums", "of your own")
+    assert_refused(
+        invoke("push", "others/sums", "--home", home, "--yes").last,
+        1,
+        "the hub refuses to store others/sums",
+        "of your own",
+    )
     mine.full = True
-    assert_refused(refused_line(invoke(*push)), 1, "storage limit reached", "free storage on the hub")
+    assert_refused(invoke(*push).last, 1, "storage limit reached", "free storage on the hub")
     monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
-    assert_refused(refused_line(invoke(*push)), 1, "does not accept this machine's token", "hf auth login")
+    assert_refused(invoke(*push).last, 1, "does not accept this machine's token", "hf auth login")
     monkeypatch.delenv("HF_TOKEN")
     before = len(mine.requests)
     assert_refused(invoke(*push), 1, "nobody is logged in", "hf auth login")
     assert len(mine.requests) == before
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    assert_refused(refused_line(invoke(*push)), 1, f"{NAME} can't be published", "check the network")
-
-
-def refused_line(result: Result) -> Result:
-    """The result with the last line of its stderr alone: the files are listed before."""
-    return Result(result.code, result.out, result.err.splitlines()[-1])
+    assert_refused(invoke(*push).last, 1, f"{NAME} can't be published", "check the network")
 
 
 def test_what_a_stranger_published_is_checked(

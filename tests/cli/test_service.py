@@ -19,7 +19,7 @@ from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import quick
 from tests.cli.inprocess import Invoke
-from tests.cli.process import Result, assert_refused, fork
+from tests.cli.process import assert_refused, fork
 from tests.unit.service.plans import plan
 from tests.unit.service.test_systemd import Commands
 
@@ -99,7 +99,7 @@ def test_a_program_that_its_user_cannot_reach_is_refused(
     (private / "python").chmod(0o755)
     monkeypatch.setattr("sys.executable", str(private / "python"))
     refused = invoke("service", "install", "--system", "--home", tmp_path / "home")
-    assert_refused(Result(refused.code, refused.out, refused.err.splitlines()[-1]), 2, "--global")
+    assert_refused(refused.last, 2, "--global")
     assert commands.run == [] and not (tmp_path / "home").exists()
 
 

@@ -62,10 +62,9 @@ open(sys.argv[2], "w").write(str(stop.finish.wait(0.1)))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Unix only")
-@pytest.mark.parametrize(
-    ("ignored", "terminal", "ends"),
-    [(HUP, False, False), (TERM, False, False), (INT, False, True), (INT, True, False), (None, False, True)],
-)
+@pytest.mark.parametrize(("ignored", "terminal", "ends"), [
+    (HUP, False, False), (TERM, False, False), (INT, False, True), (INT, True, False), (None, False, True),
+])  # fmt: skip
 def test_an_ignored_signal_stays_so(tmp_path: Path, ignored: signal.Signals | None, terminal: bool, ends: bool) -> None:
     """SIGINT aside: without a terminal nobody presses Ctrl-C by accident."""
     command = [sys.executable, "-c", IGNORING, str(int(ignored or 0)), str(tmp_path / "ended")]

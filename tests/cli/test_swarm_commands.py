@@ -19,7 +19,7 @@ from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.cli.inprocess import FakeNode, Invoke, running
-from tests.cli.process import Result, assert_refused
+from tests.cli.process import assert_refused
 from tests.swarm.joining.test_invite import BEHIND, HERE, PEER
 
 STARTER = load_manifest("starter")
@@ -102,7 +102,7 @@ def test_nobody_is_invited_to_a_node_that_works_alone(invoke: Invoke, tmp_path: 
     with running(tmp_path, FakeNode({"v": 1, "swarm": None})):
         told = invoke("swarm", "invite", "--home", tmp_path)
     assert told.out == ""
-    assert_refused(Result(told.code, told.out, told.err.splitlines()[-1]), 1, "would lead to nobody", "--solo")
+    assert_refused(told.last, 1, "would lead to nobody", "--solo")
     assert invoke("config", "set", "network", "solo", "--home", tmp_path).code == 0
     assert_refused(invoke("swarm", "invite", "--home", tmp_path), 1, "would lead to nobody", "network = swarm")
 

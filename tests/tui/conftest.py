@@ -65,14 +65,17 @@ def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Siz
 
 
 @pytest.fixture
-def pictured(launcher: FakeLauncher, snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> Pictured:
+def pictured(
+    request: pytest.FixtureRequest, snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
+) -> Pictured:
     """Compares the app with its picture, once it is ready and nothing changes; the clock of a round stands still."""
     monkeypatch.setattr(RoundClock, "_elapsed", lambda self: 0.0)
 
     def compare(
-        ready: Ready, size: Size = (80, 24), environ: Mapping[str, str] = TRUECOLOR, *, dialog: bool = False
-    ) -> bool:
-        app = SapoApp(launcher, environ)
+        ready: Ready, size: Size = (80, 24), environ: Mapping[str, str] = TRUECOLOR, *, dialog: bool = False,
+        launcher: FakeLauncher | None = None,
+    ) -> bool:  # fmt: skip
+        app = SapoApp(launcher or request.getfixturevalue("launcher"), environ)
 
         async def before(pilot: Pilot[Any]) -> None:
             await ready(pilot, app)

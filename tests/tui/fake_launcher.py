@@ -162,13 +162,7 @@ class FakeChat:
 
 
 class FakeJob:
-    """A command whose reply is scripted.
-
-    Args:
-        reply: what it prints, or the error that it ends with.
-        hold: wait for `go` before it replies.
-        printed: what it prints before, if anything.
-    """
+    """A command that prints something or nothing and ends with a reply or an error, if held only after `go`."""
 
     def __init__(self, reply: JobResult | SapoError, hold: bool, printed: Mapping[str, Any]) -> None:
         self._reply = reply

@@ -185,13 +185,9 @@ def _rollout(round: int, position: int, author: str, *, own: bool) -> JournaledR
     rollout = Rollout(
         TaskRef("chain_sum", "0.1.25", 7, 100 * round + position),
         f"State the final answer to the following arithmetic problem: {first} + {second} =",
-        str(first + second),
-        tuple(Answer(text, bool(text)) for text in texts),
-        author,
-        round if own else round - 1,
-        100 * round + position,
-        BEGAN + ROUND_SECONDS * round - 30 + position,
-    )
+        str(first + second), tuple(Answer(text, bool(text)) for text in texts), author, round if own else round - 1,
+        100 * round + position, BEGAN + ROUND_SECONDS * round - 30 + position,
+    )  # fmt: skip
     return JournaledRollout(rollout, rewards, (0.0,) * 4 if flat else (1.0, -1.0, -1.0, 1.0), own)
 
 

@@ -46,13 +46,7 @@ ENTER, ESCAPE, F1, F2, CTRL_U = "\r", "\x1b", "\x1bOP", "\x1bOQ", "\x15"
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One picture.
-
-    Attributes:
-        name: of its file; "" only waits for the text.
-        keys: keys and texts that lead to it from the one before, as a terminal sends them.
-        text: a text that the screen then shows.
-    """
+    """A picture, the keys and texts that lead to it from the one before, and what it shows; "" only waits for that."""
 
     name: str
     keys: tuple[str, ...]
@@ -60,11 +54,7 @@ class Shot:
 
 
 def at_work(questions: Path) -> tuple[Shot, ...]:
-    """Pictures of a node that has trained, in order.
-
-    Args:
-        questions: a manifest with own questions.
-    """
+    """Pictures of a node that has trained, in order; the manifest has own questions."""
     return (
         Shot("dashboard", (), "Reward"),
         Shot("rollouts", ("2",), "author"),

@@ -86,13 +86,7 @@ window.text = () => {
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server that runs.
-
-    Attributes:
-        url: the printed address.
-        process: of the server.
-        errors: what it wrote on stderr.
-    """
+    """A server that runs, with the address that it printed and the file of its stderr."""
 
     url: str
     process: subprocess.Popen[str]

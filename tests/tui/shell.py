@@ -147,8 +147,9 @@ class Pictured(Protocol):
     """The fixture that compares the app with its picture, or that of a dialog without the screen behind it."""
 
     def __call__(
-        self, ready: Ready, size: Size = ..., environ: Mapping[str, str] = ..., *, dialog: bool = ...
-    ) -> bool: ...
+        self, ready: Ready, size: Size = ..., environ: Mapping[str, str] = ..., *, dialog: bool = ...,
+        launcher: FakeLauncher | None = ...,
+    ) -> bool: ...  # fmt: skip
 
 
 class Stuck:

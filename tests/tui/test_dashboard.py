@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -32,21 +31,7 @@ from sapo_edge.tui.screens.dashboard.texts import batch_text, machine_text
 from sapo_edge.tui.screens.view import NAV_COLUMNS, NAV_TIGHT_COLUMNS, NAV_TWO_COLUMNS, VIEWS, Nav, NavItem
 from sapo_edge.tui.widgets.plot import ticks
 from tests.tui.fake_launcher import FINISHED, LOAD, FakeLauncher
-from tests.tui.shell import (
-    TRUECOLOR,
-    Pictured,
-    Size,
-    attached,
-    following,
-    lines,
-    press,
-    running,
-    screen,
-    still,
-    switch,
-    text,
-    until,
-)
+from tests.tui.shell import Pictured, Size, attached, following, lines, press, running, screen, switch, text, until
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -162,14 +147,8 @@ async def test_a_head_start_is_a_curve_over_updates_until_the_first_round(fresh:
         await until(pilot, lambda: "Reward by round" in screen(app) and "updates, not rounds" not in screen(app))
 
 
-def test_picture_of_a_head_start(fresh: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
-    app = SapoApp(fresh, TRUECOLOR)
-
-    async def ready(pilot: Pilot[Any]) -> None:
-        await _in_a_head_start(pilot, app)
-        await still(pilot)
-
-    assert snap_compare(app, terminal_size=(80, 24), run_before=ready)
+def test_picture_of_a_head_start(fresh: FakeLauncher, pictured: Pictured) -> None:
+    assert pictured(_in_a_head_start, launcher=fresh)
 
 
 async def test_the_search_for_members_fits_the_panel(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,10 +34,9 @@ def members(cls: type) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("protocol", "implementation"),
-    [(Launcher, FakeLauncher), (Launcher, ProgramLauncher), (Chat, FakeChat), (Chat, ChatProcess)],
-)
+@pytest.mark.parametrize(("protocol", "implementation"), [
+    (Launcher, FakeLauncher), (Launcher, ProgramLauncher), (Chat, FakeChat), (Chat, ChatProcess),
+])  # fmt: skip
 def test_real_and_fake_implement_the_protocol(protocol: type, implementation: type) -> None:
     expected = members(protocol)
     assert expected and {name: item for name, item in members(implementation).items() if name in expected} == expected

@@ -14,12 +14,7 @@ EIGHT = 8
 
 
 class Journal:
-    """Answers `rollouts` like a node.
-
-    Attributes:
-        limit: rollouts that it examines in one request.
-        asked: the parameters of each request.
-    """
+    """Answers `rollouts` like a node, which examines at most `limit` in one request, and keeps what it was asked."""
 
     def __init__(self, rounds: int, limit: int = 10_000) -> None:
         self.last, self.limit = rounds, limit

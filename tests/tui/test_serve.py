@@ -78,10 +78,9 @@ async def test_without_the_token_there_is_nothing(served: Served, token: str) ->
     assert len(right) >= 43
 
 
-@pytest.mark.parametrize(
-    "host",
-    ["evil.example", "127.0.0.1.evil.example", "evil.example:127", "127.0.0.1:80@evil.example", "[::1]", "", "127.1"],
-)
+@pytest.mark.parametrize("host", [
+    "evil.example", "127.0.0.1.evil.example", "evil.example:127", "127.0.0.1:80@evil.example", "[::1]", "", "127.1",
+])  # fmt: skip
 async def test_a_name_that_was_made_to_point_here_is_turned_away(served: Served, host: str) -> None:
     assert await status(served.url, Host=host) == 403
     assert await handshake(served, Host=host, Origin=f"http://{host}") == 403

@@ -320,12 +320,7 @@ async def test_a_lost_node_is_found_again(launcher: FakeLauncher, quick: None, m
 
 
 class Stranger:
-    """Another server on the node's socket, which sends one line.
-
-    Args:
-        launcher: of the node.
-        hello: the line; None sends nothing.
-    """
+    """Another server on the node's socket, which sends one line, or nothing without any."""
 
     def __init__(self, launcher: FakeLauncher, hello: dict[str, Any] | None) -> None:
         self._socket = socket.socket(socket.AF_UNIX)

@@ -246,10 +246,9 @@ async def test_the_app_has_an_editor(launcher: FakeLauncher, monkeypatch: pytest
         await press(pilot, "e", then=lambda: "can't be edited here" in text(app, "#job"))
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("manifest.toml", '# mine\nname = "mine"\n\n[[tasks]]\n'), ("q.csv", "question;answer\r\n2 + 3?;5\r\n")],
-)
+@pytest.mark.parametrize(("name", "content"), [
+    ("manifest.toml", '# mine\nname = "mine"\n\n[[tasks]]\n'), ("q.csv", "question;answer\r\n2 + 3?;5\r\n"),
+])  # fmt: skip
 async def test_what_is_no_list_of_json_lines_is_edited_as_it_is(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, content: str
 ) -> None:

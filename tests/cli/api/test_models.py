@@ -62,11 +62,9 @@ def test_each_model_answers_as_its_name_says(api: Api, home: Path, model: Path) 
     task = manifest.prompt_for(QUESTION)
     texts = [api.chat(name).text for name in ("tiny", "first", "first-chat", "first-base")]
     assert texts == [
-        answer(api, CHAT, None),
-        answer(api, task, best.directory, STOP_TEXT),
-        answer(api, CHAT, best.directory),
+        answer(api, CHAT, None), answer(api, task, best.directory, STOP_TEXT), answer(api, CHAT, best.directory),
         answer(api, task, None, STOP_TEXT),
-    ]
+    ]  # fmt: skip
     assert len(set(texts)) == 4
     messages = [{"role": "system", "content": "x"}, {"role": "user", "content": "y"},
                 {"role": "assistant", "content": "z"}, {"role": "user", "content": QUESTION}]  # fmt: skip

@@ -97,11 +97,10 @@ def test_the_token_is_made_once_for_its_owner_alone_and_printed(home: Path, invo
     assert second != first and tokens.read(file) == second and file.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [{"Host": "evil.example"}, {"Host": "evil.example:80"}, {"Origin": "http://evil.example"}, {"Origin": "null"},
-     {"Host": "127.0.0.1.evil.example"}],
-)  # fmt: skip
+@pytest.mark.parametrize("headers", [
+    {"Host": "evil.example"}, {"Host": "evil.example:80"}, {"Origin": "http://evil.example"}, {"Origin": "null"},
+    {"Host": "127.0.0.1.evil.example"},
+])  # fmt: skip
 def test_other_pages_and_names_are_turned_away_even_with_the_token(api: Api, headers: dict[str, str]) -> None:
     for path in ("/v1/models", "/health"):
         assert api.request("GET", path, None, **headers).status == 403
