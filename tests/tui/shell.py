@@ -21,8 +21,6 @@ from tests.tui.fake_launcher import FakeLauncher
 
 TRUECOLOR = {"COLORTERM": "truecolor", "TERM": "xterm-256color", "LANG": "C.UTF-8"}
 """The environment of a capable terminal."""
-
-
 Size = tuple[int, int]
 """Columns and lines of a terminal."""
 Ready = Callable[[Pilot[Any], SapoApp], Awaitable[object]]

@@ -27,8 +27,6 @@ from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher, ho
 from tests.tui.shell import Pictured, Size, attached, notices, press, running, screen, text, until
 
 SIZES = [(80, 24), (120, 40)]
-
-
 launcher = hosted(agreed=False, running=False)
 
 

@@ -50,8 +50,6 @@ TRIED = JobResult(
         ],
     }
 )  # fmt: skip
-
-
 CONSOLE = Console()
 
 
