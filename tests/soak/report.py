@@ -73,8 +73,8 @@ class Soaked:
 
     def problems(self) -> list[str]:
         # A second check replaces the first.
-        found = [*self.of("account"), *self.of("arrivals")]
-        checked = {(record["kind"], record.get("seat")): record for record in found}
+        records = [*self.of("account"), *self.of("arrivals")]
+        checked = {(record["kind"], record.get("seat")): record for record in records}
         found = [problem for record in checked.values() for problem in record["problems"]]
         found += [f"{kind} ended by itself" for kind in (record["by"] for record in self.of("attacker ended"))]
         for seat in self.nodes:
