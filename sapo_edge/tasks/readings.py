@@ -91,7 +91,8 @@ def _last_number(text: str) -> tuple[str, ...]:
         return ()
     number = last[0].group().replace(",", "").removeprefix("+")
     if "." in number and "e" not in number.lower():
-        number = number.rstrip("0").rstrip(".")
+        # Nothing but the sign would stay of ".0" and "-.0".
+        number = number.rstrip("0").rstrip(".-") or "0"
     return (number,)
 
 

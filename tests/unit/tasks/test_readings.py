@@ -37,6 +37,7 @@ RIGHT, OTHERWISE, WRONG = Judgement(True, True), Judgement(True, False), Judgeme
         ("12, 13", "13"),
         ("\u221216", "-16"),
         ("about .5", ".5"),
+        ("from -.0 to .0", "0"),
     ],
 )
 def test_the_last_number_counts(text: str, number: str) -> None:
@@ -95,6 +96,7 @@ def test_the_last_object_counts(text: str, found: str) -> None:
 @given(st.text(), st.sampled_from(READINGS))
 @example("x" * 9000, "line")
 @example("1" * 9000, "number")
+@example("-.0", "number")
 @example("\ud800", "line")
 @example("\0", "line")
 def test_no_text_gives_more_than_four_answers_of_bounded_length(text: str, reading: str) -> None:
