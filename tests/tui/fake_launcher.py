@@ -306,10 +306,11 @@ class FakeLauncher:
         self._refuse()
         if self.found.blocked:
             raise BackendError(self.found.blocked, "mend it first")
-        self.starts += 1
         self.ending = None
         if not self.hold:
             self.arrive()
+        # Last: a test that waits for it goes on with the new node.
+        self.starts += 1
 
     def starting(self) -> Sequence[str]:
         return list(self.lines)
