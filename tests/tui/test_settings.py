@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -342,8 +343,8 @@ async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monk
     read = launcher.settings
 
     def settings() -> list[SettingRow]:
-        hostile = {"value": HOSTILE, "source": f"manifest {HOSTILE}"}
-        return [replace(row, **(hostile if row.name == "model" else {})) for row in read()]
+        hostile = partial(replace, value=HOSTILE, source=f"manifest {HOSTILE}")
+        return [hostile(row) if row.name == "model" else row for row in read()]
 
     monkeypatch.setattr(launcher, "settings", settings)
     async with running(launcher, (120, 40), ready=opened) as (pilot, app):
