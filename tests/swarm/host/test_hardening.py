@@ -379,7 +379,7 @@ async def test_connections_leave_nothing_behind() -> None:
         for _ in range(4):
             await visit()
         gc.collect()  # the visitors' side of the sockets
-        assert await until(lambda: not victim.meter.sockets)
+        assert await until(lambda: not victim.meter.sockets, 60.0)
         await trio.sleep(0.5)
         assert trio.lowlevel.current_statistics().tasks_living <= before + 2
         network = victim.host.get_network()
