@@ -108,7 +108,7 @@ def test_a_kill_changes_no_table(plan: Path, tmp_path: Path, invoke: Invoke, mon
     read_until_a_swarm_is_done(process)
     # As a terminal does it: the whole group gets the signal.
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(110)
+    _, err = process.communicate(600)
     assert process.returncode == 130 and "Traceback" not in err
     assert err.endswith(" of 4 swarms are finished, and the same command continues\n")
 

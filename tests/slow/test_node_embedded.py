@@ -32,7 +32,7 @@ SHAPE = (
 
 def sapo(home: Path, *arguments: str | Path) -> Result:
     process = fork(*arguments, "--home", home, "--json", directory=home.parent)
-    out, err = process.communicate(240)
+    out, err = process.communicate(900)
     return Result(process.wait(), out, err)
 
 
