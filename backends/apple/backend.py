@@ -28,8 +28,8 @@ def look(host: Host, model: Path | None) -> Support:
                 missing=f"MLX would run on this Mac's GPU, but {missing} is not installed",
                 remedy=how_to_install("mlx-lm"),
             )  # fmt: skip
-        if problem := unfit(model):
-            return Support(False, GPU, problem, GPU, missing=problem)
+        if error := unfit(model):
+            return Support(False, GPU, error.message, GPU, missing=error.message, remedy=error.remedy)
         return Support(True, GPU, "Apple's GPU, which shares its memory with the CPU", GPU)
     if host.system == "Darwin":
         return Support(
@@ -41,8 +41,8 @@ def look(host: Host, model: Path | None) -> Support:
     return Support(True, CPU, "MLX on the CPU, for tests only: it is made for Macs")
 
 
-def unfit(model: Path | None) -> str:
-    """Why MLX can't compute the model in a directory; "" if it can."""
+def unfit(model: Path | None) -> ModelError | None:
+    """Why MLX can't compute the model in a directory; None if it can."""
     from sapo_edge.backends.model.hf_directory import HfDirectory
     from sapo_edge.backends.model.mlx_settings import mlx_settings
 
@@ -50,8 +50,8 @@ def unfit(model: Path | None) -> str:
         if model is not None and model.is_dir():
             mlx_settings(HfDirectory(model, mlx=True))
     except ModelError as error:
-        return error.message
-    return ""
+        return error
+    return None
 
 
 def open_policy(options: OpenOptions) -> MlxPolicy:

@@ -137,6 +137,10 @@ def test_a_model_that_mlx_can_not_compute_is_left_to_another_backend(tmp_path: P
     assert choice.name == "torch" and "the architecture olmo3, which MLX can't compute" in choice.missing[0]
     with pytest.raises(BackendError, match=r"MLX can't be used: .* has the architecture olmo3"):
         choose("mlx", model, mac)
+    # As on a Mac without the extra that brings torch.
+    with pytest.raises(BackendError, match="no backend can be used") as alone:
+        choose("auto", model, host("Darwin", "arm64", without("torch")))
+    assert alone.value.remedy == "use --backend torch"
 
 
 @pytest.mark.parametrize("others", [(DISPLAY,), (replace(DISPLAY, capability=(8, 6)), DISPLAY)])
