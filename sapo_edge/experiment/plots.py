@@ -114,11 +114,15 @@ def _charts(result: SettingResult) -> list[_Chart]:
 def _styles(result: SettingResult) -> dict[str, dict[str, Any]]:
     """Colour and dashes of each arm, the same in all diagrams; arms with panels of their own need one colour."""
     others = [arm.name for arm in result.setting.arms if arm.name != result.setting.baseline]
-    colors = [COLORS[0]] * len(others) if len(result.setting.arms) > TOGETHER else COLORS
+    colors = [COLORS[0]] * len(others) if _has_panels(result) else COLORS
     # On top: its gaps show a curve that runs along it.
     baseline = {"color": BASELINE_COLOR, "linestyle": _BASELINE_DASHES, "linewidth": 2.0, "zorder": 3.0}
     styles = {name: {"color": color, "linewidth": 2.0} for name, color in zip(others, colors, strict=False)}
     return {result.setting.baseline: baseline, **styles}
+
+
+def _has_panels(result: SettingResult) -> bool:
+    return len(result.setting.arms) > TOGETHER
 
 
 def _label(arm: Arm, width: int) -> str:
@@ -133,7 +137,7 @@ def new_figure(height: float) -> Figure:
 
 
 def _draw(result: SettingResult, chart: _Chart, curves: Mapping[str, Curve]) -> Figure:
-    if len(result.setting.arms) > TOGETHER and set(curves) != {result.setting.baseline}:
+    if _has_panels(result) and set(curves) != {result.setting.baseline}:
         return _panels(result, chart, curves)
     figure = new_figure(4.5)
     axes = figure.subplots()
