@@ -17,6 +17,7 @@ import sapo_edge.cli.swarm
 from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult, SwarmCard
+from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.help import HelpScreen
 from sapo_edge.tui.screens.peers.dialogs import HERE, TOLD, Invite, Join, qr_text
 from sapo_edge.tui.screens.peers.find import FindSwarms, JoinFound
@@ -175,6 +176,8 @@ async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: Fa
         await press(pilot, "r", then=lambda: isinstance(app.screen, Ask))
         assert "open swarm starter → private swarm starter" in screen(app)
         await press(pilot, "y", then=lambda: launcher.starts == 1)
+        # The new node joins its swarm only after the app has found it.
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED and "r Restart" in screen(app))
         launcher.node.tell(swarm={**launcher.node.status()["swarm"], "swarm": PRIVATE.id, "private": True})
         await until(pilot, lambda: "to the private swarm starter" in text(app, "#swarm"))
         await until(pilot, lambda: "next start" not in text(app, "#swarm") and "r Restart" not in screen(app))

@@ -93,6 +93,7 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
     ]
 
     _next: SwarmCard | None = None
+    _pending_shown = ""
 
     def content(self) -> ComposeResult:
         yield Static(id="swarm", markup=False)
@@ -118,6 +119,9 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         attached = state.standing is Standing.ATTACHED
         swarm = state.status.get("swarm") if attached else None
         line, pending = self.query_one("#swarm", Static), self._pending
+        if pending != self._pending_shown:
+            self._pending_shown = pending
+            self.refresh_bindings()
         line.display = swarm is not None or bool(pending)
         line.update(Content(pending) if swarm is None else swarm_text(swarm, self._in, pending))
         peers = (swarm or {}).get("peers") or ()
@@ -142,7 +146,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
     async def _read_card(self) -> None:
         self._next = await asyncio.to_thread(self.sapo.launcher.swarm)
         self.refresh_node(Change.STATUS)
-        self.refresh_bindings()
 
     def action_invite(self) -> None:
         self.app.push_screen(Invite(self.sapo.launcher, NOT_HERE if self._pending else ""))
@@ -161,7 +164,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
             return
         self._next = await asyncio.to_thread(self.sapo.launcher.swarm)
         self.refresh_node(Change.STATUS)
-        self.refresh_bindings()
         if self._pending:
             await self._restart()
         elif self._next is not None and self.sapo.state.standing is not Standing.ATTACHED:
