@@ -48,7 +48,7 @@ class TorchLearner(PackedLearner):
         self.parameters = adapter_parameters(self.model)
         causal = self.model.base_model.model
         self.trunk: Any = causal.model
-        self.head = head_of(causal)
+        self.head = head_of(causal, self.place.products)
         for layer in self.trunk.layers:
             # Not by transformers' own switch, whose name differs between its versions.
             layer.forward = partial(self._layer, layer.forward)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from sapo_edge.backends.pytorch.attention import IMPLEMENTATION, register
 from sapo_edge.backends.pytorch.layers import fuse, narrow_blocks, place_parameter
 from sapo_edge.backends.pytorch.packed import PackedEmbedding, PackedMatrix, Scratch, pack_module
 from sapo_edge.backends.pytorch.place import CPU, QUANTISED, Place
+from sapo_edge.backends.pytorch.products import wide_linear
 from sapo_edge.policy import LoraSettings
 
 
@@ -118,12 +120,23 @@ def _scale_positions(model: Any, tensors: GgufTensors) -> None:
         model.model.rotary_emb.inv_freq /= torch.tensor(factors)
 
 
-def head_of(causal: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The function from final states (..., width) to logits (..., vocabulary) of a causal language model."""
+def head_of(causal: Any, products: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The function from final states (n, width) to logits (n, vocabulary) of a causal language model.
+
+    Args:
+        products: number format of a CPU's products.
+    """
     scale = getattr(causal.config, "logits_scaling", 1.0)
-    head: Callable[[torch.Tensor], torch.Tensor] = causal.lm_head
+    matrix: Any = causal.lm_head
+    head: Callable[[torch.Tensor], torch.Tensor] = matrix
+    if type(matrix) is torch.nn.Linear and products == "float32":
+        head = partial(_plain_head, matrix)
     # transformers divides the logits, of which there are a hundred times as many.
     return head if scale == 1.0 else lambda states: head(states / scale)
+
+
+def _plain_head(matrix: torch.nn.Linear, states: torch.Tensor) -> torch.Tensor:
+    return wide_linear(states, matrix.weight, matrix.bias)
 
 
 def add_adapter(model: Any, settings: LoraSettings, name: str) -> PeftModel:

@@ -23,7 +23,7 @@ import torch
 
 from sapo_edge.backends.model import ggml
 from sapo_edge.backends.pytorch.place import PART_WEIGHTS
-from sapo_edge.backends.pytorch.products import wide_linear, wide_product
+from sapo_edge.backends.pytorch.products import product, wide_linear, wide_product
 
 Tensor = torch.Tensor
 
@@ -88,7 +88,7 @@ class PackedMatrix:
         result = x.new_empty(len(x), self.shape[0])
         for rows, weight in self._parts():
             if weight.dtype == x.dtype:
-                torch.mm(x, weight.t(), out=result[:, rows])
+                product(x, weight.t(), result[:, rows])
             else:
                 result[:, rows] = wide_linear(x, weight, None)
         return result if bias is None else result.add_(bias)

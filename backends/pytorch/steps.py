@@ -51,7 +51,7 @@ class Network:
     def of(cls, model: Any, products: str) -> Network:
         """From a transformers model, with PEFT's adapter or without, and the number format of a CPU's products."""
         causal = model.base_model.model if hasattr(model, "peft_config") else model
-        to_logits = head_of(causal)
+        to_logits = head_of(causal, products)
 
         def head(states: Tensor) -> Tensor:
             with by_onednn(products):

@@ -21,7 +21,7 @@ from sapo_edge.backends.pytorch.model import load_base
 from sapo_edge.backends.pytorch.packed import PackedEmbedding, PackedLinear, PackedMatrix, Scratch, pack_module
 from sapo_edge.backends.pytorch.place import CPU, PACKED, PART_WEIGHTS, Place, cpu_place
 from sapo_edge.backends.pytorch.policy import TorchPolicy
-from sapo_edge.backends.pytorch.products import by_onednn
+from sapo_edge.backends.pytorch.products import by_onednn, wide_linear, wide_product
 from sapo_edge.backends.pytorch.rates import Products
 from sapo_edge.policy import LoraSettings
 from tests.contract.formula import Gradients, distance
@@ -106,6 +106,34 @@ def test_onednn_makes_float32_products_only_for_bfloat16_and_only_meanwhile() ->
         assert matmul.fp32_precision == "bf16"
         raise ZeroDivisionError
     assert matmul.fp32_precision == before
+
+
+@pytest.mark.skipif(
+    not torch.backends.mkl.is_available(),  # type: ignore[no-untyped-call]
+    reason="without MKL no product is made in blocks",
+)
+def test_a_wide_product_is_made_in_blocks_with_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, weight, gradient = (torch.randn(shape, generator=generator) for shape in ((70, 64), (2000, 64), (70, 2000)))
+    widths: list[int] = []
+    multiply = torch.mm
+
+    def counted(x: torch.Tensor, matrix: torch.Tensor, **result: Any) -> torch.Tensor:
+        widths.append(matrix.shape[1])
+        return multiply(x, matrix, **result)
+
+    monkeypatch.setattr(torch, "mm", counted)
+    monkeypatch.setattr("sapo_edge.backends.pytorch.products.BLOCK", 100)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    learned = x.clone().requires_grad_()
+    result = wide_linear(learned, weight, None)
+    torch.autograd.backward(result, gradient)
+    assert learned.grad is not None
+    torch.testing.assert_close(result, x @ weight.t())
+    torch.testing.assert_close(learned.grad, gradient @ weight)
+    torch.testing.assert_close(wide_product(x, weight.t()), x @ weight.t())
+    # What is narrow, as the input's gradient here, is made at once.
+    assert widths == [*[100] * 20, 64, *[100] * 20]
 
 
 @pytest.mark.parametrize("name", ["llama-gqa", "llama-f16"])

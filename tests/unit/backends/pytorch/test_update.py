@@ -110,7 +110,7 @@ def bytes_kept(compute: Callable[[], torch.Tensor]) -> int:
 
 
 def test_a_long_pack_keeps_only_what_goes_into_its_layers(recorder: Recorder) -> None:
-    layout, frozen = pack(make_groups()), 4 * recorder.learner.head.weight.numel()  # type: ignore[attr-defined]
+    layout, frozen = pack(make_groups()), 4 * recorder.learner.trunk.embed_tokens.weight.numel()
     inputs = len(layout.token_ids) * 64 * 4
     assert bytes_kept(lambda: recorder.learner._hidden(layout)) > 20 * inputs
     recorder.learner.place = replace(CPU, checkpointed_tokens=0)
