@@ -17,7 +17,6 @@ Tensor = torch.Tensor
 BLOCK = 256
 """Columns of a float32 product for each thread at once. MKL takes up to twice as long for thousands on AMD's processors
 without AVX-512; the sums are the same there."""
-
 FEW = 3
 """Fewer blocks gain nothing."""
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch
+from torch.nn import functional
 
 from sapo_edge.backends.pytorch.products import by_onednn, wide_linear
 from tests.benchmarks.measure import interleaved, processor_seconds
@@ -26,11 +27,12 @@ MATRICES = {
 """(outputs, inputs)"""
 WORK = 2e9
 """Operations of one figure, at least."""
-Way = tuple[torch.dtype, Callable[[], AbstractContextManager[None]]]
+Way = tuple[torch.dtype, Callable[[], AbstractContextManager[None]], Callable[..., torch.Tensor]]
 WAYS: dict[str, Way] = {
-    "float32, MKL": (torch.float32, nullcontext),
-    "float32, oneDNN": (torch.float32, partial(by_onednn, "bfloat16")),
-    "bfloat16, inputs and results rounded": (torch.bfloat16, nullcontext),
+    "float32, MKL, at once": (torch.float32, nullcontext, functional.linear),
+    "in blocks, where wide": (torch.float32, nullcontext, wide_linear),
+    "float32, oneDNN": (torch.float32, partial(by_onednn, "bfloat16"), functional.linear),
+    "bfloat16, inputs and results rounded": (torch.bfloat16, nullcontext, wide_linear),
 }
 
 
@@ -49,13 +51,14 @@ def run(repeats: int) -> None:
 
 
 def _timed(
-    outputs: int, inputs: int, times: int, dtype: torch.dtype, way: Callable[[], AbstractContextManager[None]]
-) -> float:
+    outputs: int, inputs: int, times: int, dtype: torch.dtype, way: Callable[[], AbstractContextManager[None]],
+    multiply: Callable[..., torch.Tensor],
+) -> float:  # fmt: skip
     x, weight = torch.randn(TOKENS, inputs), torch.randn(outputs, inputs).to(dtype)
 
     def compute() -> None:
         for _ in range(times):
-            wide_linear(x, weight, None)
+            multiply(x, weight, None)
 
     with way():
         return processor_seconds(compute)
