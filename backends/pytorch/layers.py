@@ -33,10 +33,10 @@ Weight: TypeAlias = Tensor | PackedMatrix
 
 
 class NarrowLinear(torch.nn.Linear):
-    """A linear layer with narrow weights and float32 inputs, results and bias."""
+    """A linear layer with frozen weights, which may be narrow, and float32 inputs, results and bias."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return wide_linear(x, self.weight, self.bias)
+        return wide_linear(x.flatten(0, -2), self.weight, self.bias).view(*x.shape[:-1], -1)
 
 
 def narrow_blocks(model: Any, weights: str) -> None:
@@ -46,7 +46,7 @@ def narrow_blocks(model: Any, weights: str) -> None:
         model: a transformers model, its parameters on no device yet.
         weights: see `Place.weights`; packed ones are placed as they are.
     """
-    if weights not in ("bfloat16", "nf4"):
+    if weights not in ("float32", "bfloat16", "nf4"):
         return
     if weights == "nf4":
         # Where 4 bits are needed, two float32 tables of a large vocabulary are too much.
@@ -60,7 +60,7 @@ def narrow_blocks(model: Any, weights: str) -> None:
                 setattr(parent, name, _four_bits(child))
             else:
                 child.__class__ = NarrowLinear
-                child.weight = torch.nn.Parameter(child.weight.to(torch.bfloat16), requires_grad=False)
+                child.weight = torch.nn.Parameter(child.weight.to(getattr(torch, weights)), requires_grad=False)
 
 
 def _four_bits(linear: torch.nn.Linear) -> torch.nn.Module:

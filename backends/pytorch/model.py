@@ -30,7 +30,7 @@ from sapo_edge.backends.pytorch.attention import IMPLEMENTATION, register
 from sapo_edge.backends.pytorch.layers import fuse, narrow_blocks, place_parameter
 from sapo_edge.backends.pytorch.packed import PackedEmbedding, PackedMatrix, Scratch, pack_module
 from sapo_edge.backends.pytorch.place import CPU, QUANTISED, Place
-from sapo_edge.backends.pytorch.products import wide_linear
+from sapo_edge.backends.pytorch.products import frozen_linear
 from sapo_edge.policy import LoraSettings
 
 
@@ -136,7 +136,7 @@ def head_of(causal: Any, products: str) -> Callable[[torch.Tensor], torch.Tensor
 
 
 def _plain_head(matrix: torch.nn.Linear, states: torch.Tensor) -> torch.Tensor:
-    return wide_linear(states, matrix.weight, matrix.bias)
+    return frozen_linear(states, matrix.weight, matrix.bias)
 
 
 def add_adapter(model: Any, settings: LoraSettings, name: str) -> PeftModel:

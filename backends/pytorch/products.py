@@ -24,15 +24,20 @@ FEW = 3
 def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """(n, in) -> (n, out), in x's number format, by weights that may have a narrower one."""
     if weight.dtype == x.dtype:
-        if bias is not None or not x.is_cpu:
+        if bias is not None or not x.is_cpu or torch.is_grad_enabled():
             return functional.linear(x, weight, bias)
-        if not (x.requires_grad and torch.is_grad_enabled()):
-            return product(x, weight.t())
-        learned: Tensor = _Linear.apply(x, weight)  # type: ignore[no-untyped-call]
-        return learned
+        return product(x, weight.t())
     result = functional.linear(x.to(weight.dtype), weight).to(x.dtype)
     # Some models' biases are in the hundreds: added in bfloat16, they would swallow the product.
     return result if bias is None else result.add_(bias)
+
+
+def frozen_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`wide_linear` that is as fast where x learns; the weights don't."""
+    if bias is not None or not x.is_cpu or not x.requires_grad:
+        return wide_linear(x, weight, bias)
+    result: Tensor = _Linear.apply(x, weight)  # type: ignore[no-untyped-call]
+    return result
 
 
 def wide_product(gradient: Tensor, weight: Tensor) -> Tensor:
@@ -55,7 +60,7 @@ def product(x: Tensor, matrix: Tensor, result: Tensor | None = None) -> Tensor:
 
 
 class _Linear(torch.autograd.Function):
-    """`wide_linear` with float32 weights, which are frozen, and the gradient of its input."""
+    """A product with frozen weights, and the gradient of its input."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from sapo_edge.backends.pytorch.model import load_base
 from sapo_edge.backends.pytorch.packed import PackedEmbedding, PackedLinear, PackedMatrix, Scratch, pack_module
 from sapo_edge.backends.pytorch.place import CPU, PACKED, PART_WEIGHTS, Place, cpu_place
 from sapo_edge.backends.pytorch.policy import TorchPolicy
-from sapo_edge.backends.pytorch.products import by_onednn, wide_linear, wide_product
+from sapo_edge.backends.pytorch.products import by_onednn, frozen_linear, wide_product
 from sapo_edge.backends.pytorch.rates import Products
 from sapo_edge.policy import LoraSettings
 from tests.contract.formula import Gradients, distance
@@ -126,7 +126,7 @@ def test_a_wide_product_is_made_in_blocks_with_the_same_gradient(monkeypatch: py
     monkeypatch.setattr("sapo_edge.backends.pytorch.products.BLOCK", 100)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     learned = x.clone().requires_grad_()
-    result = wide_linear(learned, weight, None)
+    result = frozen_linear(learned, weight, None)
     torch.autograd.backward(result, gradient)
     assert learned.grad is not None
     torch.testing.assert_close(result, x @ weight.t())
