@@ -60,5 +60,5 @@ def _timed(
         for _ in range(times):
             multiply(x, weight, None)
 
-    with way():
+    with way(), torch.no_grad():
         return processor_seconds(compute)
